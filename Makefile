@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+# A short front to CMake; `make help` lists the targets. PREFIX, DESTDIR, JOBS and BUILD may be set.
+
+BUILD ?= build
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+
+# CMake's own make, where there is no Ninja, must not inherit this one's flags.
+CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
+CHECKED = unit|contract|fault|stress|cli|examples
+
+.DEFAULT_GOAL := all
+.NOTPARALLEL:
+.PHONY: all demo test check check-address check-thread lint format gpu-test bench docs install clean help
+
+all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+
+demo: ## sets up what is missing, builds, shows the devices and runs the examples
+	@scripts/setup build
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/demo $(BUILD)
+
+test: ## sets up what is missing, builds, runs every test that needs no GPU
+	@scripts/setup build test
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target all tests
+	@scripts/run-tests $(BUILD) -j $(JOBS)
+
+check: check-address check-thread ## the tests under ASan and UBSan, then under TSan
+
+check-address:
+	@scripts/setup build test
+	@scripts/configure $(BUILD)/asan -DLOCH_SANITIZE=address,undefined
+	@$(CMAKE_BUILD) $(BUILD)/asan -j $(JOBS) --target all tests
+	@scripts/run-tests $(BUILD)/asan -j $(JOBS) -L '$(CHECKED)'
+
+check-thread:
+	@scripts/setup build test
+	@scripts/configure $(BUILD)/tsan -DLOCH_SANITIZE=thread
+	@$(CMAKE_BUILD) $(BUILD)/tsan -j $(JOBS) --target all tests
+	@scripts/run-tests $(BUILD)/tsan -j $(JOBS) -L '$(CHECKED)'
+
+lint: ## clang-format, clang-tidy, cppcheck, the rules of the source tree, generated docs
+	@scripts/setup build test lint
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/lint $(BUILD) $(JOBS)
+
+format: ## applies .clang-format to every C file
+	@scripts/setup lint
+	@scripts/lint --format
+
+gpu-test: ## the tests that need a GPU; a skip is a failure
+	@scripts/gpu-test $(BUILD) $(JOBS)
+
+bench: ## builds and runs the benchmarks
+	@scripts/setup build
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/bench $(BUILD)
+
+docs: ## the API reference, into build/docs/html
+	@scripts/setup docs
+	@mkdir -p $(BUILD)/docs
+	@{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $(BUILD)/docs"; } | doxygen -
+	@echo "$(BUILD)/docs/html/index.html"
+
+install: all ## headers, libraries, program, pkg-config file and CMake package, into PREFIX
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## removes what was built
+	@rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST)) | \
+	    while IFS=: read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done

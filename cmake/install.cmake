@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+# Headers, libraries, the program, the pkg-config file and the CMake package. The installed tree can be moved: both
+# files find their prefix from where they lie.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loch)
+file(RELATIVE_PATH LOCH_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" LOCH_PC_TO_PREFIX "${LOCH_PC_TO_PREFIX}")
+configure_file(cmake/loch.pc.in loch.pc @ONLY)
+configure_package_config_file(cmake/loch-config.cmake.in ${PROJECT_BINARY_DIR}/loch-config.cmake
+    INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/loch-config-version.cmake COMPATIBILITY SameMinorVersion)
+
+if(TARGET loch_program)
+    file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+    set_target_properties(loch_program PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+    install(TARGETS loch_program)
+endif()
+install(TARGETS loch_shared loch_static EXPORT loch-targets)
+install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
+install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
+        DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/loch.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# What can be chosen when configuring.
+
+option(LOCH_TESTS "Prepare the tests; those that need cmocka are left out where it is missing" ON)
+option(LOCH_WERROR "Treat warnings as errors, with the compilers that CI knows: gcc up to 12, clang up to 14" OFF)
+set(LOCH_SANITIZE "" CACHE STRING "Sanitizers for everything: address,undefined or thread")
+set(LOCH_CMOCKA_DIR "$ENV{LOCH_CMOCKA_DIR}" CACHE PATH "A folder with include/cmocka.h and lib/libcmocka.a")
+set(LOCH_CUDA_INCLUDE "" CACHE PATH "The folder with CUDA's cuda.h; the usual places are searched when empty")
+
+if(NOT CMAKE_BUILD_TYPE)
+    if(LOCH_SANITIZE)
+        set(CMAKE_BUILD_TYPE Debug) # assertions and lock ranks are checked
+    else()
+        set(CMAKE_BUILD_TYPE RelWithDebInfo) # -O2 -g -DNDEBUG
+    endif()
+endif()
+
+if(NOT DEFINED CMAKE_INSTALL_LIBDIR)
+    set(CMAKE_INSTALL_LIBDIR lib)
+endif()
