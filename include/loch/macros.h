@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/** @file macros.h
+ *  Version numbers and the few compiler attributes that the public headers use.
+ */
+#ifndef LOCH_MACROS_H
+#define LOCH_MACROS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOCH_VERSION_MAJOR 0
+#define LOCH_VERSION_MINOR 1
+#define LOCH_VERSION_PATCH 0
+#define LOCH_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__)
+#define LOCH_API __attribute__((visibility("default")))
+#define LOCH_MUST_USE __attribute__((warn_unused_result))
+#define LOCH_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
+#else
+#define LOCH_API
+#define LOCH_MUST_USE
+#define LOCH_PRINTF(format_index, first_index)
+#endif
+
+#ifdef __cplusplus
+#define LOCH_BEGIN_DECLS extern "C" {
+#define LOCH_END_DECLS }
+#else
+#define LOCH_BEGIN_DECLS
+#define LOCH_END_DECLS
+#endif
+
+LOCH_BEGIN_DECLS
+
+/** The version of the library that is running, "0.1.0"; LOCH_VERSION_STRING is the one compiled against. Any thread. */
+LOCH_API const char *loch_version(void);
+
+LOCH_END_DECLS
+
+#endif

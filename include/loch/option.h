@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/** @file option.h
+ *  Run-time options: one table with names, environment variables, defaults and texts.
+ *
+ *  An option takes, in this order: what loch_option_set said, its environment variable when first read, its default.
+ *  A value in the environment that cannot be read is reported to the log and the default is used. docs/options.md and
+ *  `loch info` print this same table.
+ */
+#ifndef LOCH_OPTION_H
+#define LOCH_OPTION_H
+
+#include <loch/status.h>
+
+LOCH_BEGIN_DECLS
+
+/** The longest option value, with its final zero. */
+#define LOCH_OPTION_VALUE_MAX 256
+
+/** One line of the table; all strings are static. */
+typedef struct loch_option {
+    const char *name;        /**< "log" */
+    const char *environment; /**< "LOCH_LOG" */
+    const char *type;        /**< "text", "bytes", "number", "switch", or the words allowed: "off|error|warning" */
+    const char *fallback;    /**< the default, as text */
+    const char *text;        /**< one sentence */
+} loch_option;
+
+/** How many options there are. */
+LOCH_API size_t loch_option_count(void);
+
+/** Line `index` of the table, or NULL past its end. Static. Any thread. */
+LOCH_API const loch_option *loch_option_at(size_t index);
+
+/** Copies an option's value in force into `value`. E_NOT_FOUND for an unknown name. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_option_get(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
+
+/** Sets an option for the process from now on; NULL goes back to the environment or the default. E_NOT_FOUND for an
+ *  unknown name, E_INVALID for a value that does not fit its type: then nothing changes. Any thread. Parts of the
+ *  library that have read the option already keep what they read; the option's text says when it is read. */
+LOCH_API LOCH_MUST_USE loch_status loch_option_set(const char *name, const char *value);
+
+LOCH_END_DECLS
+
+#endif

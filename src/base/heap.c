@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* The library's own bookkeeping memory. Each piece carries a header with its size, because the replaceable allocator is
+ * told the size at free. Usage is kept in two relaxed counters: they are figures, and order nothing. */
+#include "base/heap.h"
+#include "base/checked.h"
+#include "base/fail.h"
+#include <loch/host.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAP_ALIGNMENT alignof(max_align_t)
+
+typedef struct heap_header {
+    alignas(max_align_t) size_t bytes; /* with the header */
+} heap_header;
+
+static void *heap_libc_alloc(size_t bytes, size_t alignment, void *user)
+{
+    (void)alignment; /* malloc gives what any type needs, and nothing here asks for more */
+    (void)user;
+    return malloc(bytes);
+}
+
+static void heap_libc_free(void *address, size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    free(address);
+}
+
+static const loch_host_allocator heap_libc = {sizeof heap_libc, heap_libc_alloc, heap_libc_free, NULL};
+
+static loch_host_allocator heap_allocator = {sizeof heap_allocator, heap_libc_alloc, heap_libc_free, NULL};
+static atomic_size_t heap_bytes;
+static atomic_size_t heap_blocks;
+
+loch_status loch_host_set_allocator(const loch_host_allocator *allocator)
+{
+    const size_t held = atomic_load_explicit(&heap_blocks, memory_order_acquire);
+    if (held)
+        return LOCH_FAIL(BUSY, "the library holds %zu pieces of the present host allocator: release its objects first",
+                         held);
+    if (!allocator) allocator = &heap_libc;
+    if (allocator->size < sizeof *allocator || !allocator->alloc || !allocator->free)
+        return LOCH_FAIL(INVALID, "a host allocator needs its size, alloc and free");
+    heap_allocator = *allocator;
+    return LOCH_OK;
+}
+
+void loch_host_get_usage(loch_host_usage *out)
+{
+    out->bytes = atomic_load_explicit(&heap_bytes, memory_order_relaxed);
+    out->blocks = atomic_load_explicit(&heap_blocks, memory_order_relaxed);
+}
+
+void *lochi_alloc(size_t bytes)
+{
+    size_t whole;
+    if (!lochi_add(bytes, sizeof(heap_header), &whole)) return NULL;
+    heap_header *header = heap_allocator.alloc(whole, HEAP_ALIGNMENT, heap_allocator.user);
+    if (!header) return NULL;
+    header->bytes = whole;
+    atomic_fetch_add_explicit(&heap_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&heap_blocks, 1, memory_order_relaxed);
+    return header + 1;
+}
+
+void *lochi_zalloc(size_t bytes)
+{
+    void *address = lochi_alloc(bytes);
+    return address ? memset(address, 0, bytes) : NULL;
+}
+
+void *lochi_alloc_array(size_t count, size_t bytes)
+{
+    size_t whole;
+    return lochi_mul(count, bytes, &whole) ? lochi_alloc(whole) : NULL;
+}
+
+void *lochi_realloc(void *address, size_t bytes)
+{
+    void *grown = lochi_alloc(bytes);
+    if (!grown || !address) return grown;
+    const size_t old_bytes = ((heap_header *)address - 1)->bytes - sizeof(heap_header);
+    memcpy(grown, address, old_bytes < bytes ? old_bytes : bytes);
+    lochi_free(address);
+    return grown;
+}
+
+void lochi_free(void *address)
+{
+    if (!address) return;
+    heap_header *header = (heap_header *)address - 1;
+    const size_t whole = header->bytes;
+    heap_allocator.free(header, whole, heap_allocator.user);
+    atomic_fetch_sub_explicit(&heap_bytes, whole - sizeof(heap_header), memory_order_relaxed);
+    /* Release: whoever reads zero blocks and replaces the allocator does so after this free. */
+    atomic_fetch_sub_explicit(&heap_blocks, 1, memory_order_release);
+}
+
+char *lochi_strdup(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = lochi_alloc(bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory for the library's own bookkeeping, from the replaceable host allocator (loch/host.h). Counted; never for users'
+ * data. Any thread. */
+#ifndef LOCHI_HEAP_H
+#define LOCHI_HEAP_H
+
+#include <stddef.h>
+
+/* NULL on failure (the error record is the caller's to write); aligned for any type. */
+void *lochi_alloc(size_t bytes);
+void *lochi_zalloc(size_t bytes);
+
+/* count * bytes, checked; an overflow is a failure. */
+void *lochi_alloc_array(size_t count, size_t bytes);
+
+/* Grows or shrinks; the old piece stays as it is on failure. */
+void *lochi_realloc(void *address, size_t bytes);
+
+/* NULL does nothing. */
+void lochi_free(void *address);
+
+/* A copy of a string; NULL on failure. */
+char *lochi_strdup(const char *text);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Locks with ranks. A thread takes locks in rising rank only; builds with assertions check it and stop at the first
+ * breach, so that a deadlock cannot hide until it happens. docs/architecture.md has the same table with the reasons. */
+#ifndef LOCHI_LOCK_H
+#define LOCHI_LOCK_H
+
+#include <pthread.h>
+
+typedef enum lochi_rank {
+    LOCHI_RANK_DEVICES = 1, /* the table of open devices; held while one is opened */
+    LOCHI_RANK_DRIVERS,     /* the table of drivers */
+    LOCHI_RANK_DEVICE,      /* a device's thread-default streams */
+    LOCHI_RANK_CUDA,        /* the loading of libcuda */
+    LOCHI_RANK_CPU,         /* the CPU driver's handles */
+    LOCHI_RANK_SIM,         /* all state of one simulated device */
+    LOCHI_RANK_RANGES,      /* the table of ranges */
+    LOCHI_RANK_OPTIONS,     /* option values */
+    LOCHI_RANK_LOG          /* the log hook */
+} lochi_rank;
+
+typedef struct lochi_lock {
+    pthread_mutex_t mutex;
+    lochi_rank rank;
+} lochi_lock;
+
+#define LOCHI_LOCK_INITIALIZER(rank)                                                                                   \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, rank                                                                                \
+    }
+
+void lochi_lock_init(lochi_lock *lock, lochi_rank rank);
+void lochi_lock_fini(lochi_lock *lock);
+void lochi_lock_take(lochi_lock *lock);
+void lochi_lock_drop(lochi_lock *lock);
+
+#endif
