@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/** @file copy.h
+ *  Copying and filling memory anywhere.
+ *
+ *  The direction is deduced from the two addresses: memory that a device of this process knows is that device's,
+ *  everything else is plain host memory. Ranges that Loch handed out are checked to their last byte before anything is
+ *  queued; E_OUT_OF_RANGE then means that nothing was done. Zero bytes succeed whatever the addresses are. Source and
+ *  target may overlap when both are on one device or on the host.
+ */
+#ifndef LOCH_COPY_H
+#define LOCH_COPY_H
+
+#include <loch/stream.h>
+
+LOCH_BEGIN_DECLS
+
+/** Where from and where to. */
+typedef enum loch_direction {
+    LOCH_DIRECTION_DEDUCED, /**< from the addresses */
+    LOCH_HOST_TO_HOST,      /**< pinned, registered and CPU memory is host memory */
+    LOCH_HOST_TO_DEVICE,    /**< */
+    LOCH_DEVICE_TO_HOST,    /**< */
+    LOCH_DEVICE_TO_DEVICE,  /**< inside one device */
+    LOCH_PEER_TO_PEER       /**< between two devices; through the host where they are not connected */
+} loch_direction;
+
+/** When a copy or fill returns. */
+typedef enum loch_wait {
+    LOCH_WAIT_DEFAULT, /**< as queued when a stream is given, for the end when none is */
+    LOCH_WAIT_QUEUED,  /**< when queued; the memory has to live until the work has ended */
+    LOCH_WAIT_END      /**< when the work has ended; waits for the stream in question and no other */
+} loch_wait;
+
+/** How to copy; zero means default, NULL all defaults. */
+typedef struct loch_copy_options {
+    size_t size;              /**< sizeof(loch_copy_options) */
+    loch_direction direction; /**< stated: checked against the addresses, E_INVALID when it is another */
+    loch_stream *stream;      /**< a stream of one of the devices involved; NULL: the default stream, and waits */
+    loch_wait wait;           /**< when to return */
+} loch_copy_options;
+
+/** Copies `bytes` and returns when they are there. Ordered behind the default stream of the device involved, not behind
+ *  other streams. E_INVALID for NULL, E_OUT_OF_RANGE, E_OVERFLOW when an address would wrap. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_copy(void *to, const void *from, size_t bytes);
+
+/** Queues a copy on `stream`. Host memory that is not pinned may make it wait; pinned and device memory has to live and
+ *  stay as it is until the stream has passed. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t bytes);
+
+/** Copies with everything stated. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from,
+                                                  size_t bytes);
+
+/** Fills `bytes` with a pattern of 1, 2 or 4 bytes, repeated, and returns when it is there. E_INVALID for another
+ *  pattern size, or when `to` or `bytes` is not a multiple of it. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes);
+
+/** Queues a fill on `stream`; the pattern is read before the call returns. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern,
+                                                size_t pattern_bytes);
+
+LOCH_END_DECLS
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/* Copying anywhere: both places are found and checked, the direction follows from them, and one driver queues the work.
+ *
+ * Drivers do not define a device copy whose source and target overlap. Such a copy is cut into pieces as long as the gap
+ * between the two, in the order that reads every byte before it is written; where the gap is so small that the pieces
+ * would be many, it goes through a scratch block that is taken and given back in stream order. */
+#include "device/copy.h"
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include <string.h>
+
+#define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
+#define COPY_PIECES_MAX 64                    /* more direct pieces than this cost more than the detour */
+#define COPY_BOUNCE_BYTES ((size_t)4 << 20)   /* host memory between devices of different drivers */
+
+typedef struct copy_job {
+    char *to;
+    const char *from;
+    size_t bytes;
+    lochi_place to_place, from_place;
+    loch_direction direction;
+    loch_stream *stream; /* never NULL once planned, but for host to host */
+    loch_stream *before; /* a stream that only owns the host memory involved: waited for first */
+} copy_job;
+
+loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
+{
+    if (!address) return LOCH_FAIL(INVALID, "the %s is NULL", what);
+    if (!lochi_range_fits(address, bytes))
+        return LOCH_FAIL(OVERFLOW, "%zu bytes at %p (the %s) wrap around the address space", bytes, address, what);
+    const loch_status status = lochi_ranges_locate(address, bytes, out);
+    return status == LOCH_E_NOT_FOUND ? LOCH_FAIL(OUT_OF_RANGE, "nothing is mapped at %p (the %s)", address, what)
+                                      : status;
+}
+
+loch_status lochi_copy_settle(loch_stream *stream, loch_wait wait)
+{
+    return wait == LOCH_WAIT_END ? loch_stream_sync(stream) : LOCH_OK;
+}
+
+loch_status lochi_copy_wait_for_owner(const lochi_place *place)
+{
+    loch_device *device = place->device;
+    return device && !lochi_device_is_at_once(device) ? loch_stream_sync(&device->default_stream) : LOCH_OK;
+}
+
+static loch_status copy_call(loch_device *device, loch_direction direction, void *to, const void *from, size_t bytes,
+                             void *peer, const loch_stream *stream)
+{
+    loch_status status;
+    LOCHI_CALL(status, device, copy, (device->self, direction, to, from, bytes, peer, stream->native));
+    return status;
+}
+
+/* --- host to host --- */
+
+typedef struct copy_on_host {
+    void *to;
+    const void *from;
+    size_t bytes;
+} copy_on_host;
+
+static void copy_run_on_host(void *user)
+{
+    copy_on_host *work = user;
+    memmove(work->to, work->from, work->bytes);
+    lochi_free(work);
+}
+
+/* On a queue of an asynchronous device the copy has to wait for its turn. */
+static loch_status copy_queue_on_host(const copy_job *job)
+{
+    copy_on_host *work = lochi_alloc(sizeof *work);
+    if (!work) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
+    *work = (copy_on_host){job->to, job->from, job->bytes};
+    const loch_status status = loch_stream_call(job->stream, copy_run_on_host, work);
+    if (status != LOCH_OK) lochi_free(work);
+    return status;
+}
+
+static loch_status copy_host_to_host(const copy_job *job)
+{
+    if (job->stream && !lochi_device_is_at_once(job->stream->device)) return copy_queue_on_host(job);
+    if (!job->stream) {
+        LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->to_place));
+        LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->from_place));
+    }
+    loch_device *device = job->to_place.device;
+    if (!loch_device_can(device, LOCH_CAN_HOST_ACCESS)) device = job->from_place.device;
+    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS))
+        return copy_call(device, LOCH_HOST_TO_HOST, job->to, job->from, job->bytes, NULL, &device->default_stream);
+    memmove(job->to, job->from, job->bytes);
+    return LOCH_OK;
+}
+
+/* --- inside one device --- */
+
+/* Calls for [0, bytes) piece by piece, from the end that must be read first. */
+static loch_status copy_in_pieces(const copy_job *job, size_t piece_bytes, void *scratch)
+{
+    loch_device *device = job->to_place.device;
+    const bool is_backwards = job->to > job->from;
+    for (size_t done = 0; done < job->bytes;) {
+        const size_t left = job->bytes - done, piece = left < piece_bytes ? left : piece_bytes;
+        const size_t at = is_backwards ? left - piece : done;
+        if (scratch) {
+            LOCH_TRY_RETURN(
+                copy_call(device, LOCH_DEVICE_TO_DEVICE, scratch, job->from + at, piece, NULL, job->stream));
+            LOCH_TRY_RETURN(copy_call(device, LOCH_DEVICE_TO_DEVICE, job->to + at, scratch, piece, NULL, job->stream));
+        } else {
+            LOCH_TRY_RETURN(
+                copy_call(device, LOCH_DEVICE_TO_DEVICE, job->to + at, job->from + at, piece, NULL, job->stream));
+        }
+        done += piece;
+    }
+    return LOCH_OK;
+}
+
+static loch_status copy_overlapping(const copy_job *job, size_t gap)
+{
+    if (!gap) return LOCH_OK;
+    if (job->bytes / gap <= COPY_PIECES_MAX) return copy_in_pieces(job, gap, NULL);
+    const size_t scratch_bytes = job->bytes < COPY_SCRATCH_BYTES ? job->bytes : COPY_SCRATCH_BYTES;
+    void *scratch;
+    loch_status status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
+    if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL); /* slow, but right */
+    if (status != LOCH_OK) return status;
+    status = copy_in_pieces(job, scratch_bytes, scratch);
+    const loch_status free_status = lochi_ordered_free(job->stream, scratch, scratch_bytes);
+    return status != LOCH_OK ? status : free_status;
+}
+
+static loch_status copy_inside_device(const copy_job *job)
+{
+    const uintptr_t to = (uintptr_t)job->to, from = (uintptr_t)job->from;
+    const size_t gap = to > from ? to - from : from - to;
+    if (gap < job->bytes) return copy_overlapping(job, gap);
+    return copy_call(job->to_place.device, LOCH_DEVICE_TO_DEVICE, job->to, job->from, job->bytes, NULL, job->stream);
+}
+
+/* --- between devices --- */
+
+/* Makes `later` wait for what is queued on `earlier`. */
+static loch_status copy_order(loch_stream *earlier, loch_stream *later)
+{
+    loch_event *event;
+    LOCH_TRY_RETURN(loch_event_create(earlier->device, LOCH_EVENT_PLAIN, &event));
+    loch_status status = loch_event_record(event, earlier);
+    if (status == LOCH_OK) status = loch_stream_wait(later, event);
+    loch_event_destroy(event);
+    return status;
+}
+
+/* Two devices of one driver: the target's driver does it, on a stream of the target. A stream of the source is ordered
+ * around that. */
+static loch_status copy_between_peers(const copy_job *job)
+{
+    loch_device *device = job->to_place.device;
+    loch_stream *stream = job->stream->device == device ? job->stream : &device->default_stream;
+    if (stream != job->stream) LOCH_TRY_RETURN(copy_order(job->stream, stream));
+    LOCH_TRY_RETURN(copy_call(device, LOCH_PEER_TO_PEER, job->to, job->from, job->bytes, job->from_place.device->self,
+                              stream));
+    return stream != job->stream ? copy_order(stream, job->stream) : LOCH_OK;
+}
+
+/* Two drivers that do not know each other: through the host, waiting for each piece. */
+static loch_status copy_through_host(const copy_job *job)
+{
+    loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;
+    loch_stream *to_stream = job->stream->device == to_device ? job->stream : &to_device->default_stream;
+    loch_stream *from_stream = job->stream->device == from_device ? job->stream : &from_device->default_stream;
+    loch_status status = loch_stream_sync(job->stream);
+    if (status != LOCH_OK) return status;
+    const size_t bounce_bytes = job->bytes < COPY_BOUNCE_BYTES ? job->bytes : COPY_BOUNCE_BYTES;
+    char *bounce = lochi_alloc(bounce_bytes);
+    if (!bounce) return LOCH_FAIL(HOST_MEMORY, "no host memory to copy from %s to %s", from_device->name, to_device->name);
+    for (size_t done = 0; status == LOCH_OK && done < job->bytes; done += bounce_bytes) {
+        const size_t left = job->bytes - done, piece = left < bounce_bytes ? left : bounce_bytes;
+        LOCH_TRY(copy_call(from_device, LOCH_DEVICE_TO_HOST, bounce, job->from + done, piece, NULL, from_stream), end);
+        LOCH_TRY(loch_stream_sync(from_stream), end);
+        LOCH_TRY(copy_call(to_device, LOCH_HOST_TO_DEVICE, job->to + done, bounce, piece, NULL, to_stream), end);
+        LOCH_TRY(loch_stream_sync(to_stream), end);
+    }
+end:
+    lochi_free(bounce);
+    return status;
+}
+
+static loch_status copy_between_devices(const copy_job *job)
+{
+    const loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;
+    const bool are_peers = to_device->driver == from_device->driver && loch_device_can(to_device, LOCH_CAN_PEER);
+    return are_peers ? copy_between_peers(job) : copy_through_host(job);
+}
+
+/* --- planning --- */
+
+static loch_direction copy_deduce(const lochi_place *to, const lochi_place *from)
+{
+    const bool to_host = lochi_place_is_host(to), from_host = lochi_place_is_host(from);
+    if (to_host) return from_host ? LOCH_HOST_TO_HOST : LOCH_DEVICE_TO_HOST;
+    if (from_host) return LOCH_HOST_TO_DEVICE;
+    return to->device == from->device ? LOCH_DEVICE_TO_DEVICE : LOCH_PEER_TO_PEER;
+}
+
+static const char *copy_direction_name(loch_direction direction)
+{
+    static const char *const names[] = {"deduced",        "host to host",     "host to device",
+                                        "device to host", "device to device", "peer to peer"};
+    return names[direction];
+}
+
+/* A stream that was given has to be one of a device involved; none means the default stream of the target, or of the
+ * source when the target is the host. A stream of a device that only owns host memory (pinned, or the CPU's) cannot run
+ * another device's copy: it is waited for, and the copy runs on that one's default stream. */
+static loch_status copy_choose_stream(copy_job *job, loch_stream *given)
+{
+    loch_device *to = lochi_place_is_host(&job->to_place) ? NULL : job->to_place.device;
+    loch_device *from = lochi_place_is_host(&job->from_place) ? NULL : job->from_place.device;
+    job->stream = to || from ? (to ? &to->default_stream : &from->default_stream) : NULL;
+    if (!given) return LOCH_OK;
+    LOCH_TRY_RETURN(lochi_stream_check(given, NULL));
+    const bool is_plain = !job->to_place.device && !job->from_place.device; /* any stream will do */
+    if (is_plain || given->device == job->to_place.device || given->device == job->from_place.device) {
+        if (job->direction == LOCH_HOST_TO_HOST || given->device == to || given->device == from)
+            job->stream = given;
+        else
+            job->before = given;
+        return LOCH_OK;
+    }
+    return LOCH_FAIL(INVALID, "stream %llu of %s has nothing to do with a copy from %s to %s",
+                     (unsigned long long)given->id, given->device->name, from ? from->name : "the host",
+                     to ? to->name : "the host");
+}
+
+static loch_status copy_read_options(const loch_copy_options *given, loch_copy_options *out)
+{
+    *out = (loch_copy_options){.size = sizeof *out};
+    if (given) {
+        if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "copy options need their size set");
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    }
+    if ((unsigned)out->direction > LOCH_PEER_TO_PEER || (unsigned)out->wait > LOCH_WAIT_END)
+        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+    if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    return LOCH_OK;
+}
+
+loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from, size_t bytes)
+{
+    loch_copy_options read;
+    LOCH_TRY_RETURN(copy_read_options(options, &read));
+    if (!bytes) return LOCH_OK;
+    copy_job job = {.to = to, .from = from, .bytes = bytes};
+    LOCH_TRY_RETURN(lochi_copy_locate(to, bytes, "target", &job.to_place));
+    LOCH_TRY_RETURN(lochi_copy_locate(from, bytes, "source", &job.from_place));
+    job.direction = copy_deduce(&job.to_place, &job.from_place);
+    if (read.direction != LOCH_DIRECTION_DEDUCED && read.direction != job.direction)
+        return LOCH_FAIL(INVALID, "the copy was said to be %s, but the addresses make it %s",
+                         copy_direction_name(read.direction), copy_direction_name(job.direction));
+    LOCH_TRY_RETURN(copy_choose_stream(&job, read.stream));
+    if (job.before) LOCH_TRY_RETURN(loch_stream_sync(job.before));
+
+    loch_status status;
+    switch (job.direction) {
+    case LOCH_HOST_TO_HOST: status = copy_host_to_host(&job); break;
+    case LOCH_DEVICE_TO_DEVICE: status = copy_inside_device(&job); break;
+    case LOCH_PEER_TO_PEER: status = copy_between_devices(&job); break;
+    case LOCH_HOST_TO_DEVICE:
+        status = copy_call(job.to_place.device, job.direction, to, from, bytes, NULL, job.stream);
+        break;
+    default: status = copy_call(job.from_place.device, job.direction, to, from, bytes, NULL, job.stream); break;
+    }
+    if (status != LOCH_OK || !job.stream) return status;
+    return lochi_copy_settle(job.stream, job.before ? LOCH_WAIT_END : read.wait);
+}
+
+loch_status loch_copy(void *to, const void *from, size_t bytes)
+{
+    return loch_copy_with(NULL, to, from, bytes);
+}
+
+loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t bytes)
+{
+    const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
+    return loch_copy_with(&options, to, from, bytes);
+}

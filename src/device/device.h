@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of devices, streams and events, for src/device alone and for the layers above that need more than the
+ * public headers give. */
+#ifndef LOCHI_DEVICE_H
+#define LOCHI_DEVICE_H
+
+#include "base/lock.h"
+#include <loch/driver.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* One driver call's counters; relaxed atomics: they are statistics, and order nothing. */
+typedef struct lochi_call_counter {
+    _Atomic uint64_t count;
+    _Atomic uint64_t ns;
+} lochi_call_counter;
+
+struct loch_stream {
+    loch_device *device;
+    void *native;
+    uint64_t id;
+    atomic_size_t references; /* one for the owner, one for each part of the library that remembers the stream */
+    atomic_bool closed;       /* no driver call through it any more */
+    enum { LOCHI_STREAM_DEFAULT, LOCHI_STREAM_OWNED, LOCHI_STREAM_WRAPPED, LOCHI_STREAM_OF_THREAD } kind;
+    uint64_t thread;             /* LOCHI_STREAM_OF_THREAD: whose */
+    struct loch_stream *next;    /* LOCHI_STREAM_OF_THREAD: the device's list */
+};
+
+struct loch_event {
+    loch_device *device;
+    void *native;
+    loch_event_kind kind;
+    bool recorded;
+};
+
+struct loch_device {
+    const loch_driver *driver; /* from the table of drivers: empty slots filled */
+    void *self;                /* the driver's */
+    char name[LOCH_DEVICE_NAME_MAX];
+    loch_device_properties properties;
+    atomic_size_t references; /* falls to zero only under the lock of the table of devices, so that open and the last
+                               * release cannot cross */
+    struct loch_device *next;
+    atomic_bool measuring;
+    lochi_call_counter calls[LOCH_CALL_COUNT];
+    loch_stream default_stream;
+    lochi_lock lock; /* LOCHI_RANK_DEVICE: thread_streams, cost_base */
+    loch_stream *thread_streams;
+    uint64_t cost_base[LOCH_CALL_COUNT]; /* modelled costs when counting began */
+};
+
+/* The built-in drivers. */
+extern const loch_driver lochi_cpu_driver;
+extern const loch_driver lochi_cuda_driver;
+extern const loch_driver lochi_sim_driver;
+
+/* Counting: LOCHI_CALL(device, map, (device->self, ...)) calls the slot, counts it, and times it when measuring. */
+uint64_t lochi_call_begin(loch_device *device, loch_driver_call call);
+void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns);
+
+#define LOCHI_CALL_SLOT(result, device, call, slot, arguments)                                                         \
+    do {                                                                                                               \
+        uint64_t call_start_ns = lochi_call_begin((device), LOCH_CALL_##call);                                         \
+        (result) = (device)->driver->slot arguments;                                                                   \
+        lochi_call_end((device), LOCH_CALL_##call, call_start_ns);                                                     \
+    } while (0)
+
+#define LOCHI_CALL(result, device, call, arguments) LOCHI_CALL_SLOT(result, device, call, call, arguments)
+
+/* What a driver of the table has the slots for; a device must not claim more. */
+uint32_t lochi_driver_possible(const loch_driver *driver);
+
+/* Whether work of the device is done when the call returns. */
+static inline bool lochi_device_is_at_once(const loch_device *device)
+{
+    return !(device->properties.capabilities & LOCH_CAN_ASYNC);
+}
+
+/* Calls `visit` for every open device, under the lock of the table of devices, until it returns true. */
+bool lochi_device_any(bool (*visit)(loch_device *device, void *user), void *user);
+
+/* Makes the default stream of a device that is being opened. */
+void lochi_stream_init_default(loch_device *device);
+
+/* Streams remembered by the library: the object stays after its owner has destroyed it, closed. */
+loch_stream *lochi_stream_retain(loch_stream *stream);
+void lochi_stream_release(loch_stream *stream);
+
+/* Checks a stream that a caller gave for work on `device`: E_INVALID for a closed one or one of another device. */
+loch_status lochi_stream_check(const loch_stream *stream, const loch_device *device);
+
+/* Ends the thread-default streams of a device that is being closed. */
+void lochi_stream_close_all(loch_device *device);
+
+/* Fills the stream and event slots for a device whose work is done when the call returns (at_once.c). */
+void lochi_at_once_fill(loch_driver *driver);
+
+/* Short-lived memory in the order of a stream, not in the table of ranges: the driver's own stream-ordered allocator, or
+ * raw memory whose free waits for the stream. */
+loch_status lochi_ordered_alloc(loch_stream *stream, size_t bytes, void **out);
+loch_status lochi_ordered_free(loch_stream *stream, void *address, size_t bytes);
+
+/* Number of the calling thread: never reused, never 0. */
+uint64_t lochi_thread_number(void);
+
+#endif

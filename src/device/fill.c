@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* Filling memory with a pattern of 1, 2 or 4 bytes. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/copy.h"
+#include <string.h>
+
+typedef struct fill_on_host {
+    void *to;
+    size_t bytes;
+    uint32_t pattern;
+    size_t pattern_bytes;
+} fill_on_host;
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a pattern's bytes lie at the low end of its number");
+
+/* Doubles what is written until all of it is: memcpy's speed for every pattern. */
+void lochi_fill_host(void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes)
+{
+    if (pattern_bytes == 1) {
+        memset(to, (int)pattern, bytes);
+        return;
+    }
+    memcpy(to, &pattern, pattern_bytes);
+    for (size_t done = pattern_bytes; done < bytes;) {
+        const size_t left = bytes - done, piece = left < done ? left : done;
+        memcpy((char *)to + done, to, piece);
+        done += piece;
+    }
+}
+
+static void fill_run_on_host(void *user)
+{
+    fill_on_host *work = user;
+    lochi_fill_host(work->to, work->bytes, work->pattern, work->pattern_bytes);
+    lochi_free(work);
+}
+
+/* Host memory behind the work on a queue of an asynchronous device. */
+static loch_status fill_queue_on_host(loch_stream *stream, const fill_on_host *work)
+{
+    fill_on_host *queued = lochi_alloc(sizeof *queued);
+    if (!queued) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a fill");
+    *queued = *work;
+    const loch_status status = loch_stream_call(stream, fill_run_on_host, queued);
+    if (status != LOCH_OK) lochi_free(queued);
+    return status;
+}
+
+static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work, loch_wait wait)
+{
+    lochi_place place;
+    LOCH_TRY_RETURN(lochi_copy_locate(work->to, work->bytes, "target", &place));
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, place.device)); /* plain host memory: any stream will do */
+    if (lochi_place_is_host(&place) && !loch_device_can(place.device, LOCH_CAN_HOST_ACCESS)) {
+        if (stream && !lochi_device_is_at_once(stream->device)) {
+            LOCH_TRY_RETURN(fill_queue_on_host(stream, work));
+            return lochi_copy_settle(stream, wait);
+        }
+        if (!stream) LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&place));
+        lochi_fill_host(work->to, work->bytes, work->pattern, work->pattern_bytes);
+        return LOCH_OK;
+    }
+    loch_device *device = place.device;
+    if (!stream) stream = &device->default_stream;
+    loch_status status;
+    LOCHI_CALL(status, device, fill,
+               (device->self, work->to, work->bytes, work->pattern, work->pattern_bytes, stream->native));
+    return status != LOCH_OK ? status : lochi_copy_settle(stream, wait);
+}
+
+static loch_status fill_read(void *to, size_t bytes, const void *pattern, size_t pattern_bytes, fill_on_host *out)
+{
+    if (!pattern) return LOCH_FAIL(INVALID, "the pattern is NULL");
+    if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
+        return LOCH_FAIL(INVALID, "a pattern has 1, 2 or 4 bytes, not %zu", pattern_bytes);
+    if (!lochi_is_multiple((uintptr_t)to | bytes, pattern_bytes))
+        return LOCH_FAIL(INVALID, "%zu bytes at %p are no multiple of a pattern of %zu", bytes, to, pattern_bytes);
+    *out = (fill_on_host){to, bytes, 0, pattern_bytes};
+    uint16_t two;
+    if (pattern_bytes == 1) out->pattern = *(const uint8_t *)pattern;
+    if (pattern_bytes == 2) out->pattern = (memcpy(&two, pattern, sizeof two), two);
+    if (pattern_bytes == 4) memcpy(&out->pattern, pattern, sizeof out->pattern);
+    return LOCH_OK;
+}
+
+loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
+{
+    fill_on_host work;
+    LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
+    return bytes ? fill_somewhere(NULL, &work, LOCH_WAIT_END) : LOCH_OK;
+}
+
+loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
+{
+    fill_on_host work;
+    LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
+    return bytes ? fill_somewhere(stream, &work, LOCH_WAIT_QUEUED) : LOCH_OK;
+}

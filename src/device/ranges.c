@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of ranges: three treaps and a mutex. Lookups are O(log n); locating a range costs one step for each piece
+ * that it spans. */
+#include "device/ranges.h"
+#include "base/fail.h"
+
+static lochi_lock ranges_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
+static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* under ranges_lock */
+
+void lochi_ranges_lock(void)
+{
+    lochi_lock_take(&ranges_lock);
+}
+
+void lochi_ranges_unlock(void)
+{
+    lochi_lock_drop(&ranges_lock);
+}
+
+static lochi_range *ranges_of_node(lochi_tree_node *node)
+{
+    return node ? LOCHI_CONTAINER(node, lochi_range, node) : NULL;
+}
+
+static lochi_range *ranges_find(const lochi_tree *tree, uintptr_t address)
+{
+    lochi_range *range = ranges_of_node(lochi_tree_at_or_below(tree, address));
+    return range && address - lochi_range_start(range) < range->bytes ? range : NULL;
+}
+
+static lochi_range *ranges_first(const lochi_tree *tree, uintptr_t start, uintptr_t end)
+{
+    lochi_range *range = ranges_find(tree, start);
+    if (range) return range;
+    range = ranges_of_node(lochi_tree_at_or_above(tree, start));
+    return range && lochi_range_start(range) < end ? range : NULL;
+}
+
+static lochi_tree *ranges_tree(lochi_range_type type)
+{
+    if (type == LOCHI_RANGE_RESERVATION) return &ranges_reservations;
+    return type == LOCHI_RANGE_REGISTRATION ? &ranges_registrations : &ranges_memory;
+}
+
+lochi_range *lochi_ranges_find_memory(uintptr_t address)
+{
+    return ranges_find(&ranges_memory, address);
+}
+
+lochi_range *lochi_ranges_find_reservation(uintptr_t address)
+{
+    return ranges_find(&ranges_reservations, address);
+}
+
+lochi_range *lochi_ranges_find_registration(uintptr_t address)
+{
+    return ranges_find(&ranges_registrations, address);
+}
+
+lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end)
+{
+    return ranges_first(&ranges_memory, start, end);
+}
+
+static bool ranges_granule_is_committed(const lochi_range *reservation, size_t granule)
+{
+    return reservation->committed[granule / 64] >> (granule % 64) & 1;
+}
+
+bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
+{
+    if (!reservation->committed_count) return false;
+    const size_t unit = reservation->device->properties.granule_bytes;
+    const uintptr_t base = lochi_range_start(reservation);
+    const size_t past = (*end - base + unit - 1) / unit;
+    size_t first = (*start - base) / unit;
+    while (first < past && !ranges_granule_is_committed(reservation, first))
+        first += reservation->committed[first / 64] ? 1 : 64 - first % 64;
+    if (first >= past) return false;
+    size_t last = first;
+    while (last < past && ranges_granule_is_committed(reservation, last)) last++;
+    const uintptr_t run_start = base + first * unit, run_end = base + last * unit;
+    if (run_start > *start) *start = run_start;
+    if (run_end < *end) *end = run_end;
+    return true;
+}
+
+void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed)
+{
+    const size_t unit = reservation->device->properties.granule_bytes;
+    const uintptr_t base = lochi_range_start(reservation);
+    for (size_t granule = (start - base) / unit; granule < (end - base) / unit; granule++) {
+        if (ranges_granule_is_committed(reservation, granule) == is_committed) continue;
+        reservation->committed[granule / 64] ^= (uint64_t)1 << (granule % 64);
+        if (is_committed)
+            reservation->committed_count++;
+        else
+            reservation->committed_count--;
+    }
+}
+
+bool lochi_ranges_insert(lochi_range *range)
+{
+    lochi_tree *tree = ranges_tree(range->type);
+    if (ranges_first(tree, lochi_range_start(range), lochi_range_end(range))) return false;
+    lochi_tree_insert(tree, &range->node);
+    return true;
+}
+
+void lochi_ranges_remove(lochi_range *range)
+{
+    lochi_tree_remove(ranges_tree(range->type), &range->node);
+}
+
+/* --- locating --- */
+
+/* The piece of memory that holds `address`: a raw block, a mapping, or a run of committed granules. */
+static bool ranges_piece_at(uintptr_t address, lochi_place *out)
+{
+    const lochi_range *range = lochi_ranges_find_memory(address);
+    if (range) {
+        *out = (lochi_place){range->device, range->kind, lochi_range_start(range), range->bytes};
+        return true;
+    }
+    range = lochi_ranges_find_reservation(address);
+    if (!range) return false;
+    uintptr_t start = address, end = lochi_range_end(range);
+    if (!lochi_ranges_first_committed(range, &start, &end) || start != address) return false;
+    const size_t unit = range->device->properties.granule_bytes;
+    size_t first = (address - lochi_range_start(range)) / unit;
+    while (first && ranges_granule_is_committed(range, first - 1)) first--;
+    start = lochi_range_start(range) + first * unit;
+    *out = (lochi_place){range->device, LOCH_MEMORY_DEVICE, start, end - start};
+    return true;
+}
+
+/* Whether every byte up to `end` is memory of one device; `place` holds the first. */
+static bool ranges_cover(lochi_place place, uintptr_t end)
+{
+    const loch_device *device = place.device;
+    while (place.start + place.bytes < end)
+        if (!ranges_piece_at(place.start + place.bytes, &place) || place.device != device) return false;
+    return true;
+}
+
+typedef struct ranges_question {
+    const void *address;
+    loch_address_info answer;
+} ranges_question;
+
+static bool ranges_ask_driver(loch_device *device, void *user)
+{
+    ranges_question *question = user;
+    loch_status status;
+    LOCHI_CALL(status, device, address_query, (device->self, question->address, &question->answer));
+    if (status != LOCH_OK) return false;
+    question->answer.device = device;
+    return true;
+}
+
+/* Memory that is not in the table: another library's, or the host's. */
+static loch_status ranges_locate_foreign(const void *address, size_t bytes, lochi_place *out)
+{
+    ranges_question question = {.address = address};
+    *out = (lochi_place){NULL, LOCH_MEMORY_HOST, (uintptr_t)address, 0};
+    if (!lochi_device_any(ranges_ask_driver, &question)) return LOCH_OK;
+    const loch_address_info *answer = &question.answer;
+    *out = (lochi_place){answer->device, answer->kind, (uintptr_t)answer->base, answer->bytes};
+    if (answer->bytes && (uintptr_t)address + bytes > (uintptr_t)answer->base + answer->bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p reach beyond the %zu bytes at %p", bytes, address,
+                         answer->bytes, answer->base);
+    return LOCH_OK;
+}
+
+/* Under the lock: E_EXISTS when the table knows nothing of the range. */
+static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_place *out)
+{
+    const uintptr_t start = (uintptr_t)address, end = start + bytes;
+    const lochi_range *registration = lochi_ranges_find_registration(start);
+    bool is_inside;
+    if (ranges_piece_at(start, out)) {
+        is_inside = ranges_cover(*out, end);
+    } else if (registration) {
+        *out = (lochi_place){registration->device, registration->kind, lochi_range_start(registration),
+                             registration->bytes};
+        is_inside = end <= lochi_range_end(registration);
+    } else if (lochi_ranges_find_reservation(start)) {
+        return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p, only addresses are reserved there", address);
+    } else if (ranges_first(&ranges_memory, start, end) || ranges_first(&ranges_reservations, start, end)) {
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p start before the memory that they run into", bytes, address);
+    } else {
+        return LOCH_E_EXISTS;
+    }
+    if (is_inside) return LOCH_OK;
+    return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p reach beyond the memory there: %zu bytes at %p", bytes, address,
+                     out->bytes, (void *)out->start);
+}
+
+loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *out)
+{
+    lochi_ranges_lock();
+    const loch_status status = ranges_locate_known(address, bytes, out);
+    lochi_ranges_unlock();
+    return status == LOCH_E_EXISTS ? ranges_locate_foreign(address, bytes, out) : status;
+}

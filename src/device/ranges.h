@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of every range that the process took from a driver, by address.
+ *
+ * Three ordered maps under one lock: memory (raw blocks and mappings; disjoint), reservations (mappings lie inside them),
+ * registrations (of callers' memory, which may lie over CPU memory). What is committed without a handle is a bit for each
+ * granule of its reservation, made with the first commit, so that decommitting needs no memory. Raw blocks, reservations
+ * and registrations hold a reference on their device; mappings live inside a reservation, which cannot go before them.
+ * No driver is called under the lock. */
+#ifndef LOCHI_RANGES_H
+#define LOCHI_RANGES_H
+
+#include "base/tree.h"
+#include "device/device.h"
+
+typedef enum lochi_range_type {
+    LOCHI_RANGE_RAW,
+    LOCHI_RANGE_MAPPING,
+    LOCHI_RANGE_RESERVATION,
+    LOCHI_RANGE_REGISTRATION
+} lochi_range_type;
+
+typedef struct lochi_range {
+    lochi_tree_node node; /* key: the first address */
+    size_t bytes;
+    loch_device *device;
+    lochi_range_type type;
+    loch_memory_kind kind;
+    loch_handle *handle;     /* LOCHI_RANGE_MAPPING */
+    uint64_t *committed;     /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
+    size_t committed_count;  /* bits that are set */
+} lochi_range;
+
+static inline uintptr_t lochi_range_start(const lochi_range *range)
+{
+    return range->node.key;
+}
+
+static inline uintptr_t lochi_range_end(const lochi_range *range)
+{
+    return range->node.key + range->bytes;
+}
+
+void lochi_ranges_lock(void);
+void lochi_ranges_unlock(void);
+
+/* All below: under the lock. */
+
+/* The range of a map that holds `address`, or NULL. */
+lochi_range *lochi_ranges_find_memory(uintptr_t address);
+lochi_range *lochi_ranges_find_reservation(uintptr_t address);
+lochi_range *lochi_ranges_find_registration(uintptr_t address);
+
+/* The first raw block or mapping that overlaps [start, end), or NULL. */
+lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end);
+
+/* The first run of committed granules of a reservation in [*start, *end), which lies in it: narrows the two to the run,
+ * or returns false. */
+bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
+
+/* Marks [start, end) of a reservation, whose bits exist. */
+void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed);
+
+/* Enters a range, by its type; false, and nothing entered, when it overlaps another of its map. */
+bool lochi_ranges_insert(lochi_range *range);
+
+void lochi_ranges_remove(lochi_range *range);
+
+/* What the table or a driver knows of [address, address + bytes); takes the lock itself. */
+typedef struct lochi_place {
+    loch_device *device;   /* NULL for plain host memory */
+    loch_memory_kind kind; /* of the first byte */
+    uintptr_t start;       /* of the piece with the first byte; `address` when unknown */
+    size_t bytes;          /* its length; 0 when unknown */
+} lochi_place;
+
+/* Finds where a range lies. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,
+ * E_NOT_FOUND when its start is reserved and nothing is there. */
+loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *out);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* Raw memory: one driver call a block, entered in the table of ranges. A block leaves the table before the driver frees
+ * it, so that a second free cannot reach the driver; it comes back if the driver refuses. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/ranges.h"
+#include <string.h>
+
+const char *loch_memory_kind_name(loch_memory_kind kind)
+{
+    static const char *const names[] = {"device", "pinned", "managed", "registered", "host"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+static loch_status raw_take(loch_device *device, loch_memory_kind kind, size_t bytes, size_t alignment, void **out)
+{
+    loch_status status;
+    if (kind == LOCH_MEMORY_DEVICE)
+        LOCHI_CALL(status, device, raw_alloc, (device->self, bytes, alignment, out));
+    else if (kind == LOCH_MEMORY_PINNED)
+        LOCHI_CALL(status, device, pinned_alloc, (device->self, bytes, alignment, out));
+    else
+        LOCHI_CALL(status, device, managed_alloc, (device->self, bytes, alignment, out));
+    return status;
+}
+
+static loch_status raw_give_back(const lochi_range *range)
+{
+    loch_device *device = range->device;
+    void *address = (void *)lochi_range_start(range);
+    loch_status status;
+    if (range->kind == LOCH_MEMORY_DEVICE)
+        LOCHI_CALL(status, device, raw_free, (device->self, address, range->bytes));
+    else if (range->kind == LOCH_MEMORY_PINNED)
+        LOCHI_CALL(status, device, pinned_free, (device->self, address, range->bytes));
+    else
+        LOCHI_CALL(status, device, managed_free, (device->self, address, range->bytes));
+    return status;
+}
+
+/* Enters a new range. A driver that hands out what it has handed out already is broken: E_DRIVER, nothing entered. */
+static loch_status raw_enter(lochi_range *range)
+{
+    lochi_ranges_lock();
+    const bool is_new = lochi_ranges_insert(range);
+    lochi_ranges_unlock();
+    if (is_new) return LOCH_OK;
+    return LOCH_FAIL(DRIVER, "driver \"%s\" handed out memory at %p twice", range->device->driver->name,
+                     (void *)lochi_range_start(range));
+}
+
+loch_status loch_raw_alloc(loch_device *device, loch_memory_kind kind, size_t bytes, size_t alignment, void **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "loch_raw_alloc needs a place for the address");
+    *out = NULL;
+    if (!device) return LOCH_FAIL(INVALID, "there is no device to take memory from");
+    if ((unsigned)kind > LOCH_MEMORY_MANAGED)
+        return LOCH_FAIL(INVALID, "memory of kind %s cannot be allocated", loch_memory_kind_name(kind));
+    if (alignment && !lochi_is_power_of_two(alignment))
+        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", alignment);
+    if (!bytes) return LOCH_OK;
+
+    lochi_range *range = lochi_zalloc(sizeof *range);
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block of %zu bytes", bytes);
+    void *address = NULL;
+    loch_status status = raw_take(device, kind, bytes, alignment, &address);
+    if (status != LOCH_OK) {
+        lochi_free(range);
+        return status;
+    }
+    range->node.key = (uintptr_t)address;
+    range->bytes = bytes;
+    range->device = loch_device_retain(device);
+    range->type = LOCHI_RANGE_RAW;
+    range->kind = kind;
+    status = raw_enter(range);
+    if (status != LOCH_OK) {
+        lochi_free(range);
+        loch_device_release(device);
+        return status;
+    }
+    *out = address;
+    return LOCH_OK;
+}
+
+/* Takes a range of one type out of the table by its first address. */
+static loch_status raw_leave(const void *address, lochi_range_type type, lochi_range **out)
+{
+    const uintptr_t key = (uintptr_t)address;
+    loch_status status = LOCH_OK;
+    lochi_ranges_lock();
+    lochi_range *range =
+        type == LOCHI_RANGE_REGISTRATION ? lochi_ranges_find_registration(key) : lochi_ranges_find_memory(key);
+    if (!range || range->type != type)
+        status = LOCH_FAIL(FOREIGN, "%p was not %s here, or is no longer", address,
+                           type == LOCHI_RANGE_REGISTRATION ? "registered" : "handed out");
+    else if (lochi_range_start(range) != key)
+        status = LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the %zu bytes at %p", address,
+                           (size_t)(key - lochi_range_start(range)), range->bytes, (void *)lochi_range_start(range));
+    else
+        lochi_ranges_remove(range);
+    lochi_ranges_unlock();
+    *out = status == LOCH_OK ? range : NULL;
+    return status;
+}
+
+/* Forgets a range that its driver has taken back, or notes it again when the driver refused. */
+static loch_status raw_finish(lochi_range *range, loch_status status)
+{
+    if (status != LOCH_OK) {
+        lochi_ranges_lock();
+        lochi_ranges_insert(range); /* its place is free: the driver still holds it */
+        lochi_ranges_unlock();
+        return status;
+    }
+    loch_device *device = range->device;
+    lochi_free(range);
+    loch_device_release(device);
+    return LOCH_OK;
+}
+
+loch_status loch_raw_free(void *address)
+{
+    if (!address) return LOCH_OK;
+    lochi_range *range;
+    LOCH_TRY_RETURN(raw_leave(address, LOCHI_RANGE_RAW, &range));
+    return raw_finish(range, raw_give_back(range));
+}
+
+loch_status loch_raw_register(loch_device *device, void *address, size_t bytes)
+{
+    if (!device || !address || !bytes) return LOCH_FAIL(INVALID, "registration needs a device, an address and bytes");
+    if (!lochi_range_fits(address, bytes)) return LOCH_FAIL(OVERFLOW, "%zu bytes at %p wrap around", bytes, address);
+    if (!loch_device_can(device, LOCH_CAN_REGISTER))
+        return LOCH_FAIL(UNSUPPORTED, "%s does not register host memory", device->name);
+    lochi_range *range = lochi_zalloc(sizeof *range);
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a registration");
+    *range = (lochi_range){.node.key = (uintptr_t)address,
+                           .bytes = bytes,
+                           .device = device,
+                           .type = LOCHI_RANGE_REGISTRATION,
+                           .kind = LOCH_MEMORY_REGISTERED};
+    lochi_ranges_lock();
+    const bool is_new = lochi_ranges_insert(range);
+    lochi_ranges_unlock();
+    if (!is_new) {
+        lochi_free(range);
+        return LOCH_FAIL(EXISTS, "part of the %zu bytes at %p is registered already", bytes, address);
+    }
+    loch_status status;
+    LOCHI_CALL(status, device, host_register, (device->self, address, bytes));
+    if (status != LOCH_OK) {
+        lochi_ranges_lock();
+        lochi_ranges_remove(range);
+        lochi_ranges_unlock();
+        lochi_free(range);
+        return status;
+    }
+    loch_device_retain(device);
+    return LOCH_OK;
+}
+
+loch_status loch_raw_unregister(void *address)
+{
+    if (!address) return LOCH_FAIL(INVALID, "there is no address to unregister");
+    lochi_range *range;
+    LOCH_TRY_RETURN(raw_leave(address, LOCHI_RANGE_REGISTRATION, &range));
+    loch_status status;
+    LOCHI_CALL(status, range->device, host_unregister, (range->device->self, address, range->bytes));
+    return raw_finish(range, status);
+}
+
+loch_status lochi_ordered_alloc(loch_stream *stream, size_t bytes, void **out)
+{
+    loch_device *device = stream->device;
+    if (!loch_device_can(device, LOCH_CAN_ORDERED)) return raw_take(device, LOCH_MEMORY_DEVICE, bytes, 0, out);
+    loch_status status;
+    LOCHI_CALL(status, device, ordered_alloc, (device->self, bytes, stream->native, out));
+    return status;
+}
+
+loch_status lochi_ordered_free(loch_stream *stream, void *address, size_t bytes)
+{
+    loch_device *device = stream->device;
+    loch_status status = LOCH_OK;
+    if (loch_device_can(device, LOCH_CAN_ORDERED)) {
+        LOCHI_CALL(status, device, ordered_free, (device->self, address, bytes, stream->native));
+        return status;
+    }
+    const loch_status sync_status = loch_stream_sync(stream);
+    LOCHI_CALL(status, device, raw_free, (device->self, address, bytes));
+    return sync_status != LOCH_OK ? sync_status : status;
+}
+
+loch_status loch_address_query(const void *address, loch_address_info *out)
+{
+    if (!address || !out) return LOCH_FAIL(INVALID, "asking for an address needs one, and a place");
+    memset(out, 0, sizeof *out);
+    lochi_place place;
+    LOCH_TRY_RETURN(lochi_ranges_locate(address, 1, &place));
+    *out = (loch_address_info){place.device, place.kind, (void *)place.start, place.bytes};
+    return LOCH_OK;
+}

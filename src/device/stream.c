@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams: made here, wrapped, or a default one.
+ *
+ * A loch_stream is counted inside the library: its owner's destroy ends the driver's queue and closes the object, and
+ * parts of the library that remember it (pools) keep the closed object until they forget it. A thread's default stream
+ * belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the device. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include <pthread.h>
+#include <string.h>
+
+static atomic_uint_fast64_t stream_last_id;
+static atomic_uint_fast64_t stream_last_thread;
+static pthread_once_t stream_once = PTHREAD_ONCE_INIT;
+static pthread_key_t stream_thread_key;
+static bool stream_has_key; /* written once, before pthread_once returns */
+
+uint64_t lochi_thread_number(void)
+{
+    static _Thread_local uint64_t number;
+    if (!number) number = atomic_fetch_add_explicit(&stream_last_thread, 1, memory_order_relaxed) + 1;
+    return number;
+}
+
+static void stream_init(loch_stream *stream, loch_device *device, void *native, int kind)
+{
+    memset(stream, 0, sizeof *stream);
+    stream->device = device;
+    stream->native = native;
+    stream->kind = kind;
+    stream->id = atomic_fetch_add_explicit(&stream_last_id, 1, memory_order_relaxed) + 1;
+    atomic_init(&stream->references, 1);
+    atomic_init(&stream->closed, false);
+}
+
+void lochi_stream_init_default(loch_device *device)
+{
+    stream_init(&device->default_stream, device, NULL, LOCHI_STREAM_DEFAULT);
+}
+
+loch_stream *lochi_stream_retain(loch_stream *stream)
+{
+    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+    return stream;
+}
+
+void lochi_stream_release(loch_stream *stream)
+{
+    if (stream->kind == LOCHI_STREAM_DEFAULT) {
+        atomic_fetch_sub_explicit(&stream->references, 1, memory_order_relaxed);
+        return;
+    }
+    /* Acquire-release: the last one frees what the others wrote. */
+    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) == 1) lochi_free(stream);
+}
+
+/* --- making and ending --- */
+
+static loch_status stream_read_options(const loch_stream_options *given, loch_stream_options *out)
+{
+    *out = (loch_stream_options){.size = sizeof *out};
+    if (!given) return LOCH_OK;
+    if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "stream options need their size set");
+    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    out->size = sizeof *out;
+    if ((unsigned)out->order > LOCH_STREAM_WITH_DEFAULT)
+        return LOCH_FAIL(INVALID, "stream order %d is not known", (int)out->order);
+    return LOCH_OK;
+}
+
+loch_status loch_stream_create(loch_device *device, const loch_stream_options *options, loch_stream **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "a stream needs a device and a place");
+    loch_stream_options read;
+    LOCH_TRY_RETURN(stream_read_options(options, &read));
+    loch_stream *stream = lochi_alloc(sizeof *stream);
+    if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
+    void *native;
+    loch_status status;
+    LOCHI_CALL(status, device, stream_create, (device->self, &read, &native));
+    if (status != LOCH_OK) {
+        lochi_free(stream);
+        return status;
+    }
+    stream_init(stream, loch_device_retain(device), native, LOCHI_STREAM_OWNED);
+    *out = stream;
+    return LOCH_OK;
+}
+
+loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "wrapping a stream needs a device and a place");
+    void *checked, *of_thread;
+    LOCH_TRY_RETURN(device->driver->stream_wrap(device->self, native, &checked));
+    if (!checked) {
+        *out = &device->default_stream;
+        return LOCH_OK;
+    }
+    LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &of_thread));
+    if (checked == of_thread) return loch_stream_get_thread_default(device, out);
+    loch_stream *stream = lochi_alloc(sizeof *stream);
+    if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
+    stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
+    *out = stream;
+    return LOCH_OK;
+}
+
+/* Closes a stream and gives its queue back to the driver. */
+static void stream_end(loch_stream *stream)
+{
+    loch_device *device = stream->device;
+    atomic_store_explicit(&stream->closed, true, memory_order_release);
+    if (stream->kind != LOCHI_STREAM_WRAPPED) {
+        loch_status status;
+        LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
+        (void)status; /* nothing is left to undo; the driver has written the record */
+    }
+    lochi_stream_release(stream);
+}
+
+void loch_stream_destroy(loch_stream *stream)
+{
+    if (!stream || stream->kind == LOCHI_STREAM_DEFAULT || stream->kind == LOCHI_STREAM_OF_THREAD) return;
+    loch_device *device = stream->device;
+    stream_end(stream);
+    loch_device_release(device);
+}
+
+/* --- default streams --- */
+
+loch_stream *loch_stream_get_default(loch_device *device)
+{
+    return device ? &device->default_stream : NULL;
+}
+
+/* Takes the calling thread's stream off a device's list; returns it, or NULL. */
+static loch_stream *stream_unlink(loch_device *device, uint64_t thread)
+{
+    lochi_lock_take(&device->lock);
+    loch_stream **link = &device->thread_streams;
+    while (*link && (*link)->thread != thread) link = &(*link)->next;
+    loch_stream *stream = *link;
+    if (stream) *link = stream->next;
+    lochi_lock_drop(&device->lock);
+    return stream;
+}
+
+static bool stream_end_of_thread(loch_device *device, void *user)
+{
+    loch_stream *stream = stream_unlink(device, *(const uint64_t *)user);
+    if (stream) stream_end(stream);
+    return false;
+}
+
+static void stream_thread_ends(void *value)
+{
+    (void)value;
+    uint64_t thread = lochi_thread_number();
+    lochi_device_any(stream_end_of_thread, &thread);
+}
+
+static void stream_make_key(void)
+{
+    stream_has_key = pthread_key_create(&stream_thread_key, stream_thread_ends) == 0;
+}
+
+static loch_stream *stream_find_of_thread(loch_device *device, uint64_t thread)
+{
+    lochi_lock_take(&device->lock);
+    loch_stream *stream = device->thread_streams;
+    while (stream && stream->thread != thread) stream = stream->next;
+    lochi_lock_drop(&device->lock);
+    return stream;
+}
+
+loch_status loch_stream_get_thread_default(loch_device *device, loch_stream **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "a thread's default stream needs a device and a place");
+    void *native;
+    LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &native));
+    if (!native) {
+        *out = &device->default_stream;
+        return LOCH_OK;
+    }
+    const uint64_t thread = lochi_thread_number();
+    loch_stream *stream = stream_find_of_thread(device, thread); /* only this thread adds or removes its own */
+    if (!stream) {
+        pthread_once(&stream_once, stream_make_key);
+        stream = lochi_alloc(sizeof *stream);
+        if (!stream || !stream_has_key || pthread_setspecific(stream_thread_key, &stream_has_key) != 0) {
+            lochi_free(stream);
+            return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's default stream");
+        }
+        stream_init(stream, device, native, LOCHI_STREAM_OF_THREAD);
+        stream->thread = thread;
+        lochi_lock_take(&device->lock);
+        stream->next = device->thread_streams;
+        device->thread_streams = stream;
+        lochi_lock_drop(&device->lock);
+    }
+    *out = stream;
+    return LOCH_OK;
+}
+
+void lochi_stream_close_all(loch_device *device)
+{
+    while (device->thread_streams) {
+        loch_stream *stream = device->thread_streams;
+        device->thread_streams = stream->next;
+        stream_end(stream);
+    }
+}
+
+/* --- using --- */
+
+loch_device *loch_stream_get_device(const loch_stream *stream)
+{
+    return stream ? stream->device : NULL;
+}
+
+void *loch_stream_get_native(const loch_stream *stream)
+{
+    return stream ? stream->native : NULL;
+}
+
+uint64_t loch_stream_get_id(const loch_stream *stream)
+{
+    return stream ? stream->id : 0;
+}
+
+loch_status lochi_stream_check(const loch_stream *stream, const loch_device *device)
+{
+    if (atomic_load_explicit(&stream->closed, memory_order_acquire))
+        return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)stream->id);
+    if (device && stream->device != device)
+        return LOCH_FAIL(INVALID, "stream %llu is one of %s, not of %s", (unsigned long long)stream->id,
+                         stream->device->name, device->name);
+    return LOCH_OK;
+}
+
+#define STREAM_NEEDED(stream)                                                                                          \
+    do {                                                                                                               \
+        if (!(stream)) return LOCH_FAIL(INVALID, "there is no stream: use loch_stream_get_default");                   \
+        LOCH_TRY_RETURN(lochi_stream_check((stream), NULL));                                                           \
+    } while (0)
+
+loch_status loch_stream_query(loch_stream *stream)
+{
+    STREAM_NEEDED(stream);
+    loch_status status;
+    LOCHI_CALL(status, stream->device, stream_query, (stream->device->self, stream->native));
+    return status;
+}
+
+loch_status loch_stream_sync(loch_stream *stream)
+{
+    STREAM_NEEDED(stream);
+    loch_status status;
+    LOCHI_CALL(status, stream->device, stream_sync, (stream->device->self, stream->native));
+    return status;
+}
+
+loch_status loch_stream_wait(loch_stream *stream, loch_event *event)
+{
+    STREAM_NEEDED(stream);
+    if (!event) return LOCH_FAIL(INVALID, "there is no event to wait for");
+    loch_device *device = stream->device, *other = event->device;
+    if (!event->recorded || lochi_device_is_at_once(other)) return LOCH_OK;
+    if (device->driver != other->driver || lochi_device_is_at_once(device)) return loch_event_sync(event);
+    loch_status status;
+    LOCHI_CALL(status, device, stream_wait, (device->self, stream->native, event->native));
+    return status;
+}
+
+loch_status loch_stream_call(loch_stream *stream, loch_stream_function *function, void *user)
+{
+    STREAM_NEEDED(stream);
+    if (!function) return LOCH_FAIL(INVALID, "there is no function to call");
+    loch_status status;
+    LOCHI_CALL(status, stream->device, stream_call, (stream->device->self, stream->native, function, user));
+    return status;
+}
+
+loch_status loch_stream_get_capture(loch_stream *stream, loch_capture_info *out)
+{
+    STREAM_NEEDED(stream);
+    if (!out) return LOCH_FAIL(INVALID, "capture info needs a place");
+    loch_status status;
+    LOCHI_CALL(status, stream->device, stream_capture, (stream->device->self, stream->native, out));
+    return status;
+}

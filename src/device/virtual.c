@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* Reservations, mappings and committed memory. Every call checks the table of ranges first and enters its claim there
+ * before it calls the driver, so that two callers cannot claim the same addresses; a refusal takes the claim back. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/handle.h"
+#include "device/ranges.h"
+#include <string.h>
+
+/* --- reservations --- */
+
+loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t alignment, void **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "reserving addresses needs a device and a place");
+    const size_t granule = device->properties.granule_bytes;
+    if (!(device->properties.capabilities & (LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT)))
+        return LOCH_FAIL(UNSUPPORTED, "%s has no virtual memory", device->name);
+    if (!bytes || !lochi_is_multiple(bytes, granule))
+        return LOCH_FAIL(INVALID, "%zu bytes of addresses are no multiple of the granule of %zu", bytes, granule);
+    if (alignment && !lochi_is_power_of_two(alignment))
+        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", alignment);
+    lochi_range *range = lochi_zalloc(sizeof *range);
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a reservation");
+    void *address;
+    loch_status status;
+    LOCHI_CALL(status, device, reserve, (device->self, bytes, alignment > granule ? alignment : granule, &address));
+    if (status != LOCH_OK) {
+        lochi_free(range);
+        return status;
+    }
+    *range = (lochi_range){.node.key = (uintptr_t)address,
+                           .bytes = bytes,
+                           .device = loch_device_retain(device),
+                           .type = LOCHI_RANGE_RESERVATION};
+    lochi_ranges_lock();
+    const bool is_new = lochi_ranges_insert(range);
+    lochi_ranges_unlock();
+    if (!is_new) {
+        lochi_free(range);
+        loch_device_release(device);
+        return LOCH_FAIL(DRIVER, "driver \"%s\" reserved the addresses at %p twice", device->driver->name, address);
+    }
+    *out = address;
+    return LOCH_OK;
+}
+
+loch_status loch_virtual_unreserve(void *address)
+{
+    if (!address) return LOCH_OK;
+    const uintptr_t key = (uintptr_t)address;
+    loch_status status = LOCH_OK;
+    lochi_ranges_lock();
+    lochi_range *range = lochi_ranges_find_reservation(key);
+    if (!range)
+        status = LOCH_FAIL(FOREIGN, "no addresses are reserved at %p", address);
+    else if (lochi_range_start(range) != key)
+        status = LOCH_FAIL(INTERIOR, "%p lies inside the addresses reserved at %p", address,
+                           (void *)lochi_range_start(range));
+    else if (range->committed_count || lochi_ranges_first_memory(key, lochi_range_end(range)))
+        status = LOCH_FAIL(BUSY, "memory is still mapped in the addresses reserved at %p", address);
+    else
+        lochi_ranges_remove(range);
+    lochi_ranges_unlock();
+    if (status != LOCH_OK) return status;
+
+    loch_device *device = range->device;
+    LOCHI_CALL(status, device, unreserve, (device->self, address, range->bytes));
+    if (status != LOCH_OK) {
+        lochi_ranges_lock();
+        lochi_ranges_insert(range); /* its place is free: the driver still holds it */
+        lochi_ranges_unlock();
+        return status;
+    }
+    lochi_free(range->committed);
+    lochi_free(range);
+    loch_device_release(device);
+    return LOCH_OK;
+}
+
+/* --- mappings --- */
+
+/* Under the lock: whether [start, start + bytes) may be used on `device`, and is free of memory. */
+static loch_status virtual_check_place(uintptr_t start, size_t bytes, const loch_device *device)
+{
+    const lochi_range *reservation = lochi_ranges_find_reservation(start);
+    if (!reservation || bytes > lochi_range_end(reservation) - start)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
+    if (reservation->device != device)
+        return LOCH_FAIL(OUT_OF_RANGE, "the addresses at %p are reserved for %s, the memory is of %s", (void *)start,
+                         reservation->device->name, device->name);
+    if (!lochi_is_multiple(start, device->properties.granule_bytes))
+        return LOCH_FAIL(INVALID, "%p is no multiple of the granule of %zu bytes", (void *)start,
+                         device->properties.granule_bytes);
+    uintptr_t from = start, to = start + bytes;
+    if (lochi_ranges_first_memory(start, to) || lochi_ranges_first_committed(reservation, &from, &to))
+        return LOCH_FAIL(EXISTS, "something is mapped in the %zu bytes at %p already", bytes, (void *)start);
+    return LOCH_OK;
+}
+
+/* Enters the claim of a mapping. */
+static loch_status virtual_claim(lochi_range *range, loch_handle *handle)
+{
+    lochi_ranges_lock();
+    loch_status status = virtual_check_place(lochi_range_start(range), range->bytes, handle->device);
+    if (status == LOCH_OK && handle->mappings && !loch_device_can(handle->device, LOCH_CAN_ALIAS))
+        status = LOCH_FAIL(BUSY, "the handle is mapped already, and %s cannot map it twice", handle->device->name);
+    if (status == LOCH_OK) {
+        lochi_ranges_insert(range);
+        handle->mappings++;
+    }
+    lochi_ranges_unlock();
+    return status;
+}
+
+static void virtual_unclaim(lochi_range *range)
+{
+    lochi_ranges_lock();
+    lochi_ranges_remove(range);
+    range->handle->mappings--;
+    lochi_ranges_unlock();
+}
+
+/* The peers' own `self`s; E_INVALID for one of another driver. */
+static loch_status virtual_read_peers(const loch_device *device, loch_device *const *peers, size_t peers_count,
+                                      void ***out)
+{
+    *out = NULL;
+    if (!peers_count) return LOCH_OK;
+    if (!peers) return LOCH_FAIL(INVALID, "there are no %zu peers", peers_count);
+    if (!loch_device_can(device, LOCH_CAN_PEER)) return LOCH_FAIL(UNSUPPORTED, "%s has no peers", device->name);
+    for (size_t i = 0; i < peers_count; i++)
+        if (!peers[i] || peers[i]->driver != device->driver)
+            return LOCH_FAIL(INVALID, "peer %zu is no device of driver \"%s\"", i, device->driver->name);
+    void **selves = lochi_alloc_array(peers_count, sizeof *selves);
+    if (!selves) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu peers", peers_count);
+    for (size_t i = 0; i < peers_count; i++) selves[i] = peers[i]->self;
+    *out = selves;
+    return LOCH_OK;
+}
+
+loch_status loch_virtual_map(void *address, loch_handle *handle, loch_device *const *peers, size_t peers_count)
+{
+    if (!address || !handle) return LOCH_FAIL(INVALID, "mapping needs an address and a handle");
+    loch_device *device = handle->device;
+    loch_status status;
+    void **selves = NULL;
+    lochi_range *range = lochi_zalloc(sizeof *range);
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a mapping");
+    *range = (lochi_range){.node.key = (uintptr_t)address,
+                           .bytes = handle->bytes,
+                           .device = device,
+                           .type = LOCHI_RANGE_MAPPING,
+                           .kind = LOCH_MEMORY_DEVICE,
+                           .handle = handle};
+    LOCH_TRY(virtual_read_peers(device, peers, peers_count, &selves), fail);
+    LOCH_TRY(virtual_claim(range, handle), fail);
+    LOCHI_CALL(status, device, map, (device->self, address, handle->bytes, handle->native, selves, peers_count));
+    if (status != LOCH_OK) {
+        virtual_unclaim(range);
+        goto fail;
+    }
+    atomic_fetch_add_explicit(&device->calls[LOCH_CALL_access].count, 1 + peers_count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&handle->references, 1, memory_order_relaxed);
+    lochi_free(selves);
+    return LOCH_OK;
+fail:
+    lochi_free(selves);
+    lochi_free(range);
+    return status;
+}
+
+/* Under the lock: the mapping that starts at `address`. */
+static loch_status virtual_find_mapping(const void *address, lochi_range **out)
+{
+    lochi_range *range = lochi_ranges_find_memory((uintptr_t)address);
+    *out = range;
+    if (!range || range->type != LOCHI_RANGE_MAPPING) return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p", address);
+    if (lochi_range_start(range) != (uintptr_t)address)
+        return LOCH_FAIL(INTERIOR, "%p lies inside the mapping of %zu bytes at %p", address, range->bytes,
+                         (void *)lochi_range_start(range));
+    return LOCH_OK;
+}
+
+loch_status loch_virtual_unmap(void *address)
+{
+    if (!address) return LOCH_FAIL(INVALID, "there is no address to unmap");
+    lochi_range *range;
+    lochi_ranges_lock();
+    loch_status status = virtual_find_mapping(address, &range);
+    lochi_ranges_unlock();
+    if (status != LOCH_OK) return status;
+    loch_handle *handle = range->handle;
+    loch_device *device = handle->device;
+    LOCHI_CALL(status, device, unmap, (device->self, address, handle->bytes, handle->native));
+    if (status != LOCH_OK) return status;
+    virtual_unclaim(range);
+    lochi_free(range);
+    lochi_handle_release(handle);
+    return LOCH_OK;
+}
+
+loch_status loch_virtual_move(void *from, void *to)
+{
+    if (!from || !to) return LOCH_FAIL(INVALID, "moving a mapping needs two addresses");
+    lochi_range *claim = lochi_zalloc(sizeof *claim), *range;
+    if (!claim) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a mapping");
+    lochi_ranges_lock();
+    loch_status status = virtual_find_mapping(from, &range);
+    if (status == LOCH_OK && !loch_device_can(range->device, LOCH_CAN_MOVE))
+        status = LOCH_FAIL(UNSUPPORTED, "%s cannot move a mapping", range->device->name);
+    if (status == LOCH_OK) status = virtual_check_place((uintptr_t)to, range->bytes, range->device);
+    if (status == LOCH_OK) {
+        *claim = *range;
+        claim->node.key = (uintptr_t)to;
+        lochi_ranges_insert(claim);
+    }
+    lochi_ranges_unlock();
+    if (status == LOCH_OK) {
+        loch_device *device = range->device;
+        LOCHI_CALL(status, device, move, (device->self, from, to, range->bytes, range->handle->native));
+        lochi_range *gone = status == LOCH_OK ? range : claim;
+        lochi_ranges_lock();
+        lochi_ranges_remove(gone);
+        lochi_ranges_unlock();
+        claim = gone;
+    }
+    lochi_free(claim);
+    return status;
+}
+
+/* --- committed memory --- */
+
+/* Under the lock: checks a range for commit and decommit. */
+static loch_status virtual_check_committable(uintptr_t start, size_t bytes, lochi_range **out)
+{
+    lochi_range *reservation = lochi_ranges_find_reservation(start);
+    if (!reservation || bytes > lochi_range_end(reservation) - start)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
+    const loch_device *device = reservation->device;
+    if (!loch_device_can(device, LOCH_CAN_COMMIT))
+        return LOCH_FAIL(UNSUPPORTED, "%s commits no memory without handles", device->name);
+    if (!bytes || !lochi_is_multiple(start | bytes, device->properties.granule_bytes))
+        return LOCH_FAIL(INVALID, "%zu bytes at %p are no multiples of the granule of %zu", bytes, (void *)start,
+                         device->properties.granule_bytes);
+    *out = reservation;
+    return LOCH_OK;
+}
+
+/* Under the lock: gives a reservation its bits, at the first commit in it. */
+static loch_status virtual_make_bits(lochi_range *reservation)
+{
+    if (reservation->committed) return LOCH_OK;
+    const size_t granules = reservation->bytes / reservation->device->properties.granule_bytes;
+    reservation->committed = lochi_zalloc((granules + 63) / 64 * sizeof *reservation->committed);
+    if (reservation->committed) return LOCH_OK;
+    return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is committed of %zu granules", granules);
+}
+
+loch_status loch_virtual_commit(void *address, size_t bytes)
+{
+    if (!address) return LOCH_FAIL(INVALID, "committing needs an address");
+    const uintptr_t start = (uintptr_t)address;
+    lochi_range *reservation;
+    lochi_ranges_lock();
+    loch_status status = virtual_check_committable(start, bytes, &reservation);
+    if (status == LOCH_OK && lochi_ranges_first_memory(start, start + bytes))
+        status = LOCH_FAIL(EXISTS, "a handle is mapped in the %zu bytes at %p", bytes, address);
+    if (status == LOCH_OK) status = virtual_make_bits(reservation);
+    lochi_ranges_unlock();
+    if (status != LOCH_OK) return status;
+    loch_device *device = reservation->device;
+    LOCHI_CALL(status, device, commit, (device->self, address, bytes));
+    if (status != LOCH_OK) return status;
+    lochi_ranges_lock();
+    lochi_ranges_set_committed(reservation, start, start + bytes, true);
+    lochi_ranges_unlock();
+    return LOCH_OK;
+}
+
+loch_status loch_virtual_decommit(void *address, size_t bytes)
+{
+    if (!address) return LOCH_FAIL(INVALID, "decommitting needs an address");
+    const uintptr_t end = (uintptr_t)address + bytes;
+    uintptr_t from = (uintptr_t)address, to = end;
+    lochi_range *reservation;
+    lochi_ranges_lock();
+    loch_status status = virtual_check_committable(from, bytes, &reservation);
+    while (status == LOCH_OK && from < end && lochi_ranges_first_committed(reservation, &from, &to)) {
+        loch_device *device = reservation->device;
+        lochi_ranges_unlock();
+        LOCHI_CALL(status, device, decommit, (device->self, (void *)from, to - from));
+        lochi_ranges_lock();
+        if (status == LOCH_OK) lochi_ranges_set_committed(reservation, from, to, false);
+        from = to;
+        to = end;
+    }
+    lochi_ranges_unlock();
+    return status;
+}
