@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* `loch info`: what is here: drivers, devices, memory, capabilities, options. */
+#include "json.h"
+#include "tool.h"
+#include <stdio.h>
+#include <string.h>
+
+#define INFO_DEVICES_MAX 64
+
+static const struct {
+    uint32_t bit;
+    const char *name;
+} info_capabilities[] = {
+    {LOCH_CAN_HOST_ACCESS, "host_access"},   {LOCH_CAN_PINNED, "pinned"},
+    {LOCH_CAN_REGISTER, "register"},         {LOCH_CAN_MANAGED, "managed"},
+    {LOCH_CAN_VIRTUAL, "virtual"},           {LOCH_CAN_ALIAS, "alias"},
+    {LOCH_CAN_MOVE, "move"},                 {LOCH_CAN_COMMIT, "commit"},
+    {LOCH_CAN_ORDERED, "ordered"},           {LOCH_CAN_ASYNC, "async"},
+    {LOCH_CAN_TIMING, "timing"},             {LOCH_CAN_CAPTURE, "capture"},
+    {LOCH_CAN_PEER, "peer"},                 {LOCH_CAN_RDMA, "rdma"},
+    {LOCH_CAN_SHARE_FD, "share_fd"},         {LOCH_CAN_SHARE_FABRIC, "share_fabric"},
+    {LOCH_CAN_HUGE_PAGES, "huge_pages"},     {LOCH_CAN_NUMA, "numa"},
+};
+#define INFO_CAPABILITY_COUNT (sizeof info_capabilities / sizeof *info_capabilities)
+
+typedef struct info_names {
+    char names[INFO_DEVICES_MAX][LOCH_DEVICE_NAME_MAX];
+    size_t count;
+} info_names;
+
+static loch_status info_note_name(const char *name, void *user)
+{
+    info_names *names = user;
+    if (names->count < INFO_DEVICES_MAX)
+        snprintf(names->names[names->count++], LOCH_DEVICE_NAME_MAX, "%s", name);
+    return LOCH_OK;
+}
+
+/* How many of the names are a driver's. */
+static size_t info_count_of(const info_names *names, const char *driver)
+{
+    size_t count = 0;
+    const size_t length = strlen(driver);
+    for (size_t i = 0; i < names->count; i++)
+        count += !strncmp(names->names[i], driver, length) && strchr(":", names->names[i][length]);
+    return count;
+}
+
+/* Why a driver has no devices: what opening its first one says. */
+static const char *info_why_none(const loch_driver *driver)
+{
+    loch_device *device;
+    if (!strcmp(driver->name, "sim")) return "made on demand: sim:SIZE";
+    if (loch_device_open(driver->name, &device) != LOCH_OK) return loch_error_get()->sentence;
+    loch_device_release(device);
+    return "no devices";
+}
+
+/* --- text --- */
+
+static void info_print_line(const char *label, const char *value)
+{
+    if (*value) printf("  %-18s %s\n", label, value);
+}
+
+static void info_print_bytes(const char *label, size_t bytes)
+{
+    char text[32];
+    if (bytes) info_print_line(label, tool_format_bytes(bytes, text));
+}
+
+static void info_print_device(const char *name, const loch_device_properties *p, const loch_memory_info *memory)
+{
+    char text[512] = "", piece[64];
+    printf("\n%s: %s\n", name, p->model);
+    info_print_bytes("memory", memory->total_bytes);
+    info_print_bytes("free now", memory->free_bytes);
+    info_print_bytes("granule", p->granule_bytes);
+    snprintf(piece, sizeof piece, "%d", p->multiprocessors);
+    if (p->multiprocessors) info_print_line("processors", piece);
+    snprintf(piece, sizeof piece, "%d.%d", p->compute_major, p->compute_minor);
+    if (p->compute_major) info_print_line("compute capability", piece);
+    info_print_bytes("shared cache", p->l2_bytes);
+    info_print_bytes("shared memory", p->shared_bytes);
+    info_print_line("bus", p->bus_id);
+    info_print_line("driver version", p->driver_version);
+    snprintf(piece, sizeof piece, "%d", p->numa_node);
+    if (p->numa_node >= 0) info_print_line("NUMA node", piece);
+    snprintf(piece, sizeof piece, "%zu", p->mapping_limit);
+    if (p->mapping_limit) info_print_line("mappings allowed", piece);
+    for (size_t i = 0; i < INFO_CAPABILITY_COUNT; i++)
+        if (p->capabilities & info_capabilities[i].bit) {
+            strcat(text, *text ? " " : "");
+            strcat(text, info_capabilities[i].name);
+        }
+    info_print_line("can", text);
+}
+
+static void info_print_drivers(const info_names *names)
+{
+    printf("loch %s\n\ndrivers\n", loch_version());
+    const loch_driver *driver;
+    for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
+        const size_t count = info_count_of(names, driver->name);
+        if (count)
+            printf("  %-6s %s: %zu device%s\n", driver->name, driver->summary, count, count == 1 ? "" : "s");
+        else
+            printf("  %-6s %s: %s\n", driver->name, driver->summary, info_why_none(driver));
+    }
+}
+
+static void info_print_options(void)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    const loch_option *option;
+    puts("\noptions");
+    for (size_t i = 0; (option = loch_option_at(i)); i++)
+        if (loch_option_get(option->name, value) == LOCH_OK)
+            printf("  %-22s %s\n", option->environment, *value ? value : "(empty)");
+}
+
+/* --- JSON --- */
+
+static void info_json_device(json_writer *json, const char *name, const loch_device_properties *p,
+                             const loch_memory_info *memory)
+{
+    json_open_object(json, NULL);
+    json_text(json, "name", name);
+    json_text(json, "driver", p->driver);
+    json_text(json, "model", p->model);
+    json_number(json, "total_bytes", memory->total_bytes);
+    json_number(json, "free_bytes", memory->free_bytes);
+    json_number(json, "granule_bytes", p->granule_bytes);
+    json_number(json, "alignment_bytes", p->alignment_bytes);
+    json_number(json, "mapping_limit", p->mapping_limit);
+    json_signed(json, "index", p->index);
+    json_signed(json, "numa_node", p->numa_node);
+    json_signed(json, "compute_major", p->compute_major);
+    json_signed(json, "compute_minor", p->compute_minor);
+    json_signed(json, "multiprocessors", p->multiprocessors);
+    json_number(json, "l2_bytes", p->l2_bytes);
+    json_number(json, "shared_bytes", p->shared_bytes);
+    json_text(json, "bus_id", p->bus_id);
+    json_text(json, "driver_version", p->driver_version);
+    json_open_array(json, "capabilities");
+    for (size_t i = 0; i < INFO_CAPABILITY_COUNT; i++)
+        if (p->capabilities & info_capabilities[i].bit) json_text(json, NULL, info_capabilities[i].name);
+    json_close_array(json);
+    json_close_object(json);
+}
+
+static void info_json_drivers(json_writer *json, const info_names *names)
+{
+    const loch_driver *driver;
+    json_open_array(json, "drivers");
+    for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
+        const size_t count = info_count_of(names, driver->name);
+        json_open_object(json, NULL);
+        json_text(json, "name", driver->name);
+        json_text(json, "summary", driver->summary);
+        json_number(json, "devices", count);
+        if (!count) json_text(json, "note", info_why_none(driver));
+        json_close_object(json);
+    }
+    json_close_array(json);
+}
+
+static void info_json_options(json_writer *json)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    const loch_option *option;
+    json_open_array(json, "options");
+    for (size_t i = 0; (option = loch_option_at(i)); i++) {
+        if (loch_option_get(option->name, value) != LOCH_OK) continue;
+        json_open_object(json, NULL);
+        json_text(json, "name", option->name);
+        json_text(json, "environment", option->environment);
+        json_text(json, "type", option->type);
+        json_text(json, "default", option->fallback);
+        json_text(json, "value", value);
+        json_close_object(json);
+    }
+    json_close_array(json);
+}
+
+/* --- the command --- */
+
+static int info_show_devices(const info_names *names, json_writer *json)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        loch_device *device;
+        loch_device_properties properties = {.size = sizeof properties};
+        loch_memory_info memory;
+        loch_status status = loch_device_open(names->names[i], &device);
+        if (status == LOCH_OK) status = loch_device_get_properties(device, &properties);
+        if (status == LOCH_OK) status = loch_device_calculate_memory(device, &memory);
+        if (status == LOCH_OK && json) info_json_device(json, names->names[i], &properties, &memory);
+        if (status == LOCH_OK && !json) info_print_device(names->names[i], &properties, &memory);
+        loch_device_release(device);
+        if (status != LOCH_OK) return tool_fail_status(status);
+    }
+    return TOOL_DONE;
+}
+
+static int info_show(const info_names *all, const info_names *shown, bool as_json)
+{
+    if (!as_json) {
+        info_print_drivers(all);
+        const int code = info_show_devices(shown, NULL);
+        if (code == TOOL_DONE) info_print_options();
+        return code;
+    }
+    json_writer json = {.file = stdout};
+    json_open_object(&json, NULL);
+    json_text(&json, "version", loch_version());
+    info_json_drivers(&json, all);
+    json_open_array(&json, "devices");
+    const int code = info_show_devices(shown, &json);
+    json_close_array(&json);
+    info_json_options(&json);
+    json_close_object(&json);
+    return code;
+}
+
+/* The page docs/options.md. */
+static int info_print_markdown(void)
+{
+    puts("# Options\n\nRun-time options, read from the environment or set with `loch_option_set`. "
+         "This page is what `loch info --options-markdown` prints.\n\n"
+         "| option | environment | takes | default | |\n|---|---|---|---|---|");
+    const loch_option *option;
+    for (size_t i = 0; (option = loch_option_at(i)); i++) {
+        printf("| `%s` | `%s` | ", option->name, option->environment);
+        for (const char *at = option->type; *at; at++) printf(*at == '|' ? ", " : "%c", *at);
+        printf(" | %s | %s |\n", *option->fallback ? option->fallback : "(empty)", option->text);
+    }
+    return TOOL_DONE;
+}
+
+static int info_run(int count, char **arguments)
+{
+    tool_options options = {"info", count, arguments, 0};
+    const char *argument, *device;
+    static info_names all, chosen; /* large, and the program runs one command */
+    bool json = false;
+    while ((argument = tool_next(&options))) {
+        if (!strcmp(argument, "--json")) {
+            json = true;
+        } else if (!strcmp(argument, "--options-markdown")) {
+            return info_print_markdown();
+        } else if (tool_option_value(&options, argument, "--device", &device)) {
+            if (!device) return tool_misuse("info", "--device needs a device's name");
+            if (info_note_name(device, &chosen) != LOCH_OK) return TOOL_FAILED;
+        } else {
+            return tool_misuse("info", "\"%s\" is not understood", argument);
+        }
+    }
+    loch_status status = loch_device_enumerate(info_note_name, &all);
+    if (status != LOCH_OK) return tool_fail_status(status);
+    for (size_t i = 0; i < chosen.count; i++) { /* one that cannot be opened is reported before anything is printed */
+        loch_device *opened;
+        status = loch_device_open(chosen.names[i], &opened);
+        if (status != LOCH_OK) return tool_fail_status(status);
+        loch_device_release(opened);
+    }
+    return info_show(&all, chosen.count ? &chosen : &all, json);
+}
+
+const tool_command tool_info = {
+    "info",
+    "devices, memory, capabilities, options",
+    "Usage: loch info [--device DEVICE]... [--json]\n\n"
+    "Shows the drivers, the devices of this machine with their memory and capabilities, and the options in force.\n\n"
+    "  --device DEVICE      only this device; may be repeated; simulated ones too\n"
+    "  --json               as JSON\n"
+    "  --options-markdown   the table of options, as docs/options.md holds it\n",
+    info_run,
+};

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* Failing, options and figures for all commands. */
+#include "tool.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int tool_fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("loch: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return TOOL_FAILED;
+}
+
+int tool_misuse(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("loch: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, " (try loch %s%s--help)\n", command, *command ? " " : "");
+    va_end(arguments);
+    return TOOL_MISUSED;
+}
+
+int tool_fail_status(loch_status status)
+{
+    const loch_error *error = loch_error_get();
+    return tool_fail("%s", error->status == status && *error->sentence ? error->sentence : loch_status_text(status));
+}
+
+const char *tool_next(tool_options *options)
+{
+    return options->at < options->count ? options->arguments[options->at++] : NULL;
+}
+
+bool tool_option_value(tool_options *options, const char *argument, const char *name, const char **value)
+{
+    const size_t length = strlen(name);
+    if (strncmp(argument, name, length) != 0) return false;
+    if (argument[length] == '=') {
+        *value = argument + length + 1;
+        return true;
+    }
+    if (argument[length]) return false;
+    *value = tool_next(options);
+    return true;
+}
+
+const char *tool_format_bytes(size_t bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+const char *tool_format_rate(double bytes_per_second, char text[32])
+{
+    static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+    size_t unit = 0;
+    while (bytes_per_second >= 1000 && unit + 1 < sizeof units / sizeof *units) {
+        bytes_per_second /= 1000;
+        unit++;
+    }
+    snprintf(text, 32, "%.2f %s", bytes_per_second, units[unit]);
+    return text;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* What the commands of the `loch` program share. Exit codes: 0 done, 1 failed, 2 called wrongly; the last two print one
+ * line on standard error. */
+#ifndef LOCH_TOOL_H
+#define LOCH_TOOL_H
+
+#include <loch/loch.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TOOL_DONE = 0, TOOL_FAILED = 1, TOOL_MISUSED = 2 };
+
+/* One command: its name, a line for the list of commands, its help, and what runs it. */
+typedef struct tool_command {
+    const char *name, *summary, *help;
+    int (*run)(int count, char **arguments);
+} tool_command;
+
+extern const tool_command tool_info, tool_bench;
+
+/* Prints "loch: ..." on standard error; returns TOOL_FAILED. */
+int tool_fail(const char *format, ...) LOCH_PRINTF(1, 2);
+
+/* Prints "loch: ... (try ...)" on standard error; returns TOOL_MISUSED. */
+int tool_misuse(const char *command, const char *format, ...) LOCH_PRINTF(2, 3);
+
+/* Prints what the error record says of a failed call; returns TOOL_FAILED. */
+int tool_fail_status(loch_status status);
+
+/* Options of one command, read one by one. */
+typedef struct tool_options {
+    const char *command;
+    int count;
+    char **arguments;
+    int at;
+} tool_options;
+
+/* The next argument, or NULL at the end. */
+const char *tool_next(tool_options *options);
+
+/* If `argument` is `--name=VALUE`, or `--name` with VALUE behind it, gives VALUE (NULL when it is missing) and returns
+ * true. */
+bool tool_option_value(tool_options *options, const char *argument, const char *name, const char **value);
+
+/* "1.50 GiB", "512 B"; `text` is returned. */
+const char *tool_format_bytes(size_t bytes, char text[32]);
+
+/* "4.30 TB/s"; `text` is returned. */
+const char *tool_format_rate(double bytes_per_second, char text[32]);
+
+/* Measures copies and fills on a device, beside the driver's own calls. */
+int tool_bench_copy(const char *device, bool json);
+
+/* Measures what driver calls cost on a device; the text is a cost table for simulated devices. */
+int tool_bench_calls(const char *device, bool json);
+
+#endif
