@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* Contract of virtual.h, the optional parts: moving a mapping, committing without handles, sharing handles. */
+#include "bed.h"
+
+#include <unistd.h>
+
+/* --- move --- */
+
+static void move_needs_the_capability(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL) || test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 2);
+    loch_handle *handle = test_bed_map(bed, addresses, 1);
+    test_bed_put(bed, addresses, granule, 1);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + granule), UNSUPPORTED);
+    test_bed_expect(bed, addresses, granule, 1);
+    CHECK_OK(loch_virtual_unmap(addresses));
+    loch_handle_destroy(handle);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+static void move_takes_the_contents_along(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    loch_address_info info;
+    char *here = test_bed_reserve(bed, 6), *there = test_bed_reserve(bed, 3);
+    loch_handle *handle = test_bed_map(bed, here, 2);
+    test_bed_put(bed, here, 2 * granule, 1);
+
+    char *stations[] = {here + 2 * granule, here + 4 * granule, there + granule, there, here};
+    char *from = here;
+    for (size_t i = 0; i < sizeof stations / sizeof *stations; i++) {
+        if (stations[i] == there) { /* a move onto itself in part, refused; go round */
+            CHECK_FAILS(loch_virtual_move(from, stations[i]), EXISTS);
+            test_bed_expect(bed, from, 2 * granule, 1);
+            continue;
+        }
+        CHECK_OK(loch_virtual_move(from, stations[i]));
+        test_bed_expect(bed, stations[i], 2 * granule, 1);
+        CHECK_FAILS(loch_address_query(from, &info), NOT_FOUND);
+        CHECK_FAILS(loch_virtual_unmap(from), NOT_FOUND);
+        from = stations[i];
+    }
+    /* the addresses left behind take another handle */
+    loch_handle *other = test_bed_map(bed, there + granule, 2);
+    test_bed_put(bed, there + granule, 100, 2);
+    test_bed_expect(bed, here, 2 * granule, 1);
+    CHECK_OK(loch_virtual_unmap(there + granule));
+    loch_handle_destroy(other);
+
+    /* the handle still has its contents when it is unmapped after a move, and moves after it was destroyed */
+    CHECK_OK(loch_virtual_unmap(here));
+    CHECK_OK(loch_virtual_map(here + granule, handle, NULL, 0));
+    test_bed_expect(bed, here + granule, 2 * granule, 1);
+    loch_handle_destroy(handle);
+    CHECK_OK(loch_virtual_move(here + granule, there));
+    test_bed_expect(bed, there, 2 * granule, 1);
+    CHECK_OK(loch_virtual_unmap(there));
+    CHECK_OK(loch_virtual_unreserve(here));
+    CHECK_OK(loch_virtual_unreserve(there));
+}
+
+static void move_where_it_may_not(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 8);
+    loch_handle *first = test_bed_map(bed, addresses, 2), *second = test_bed_map(bed, addresses + 4 * granule, 1);
+    test_bed_put(bed, addresses, 2 * granule, 1);
+    test_bed_put(bed, addresses + 4 * granule, granule, 2);
+
+    CHECK_FAILS(loch_virtual_move(addresses + 2 * granule, addresses + 5 * granule), NOT_FOUND);
+    CHECK_FAILS(loch_virtual_move(addresses + granule, addresses + 5 * granule), INTERIOR);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + 4 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + 3 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + 7 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + 8 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(loch_virtual_move(addresses, addresses + 5 * granule + 1), INVALID);
+    CHECK_FAILS_SET(loch_virtual_move(addresses, NULL), TEST_SET(INVALID) | TEST_SET(OUT_OF_RANGE));
+    CHECK_FAILS_SET(loch_virtual_move(NULL, addresses), TEST_SET(INVALID) | TEST_SET(NOT_FOUND));
+    test_bed_expect(bed, addresses, 2 * granule, 1);
+    test_bed_expect(bed, addresses + 4 * granule, granule, 2);
+
+    CHECK_OK(loch_virtual_unmap(addresses));
+    CHECK_OK(loch_virtual_unmap(addresses + 4 * granule));
+    loch_handle_destroy(first);
+    loch_handle_destroy(second);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+/* Takes every second granule out of a long row and closes the gaps, as compaction does. */
+static void moves_close_gaps(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    enum { COUNT = 32 };
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 2 * COUNT);
+    loch_handle *handles[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        handles[i] = test_bed_map(bed, addresses + 2 * i * granule, 1);
+        test_bed_put(bed, addresses + 2 * i * granule, 1024, i);
+    }
+    for (size_t i = 1; i < COUNT; i++)
+        CHECK_OK(loch_virtual_move(addresses + 2 * i * granule, addresses + i * granule));
+    for (size_t i = 0; i < COUNT; i++)
+        test_bed_expect(bed, addresses + i * granule, 1024, i);
+    for (size_t i = 0; i < COUNT; i++) {
+        loch_handle_destroy(handles[i]);
+        CHECK_OK(loch_virtual_unmap(addresses + i * granule));
+    }
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+/* --- commit --- */
+
+static void commit_needs_the_capability(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL) || test_bed_can(bed, LOCH_CAN_COMMIT)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 2);
+    CHECK_FAILS(loch_virtual_commit(addresses, granule), UNSUPPORTED);
+    CHECK_FAILS(loch_virtual_decommit(addresses, granule), UNSUPPORTED);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+static void commit_gives_zeroes_and_keeps_the_rest(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 8);
+
+    CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 2 * granule));
+    test_bed_expect_byte(bed, addresses + 2 * granule, 2 * granule, 0);
+    test_bed_put(bed, addresses + 2 * granule, 2 * granule, 1);
+    CHECK_OK(loch_virtual_commit(addresses, 8 * granule));
+    test_bed_expect(bed, addresses + 2 * granule, 2 * granule, 1);
+    test_bed_expect_byte(bed, addresses, 2 * granule, 0);
+    test_bed_expect_byte(bed, addresses + 4 * granule, 4 * granule, 0);
+
+    test_bed_put(bed, addresses, 8 * granule, 2);
+    CHECK_OK(loch_virtual_decommit(addresses + 3 * granule, granule));
+    char byte;
+    CHECK_FAILS(loch_copy(&byte, addresses + 3 * granule, 1), OUT_OF_RANGE);
+    test_bed_expect(bed, addresses, 3 * granule, 2);
+    CHECK_OK(loch_virtual_decommit(addresses + 2 * granule, 3 * granule)); /* the middle is gone already */
+    CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 3 * granule));
+    test_bed_expect_byte(bed, addresses + 2 * granule, 3 * granule, 0);
+    test_bed_expect(bed, addresses, 2 * granule, 2);
+
+    CHECK_FAILS(loch_virtual_unreserve(addresses), BUSY);
+    CHECK_OK(loch_virtual_decommit(addresses, 8 * granule));
+    CHECK_OK(loch_virtual_decommit(addresses, 8 * granule));
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+static void commit_where_it_may_not(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 6);
+    loch_handle *handle = test_bed_map(bed, addresses + 3 * granule, 1);
+    test_bed_put(bed, addresses + 3 * granule, 100, 5);
+
+    CHECK_FAILS(loch_virtual_commit(addresses, granule + 1), INVALID);
+    CHECK_FAILS(loch_virtual_commit(addresses + 1, granule), INVALID);
+    CHECK_FAILS(loch_virtual_commit(addresses + 5 * granule, 2 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(loch_virtual_commit(addresses - granule, granule), OUT_OF_RANGE);
+    CHECK_FAILS_SET(loch_virtual_commit(addresses, 0 - granule), TEST_SET(OUT_OF_RANGE) | TEST_SET(OVERFLOW));
+    CHECK_FAILS(loch_virtual_commit(addresses + 2 * granule, 2 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_commit(addresses, 6 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_decommit(addresses + 1, granule), INVALID);
+    CHECK_FAILS(loch_virtual_decommit(addresses + 5 * granule, 2 * granule), OUT_OF_RANGE);
+
+    CHECK_OK(loch_virtual_commit(addresses, 2 * granule));
+    loch_handle *two = test_bed_handle(bed, 2);
+    CHECK_FAILS(loch_virtual_map(addresses + granule, two, NULL, 0), EXISTS);
+    CHECK_FAILS_SET(loch_virtual_unmap(addresses), TEST_SET(NOT_FOUND) | TEST_SET(INVALID));
+    /* a mapping is no commitment: it is skipped */
+    CHECK_OK(loch_virtual_decommit(addresses, 6 * granule));
+    test_bed_expect(bed, addresses + 3 * granule, 100, 5);
+    CHECK_OK(loch_virtual_map(addresses, two, NULL, 0));
+    CHECK_OK(loch_virtual_unmap(addresses));
+    CHECK_OK(loch_virtual_unmap(addresses + 3 * granule));
+    loch_handle_destroy(two);
+    loch_handle_destroy(handle);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+/* A growable array: committed as it grows, never moved. */
+static void commit_grows(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 16);
+    for (size_t i = 0; i < 16; i++) {
+        CHECK_OK(loch_virtual_commit(addresses, (i + 1) * granule));
+        test_bed_put(bed, addresses + i * granule, 2000, i);
+    }
+    for (size_t i = 0; i < 16; i++)
+        test_bed_expect(bed, addresses + i * granule, 2000, i);
+    CHECK_OK(loch_virtual_decommit(addresses, 16 * granule));
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+/* --- sharing --- */
+
+static void export_needs_a_shareable_handle(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
+    unsigned char out[LOCH_SHARE_BYTES_MAX];
+    loch_handle *handle = test_bed_handle(bed, 1);
+    bool can = test_bed_can(bed, LOCH_CAN_SHARE_FD);
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FD, out, sizeof out),
+                    TEST_SET(INVALID) | (can ? 0u : TEST_SET(UNSUPPORTED)));
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FABRIC, out, sizeof out),
+                    TEST_SET(INVALID) | TEST_SET(UNSUPPORTED));
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_NONE, out, sizeof out),
+                    TEST_SET(INVALID) | (can ? 0u : TEST_SET(UNSUPPORTED)));
+    loch_handle_destroy(handle);
+    if (!can) {
+        int descriptor = -1;
+        handle = TEST_UNTOUCHED;
+        CHECK_FAILS(loch_handle_import(bed->device, LOCH_SHARE_FD, &descriptor, bed->properties.granule_bytes, &handle),
+                    UNSUPPORTED);
+        assert_null(handle);
+    }
+}
+
+static void shared_handles_have_one_memory(void **state)
+{
+    test_bed *bed = *state;
+    if (!test_bed_can(bed, LOCH_CAN_SHARE_FD)) return;
+    const size_t granule = bed->properties.granule_bytes;
+    const loch_handle_options options = {.size = sizeof options, .share = LOCH_SHARE_FD};
+    char *addresses = test_bed_reserve(bed, 4);
+    loch_handle *handle = NULL, *imported = TEST_UNTOUCHED;
+    int descriptor = -1, nonsense = -1;
+
+    CHECK_OK(loch_handle_create(bed->device, 2 * granule, &options, &handle));
+    CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
+    test_bed_put(bed, addresses, 2 * granule, 71);
+    CHECK_FAILS(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor - 1), INVALID);
+    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor));
+    assert_true(descriptor >= 0);
+
+    CHECK_OK(loch_handle_import(bed->device, LOCH_SHARE_FD, &descriptor, 2 * granule, &imported));
+    assert_int_equal(loch_handle_get_bytes(imported), 2 * granule);
+    CHECK_OK(loch_virtual_map(addresses + 2 * granule, imported, NULL, 0));
+    test_bed_expect(bed, addresses + 2 * granule, 2 * granule, 71);
+    test_bed_put(bed, addresses + 2 * granule, 5000, 72);
+    test_bed_expect(bed, addresses, 5000, 72);
+    /* the importer keeps the memory after the exporter has gone */
+    CHECK_OK(loch_virtual_unmap(addresses));
+    loch_handle_destroy(handle);
+    test_bed_expect(bed, addresses + 2 * granule, 5000, 72);
+    CHECK_OK(loch_virtual_unmap(addresses + 2 * granule));
+    loch_handle_destroy(imported);
+    assert_int_equal(close(descriptor), 0); /* it stayed the caller's */
+
+    imported = TEST_UNTOUCHED;
+    assert_true(loch_handle_import(bed->device, LOCH_SHARE_FD, &nonsense, granule, &imported) != LOCH_OK);
+    assert_null(imported);
+    imported = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_handle_import(bed->device, LOCH_SHARE_FD, &descriptor, granule + 1, &imported), INVALID);
+    assert_null(imported);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(move_needs_the_capability),       cmocka_unit_test(move_takes_the_contents_along),
+        cmocka_unit_test(move_where_it_may_not),           cmocka_unit_test(moves_close_gaps),
+        cmocka_unit_test(commit_needs_the_capability),     cmocka_unit_test(commit_gives_zeroes_and_keeps_the_rest),
+        cmocka_unit_test(commit_where_it_may_not),         cmocka_unit_test(commit_grows),
+        cmocka_unit_test(export_needs_a_shareable_handle), cmocka_unit_test(shared_handles_have_one_memory),
+    };
+    return TEST_BED_RUN(tests);
+}

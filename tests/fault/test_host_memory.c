@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* Every allocation of the library's own bookkeeping fails in turn, once and for good. */
+#include "faulty_driver.h"
+#include "sweep.h"
+#include "test.h"
+
+static void heap_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_heap_set(mode, after);
+}
+
+static uint64_t heap_count(loch_device *device)
+{
+    (void)device;
+    return test_heap_count();
+}
+
+static void sweep_heap(const char *device, const char *other)
+{
+    const test_sweep sweep = {.device = device, .other = other, .set = heap_set, .count = heap_count};
+    uint64_t live = test_heap_live();
+    test_sweep_run(&sweep);
+    assert_int_equal(test_heap_live(), live);
+    assert_int_equal(test_heap_wrong(), 0);
+}
+
+static void on_the_cpu(void **state)
+{
+    (void)state;
+    sweep_heap("cpu", "sim:16MiB,granule=64KiB,backed,id=5");
+}
+
+static void on_sim(void **state)
+{
+    (void)state;
+    sweep_heap("sim:64MiB,granule=64KiB,backed", "cpu");
+}
+
+static void on_an_unbacked_sim(void **state)
+{
+    (void)state;
+    sweep_heap("sim:1GiB,clock=stepped", "sim:1GiB,id=3");
+}
+
+static void through_a_driver_from_outside(void **state)
+{
+    (void)state;
+    sweep_heap("faulty:cpu", "cpu");
+}
+
+static int install(void **state)
+{
+    (void)state;
+    if (test_heap_install() != LOCH_OK) return -1;
+    if (test_faulty_register() != LOCH_OK) return -1;
+    test_faulty_set(TEST_FAILING_NEVER, 0);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_the_cpu),
+        cmocka_unit_test(on_sim),
+        cmocka_unit_test(on_an_unbacked_sim),
+        cmocka_unit_test(through_a_driver_from_outside),
+    };
+    return cmocka_run_group_tests_name("host allocations fail", tests, install, NULL);
+}

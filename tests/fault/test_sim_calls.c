@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* Every driver call of a simulated device fails in turn, once and for good, by the device's own fault injection. */
+#include "sweep.h"
+#include "test.h"
+
+static uint64_t calls_before;
+
+static uint64_t sim_calls(loch_device *device)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_sim_get_stats(device, &stats));
+    return stats.calls;
+}
+
+static void sim_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    const loch_sim_fault fault = {
+        .size = sizeof fault,
+        .after = after,
+        .mode = mode == TEST_FAILING_ONCE ? LOCH_SIM_FAULT_ONCE : LOCH_SIM_FAULT_FOREVER,
+    };
+    CHECK_OK(loch_sim_set_fault(device, mode == TEST_FAILING_NEVER ? NULL : &fault));
+    calls_before = sim_calls(device);
+}
+
+static uint64_t sim_count(loch_device *device)
+{
+    return sim_calls(device) - calls_before;
+}
+
+static bool sim_is_clean(loch_device *device)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_sim_get_stats(device, &stats));
+    CHECK_OK(loch_sim_clear_violations(device)); /* memory given back under work that could not be waited for */
+    if (!stats.physical_bytes && !stats.reserved_bytes && !stats.pinned_bytes && !stats.handles && !stats.mappings &&
+        !stats.streams && !stats.events && !stats.pending)
+        return true;
+    print_error("%zu physical, %zu reserved, %zu pinned bytes, %zu handles, %zu mappings, %zu streams, %zu events, "
+                "%zu pending\n",
+                stats.physical_bytes, stats.reserved_bytes, stats.pinned_bytes, stats.handles, stats.mappings,
+                stats.streams, stats.events, stats.pending);
+    return false;
+}
+
+static void sweep_sim(const char *device)
+{
+    const test_sweep sweep = {
+        .device = device, .other = "cpu", .is_clean = sim_is_clean, .set = sim_set, .count = sim_count, .hold = true};
+    test_sweep_run(&sweep);
+}
+
+static void backed(void **state)
+{
+    (void)state;
+    sweep_sim("sim:64MiB,granule=64KiB,backed");
+}
+
+static void unbacked(void **state)
+{
+    (void)state;
+    sweep_sim("sim:1GiB");
+}
+
+static void stepped(void **state)
+{
+    (void)state;
+    sweep_sim("sim:64MiB,granule=64KiB,backed,clock=stepped");
+}
+
+static void without_virtual_memory(void **state)
+{
+    (void)state;
+    sweep_sim("sim:64MiB,granule=64KiB,backed,virtual=off,async=off");
+}
+
+/* Each named call fails with a status of its own choosing. */
+static void one_call_by_name(void **state)
+{
+    (void)state;
+    loch_device *device = NULL;
+    void *block = TEST_UNTOUCHED;
+    const loch_sim_fault fault = {
+        .size = sizeof fault, .call = "raw_alloc", .after = 1, .mode = LOCH_SIM_FAULT_FOREVER, .status = LOCH_E_LIMIT};
+    CHECK_OK(loch_device_open("sim:64MiB", &device));
+    CHECK_OK(loch_sim_set_fault(device, &fault));
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &block));
+    for (int i = 0; i < 3; i++) {
+        void *none = TEST_UNTOUCHED;
+        CHECK_FAILS(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &none), LIMIT);
+        assert_null(none);
+        CHECK_OK(loch_device_sync(device));
+    }
+    CHECK_OK(loch_raw_free(block));
+    CHECK_OK(loch_sim_set_fault(device, NULL));
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &block));
+    CHECK_OK(loch_raw_free(block));
+    loch_device_release(device);
+}
+
+/* A lost device refuses everything and still takes everything back. */
+static void a_lost_device_takes_everything_back(void **state)
+{
+    (void)state;
+    loch_host_usage before, after;
+    loch_host_get_usage(&before);
+    loch_device *device = NULL;
+    loch_stream *stream = NULL;
+    loch_event *event = NULL;
+    loch_handle *handle = NULL;
+    void *block = NULL, *addresses = NULL, *none = TEST_UNTOUCHED;
+    CHECK_OK(loch_device_open("sim:64MiB,granule=64KiB,backed,id=77", &device));
+    CHECK_OK(loch_stream_create(device, NULL, &stream));
+    CHECK_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &event));
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 4096, 0, &block));
+    CHECK_OK(loch_virtual_reserve(device, 64 * TEST_KIB, 0, &addresses));
+    CHECK_OK(loch_handle_create(device, 64 * TEST_KIB, NULL, &handle));
+    CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
+    CHECK_OK(loch_fill_on(stream, block, 4096, "a", 1));
+    CHECK_OK(loch_event_record(event, stream));
+    CHECK_OK(loch_sim_lose(device));
+
+    CHECK_FAILS(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &none), DEVICE_LOST);
+    assert_null(none);
+    CHECK_FAILS(loch_device_sync(device), DEVICE_LOST);
+    CHECK_FAILS(loch_stream_sync(stream), DEVICE_LOST);
+    CHECK_FAILS(loch_event_sync(event), DEVICE_LOST);
+    CHECK_FAILS(loch_fill(block, 4096, "a", 1), DEVICE_LOST);
+    CHECK_OK(loch_raw_free(block));
+    CHECK_OK(loch_virtual_unmap(addresses));
+    loch_handle_destroy(handle);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+    loch_event_destroy(event);
+    loch_stream_destroy(stream);
+    loch_device_release(device);
+    loch_host_get_usage(&after);
+    assert_int_equal(after.blocks, before.blocks);
+    assert_int_equal(after.bytes, before.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(backed),           cmocka_unit_test(unbacked),
+        cmocka_unit_test(stepped),          cmocka_unit_test(without_virtual_memory),
+        cmocka_unit_test(one_call_by_name), cmocka_unit_test(a_lost_device_takes_everything_back),
+    };
+    return cmocka_run_group_tests_name("driver calls of sim fail", tests, NULL, NULL);
+}

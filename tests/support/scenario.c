@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/* The scenario. Host memory and counters that queued work touches are static: after a wait that failed, work may still
+ * land when the run is over. */
+#include "scenario.h"
+#include "test.h"
+
+#include <unistd.h>
+
+#define BYTES (64 * TEST_KIB)
+#define STEP(call)                                                                                                     \
+    do {                                                                                                               \
+        loch_error_clear();                                                                                            \
+        if (!scenario_note(s, (call), #call)) goto done;                                                               \
+    } while (0)
+
+/* For giving back: goes on, and remembers a refusal. */
+#define BACK(call)                                                                                                     \
+    do {                                                                                                               \
+        if ((call) != LOCH_OK && !s->run->kept) s->run->kept = #call;                                                  \
+    } while (0)
+
+typedef struct scenario {
+    test_scenario *run;
+    loch_device *device, *other;
+    loch_device_properties properties;
+    loch_stream *stream, *second;
+    loch_event *event;
+    bool has_data;
+} scenario;
+
+static char scenario_host[BYTES] __attribute__((aligned(4096)));
+static char scenario_back[BYTES] __attribute__((aligned(4096)));
+static int scenario_calls;
+
+static void scenario_count(void *user)
+{
+    *(int *)user += 1;
+}
+
+static bool scenario_note(scenario *s, loch_status status, const char *call)
+{
+    if (status == LOCH_OK) return true;
+    s->run->status = status;
+    s->run->call = call;
+    s->run->error = *loch_error_get();
+    return false;
+}
+
+static bool scenario_can(const scenario *s, uint32_t capabilities)
+{
+    return (s->properties.capabilities & capabilities) == capabilities;
+}
+
+/* A query that finds work under way has done its job. */
+static loch_status scenario_not_busy(loch_status status)
+{
+    return status == LOCH_E_BUSY ? LOCH_OK : status;
+}
+
+/* Compares memory with a pattern: through a copy, so it can fail like one. */
+static loch_status scenario_compare(const scenario *s, const void *from, size_t bytes, uint64_t seed)
+{
+    memset(scenario_back, 0, bytes);
+    loch_status status = loch_copy(scenario_back, from, bytes);
+    if (status != LOCH_OK || !s->has_data || test_pattern_differs(scenario_back, bytes, seed) == bytes) return status;
+    return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "memory does not hold what was copied there");
+}
+
+/* --- one function for each group; each gives back what it took --- */
+
+static void scenario_raw(scenario *s)
+{
+    void *block = NULL, *pinned = NULL, *managed = NULL, *peer = NULL;
+    bool registered = false;
+    loch_address_info info;
+    loch_memory_info memory;
+
+    STEP(loch_device_calculate_memory(s->device, &memory));
+    STEP(loch_raw_alloc(s->device, LOCH_MEMORY_DEVICE, BYTES, 0, &block));
+    STEP(loch_raw_alloc(s->other, LOCH_MEMORY_DEVICE, BYTES, 0, &peer));
+    if (scenario_can(s, LOCH_CAN_PINNED)) STEP(loch_raw_alloc(s->device, LOCH_MEMORY_PINNED, BYTES, 0, &pinned));
+    if (scenario_can(s, LOCH_CAN_MANAGED)) STEP(loch_raw_alloc(s->device, LOCH_MEMORY_MANAGED, BYTES, 0, &managed));
+    if (scenario_can(s, LOCH_CAN_REGISTER)) {
+        STEP(loch_raw_register(s->device, scenario_host, BYTES));
+        registered = true;
+    }
+    STEP(loch_address_query(block, &info));
+    STEP(loch_address_query(scenario_back, &info));
+    test_pattern_write(scenario_host, BYTES, 1);
+    STEP(loch_copy(block, scenario_host, BYTES));
+    STEP(loch_copy((char *)block + 1, block, BYTES - 1)); /* a small gap: through a scratch block */
+    STEP(loch_copy(block, (char *)block + 1, BYTES - 1));
+    STEP(loch_copy((char *)block + BYTES / 2, block, BYTES / 2));
+    STEP(scenario_compare(s, block, BYTES / 2, 1));
+    STEP(loch_copy(peer, block, BYTES));
+    STEP(loch_copy(block, peer, BYTES));
+    STEP(scenario_compare(s, block, BYTES / 2, 1));
+    STEP(loch_fill(block, BYTES, "abcd", 4));
+    if (pinned) STEP(loch_fill(pinned, BYTES, "ab", 2));
+    if (managed) STEP(loch_fill(managed, BYTES, "a", 1));
+done:
+    if (registered) BACK(loch_raw_unregister(scenario_host));
+    BACK(loch_raw_free(peer));
+    BACK(loch_raw_free(managed));
+    BACK(loch_raw_free(pinned));
+    BACK(loch_raw_free(block));
+}
+
+static void scenario_streams(scenario *s)
+{
+    void *block = NULL, *pinned = NULL, *peer = NULL;
+    loch_stream *thread = NULL, *wrapper = NULL;
+    loch_event *start = NULL, *end = NULL, *across = NULL;
+    loch_capture_info capture;
+    uint64_t ns;
+
+    STEP(loch_raw_alloc(s->device, LOCH_MEMORY_DEVICE, BYTES, 0, &block));
+    STEP(loch_raw_alloc(s->other, LOCH_MEMORY_DEVICE, BYTES, 0, &peer));
+    if (scenario_can(s, LOCH_CAN_PINNED)) STEP(loch_raw_alloc(s->device, LOCH_MEMORY_PINNED, BYTES, 0, &pinned));
+    if (scenario_can(s, LOCH_CAN_TIMING)) {
+        STEP(loch_event_create(s->device, LOCH_EVENT_TIMED, &start));
+        STEP(loch_event_create(s->device, LOCH_EVENT_TIMED, &end));
+        STEP(loch_event_record(start, s->stream));
+    }
+    STEP(loch_event_create(s->other, LOCH_EVENT_PLAIN, &across));
+    STEP(loch_copy_on(s->stream, block, scenario_host, BYTES));
+    if (pinned) STEP(loch_copy_on(s->stream, pinned, block, BYTES));
+    STEP(loch_event_record(s->event, s->stream));
+    STEP(loch_stream_wait(s->second, s->event));
+    STEP(loch_copy_on(s->second, (char *)block + 100, block, BYTES - 100));
+    STEP(loch_stream_call(s->second, scenario_count, &scenario_calls));
+    STEP(scenario_not_busy(loch_stream_query(s->second)));
+    STEP(scenario_not_busy(loch_event_query(s->event)));
+    STEP(loch_stream_sync(s->second));
+    STEP(loch_event_record(across, NULL));
+    STEP(loch_stream_wait(s->stream, across));
+    STEP(loch_copy_on(s->stream, scenario_back, block, BYTES));
+    if (!scenario_can(s, LOCH_CAN_HOST_ACCESS)) STEP(loch_copy_on(s->stream, peer, block, BYTES));
+    STEP(loch_fill_on(s->stream, block, BYTES, "abcd", 4));
+    if (end) {
+        STEP(loch_event_record(end, s->stream));
+        STEP(loch_event_sync(end));
+        STEP(loch_event_elapsed(start, end, &ns));
+    }
+    STEP(loch_stream_get_capture(s->stream, &capture));
+    STEP(loch_stream_get_thread_default(s->device, &thread));
+    STEP(loch_stream_sync(s->stream));
+    STEP(loch_fill_on(thread, block, BYTES, "x", 1));
+    STEP(loch_stream_sync(thread));
+    if (loch_stream_get_native(s->stream)) {
+        STEP(loch_stream_wrap(s->device, loch_stream_get_native(s->stream), &wrapper));
+        STEP(loch_stream_sync(wrapper));
+    }
+    STEP(loch_device_sync(s->device));
+done:
+    /* work that is still queued uses the memory; when even this fails, the device is beyond saving */
+    if (loch_device_sync(s->device) != LOCH_OK && loch_device_sync(s->device) != LOCH_OK) loch_error_clear();
+    loch_stream_destroy(wrapper);
+    loch_event_destroy(start);
+    loch_event_destroy(end);
+    loch_event_destroy(across);
+    BACK(loch_raw_free(peer));
+    BACK(loch_raw_free(pinned));
+    BACK(loch_raw_free(block));
+}
+
+static void scenario_mappings(scenario *s)
+{
+    const size_t granule = s->properties.granule_bytes;
+    void *here = NULL, *there = NULL;
+    loch_handle *handles[3] = {NULL};
+    bool mapped[4] = {false};
+    char *at[4];
+
+    STEP(loch_virtual_reserve(s->device, 6 * granule, 0, &here));
+    STEP(loch_virtual_reserve(s->device, 2 * granule, 4 * granule, &there));
+    for (size_t i = 0; i < 4; i++)
+        at[i] = (char *)here + i * granule;
+    for (size_t i = 0; i < 3; i++) {
+        STEP(loch_handle_create(s->device, granule, NULL, &handles[i]));
+        STEP(loch_virtual_map(at[i], handles[i], NULL, 0));
+        mapped[i] = true;
+    }
+    test_pattern_write(scenario_host, BYTES, 2);
+    STEP(loch_copy(at[1] - BYTES / 2, scenario_host, BYTES));
+    STEP(scenario_compare(s, at[1] - BYTES / 2, BYTES, 2));
+    STEP(loch_copy(at[0], scenario_host, BYTES));
+    if (scenario_can(s, LOCH_CAN_ALIAS)) {
+        STEP(loch_virtual_map(at[3], handles[0], NULL, 0));
+        mapped[3] = true;
+        STEP(scenario_compare(s, at[3], BYTES, 2));
+    }
+    STEP(loch_virtual_unmap(at[0]));
+    mapped[0] = false;
+    if (!mapped[3]) {
+        STEP(loch_virtual_map(at[3], handles[0], NULL, 0));
+        mapped[3] = true;
+    }
+    STEP(scenario_compare(s, at[3], BYTES, 2));
+    if (scenario_can(s, LOCH_CAN_MOVE)) {
+        STEP(loch_virtual_move(at[3], there));
+        at[3] = there;
+        STEP(scenario_compare(s, at[3], BYTES, 2));
+    }
+    loch_handle_destroy(handles[1]);
+    handles[1] = NULL;
+    STEP(loch_fill(at[1], BYTES, "d", 1));
+done:
+    for (size_t i = 0; i < 4; i++)
+        if (mapped[i]) BACK(loch_virtual_unmap(at[i]));
+    for (size_t i = 0; i < 3; i++)
+        loch_handle_destroy(handles[i]);
+    BACK(loch_virtual_unreserve(there));
+    BACK(loch_virtual_unreserve(here));
+}
+
+static void scenario_commit(scenario *s)
+{
+    const size_t granule = s->properties.granule_bytes;
+    void *addresses = NULL;
+    STEP(loch_virtual_reserve(s->device, 8 * granule, 0, &addresses));
+    STEP(loch_virtual_commit((char *)addresses + 2 * granule, granule));
+    test_pattern_write(scenario_host, BYTES, 3);
+    STEP(loch_copy((char *)addresses + 2 * granule, scenario_host, BYTES));
+    STEP(loch_virtual_commit(addresses, 6 * granule));
+    STEP(scenario_compare(s, (char *)addresses + 2 * granule, BYTES, 3));
+    STEP(loch_virtual_decommit((char *)addresses + 3 * granule, granule));
+    STEP(loch_virtual_commit((char *)addresses + 3 * granule, granule));
+done:
+    if (addresses) BACK(loch_virtual_decommit(addresses, 8 * granule));
+    BACK(loch_virtual_unreserve(addresses));
+}
+
+static void scenario_share(scenario *s)
+{
+    const size_t granule = s->properties.granule_bytes;
+    const loch_handle_options options = {.size = sizeof options, .share = LOCH_SHARE_FD};
+    loch_handle *handle = NULL, *imported = NULL;
+    void *addresses = NULL;
+    int descriptor = -1;
+    bool mapped = false;
+    STEP(loch_virtual_reserve(s->device, granule, 0, &addresses));
+    STEP(loch_handle_create(s->device, granule, &options, &handle));
+    STEP(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor));
+    STEP(loch_handle_import(s->device, LOCH_SHARE_FD, &descriptor, granule, &imported));
+    STEP(loch_virtual_map(addresses, imported, NULL, 0));
+    mapped = true;
+    STEP(loch_fill(addresses, BYTES, "s", 1));
+done:
+    if (mapped) BACK(loch_virtual_unmap(addresses));
+    loch_handle_destroy(imported);
+    loch_handle_destroy(handle);
+    if (descriptor >= 0) close(descriptor);
+    BACK(loch_virtual_unreserve(addresses));
+}
+
+void test_scenario_run(test_scenario *run, const char *name, const char *other)
+{
+    scenario all = {.run = run, .properties.size = sizeof all.properties}, *s = &all;
+    *run = (test_scenario){.status = LOCH_OK};
+    s->has_data = strncmp(name, "sim:", 4) != 0 || strstr(name, ",backed") != NULL;
+
+    STEP(loch_device_open(name, &s->device));
+    STEP(loch_device_open(other, &s->other));
+    STEP(loch_device_get_properties(s->device, &s->properties));
+    STEP(loch_stream_create(s->device, NULL, &s->stream));
+    STEP(loch_stream_create(s->device, NULL, &s->second));
+    STEP(loch_event_create(s->device, LOCH_EVENT_PLAIN, &s->event));
+    scenario_raw(s);
+    if (run->status == LOCH_OK) scenario_streams(s);
+    if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_VIRTUAL)) scenario_mappings(s);
+    if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_COMMIT)) scenario_commit(s);
+    if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_SHARE_FD)) scenario_share(s);
+done:
+    loch_event_destroy(s->event);
+    loch_stream_destroy(s->second);
+    loch_stream_destroy(s->stream);
+    loch_device_release(s->other);
+    loch_device_release(s->device);
+}

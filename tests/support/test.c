@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* The checks, seeded numbers and patterns of test.h. */
+#include "test.h"
+
+#include <errno.h>
+
+/* Tests ask for more memory than there is; the sanitizers' allocators then have to return NULL and not stop. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+void test_check_ok(loch_status status, const char *call, const char *file, int line)
+{
+    if (status == LOCH_OK) return;
+    print_error("%s gave %s: %s\n", call, loch_status_name(status), loch_error_get()->sentence);
+    _fail(file, line);
+}
+
+static void test_set_print(unsigned set)
+{
+    for (int i = 0; i < LOCH_STATUS_COUNT; i++)
+        if (set & (1u << i)) print_error(" %s", loch_status_name((loch_status)i));
+    print_error("\n");
+}
+
+void test_check_fails(loch_status status, unsigned expected, const char *call, const char *file, int line)
+{
+    const loch_error *error = loch_error_get();
+    if (!(expected & (1u << status))) {
+        print_error("%s gave %s (%s), expected", call, loch_status_name(status),
+                    status == LOCH_OK ? "" : error->sentence);
+        test_set_print(expected);
+        _fail(file, line);
+    }
+    if (error->status != status || !error->sentence[0]) {
+        print_error("%s gave %s, but the record says %s, \"%s\"\n", call, loch_status_name(status),
+                    loch_status_name(error->status), error->sentence);
+        _fail(file, line);
+    }
+    if (!error->driver || strlen(error->sentence) >= LOCH_ERROR_SENTENCE_MAX || strchr(error->sentence, '\n')) {
+        print_error("%s left a record that is not well formed\n", call);
+        _fail(file, line);
+    }
+}
+
+void test_check_status(loch_status status, loch_status expected, const char *call, const char *file, int line)
+{
+    if (status == expected) return;
+    print_error("%s gave %s, expected %s\n", call, loch_status_name(status), loch_status_name(expected));
+    _fail(file, line);
+}
+
+uint64_t test_seed(uint64_t fallback)
+{
+    uint64_t seed = fallback;
+    const char *text = getenv("LOCH_TEST_SEED");
+    if (text && *text) {
+        char *end = NULL;
+        errno = 0;
+        unsigned long long value = strtoull(text, &end, 0);
+        if (errno || *end) {
+            fprintf(stderr, "LOCH_TEST_SEED is no number: %s\n", text);
+            exit(2);
+        }
+        seed = value;
+    }
+    printf("seed %llu (LOCH_TEST_SEED sets another)\n", (unsigned long long)seed);
+    fflush(stdout);
+    return seed;
+}
+
+static uint64_t test_mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+uint64_t test_random_next(test_random *random)
+{
+    random->state += 0x9e3779b97f4a7c15u;
+    return test_mix(random->state);
+}
+
+size_t test_random_below(test_random *random, size_t limit)
+{
+    return (size_t)(test_random_next(random) % limit);
+}
+
+static uint64_t test_pattern_word(uint64_t seed, size_t index)
+{
+    return test_mix(seed * 0x9e3779b97f4a7c15u + index + 1);
+}
+
+void test_pattern_write(void *to, size_t bytes, uint64_t seed)
+{
+    unsigned char *out = to;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = test_pattern_word(seed, i / 8);
+        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+size_t test_pattern_differs(const void *from, size_t bytes, uint64_t seed)
+{
+    const unsigned char *in = from;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = test_pattern_word(seed, i / 8);
+        size_t length = bytes - i < 8 ? bytes - i : 8;
+        if (memcmp(in + i, &word, length) == 0) continue;
+        const unsigned char *expected = (const unsigned char *)&word;
+        for (size_t k = 0; k < length; k++)
+            if (in[i + k] != expected[k]) return i + k;
+    }
+    return bytes;
+}
+
+static loch_call_count test_call(loch_device *device, const char *name)
+{
+    loch_call_count calls[LOCH_CALL_COUNT];
+    size_t count = 0;
+    CHECK_OK(loch_device_get_calls(device, calls, LOCH_CALL_COUNT, &count));
+    assert_int_equal(count, LOCH_CALL_COUNT);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(calls[i].name, name) == 0) return calls[i];
+    fail_msg("no driver call is named %s", name);
+    return calls[0];
+}
+
+uint64_t test_call_count(loch_device *device, const char *name)
+{
+    return test_call(device, name).count;
+}
+
+uint64_t test_call_ns(loch_device *device, const char *name)
+{
+    return test_call(device, name).ns;
+}
