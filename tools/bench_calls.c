@@ -136,7 +136,8 @@ static loch_status calls_measure(bench_calls *bench)
             if (status == LOCH_OK) status = calls_collect(bench, point);
         }
     }
-    for (size_t call = 0; call < LOCH_CALL_COUNT; call++) bench->has_size[call] = bench->counts[call][0] > 0;
+    for (size_t call = 0; call < LOCH_CALL_COUNT; call++)
+        bench->has_size[call] = bench->counts[call][0] > 0;
     for (int i = 0; status == LOCH_OK && i < BENCH_SAMPLES; i++) {
         status = calls_unsized(bench);
         if (status == LOCH_OK) status = calls_collect(bench, 0); /* calls that have a size are full already */
@@ -169,8 +170,7 @@ static void calls_print_text(bench_calls *bench)
         printf("%s", loch_driver_call_name((loch_driver_call)call));
         for (int point = 0; point < BENCH_POINTS && bench->counts[call][point]; point++) {
             if (bench->has_size[call]) printf(" %zuMiB:", bench_bytes[point] >> 20);
-            printf("%s%llu", bench->has_size[call] ? "" : " ",
-                   (unsigned long long)calls_median(bench, call, point));
+            printf("%s%llu", bench->has_size[call] ? "" : " ", (unsigned long long)calls_median(bench, call, point));
         }
         putchar('\n');
     }

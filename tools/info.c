@@ -11,15 +11,24 @@ static const struct {
     uint32_t bit;
     const char *name;
 } info_capabilities[] = {
-    {LOCH_CAN_HOST_ACCESS, "host_access"},   {LOCH_CAN_PINNED, "pinned"},
-    {LOCH_CAN_REGISTER, "register"},         {LOCH_CAN_MANAGED, "managed"},
-    {LOCH_CAN_VIRTUAL, "virtual"},           {LOCH_CAN_ALIAS, "alias"},
-    {LOCH_CAN_MOVE, "move"},                 {LOCH_CAN_COMMIT, "commit"},
-    {LOCH_CAN_ORDERED, "ordered"},           {LOCH_CAN_ASYNC, "async"},
-    {LOCH_CAN_TIMING, "timing"},             {LOCH_CAN_CAPTURE, "capture"},
-    {LOCH_CAN_PEER, "peer"},                 {LOCH_CAN_RDMA, "rdma"},
-    {LOCH_CAN_SHARE_FD, "share_fd"},         {LOCH_CAN_SHARE_FABRIC, "share_fabric"},
-    {LOCH_CAN_HUGE_PAGES, "huge_pages"},     {LOCH_CAN_NUMA, "numa"},
+    {LOCH_CAN_HOST_ACCESS, "host_access"},
+    {LOCH_CAN_PINNED, "pinned"},
+    {LOCH_CAN_REGISTER, "register"},
+    {LOCH_CAN_MANAGED, "managed"},
+    {LOCH_CAN_VIRTUAL, "virtual"},
+    {LOCH_CAN_ALIAS, "alias"},
+    {LOCH_CAN_MOVE, "move"},
+    {LOCH_CAN_COMMIT, "commit"},
+    {LOCH_CAN_ORDERED, "ordered"},
+    {LOCH_CAN_ASYNC, "async"},
+    {LOCH_CAN_TIMING, "timing"},
+    {LOCH_CAN_CAPTURE, "capture"},
+    {LOCH_CAN_PEER, "peer"},
+    {LOCH_CAN_RDMA, "rdma"},
+    {LOCH_CAN_SHARE_FD, "share_fd"},
+    {LOCH_CAN_SHARE_FABRIC, "share_fabric"},
+    {LOCH_CAN_HUGE_PAGES, "huge_pages"},
+    {LOCH_CAN_NUMA, "numa"},
 };
 #define INFO_CAPABILITY_COUNT (sizeof info_capabilities / sizeof *info_capabilities)
 
@@ -31,8 +40,7 @@ typedef struct info_names {
 static loch_status info_note_name(const char *name, void *user)
 {
     info_names *names = user;
-    if (names->count < INFO_DEVICES_MAX)
-        snprintf(names->names[names->count++], LOCH_DEVICE_NAME_MAX, "%s", name);
+    if (names->count < INFO_DEVICES_MAX) snprintf(names->names[names->count++], LOCH_DEVICE_NAME_MAX, "%s", name);
     return LOCH_OK;
 }
 
@@ -231,7 +239,8 @@ static int info_print_markdown(void)
     const loch_option *option;
     for (size_t i = 0; (option = loch_option_at(i)); i++) {
         printf("| `%s` | `%s` | ", option->name, option->environment);
-        for (const char *at = option->type; *at; at++) printf(*at == '|' ? ", " : "%c", *at);
+        for (const char *at = option->type; *at; at++)
+            printf(*at == '|' ? ", " : "%c", *at);
         printf(" | %s | %s |\n", *option->fallback ? option->fallback : "(empty)", option->text);
     }
     return TOOL_DONE;

@@ -17,24 +17,24 @@ typedef struct loch_device loch_device;
 
 /** What a device can do; loch_device_properties.capabilities is a set of these. */
 typedef enum loch_capability {
-    LOCH_CAN_HOST_ACCESS = 1 << 0,    /**< the host may read and write its addresses */
-    LOCH_CAN_PINNED = 1 << 1,         /**< page-locked host memory */
-    LOCH_CAN_REGISTER = 1 << 2,       /**< page-locking a caller's host memory */
-    LOCH_CAN_MANAGED = 1 << 3,        /**< memory that migrates between host and device */
-    LOCH_CAN_VIRTUAL = 1 << 4,        /**< reserve addresses, create handles, map them */
-    LOCH_CAN_ALIAS = 1 << 5,          /**< one handle mapped at two addresses at once */
-    LOCH_CAN_MOVE = 1 << 6,           /**< a mapping taken from one address to another in one call */
-    LOCH_CAN_COMMIT = 1 << 7,         /**< memory put under reserved addresses and taken away, without handles */
-    LOCH_CAN_ORDERED = 1 << 8,        /**< the driver's own stream-ordered allocator */
-    LOCH_CAN_ASYNC = 1 << 9,          /**< work on a stream goes on after the call returns */
-    LOCH_CAN_TIMING = 1 << 10,        /**< events that measure the device's time */
-    LOCH_CAN_CAPTURE = 1 << 11,       /**< streams can be captured into a graph */
-    LOCH_CAN_PEER = 1 << 12,          /**< may map and copy from other devices of its kind */
-    LOCH_CAN_RDMA = 1 << 13,          /**< handles that a network card can reach */
-    LOCH_CAN_SHARE_FD = 1 << 14,      /**< handles that other processes import by file descriptor */
-    LOCH_CAN_SHARE_FABRIC = 1 << 15,  /**< handles that other hosts import over a fabric */
-    LOCH_CAN_HUGE_PAGES = 1 << 16,    /**< huge pages behind host memory */
-    LOCH_CAN_NUMA = 1 << 17           /**< memory bound to one node */
+    LOCH_CAN_HOST_ACCESS = 1 << 0,   /**< the host may read and write its addresses */
+    LOCH_CAN_PINNED = 1 << 1,        /**< page-locked host memory */
+    LOCH_CAN_REGISTER = 1 << 2,      /**< page-locking a caller's host memory */
+    LOCH_CAN_MANAGED = 1 << 3,       /**< memory that migrates between host and device */
+    LOCH_CAN_VIRTUAL = 1 << 4,       /**< reserve addresses, create handles, map them */
+    LOCH_CAN_ALIAS = 1 << 5,         /**< one handle mapped at two addresses at once */
+    LOCH_CAN_MOVE = 1 << 6,          /**< a mapping taken from one address to another in one call */
+    LOCH_CAN_COMMIT = 1 << 7,        /**< memory put under reserved addresses and taken away, without handles */
+    LOCH_CAN_ORDERED = 1 << 8,       /**< the driver's own stream-ordered allocator */
+    LOCH_CAN_ASYNC = 1 << 9,         /**< work on a stream goes on after the call returns */
+    LOCH_CAN_TIMING = 1 << 10,       /**< events that measure the device's time */
+    LOCH_CAN_CAPTURE = 1 << 11,      /**< streams can be captured into a graph */
+    LOCH_CAN_PEER = 1 << 12,         /**< may map and copy from other devices of its kind */
+    LOCH_CAN_RDMA = 1 << 13,         /**< handles that a network card can reach */
+    LOCH_CAN_SHARE_FD = 1 << 14,     /**< handles that other processes import by file descriptor */
+    LOCH_CAN_SHARE_FABRIC = 1 << 15, /**< handles that other hosts import over a fabric */
+    LOCH_CAN_HUGE_PAGES = 1 << 16,   /**< huge pages behind host memory */
+    LOCH_CAN_NUMA = 1 << 17          /**< memory bound to one node */
 } loch_capability;
 
 /** The longest device name, with its final zero. */
@@ -42,22 +42,22 @@ typedef enum loch_capability {
 
 /** What does not change while a device is open. Zero or "" where it has no meaning. */
 typedef struct loch_device_properties {
-    size_t size;             /**< set by the caller to sizeof(loch_device_properties) */
-    char driver[16];         /**< "cpu", "cuda", "sim", or another driver's name */
-    char model[128];         /**< for people: "NVIDIA H200" */
-    uint32_t capabilities;   /**< set of loch_capability */
-    int index;               /**< number among its driver's devices */
-    int numa_node;           /**< the node its memory is bound or nearest to, -1 for none */
-    size_t total_bytes;      /**< all of its memory, limits of the process's control group respected */
-    size_t granule_bytes;    /**< unit of handles, mappings and reservations, a power of two; 0 without virtual memory */
-    size_t alignment_bytes;  /**< what every raw block is aligned to at least */
-    size_t mapping_limit;    /**< mappings that the system allows the process, 0 for no limit */
-    int compute_major;       /**< compute capability */
-    int compute_minor;       /**< compute capability, behind the dot */
-    int multiprocessors;     /**< processors (CPU: those that the process may run on) */
-    size_t l2_bytes;         /**< the last cache shared by all of them */
-    size_t shared_bytes;     /**< shared memory of one multiprocessor */
-    char bus_id[32];         /**< "0000:1b:00.0" */
+    size_t size;            /**< set by the caller to sizeof(loch_device_properties) */
+    char driver[16];        /**< "cpu", "cuda", "sim", or another driver's name */
+    char model[128];        /**< for people: "NVIDIA H200" */
+    uint32_t capabilities;  /**< set of loch_capability */
+    int index;              /**< number among its driver's devices */
+    int numa_node;          /**< the node its memory is bound or nearest to, -1 for none */
+    size_t total_bytes;     /**< all of its memory, limits of the process's control group respected */
+    size_t granule_bytes;   /**< unit of handles, mappings and reservations, a power of two; 0 without virtual memory */
+    size_t alignment_bytes; /**< what every raw block is aligned to at least */
+    size_t mapping_limit;   /**< mappings that the system allows the process, 0 for no limit */
+    int compute_major;      /**< compute capability */
+    int compute_minor;      /**< compute capability, behind the dot */
+    int multiprocessors;    /**< processors (CPU: those that the process may run on) */
+    size_t l2_bytes;        /**< the last cache shared by all of them */
+    size_t shared_bytes;    /**< shared memory of one multiprocessor */
+    char bus_id[32];        /**< "0000:1b:00.0" */
     char driver_version[32]; /**< "13.0" */
 } loch_device_properties;
 

@@ -86,7 +86,7 @@ typedef uint64_t loch_driver_handle;
 /** The table. Streams and events are the driver's own handles; stream NULL is the default stream. */
 typedef struct loch_driver {
     size_t size;         /**< sizeof(loch_driver) */
-    const char *name;    /**< what stands before the colon of a device name: letters, digits, at most 15 */
+    const char *name;    /**< what stands before the colon of a device name: at most 15 letters, digits, underscores */
     const char *summary; /**< one line for `loch info` */
 
     /* --- identity --- */
@@ -124,8 +124,7 @@ typedef struct loch_driver {
 
     loch_status (*reserve)(void *self, size_t bytes, size_t alignment, void **out);
     loch_status (*unreserve)(void *self, void *address, size_t bytes);
-    loch_status (*handle_create)(void *self, size_t bytes, const loch_handle_options *options,
-                                 loch_driver_handle *out);
+    loch_status (*handle_create)(void *self, size_t bytes, const loch_handle_options *options, loch_driver_handle *out);
     /** The memory goes when every mapping has gone too. */
     loch_status (*handle_release)(void *self, loch_driver_handle handle, size_t bytes);
     /** Maps and opens for itself and for the `peers` (their `self`). */

@@ -11,10 +11,10 @@ LOCH_BEGIN_DECLS
 
 /** Where the library's own bookkeeping comes from. All slots are needed. Called from any thread, several at a time. */
 typedef struct loch_host_allocator {
-    size_t size;                                                 /**< sizeof(loch_host_allocator) */
-    void *(*alloc)(size_t bytes, size_t alignment, void *user);  /**< NULL on failure; alignment is a power of two */
-    void (*free)(void *address, size_t bytes, void *user);       /**< `bytes` as asked for; address never NULL */
-    void *user;                                                  /**< handed to both; borrowed */
+    size_t size;                                                /**< sizeof(loch_host_allocator) */
+    void *(*alloc)(size_t bytes, size_t alignment, void *user); /**< NULL on failure; alignment is a power of two */
+    void (*free)(void *address, size_t bytes, void *user);      /**< `bytes` as asked for; address never NULL */
+    void *user;                                                 /**< handed to both; borrowed */
 } loch_host_allocator;
 
 /** Replaces the allocator of the library's bookkeeping; NULL brings libc's back. The table is copied. E_BUSY while any

@@ -56,8 +56,9 @@ typedef struct loch_sim_kernel {
     const loch_sim_range *writes; /**< what it writes; copied */
     size_t writes_count;          /**< how many */
     uint64_t duration_ns;         /**< 0 for the device's lag */
-    loch_stream_function *run;    /**< called at its end, on the host, on a backed device; may be NULL. Must not call Loch */
-    void *user;                   /**< handed to run; lives until then */
+    loch_stream_function
+        *run;   /**< called at its end, on the host, on a backed device; may be NULL. Must not call Loch */
+    void *user; /**< handed to run; lives until then */
 } loch_sim_kernel;
 
 /** Queues a kernel. E_OUT_OF_RANGE when a range is not mapped memory of the device: the call that a real device would
@@ -66,19 +67,19 @@ LOCH_API LOCH_MUST_USE loch_status loch_sim_launch(loch_stream *stream, const lo
 
 /** What a simulated device holds and has seen. */
 typedef struct loch_sim_stats {
-    size_t size;                 /**< set by the caller to sizeof(loch_sim_stats) */
-    size_t physical_bytes;       /**< raw memory and handles now, each handle once */
-    size_t physical_peak_bytes;  /**< the highest that was */
-    size_t reserved_bytes;       /**< reserved addresses */
-    size_t pinned_bytes;         /**< pinned host memory */
-    size_t handles;              /**< handles that exist */
-    size_t mappings;             /**< mappings that exist */
-    size_t streams;              /**< streams made and not destroyed */
-    size_t events;               /**< events made and not destroyed */
-    size_t pending;              /**< operations that have not ended */
-    uint64_t calls;              /**< driver calls so far: what faults count */
-    uint64_t modelled_ns;        /**< what all of them would have cost */
-    size_t violations;           /**< what the checker found */
+    size_t size;                /**< set by the caller to sizeof(loch_sim_stats) */
+    size_t physical_bytes;      /**< raw memory and handles now, each handle once */
+    size_t physical_peak_bytes; /**< the highest that was */
+    size_t reserved_bytes;      /**< reserved addresses */
+    size_t pinned_bytes;        /**< pinned host memory */
+    size_t handles;             /**< handles that exist */
+    size_t mappings;            /**< mappings that exist */
+    size_t streams;             /**< streams made and not destroyed */
+    size_t events;              /**< events made and not destroyed */
+    size_t pending;             /**< operations that have not ended */
+    uint64_t calls;             /**< driver calls so far: what faults count */
+    uint64_t modelled_ns;       /**< what all of them would have cost */
+    size_t violations;          /**< what the checker found */
 } loch_sim_stats;
 
 /** Reads them. */
@@ -108,9 +109,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_sim_lose(loch_device *device);
 
 /** What the checker reports. */
 typedef enum loch_sim_violation_kind {
-    LOCH_SIM_UNORDERED,    /**< two streams used the same memory, one of them writing, without order between them */
-    LOCH_SIM_GONE_IN_USE,  /**< memory was freed or unmapped while queued work still used it */
-    LOCH_SIM_OVERLAP       /**< a copy whose source and target overlap, which CUDA does not define */
+    LOCH_SIM_UNORDERED,   /**< two streams used the same memory, one of them writing, without order between them */
+    LOCH_SIM_GONE_IN_USE, /**< memory was freed or unmapped while queued work still used it */
+    LOCH_SIM_OVERLAP      /**< a copy whose source and target overlap, which CUDA does not define */
 } loch_sim_violation_kind;
 
 /** One finding. Addresses are those of the later use. */

@@ -35,9 +35,9 @@ typedef enum loch_rdma {
 
 /** How a handle is created; zero means default, NULL all defaults. */
 typedef struct loch_handle_options {
-    size_t size;     /**< sizeof(loch_handle_options) */
-    uint32_t share;  /**< set of loch_share */
-    loch_rdma rdma;  /**< for network cards */
+    size_t size;    /**< sizeof(loch_handle_options) */
+    uint32_t share; /**< set of loch_share */
+    loch_rdma rdma; /**< for network cards */
 } loch_handle_options;
 
 /** Bytes of a fabric handle, the longest thing that loch_handle_export writes. */

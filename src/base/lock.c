@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Locks with ranks: a mutex, and in builds with assertions a thread's stack of what it holds. Two locks of one rank are
- * taken in rising address, which is how two simulated devices are locked together. */
+ * taken in rising address. */
 #include "base/lock.h"
 #include <assert.h>
 #include <stdint.h>
@@ -23,9 +23,11 @@ static void lock_note_taken(const lochi_lock *lock)
 static void lock_note_dropped(const lochi_lock *lock)
 {
     unsigned at = lock_depth;
-    while (at && lock_held[at - 1] != lock) at--;
+    while (at && lock_held[at - 1] != lock)
+        at--;
     assert(at);
-    for (; at < lock_depth; at++) lock_held[at - 1] = lock_held[at];
+    for (; at < lock_depth; at++)
+        lock_held[at - 1] = lock_held[at];
     lock_depth--;
 }
 #else

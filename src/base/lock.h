@@ -12,7 +12,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_DEVICE,      /* a device's thread-default streams */
     LOCHI_RANK_CUDA,        /* the loading of libcuda */
     LOCHI_RANK_CPU,         /* the CPU driver's handles */
-    LOCHI_RANK_SIM,         /* all state of one simulated device */
+    LOCHI_RANK_SIM,         /* all state of all simulated devices, which share events and memory */
     LOCHI_RANK_RANGES,      /* the table of ranges */
     LOCHI_RANK_OPTIONS,     /* option values */
     LOCHI_RANK_LOG          /* the log hook */

@@ -37,7 +37,8 @@ static void log_decide(void)
     char value[LOCH_OPTION_VALUE_MAX];
     lochi_option_text("log", value);
     int level = LOCH_LOG_DEBUG;
-    while (level > LOCH_LOG_OFF && strcmp(value, log_level_names[level]) != 0) level--;
+    while (level > LOCH_LOG_OFF && strcmp(value, log_level_names[level]) != 0)
+        level--;
     lochi_lock_take(&log_lock);
     if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) {
         log_hook = level > LOCH_LOG_OFF ? log_to_stderr : NULL;

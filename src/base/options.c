@@ -44,7 +44,8 @@ const loch_option *loch_option_at(size_t index)
 static size_t option_find(const char *name)
 {
     size_t at = 0;
-    while (at < OPTION_COUNT && strcmp(option_table[at].name, name) != 0) at++;
+    while (at < OPTION_COUNT && strcmp(option_table[at].name, name) != 0)
+        at++;
     return at;
 }
 

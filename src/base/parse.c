@@ -70,7 +70,7 @@ bool lochi_parse_switch(const char *text, bool *out)
     static const char *const on[] = {"on", "1", "yes", "true"}, *const off[] = {"off", "0", "no", "false"};
     for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
         const bool is_on = !strcasecmp(text, on[i]);
-        if (!is_on && strcasecmp(text, off[i])) continue;
+        if (!is_on && strcasecmp(text, off[i]) != 0) continue;
         *out = is_on;
         return true;
     }

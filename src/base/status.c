@@ -45,7 +45,8 @@ void loch_error_clear(void)
 static void error_mend_end(char *sentence, size_t length)
 {
     size_t tail = 0; /* bytes of the last character behind its first */
-    while (tail < 3 && tail < length && ((unsigned char)sentence[length - 1 - tail] & 0xc0) == 0x80) tail++;
+    while (tail < 3 && tail < length && ((unsigned char)sentence[length - 1 - tail] & 0xc0) == 0x80)
+        tail++;
     if (tail == length) return;
     const unsigned char lead = (unsigned char)sentence[length - 1 - tail];
     const size_t wanted = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;

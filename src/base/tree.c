@@ -34,7 +34,8 @@ void lochi_tree_insert(lochi_tree *tree, lochi_tree_node *node)
 {
     const uint64_t priority = tree_priority(node);
     lochi_tree_node **link = &tree->root;
-    while (*link && tree_priority(*link) >= priority) link = node->key < (*link)->key ? &(*link)->left : &(*link)->right;
+    while (*link && tree_priority(*link) >= priority)
+        link = node->key < (*link)->key ? &(*link)->left : &(*link)->right;
     lochi_tree_node *below, *rest;
     tree_split(*link, node->key, &below, &rest);
     node->left = below;
@@ -46,7 +47,8 @@ void lochi_tree_insert(lochi_tree *tree, lochi_tree_node *node)
 void lochi_tree_remove(lochi_tree *tree, lochi_tree_node *node)
 {
     lochi_tree_node **link = &tree->root;
-    while (*link != node) link = node->key < (*link)->key ? &(*link)->left : &(*link)->right;
+    while (*link != node)
+        link = node->key < (*link)->key ? &(*link)->left : &(*link)->right;
     lochi_tree_node *left = node->left, *right = node->right;
     while (left && right) { /* joins the two subtrees along their inner edges */
         if (tree_priority(left) >= tree_priority(right)) {

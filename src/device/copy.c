@@ -20,8 +20,7 @@ typedef struct copy_job {
     size_t bytes;
     lochi_place to_place, from_place;
     loch_direction direction;
-    loch_stream *stream; /* never NULL once planned, but for host to host */
-    loch_stream *before; /* a stream that only owns the host memory involved: waited for first */
+    loch_stream *stream; /* where it is queued, unless it is host to host */
 } copy_job;
 
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
@@ -69,23 +68,24 @@ static void copy_run_on_host(void *user)
 }
 
 /* On a queue of an asynchronous device the copy has to wait for its turn. */
-static loch_status copy_queue_on_host(const copy_job *job)
+static loch_status copy_queue_on_host(const copy_job *job, loch_stream *stream)
 {
     copy_on_host *work = lochi_alloc(sizeof *work);
     if (!work) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
     *work = (copy_on_host){job->to, job->from, job->bytes};
-    const loch_status status = loch_stream_call(job->stream, copy_run_on_host, work);
+    const loch_status status = loch_stream_call(stream, copy_run_on_host, work);
     if (status != LOCH_OK) lochi_free(work);
     return status;
 }
 
-static loch_status copy_host_to_host(const copy_job *job)
+static loch_status copy_host_to_host(const copy_job *job, loch_stream *stream, loch_wait wait)
 {
-    if (job->stream && !lochi_device_is_at_once(job->stream->device)) return copy_queue_on_host(job);
-    if (!job->stream) {
-        LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->to_place));
-        LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->from_place));
+    if (stream && !lochi_device_is_at_once(stream->device)) {
+        LOCH_TRY_RETURN(copy_queue_on_host(job, stream));
+        return lochi_copy_settle(stream, wait);
     }
+    LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->to_place));
+    LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->from_place));
     loch_device *device = job->to_place.device;
     if (!loch_device_can(device, LOCH_CAN_HOST_ACCESS)) device = job->from_place.device;
     if (loch_device_can(device, LOCH_CAN_HOST_ACCESS))
@@ -121,9 +121,13 @@ static loch_status copy_overlapping(const copy_job *job, size_t gap)
 {
     if (!gap) return LOCH_OK;
     if (job->bytes / gap <= COPY_PIECES_MAX) return copy_in_pieces(job, gap, NULL);
-    const size_t scratch_bytes = job->bytes < COPY_SCRATCH_BYTES ? job->bytes : COPY_SCRATCH_BYTES;
+    size_t scratch_bytes = job->bytes < COPY_SCRATCH_BYTES ? job->bytes : COPY_SCRATCH_BYTES;
     void *scratch;
     loch_status status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
+    while (status == LOCH_E_DEVICE_MEMORY && scratch_bytes / 2 > gap) { /* a smaller one serves too, with more pieces */
+        scratch_bytes /= 2;
+        status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
+    }
     if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL); /* slow, but right */
     if (status != LOCH_OK) return status;
     status = copy_in_pieces(job, scratch_bytes, scratch);
@@ -159,8 +163,8 @@ static loch_status copy_between_peers(const copy_job *job)
     loch_device *device = job->to_place.device;
     loch_stream *stream = job->stream->device == device ? job->stream : &device->default_stream;
     if (stream != job->stream) LOCH_TRY_RETURN(copy_order(job->stream, stream));
-    LOCH_TRY_RETURN(copy_call(device, LOCH_PEER_TO_PEER, job->to, job->from, job->bytes, job->from_place.device->self,
-                              stream));
+    LOCH_TRY_RETURN(
+        copy_call(device, LOCH_PEER_TO_PEER, job->to, job->from, job->bytes, job->from_place.device->self, stream));
     return stream != job->stream ? copy_order(stream, job->stream) : LOCH_OK;
 }
 
@@ -174,7 +178,8 @@ static loch_status copy_through_host(const copy_job *job)
     if (status != LOCH_OK) return status;
     const size_t bounce_bytes = job->bytes < COPY_BOUNCE_BYTES ? job->bytes : COPY_BOUNCE_BYTES;
     char *bounce = lochi_alloc(bounce_bytes);
-    if (!bounce) return LOCH_FAIL(HOST_MEMORY, "no host memory to copy from %s to %s", from_device->name, to_device->name);
+    if (!bounce)
+        return LOCH_FAIL(HOST_MEMORY, "no host memory to copy from %s to %s", from_device->name, to_device->name);
     for (size_t done = 0; status == LOCH_OK && done < job->bytes; done += bounce_bytes) {
         const size_t left = job->bytes - done, piece = left < bounce_bytes ? left : bounce_bytes;
         LOCH_TRY(copy_call(from_device, LOCH_DEVICE_TO_HOST, bounce, job->from + done, piece, NULL, from_stream), end);
@@ -211,27 +216,38 @@ static const char *copy_direction_name(loch_direction direction)
     return names[direction];
 }
 
-/* A stream that was given has to be one of a device involved; none means the default stream of the target, or of the
- * source when the target is the host. A stream of a device that only owns host memory (pinned, or the CPU's) cannot run
- * another device's copy: it is waited for, and the copy runs on that one's default stream. */
-static loch_status copy_choose_stream(copy_job *job, loch_stream *given)
+/* A stream that was given has to be one of a device involved; for memory that no device knows any will do. */
+static loch_status copy_check_stream(const copy_job *job, const loch_stream *given)
 {
-    loch_device *to = lochi_place_is_host(&job->to_place) ? NULL : job->to_place.device;
-    loch_device *from = lochi_place_is_host(&job->from_place) ? NULL : job->from_place.device;
-    job->stream = to || from ? (to ? &to->default_stream : &from->default_stream) : NULL;
-    if (!given) return LOCH_OK;
+    const loch_device *to = job->to_place.device, *from = job->from_place.device;
     LOCH_TRY_RETURN(lochi_stream_check(given, NULL));
-    const bool is_plain = !job->to_place.device && !job->from_place.device; /* any stream will do */
-    if (is_plain || given->device == job->to_place.device || given->device == job->from_place.device) {
-        if (job->direction == LOCH_HOST_TO_HOST || given->device == to || given->device == from)
-            job->stream = given;
-        else
-            job->before = given;
-        return LOCH_OK;
-    }
+    if ((!to && !from) || given->device == to || given->device == from) return LOCH_OK;
     return LOCH_FAIL(INVALID, "stream %llu of %s has nothing to do with a copy from %s to %s",
                      (unsigned long long)given->id, given->device->name, from ? from->name : "the host",
                      to ? to->name : "the host");
+}
+
+/* Queues a copy with a device on at least one side. Without a stream it goes on the default one of the target, or of the
+ * source when the target is the host. A stream of a device that only owns the host memory involved cannot run another
+ * device's copy: it is waited for, and so is the copy. */
+static loch_status copy_on_device(copy_job *job, loch_stream *given, loch_wait wait)
+{
+    loch_device *runner = job->direction == LOCH_DEVICE_TO_HOST ? job->from_place.device : job->to_place.device;
+    const bool is_peers = job->direction == LOCH_PEER_TO_PEER;
+    const bool runs_on_given = given && (given->device == runner || is_peers);
+    job->stream = runs_on_given ? given : &runner->default_stream;
+    if (given && !runs_on_given) {
+        LOCH_TRY_RETURN(loch_stream_sync(given));
+        wait = LOCH_WAIT_END;
+    }
+    loch_status status;
+    if (job->direction == LOCH_DEVICE_TO_DEVICE)
+        status = copy_inside_device(job);
+    else if (is_peers)
+        status = copy_between_devices(job);
+    else
+        status = copy_call(runner, job->direction, job->to, job->from, job->bytes, NULL, job->stream);
+    return status != LOCH_OK ? status : lochi_copy_settle(job->stream, wait);
 }
 
 static loch_status copy_read_options(const loch_copy_options *given, loch_copy_options *out)
@@ -259,21 +275,9 @@ loch_status loch_copy_with(const loch_copy_options *options, void *to, const voi
     if (read.direction != LOCH_DIRECTION_DEDUCED && read.direction != job.direction)
         return LOCH_FAIL(INVALID, "the copy was said to be %s, but the addresses make it %s",
                          copy_direction_name(read.direction), copy_direction_name(job.direction));
-    LOCH_TRY_RETURN(copy_choose_stream(&job, read.stream));
-    if (job.before) LOCH_TRY_RETURN(loch_stream_sync(job.before));
-
-    loch_status status;
-    switch (job.direction) {
-    case LOCH_HOST_TO_HOST: status = copy_host_to_host(&job); break;
-    case LOCH_DEVICE_TO_DEVICE: status = copy_inside_device(&job); break;
-    case LOCH_PEER_TO_PEER: status = copy_between_devices(&job); break;
-    case LOCH_HOST_TO_DEVICE:
-        status = copy_call(job.to_place.device, job.direction, to, from, bytes, NULL, job.stream);
-        break;
-    default: status = copy_call(job.from_place.device, job.direction, to, from, bytes, NULL, job.stream); break;
-    }
-    if (status != LOCH_OK || !job.stream) return status;
-    return lochi_copy_settle(job.stream, job.before ? LOCH_WAIT_END : read.wait);
+    if (read.stream) LOCH_TRY_RETURN(copy_check_stream(&job, read.stream));
+    if (job.direction == LOCH_HOST_TO_HOST) return copy_host_to_host(&job, read.stream, read.wait);
+    return copy_on_device(&job, read.stream, read.wait);
 }
 
 loch_status loch_copy(void *to, const void *from, size_t bytes)

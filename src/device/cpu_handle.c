@@ -171,7 +171,8 @@ loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver
     lochi_cpu *cpu = self;
     cpu_handle *handle = handle_of(native);
     lochi_lock_take(&cpu->lock);
-    loch_status status = handle->is_released ? lochi_cpu_decommit(cpu, address, bytes) : handle_park(cpu, handle, bytes);
+    loch_status status =
+        handle->is_released ? lochi_cpu_decommit(cpu, address, bytes) : handle_park(cpu, handle, bytes);
     if (status == LOCH_OK) {
         handle->is_mapped = false;
         if (handle->is_released) handle_end(cpu, handle, bytes);

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define CPU_MMAP_FROM ((size_t)1 << 20) /* smaller blocks share pages in libc's heap */
-#define CPU_BIND_POLICY 2               /* MPOL_BIND of <linux/mempolicy.h>, which not every machine has */
+#define CPU_ALIGNMENT_MAX ((size_t)1 << 40)
+#define CPU_BIND_POLICY 2 /* MPOL_BIND of <linux/mempolicy.h>, which not every machine has */
 
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
 {
@@ -67,6 +68,8 @@ loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void
 {
     const lochi_cpu *cpu = self;
     if (alignment < LOCHI_CPU_ALIGNMENT) alignment = LOCHI_CPU_ALIGNMENT;
+    if (alignment > CPU_ALIGNMENT_MAX)
+        return LOCH_FAIL(UNSUPPORTED, "no address space holds a block aligned to %zu bytes for sure", alignment);
     if (!cpu_uses_mmap(cpu, bytes)) {
         const int error = posix_memalign(out, alignment, bytes);
         return error ? lochi_cpu_fail(error, "an allocation", bytes) : LOCH_OK;

@@ -71,6 +71,20 @@ static bool cuda_has_peers(void)
     return lochi_cuda.cuDeviceGetCount(&count) == LOCHI_CUDA_SUCCESS && count > 1;
 }
 
+/* The attribute speaks of the card; whether the system lets a process make fabric handles only trying tells. */
+static bool cuda_can_share_fabric(const lochi_cuda_device *device)
+{
+    if (!cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) return false;
+    cu_allocation allocation = lochi_cuda_describe(device);
+    allocation.requestedHandleTypes = LOCHI_CU_MEM_HANDLE_TYPE_FABRIC;
+    cu_memory memory = 0;
+    cu_result result;
+    LOCHI_CUDA_CALL(result, device, RELAXED, cuMemCreate, (&memory, device->granule_bytes, &allocation, 0));
+    if (result != LOCHI_CUDA_SUCCESS) return false;
+    LOCHI_CUDA_CALL(result, device, RELAXED, cuMemRelease, (memory));
+    return result == LOCHI_CUDA_SUCCESS;
+}
+
 static uint32_t cuda_virtual_capabilities(const lochi_cuda_device *device)
 {
     uint32_t set = LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS;
@@ -78,8 +92,7 @@ static uint32_t cuda_virtual_capabilities(const lochi_cuda_device *device)
     if (cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) set |= LOCH_CAN_RDMA;
     if (can_share && cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         set |= LOCH_CAN_SHARE_FD;
-    if (can_share && cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
-        set |= LOCH_CAN_SHARE_FABRIC;
+    if (can_share && cuda_can_share_fabric(device)) set |= LOCH_CAN_SHARE_FABRIC;
     return set;
 }
 

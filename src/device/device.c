@@ -27,7 +27,8 @@ static loch_status device_take_first(const char *arguments, void *user)
 /* Finds the driver of "driver[:arguments]", and writes the full name: a bare driver name means its first device. */
 static loch_status device_resolve(const char *name, char full[LOCH_DEVICE_NAME_MAX], const loch_driver **out)
 {
-    if (!name || !*name || *name == ':') return LOCH_FAIL(INVALID, "a device needs a name, such as cpu, cuda:0 or sim:8GiB");
+    if (!name || !*name || *name == ':')
+        return LOCH_FAIL(INVALID, "a device needs a name, such as cpu, cuda:0 or sim:8GiB");
     const size_t length = strlen(name), prefix = strcspn(name, ":");
     if (length >= LOCH_DEVICE_NAME_MAX)
         return LOCH_FAIL(INVALID, "a device name of %zu characters is too long", length);
@@ -71,7 +72,7 @@ static loch_status device_read_properties(loch_device *device)
 /* Closes what there is of a device that nobody else can see any more. */
 static void device_destroy(loch_device *device)
 {
-    if (device->self) {
+    if (device->is_open) {
         lochi_stream_close_all(device);
         device->driver->close(device->self);
     }
@@ -91,6 +92,7 @@ static loch_status device_create(const loch_driver *driver, const char *full, lo
     atomic_init(&device->references, 1);
     const char *colon = strchr(device->name, ':');
     LOCH_TRY(driver->open(colon ? colon + 1 : "", &device->self), fail);
+    device->is_open = true;
     LOCH_TRY(device_read_properties(device), fail);
     lochi_stream_init_default(device);
     *out = device;
@@ -113,7 +115,8 @@ loch_status loch_device_open(const char *name, loch_device **out)
     loch_status status = LOCH_OK;
     lochi_lock_take(&device_lock);
     loch_device *device = device_list;
-    while (device && strcmp(device->name, full) != 0) device = device->next;
+    while (device && strcmp(device->name, full) != 0)
+        device = device->next;
     if (device) {
         loch_device_retain(device);
     } else {
@@ -148,7 +151,8 @@ void loch_device_release(loch_device *device)
     const bool is_last = atomic_fetch_sub_explicit(&device->references, 1, memory_order_acq_rel) == 1;
     if (is_last) {
         loch_device **link = &device_list;
-        while (*link != device) link = &(*link)->next;
+        while (*link != device)
+            link = &(*link)->next;
         *link = device->next;
     }
     lochi_lock_drop(&device_lock);
@@ -274,7 +278,8 @@ loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, siz
         ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
     lochi_lock_take(&device->lock);
     device->driver->call_costs(device->self, ns);
-    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) ns[i] -= device->cost_base[i];
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
+        ns[i] -= device->cost_base[i];
     lochi_lock_drop(&device->lock);
     for (size_t i = 0; i < LOCH_CALL_COUNT && i < capacity; i++) {
         out[i].name = loch_driver_call_name((loch_driver_call)i);

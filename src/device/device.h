@@ -22,8 +22,8 @@ struct loch_stream {
     atomic_size_t references; /* one for the owner, one for each part of the library that remembers the stream */
     atomic_bool closed;       /* no driver call through it any more */
     enum { LOCHI_STREAM_DEFAULT, LOCHI_STREAM_OWNED, LOCHI_STREAM_WRAPPED, LOCHI_STREAM_OF_THREAD } kind;
-    uint64_t thread;             /* LOCHI_STREAM_OF_THREAD: whose */
-    struct loch_stream *next;    /* LOCHI_STREAM_OF_THREAD: the device's list */
+    uint64_t thread;          /* LOCHI_STREAM_OF_THREAD: whose */
+    struct loch_stream *next; /* LOCHI_STREAM_OF_THREAD: the device's list */
 };
 
 struct loch_event {
@@ -36,6 +36,7 @@ struct loch_event {
 struct loch_device {
     const loch_driver *driver; /* from the table of drivers: empty slots filled */
     void *self;                /* the driver's */
+    bool is_open;              /* `open` succeeded, so `close` is owed; `self` may be NULL all the same */
     char name[LOCH_DEVICE_NAME_MAX];
     loch_device_properties properties;
     atomic_size_t references; /* falls to zero only under the lock of the table of devices, so that open and the last

@@ -163,10 +163,10 @@ static bool driver_has_streams(const loch_driver *d, bool *partly)
                      d->stream_query && d->stream_sync && d->stream_wait && d->stream_call && d->event_create &&
                      d->event_destroy && d->event_record && d->event_query && d->event_sync && d->event_elapsed &&
                      d->device_sync;
-    *partly = !all && (d->stream_create || d->stream_destroy || d->stream_thread_default || d->stream_wrap ||
-                       d->stream_query || d->stream_sync || d->stream_wait || d->stream_call || d->event_create ||
-                       d->event_destroy || d->event_record || d->event_query || d->event_sync || d->event_elapsed ||
-                       d->device_sync);
+    *partly = !all &&
+              (d->stream_create || d->stream_destroy || d->stream_thread_default || d->stream_wrap || d->stream_query ||
+               d->stream_sync || d->stream_wait || d->stream_call || d->event_create || d->event_destroy ||
+               d->event_record || d->event_query || d->event_sync || d->event_elapsed || d->device_sync);
     return all;
 }
 

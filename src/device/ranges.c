@@ -78,7 +78,8 @@ bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *sta
         first += reservation->committed[first / 64] ? 1 : 64 - first % 64;
     if (first >= past) return false;
     size_t last = first;
-    while (last < past && ranges_granule_is_committed(reservation, last)) last++;
+    while (last < past && ranges_granule_is_committed(reservation, last))
+        last++;
     const uintptr_t run_start = base + first * unit, run_end = base + last * unit;
     if (run_start > *start) *start = run_start;
     if (run_end < *end) *end = run_end;
@@ -128,7 +129,8 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     if (!lochi_ranges_first_committed(range, &start, &end) || start != address) return false;
     const size_t unit = range->device->properties.granule_bytes;
     size_t first = (address - lochi_range_start(range)) / unit;
-    while (first && ranges_granule_is_committed(range, first - 1)) first--;
+    while (first && ranges_granule_is_committed(range, first - 1))
+        first--;
     start = lochi_range_start(range) + first * unit;
     *out = (lochi_place){range->device, LOCH_MEMORY_DEVICE, start, end - start};
     return true;

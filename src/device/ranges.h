@@ -25,9 +25,9 @@ typedef struct lochi_range {
     loch_device *device;
     lochi_range_type type;
     loch_memory_kind kind;
-    loch_handle *handle;     /* LOCHI_RANGE_MAPPING */
-    uint64_t *committed;     /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
-    size_t committed_count;  /* bits that are set */
+    loch_handle *handle;    /* LOCHI_RANGE_MAPPING */
+    uint64_t *committed;    /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
+    size_t committed_count; /* bits that are set */
 } lochi_range;
 
 static inline uintptr_t lochi_range_start(const lochi_range *range)

@@ -39,7 +39,8 @@ static loch_status raw_give_back(const lochi_range *range)
     return status;
 }
 
-/* Enters a new range. A driver that hands out what it has handed out already is broken: E_DRIVER, nothing entered. */
+/* Enters a new range. A driver that hands out what it has handed out already is broken: E_DRIVER, nothing entered, and
+ * nothing given back, for that would be somebody else's. */
 static loch_status raw_enter(lochi_range *range)
 {
     lochi_ranges_lock();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Simulated devices: the driver table, options, opening and closing, and what every driver call does first (count, cost,
- * clock, faults). How the parts hang together is in sim.h. */
+/* Simulated devices: the driver table, options, opening and closing, and what every driver call does first (count,
+ * cost, clock, faults). How the parts hang together is in sim.h. */
 #include "device/sim.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -74,15 +74,24 @@ static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char
     uint64_t number;
     LOCH_TRY_RETURN(sim_read_capability(sim, piece, &is_known));
     if (is_known) return LOCH_OK;
-    if (!strcmp(piece, "backed")) sim->is_backed = true;
-    else if (!strcmp(piece, "unbacked")) sim->is_backed = false;
-    else if (!strcmp(piece, "clock=stepped")) sim->is_stepped = true;
-    else if (!strcmp(piece, "clock=seeded")) sim->is_stepped = false;
-    else if (sim_is_option(piece, "seed", &value)) is_good = lochi_parse_number(value, &sim->random);
-    else if (sim_is_option(piece, "lag", &value)) is_good = lochi_parse_number(value, &sim->lag_ns);
-    else if (sim_is_option(piece, "check", &value)) is_good = lochi_parse_switch(value, &sim->is_checked);
-    else if (sim_is_option(piece, "granule", &value)) return sim_read_granule(sim, piece, value);
-    else if (sim_is_option(piece, "costs", costs)) is_good = **costs != '\0';
+    if (!strcmp(piece, "backed"))
+        sim->is_backed = true;
+    else if (!strcmp(piece, "unbacked"))
+        sim->is_backed = false;
+    else if (!strcmp(piece, "clock=stepped"))
+        sim->is_stepped = true;
+    else if (!strcmp(piece, "clock=seeded"))
+        sim->is_stepped = false;
+    else if (sim_is_option(piece, "seed", &value))
+        is_good = lochi_parse_number(value, &sim->random);
+    else if (sim_is_option(piece, "lag", &value))
+        is_good = lochi_parse_number(value, &sim->lag_ns);
+    else if (sim_is_option(piece, "check", &value))
+        is_good = lochi_parse_switch(value, &sim->is_checked);
+    else if (sim_is_option(piece, "granule", &value))
+        return sim_read_granule(sim, piece, value);
+    else if (sim_is_option(piece, "costs", costs))
+        is_good = **costs != '\0';
     else if (sim_is_option(piece, "id", &value)) {
         is_good = lochi_parse_number(value, &number) && number <= INT32_MAX;
         if (is_good) sim->index = (int)number;
@@ -119,7 +128,8 @@ static loch_status sim_take_window(lochi_sim *sim)
 {
     for (sim->window = 0; sim->window < LOCHI_SIM_WINDOWS; sim->window++) {
         const lochi_sim *other = lochi_sim_all.devices;
-        while (other && (other->is_backed || other->window != sim->window)) other = other->next;
+        while (other && (other->is_backed || other->window != sim->window))
+            other = other->next;
         if (other) continue;
         return lochi_sim_space_init(&sim->space, LOCHI_SIM_WINDOW_BASE + (sim->window << LOCHI_SIM_WINDOW_BITS),
                                     (size_t)1 << LOCHI_SIM_WINDOW_BITS);
@@ -197,8 +207,9 @@ static void sim_close(void *self)
         lochi_sim_vector_join(&lochi_sim_all.host, &stream->seen);
     sim_forget(sim);
     lochi_sim **link = &lochi_sim_all.devices;
-    while (*link != sim) link = &(*link)->next;
-    *link = sim->next;
+    while (*link && *link != sim)
+        link = &(*link)->next;
+    if (*link) *link = sim->next;
     sim_destroy(sim);
     lochi_lock_drop(&lochi_sim_all.lock);
 }

@@ -4,7 +4,7 @@
  *     device ── streams ── operations (a queue each; keys rise along it)
  *        │                     │ uses
  *        ├── spans ────────────┴─ what is mapped at an address: raw blocks, mappings, pinned and registered memory
- *        │      └── objects       physical memory; several spans of one object are aliases; the checker's shadow is here
+ *        │      └── objects       physical memory; spans of one object are aliases; the checker's shadow is here
  *        └── reservations         addresses that mappings may be put at
  *
  * One lock guards all simulated devices of the process: they wait for each other's events, read each other's memory and
@@ -12,7 +12,8 @@
  * it says otherwise. It is let go only around functions that the user queued (settle, in sim_work.c).
  *
  * Time: every operation has a key (its end, then its number in the process) when it is queued, greater than the keys of
- * everything that it waits for. Operations take effect in the order of their keys, on whatever thread moves the clock. */
+ * everything that it waits for. Operations take effect in the order of their keys, on whatever thread moves the
+ * clock. */
 #ifndef LOCHI_SIM_H
 #define LOCHI_SIM_H
 
@@ -23,15 +24,18 @@
 #include <loch/sim.h>
 #include <stdbool.h>
 
-#define SIM_FAIL(suffix, ...) loch_error_set(LOCH_E_##suffix, "sim", 0, __VA_ARGS__)
+/* As LOCH_FAIL, in this driver's name; the second with a code of the system's. */
+#define SIM_FAIL(suffix, ...) SIM_FAIL_CODE(suffix, 0, __VA_ARGS__)
+#define SIM_FAIL_CODE(suffix, code, ...)                                                                               \
+    ((void)loch_error_set(LOCH_E_##suffix, "sim", (code), __VA_ARGS__), LOCH_E_##suffix)
 
-#define LOCHI_SIM_RAW_UNIT ((size_t)512)       /* raw blocks below the large size: unit and alignment */
-#define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)  /* raw blocks from here on are aligned to it */
-#define LOCHI_SIM_WINDOW_BITS 46               /* addresses of one unbacked device */
-#define LOCHI_SIM_WINDOWS 1024                 /* unbacked devices open at a time */
+#define LOCHI_SIM_RAW_UNIT ((size_t)512)           /* raw blocks below the large size: unit and alignment */
+#define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)      /* raw blocks from here on are aligned to it */
+#define LOCHI_SIM_WINDOW_BITS 46                   /* addresses of one unbacked device */
+#define LOCHI_SIM_WINDOWS 1024                     /* unbacked devices open at a time */
 #define LOCHI_SIM_WINDOW_BASE ((uintptr_t)1 << 56) /* above what any machine gives to a process */
-#define LOCHI_SIM_VIOLATIONS 64                /* findings kept */
-#define LOCHI_SIM_NAME_BYTES 32                /* of an operation, for reports */
+#define LOCHI_SIM_VIOLATIONS 64                    /* findings kept */
+#define LOCHI_SIM_NAME_BYTES 32                    /* of an operation, for reports */
 
 typedef struct lochi_sim lochi_sim;
 typedef struct lochi_sim_stream lochi_sim_stream;
@@ -194,7 +198,7 @@ typedef struct lochi_sim_range {
 typedef struct lochi_sim_request {
     lochi_sim_kind kind;
     uint64_t duration_ns;
-    const char *name;
+    const char *name;              /* for reports; never NULL */
     const lochi_sim_range *ranges; /* device and page-locked memory that it uses */
     size_t ranges_count;
     void *to; /* copy and fill */
@@ -360,11 +364,11 @@ struct lochi_sim {
     uint64_t *peers; /* serial numbers of the devices whose raw memory work of this one may use */
     size_t peers_count;
     /* time and streams */
-    uint64_t now_ns, next_ns; /* next_ns: no operation ends before */
-    bool is_settling;         /* a thread makes operations take effect */
-    uint64_t settler;         /* which */
-    lochi_sim_key settled;    /* everything up to here has taken effect */
-    lochi_sim_key last;       /* of all that was ever queued */
+    uint64_t now_ns, next_ns;        /* next_ns: no operation ends before */
+    bool is_settling;                /* a thread makes operations take effect */
+    uint64_t settler;                /* which */
+    lochi_sim_key settled;           /* everything up to here has taken effect */
+    lochi_sim_key last;              /* of all that was ever queued */
     lochi_sim_stream default_stream; /* heads the list of all streams */
     lochi_sim_vector gone;           /* what streams that are no more had seen */
     lochi_sim_vector gone_blocking;  /* of those, streams ordered with the default one */
@@ -394,8 +398,8 @@ typedef struct lochi_sim_world {
 
 extern lochi_sim_world lochi_sim_all;
 
-/* Begins a driver call: takes the lock, counts, charges, moves a seeded clock. A fault or a lost device ends it here, the
- * lock dropped. lochi_sim_end drops the lock and hands the status on. */
+/* Begins a driver call: takes the lock, counts, charges, moves a seeded clock. A fault or a lost device ends it here,
+ * the lock dropped. lochi_sim_end drops the lock and hands the status on. */
 loch_status lochi_sim_begin(lochi_sim *sim, loch_driver_call call, size_t bytes);
 loch_status lochi_sim_end(loch_status status);
 /* The same for a call inside a call. */

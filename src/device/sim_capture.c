@@ -64,7 +64,7 @@ static loch_status capture_append(lochi_sim_stream *stream, capture_type type, s
                                   const lochi_sim_request *request)
 {
     capture_script *script = &stream->capture->script;
-    const size_t name_bytes = request && request->name ? strlen(request->name) + 1 : 0;
+    const size_t name_bytes = request ? strlen(request->name) + 1 : 0;
     size_t ranges_bytes = 0, bytes = 0;
     capture_item *item = NULL;
     if (lochi_mul(request ? request->ranges_count : 0, sizeof(lochi_sim_range), &ranges_bytes) &&
@@ -82,8 +82,10 @@ static loch_status capture_append(lochi_sim_stream *stream, capture_type type, s
         item->request.ranges = ranges;
         if (name_bytes) item->request.name = memcpy(name, request->name, name_bytes);
     }
-    if (script->last) script->last->next = item;
-    else script->first = item;
+    if (script->last)
+        script->last->next = item;
+    else
+        script->first = item;
     script->last = item;
     return LOCH_OK;
 }
@@ -107,7 +109,8 @@ static loch_status capture_check_joined(const capture_script *script)
             if (branch[i] < mark[i]) branch[i] = mark[i];
     }
     bool is_joined = true;
-    for (size_t i = 0; i < width; i++) is_joined = is_joined && known[i] == known[i * width + i];
+    for (size_t i = 0; i < width; i++)
+        is_joined = is_joined && known[i] == known[i * width + i];
     lochi_free(known);
     if (is_joined) return LOCH_OK;
     return SIM_FAIL(DRIVER, "a stream that joined the capture was not joined back: wait for its event before the end");
@@ -118,7 +121,8 @@ static loch_status capture_check_joined(const capture_script *script)
 static lochi_sim_capture *capture_find(uint64_t id)
 {
     lochi_sim_capture *capture = lochi_sim_all.captures;
-    while (capture && capture->id != id) capture = capture->next;
+    while (capture && capture->id != id)
+        capture = capture->next;
     return capture;
 }
 
@@ -136,7 +140,8 @@ loch_status lochi_sim_capture_break(lochi_sim_capture *capture, const char *why)
 loch_status lochi_sim_capture_refuse(const lochi_sim_event *event, const char *what)
 {
     lochi_sim_capture *capture = capture_find(event->capture);
-    if (capture && !capture->broken_by) capture->broken_by = "an event that was recorded in the capture was used outside";
+    if (capture && !capture->broken_by)
+        capture->broken_by = "an event that was recorded in the capture was used outside";
     return SIM_FAIL(DRIVER, "an event that was recorded in a capture cannot be %s", what);
 }
 
@@ -198,7 +203,8 @@ static void capture_end(lochi_sim_capture *capture)
     for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
         if (stream->capture == capture) stream->capture = NULL;
     lochi_sim_capture **link = &lochi_sim_all.captures;
-    while (*link != capture) link = &(*link)->next;
+    while (*link != capture)
+        link = &(*link)->next;
     *link = capture->next;
     capture_script_fini(&capture->script);
     lochi_free(capture);
@@ -258,7 +264,8 @@ static void graph_fini(loch_sim_graph *graph)
 {
     for (size_t i = 1; graph->branches && i < graph->script.branches; i++)
         if (graph->branches[i]) lochi_sim_stream_end(graph->branches[i]);
-    for (size_t i = 0; graph->marks && i < graph->script.marks; i++) lochi_sim_vector_fini(&graph->marks[i].seen);
+    for (size_t i = 0; graph->marks && i < graph->script.marks; i++)
+        lochi_sim_vector_fini(&graph->marks[i].seen);
     lochi_sim_vector_fini(&graph->end.seen);
     lochi_free(graph->branches);
     lochi_free(graph->marks);
@@ -278,13 +285,14 @@ static loch_status graph_prepare(loch_sim_graph *graph, const lochi_sim_capture 
     graph->script.marks = script->marks;
     for (size_t i = 1; i < script->branches; i++)
         LOCH_TRY_RETURN(lochi_sim_stream_make(graph->sim, &graph->branches[i]));
-    for (size_t i = 0; i < script->marks; i++) LOCH_TRY_RETURN(lochi_sim_vector_init(&graph->marks[i].seen));
+    for (size_t i = 0; i < script->marks; i++)
+        LOCH_TRY_RETURN(lochi_sim_vector_init(&graph->marks[i].seen));
     for (lochi_sim_stream *stream = graph->sim->default_stream.next; stream; stream = stream->next)
         if (stream->capture == capture && stream->branch) graph->branches[stream->branch]->number = stream->number;
     return LOCH_OK;
 }
 
-static loch_status graph_create(lochi_sim_stream *stream, loch_sim_graph **out)
+static loch_status graph_create(lochi_sim_stream *stream, loch_device *device, loch_sim_graph **out)
 {
     lochi_sim_capture *capture = stream->capture;
     if (!capture) return SIM_FAIL(INVALID, "the stream is not being captured");
@@ -300,6 +308,7 @@ static loch_status graph_create(lochi_sim_stream *stream, loch_sim_graph **out)
         if (status != LOCH_OK) graph_fini(graph);
     }
     if (status == LOCH_OK) {
+        graph->device = loch_device_retain(device);
         graph->script = capture->script;
         capture->script = (capture_script){.first = NULL};
         *out = graph;
@@ -314,9 +323,7 @@ loch_status loch_sim_capture_end(loch_stream *stream, loch_sim_graph **out)
     *out = NULL;
     lochi_sim_stream *simulated;
     LOCH_TRY_RETURN(capture_take(stream, &simulated));
-    const loch_status status = lochi_sim_end(graph_create(simulated, out));
-    if (status == LOCH_OK) (*out)->device = loch_device_retain(loch_stream_get_device(stream));
-    return status;
+    return lochi_sim_end(graph_create(simulated, loch_stream_get_device(stream), out));
 }
 
 /* Makes all operations of a launch, or none. */

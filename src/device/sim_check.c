@@ -4,9 +4,9 @@
  * Every object has a shadow: a sorted list of cells, each an interval with its last write and the reads since then. A
  * use is in order with an earlier one when the stream's vector has seen the earlier one's epoch. A write replaces all
  * that was in its interval: whoever comes behind it in order is behind what it replaced too, and what was not in order
- * has just been reported. For the same reason a read replaces the reads that it is behind. Shadows belong to objects, not
- * to addresses, so uses through aliases meet. When the host has no memory for a shadow, the shadow is dropped: that may
- * hide a mistake, but invents none.
+ * has just been reported. For the same reason a read replaces the reads that it is behind. Shadows belong to objects,
+ * not to addresses, so uses through aliases meet. When the host has no memory for a shadow, the shadow is dropped: that
+ * may hide a mistake, but invents none.
  *
  * Sets of reads are counted and shared by the cells that a wider read was split over. */
 #include "base/heap.h"
@@ -106,7 +106,8 @@ static check_reads *check_reads_add(check_reads *old, const lochi_sim_stream *st
 
 void lochi_sim_shadow_drop(lochi_sim_shadow *shadow)
 {
-    for (size_t i = 0; i < shadow->count; i++) check_reads_release(shadow->cells[i].reads);
+    for (size_t i = 0; i < shadow->count; i++)
+        check_reads_release(shadow->cells[i].reads);
     lochi_free(shadow->cells);
     *shadow = (lochi_sim_shadow){.count = 0};
 }
@@ -117,8 +118,10 @@ static size_t check_first(const lochi_sim_shadow *shadow, size_t offset)
     size_t low = 0, high = shadow->count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (shadow->cells[middle].end > offset) high = middle;
-        else low = middle + 1;
+        if (shadow->cells[middle].end > offset)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return low;
 }
@@ -155,7 +158,7 @@ static check_reads *check_retain(check_reads *reads)
 static bool check_splice(lochi_sim_shadow *shadow, size_t first, size_t count, const check_list *list)
 {
     const size_t total = shadow->count - count + list->count;
-    if (total > shadow->capacity) {
+    if (!shadow->cells || total > shadow->capacity) {
         const size_t capacity = total + total / 2 + 4;
         lochi_sim_cell *cells = lochi_realloc(shadow->cells, capacity * sizeof *cells);
         if (!cells) return false;
@@ -178,7 +181,8 @@ static bool check_build_write(check_list *list, lochi_sim_cell *old, size_t coun
     check_append(list, start, end, access, NULL);
     if (count && old[count - 1].end > end)
         check_append(list, end, old[count - 1].end, &old[count - 1].write, check_retain(old[count - 1].reads));
-    for (size_t i = 0; i < count; i++) check_reads_release(old[i].reads);
+    for (size_t i = 0; i < count; i++)
+        check_reads_release(old[i].reads);
     return true;
 }
 
@@ -246,8 +250,10 @@ static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream
                                  : check_build_read(&list, old, count, start, end, access, stream);
     if (is_good) is_good = check_splice(shadow, first, count, &list);
     if (!is_good) {
-        for (size_t i = 0; i < list.count; i++) check_reads_release(list.cells[i].reads);
-        for (size_t i = 0; i < count; i++) old[i].reads = NULL; /* the build took their references */
+        for (size_t i = 0; i < list.count; i++)
+            check_reads_release(list.cells[i].reads);
+        for (size_t i = 0; i < count; i++)
+            old[i].reads = NULL; /* the build took their references */
         lochi_sim_shadow_drop(shadow);
     }
     if (list.cells != few) lochi_free(list.cells);
@@ -292,8 +298,8 @@ void lochi_sim_check_use(lochi_sim_stream *stream, const lochi_sim_op *op, const
         violation.bytes = to - from;
         violation.other_stream = earlier->stream;
         snprintf(violation.text, sizeof violation.text, "%s on stream %llu %s %p without order behind stream %llu's %s",
-                 op->name, (unsigned long long)stream->number, use->is_write ? "writes" : "reads", (const void *)address,
-                 (unsigned long long)earlier->stream, what);
+                 op->name, (unsigned long long)stream->number, use->is_write ? "writes" : "reads",
+                 (const void *)address, (unsigned long long)earlier->stream, what);
     }
     if (violation.bytes) check_report(sim, &violation);
     const lochi_sim_access access = {.epoch = epoch, .stream = stream->number, .slot = stream->slot};

@@ -75,7 +75,8 @@ loch_status loch_sim_step(loch_stream *stream, size_t operations)
     LOCH_TRY_RETURN(lochi_sim_of_stream(stream, &sim, &simulated));
     lochi_lock_take(&lochi_sim_all.lock);
     const lochi_sim_op *op = operations ? simulated->first : NULL;
-    while (op && op->next && --operations) op = op->next;
+    while (op && op->next && --operations)
+        op = op->next;
     return lochi_sim_end(op ? lochi_sim_wait(sim, op->key) : LOCH_OK);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What driver calls cost: for each a curve over bytes, straight between its points, level before the first, and going on
- * behind the last as it came. The built-in curves are those of an H200; a file replaces the curves that it names.
+/* What driver calls cost: for each a curve over bytes, straight between its points, level before the first, and going
+ * on behind the last as it came. The built-in curves are those of an H200; a file replaces the curves that it names.
  *
  *     # comment
  *     raw_alloc 2MiB:38600 32MiB:39000 512MiB:65000
  *     event_query 140
- */
+ * / */
 #include "base/heap.h"
 #include "base/parse.h"
 #include "device/sim.h"
@@ -20,19 +20,19 @@
 /* clang-format off */
 /* Nanoseconds, H200, driver 580, CUDA 13. Calls with one point cost the same whatever their size. */
 static const lochi_sim_costs cost_h200 = {.curves = {
-    [LOCH_CALL_memory_info]     = {1, {{0, 10000}}},
+    [LOCH_CALL_memory_info]     = {1, {{0, 5200}}},
     [LOCH_CALL_raw_alloc]       = {3, {{2 * MIB, 38600}, {32 * MIB, 39000}, {512 * MIB, 65000}}},
     [LOCH_CALL_raw_free]        = {3, {{2 * MIB, 29700}, {32 * MIB, 41000}, {512 * MIB, 176000}}},
-    [LOCH_CALL_pinned_alloc]    = {1, {{2 * MIB, 450000}}},
-    [LOCH_CALL_pinned_free]     = {1, {{2 * MIB, 253000}}},
-    [LOCH_CALL_managed_alloc]   = {1, {{2 * MIB, 30000}}},
-    [LOCH_CALL_managed_free]    = {1, {{2 * MIB, 30000}}},
-    [LOCH_CALL_host_register]   = {1, {{2 * MIB, 200000}}},
-    [LOCH_CALL_host_unregister] = {1, {{2 * MIB, 100000}}},
+    [LOCH_CALL_pinned_alloc]    = {3, {{2 * MIB, 490000}, {20 * MIB, 8160000}, {64 * MIB, 22200000}}},
+    [LOCH_CALL_pinned_free]     = {3, {{2 * MIB, 213000}, {20 * MIB, 2550000}, {64 * MIB, 5870000}}},
+    [LOCH_CALL_managed_alloc]   = {3, {{2 * MIB, 32100}, {20 * MIB, 42500}, {64 * MIB, 44600}}},
+    [LOCH_CALL_managed_free]    = {3, {{2 * MIB, 19300}, {20 * MIB, 26800}, {64 * MIB, 27800}}},
+    [LOCH_CALL_host_register]   = {3, {{2 * MIB, 184000}, {20 * MIB, 1060000}, {64 * MIB, 2630000}}},
+    [LOCH_CALL_host_unregister] = {3, {{2 * MIB, 90000}, {20 * MIB, 435000}, {64 * MIB, 1150000}}},
     [LOCH_CALL_ordered_alloc]   = {1, {{0, 300}}},
     [LOCH_CALL_ordered_free]    = {1, {{0, 285}}},
     [LOCH_CALL_reserve]         = {1, {{0, 4000}}},
-    [LOCH_CALL_unreserve]       = {1, {{0, 5000}}},
+    [LOCH_CALL_unreserve]       = {1, {{0, 2000}}},
     [LOCH_CALL_handle_create]   = {3, {{2 * MIB, 7800}, {20 * MIB, 7400}, {512 * MIB, 11700}}},
     [LOCH_CALL_handle_release]  = {3, {{2 * MIB, 8700}, {20 * MIB, 13400}, {512 * MIB, 148000}}},
     [LOCH_CALL_handle_export]   = {1, {{0, 10000}}},
@@ -40,24 +40,24 @@ static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_map]             = {3, {{2 * MIB, 1600}, {20 * MIB, 450}, {512 * MIB, 520}}},
     [LOCH_CALL_access]          = {3, {{2 * MIB, 24400}, {20 * MIB, 20900}, {512 * MIB, 41800}}},
     [LOCH_CALL_unmap]           = {3, {{2 * MIB, 14200}, {20 * MIB, 13800}, {512 * MIB, 20000}}},
-    [LOCH_CALL_copy]            = {1, {{0, 2500}}},
-    [LOCH_CALL_fill]            = {1, {{0, 2500}}},
-    [LOCH_CALL_stream_create]   = {1, {{0, 10000}}},
-    [LOCH_CALL_stream_destroy]  = {1, {{0, 8000}}},
-    [LOCH_CALL_stream_query]    = {1, {{0, 300}}},
-    [LOCH_CALL_stream_sync]     = {1, {{0, 1500}}},
-    [LOCH_CALL_stream_wait]     = {1, {{0, 500}}},
+    [LOCH_CALL_copy]            = {1, {{0, 3600}}},
+    [LOCH_CALL_fill]            = {1, {{0, 1140}}},
+    [LOCH_CALL_stream_create]   = {1, {{0, 1860}}},
+    [LOCH_CALL_stream_destroy]  = {1, {{0, 1550}}},
+    [LOCH_CALL_stream_query]    = {1, {{0, 410}}},
+    [LOCH_CALL_stream_sync]     = {1, {{0, 500}}},
+    [LOCH_CALL_stream_wait]     = {1, {{0, 340}}},
     [LOCH_CALL_stream_call]     = {1, {{0, 3000}}},
-    [LOCH_CALL_stream_capture]  = {1, {{0, 60}}},
-    [LOCH_CALL_event_create]    = {1, {{0, 800}}},
-    [LOCH_CALL_event_destroy]   = {1, {{0, 500}}},
+    [LOCH_CALL_stream_capture]  = {1, {{0, 160}}},
+    [LOCH_CALL_event_create]    = {1, {{0, 300}}},
+    [LOCH_CALL_event_destroy]   = {1, {{0, 280}}},
     [LOCH_CALL_event_record]    = {1, {{0, 1300}}},
     [LOCH_CALL_event_query]     = {1, {{0, 140}}},
     [LOCH_CALL_event_sync]      = {1, {{0, 1500}}},
-    [LOCH_CALL_event_elapsed]   = {1, {{0, 500}}},
+    [LOCH_CALL_event_elapsed]   = {1, {{0, 260}}},
     [LOCH_CALL_peer_enable]     = {1, {{0, 100000}}},
-    [LOCH_CALL_device_sync]     = {1, {{0, 3000}}},
-    [LOCH_CALL_address_query]   = {1, {{0, 150}}},
+    [LOCH_CALL_device_sync]     = {1, {{0, 720}}},
+    [LOCH_CALL_address_query]   = {1, {{0, 380}}},
 }};
 /* clang-format on */
 
@@ -73,7 +73,8 @@ uint64_t lochi_sim_cost(const lochi_sim_costs *costs, loch_driver_call call, siz
     const lochi_sim_point *points = curve->points;
     if (curve->count == 1 || bytes <= points[0].bytes) return points[0].ns;
     size_t at = 1;
-    while (at + 1 < curve->count && bytes > points[at].bytes) at++;
+    while (at + 1 < curve->count && bytes > points[at].bytes)
+        at++;
     const lochi_sim_point *low = &points[at - 1], *high = &points[at];
     const double slope = ((double)high->ns - (double)low->ns) / (double)(high->bytes - low->bytes);
     const double ns = (double)low->ns + slope * (double)(bytes - low->bytes);
@@ -116,8 +117,8 @@ static loch_status cost_read_line(lochi_sim_costs *costs, char *line, const char
         lochi_sim_point *point = &curve.points[curve.count];
         has_plain = has_plain || !strchr(word, ':');
         if (!cost_read_point(word, point))
-            return SIM_FAIL(INVALID, "%s, line %u: \"%.40s\" is neither BYTES:NANOSECONDS nor NANOSECONDS", path, number,
-                            word);
+            return SIM_FAIL(INVALID, "%s, line %u: \"%.40s\" is neither BYTES:NANOSECONDS nor NANOSECONDS", path,
+                            number, word);
         if (curve.count && !has_plain && point->bytes <= point[-1].bytes)
             return SIM_FAIL(INVALID, "%s, line %u: sizes have to rise", path, number);
         curve.count++;
@@ -137,7 +138,7 @@ static loch_status cost_read_lines(lochi_sim_costs *costs, FILE *file, const cha
             return SIM_FAIL(INVALID, "%s, line %u: longer than %d characters", path, number, COST_LINE_BYTES - 2);
         LOCH_TRY_RETURN(cost_read_line(costs, line, path, number));
     }
-    if (ferror(file)) return loch_error_set(LOCH_E_IO, "sim", errno, "%s: %s", path, strerror(errno));
+    if (ferror(file)) return SIM_FAIL_CODE(IO, errno, "%s: %s", path, strerror(errno));
     return LOCH_OK;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of simulated devices: physical objects, the spans that put them at addresses, and the kinds of memory that come
- * as one block (raw, pinned, managed, registered, stream-ordered). Mappings of handles are in sim_virtual.c.
+/* Memory of simulated devices: physical objects, the spans that put them at addresses, and the kinds of memory that
+ * come as one block (raw, pinned, managed, registered, stream-ordered). Mappings of handles are in sim_virtual.c.
  *
  * On a backed device every object is a piece of one sparse file, so that it can be at several addresses at once, and
- * every span is real memory of the process. Pinned and managed memory is real on unbacked devices too: it is the host's.
- * What gives something back needs no memory to do so. */
+ * every span is real memory of the process. Pinned and managed memory is real on unbacked devices too: it is the
+ * host's. What gives something back needs no memory to do so. */
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/sim.h"
@@ -30,8 +30,8 @@ loch_status lochi_sim_file_create(lochi_sim_file **out)
     file->fd = memfd_create("loch-sim", MFD_CLOEXEC);
     loch_status status = LOCH_OK;
     if (file->fd < 0 || ftruncate(file->fd, (off_t)bytes) != 0)
-        status = loch_error_set(LOCH_E_DRIVER, "sim", errno, "the system gives no memory file to back the device: %s",
-                                strerror(errno));
+        status =
+            SIM_FAIL_CODE(DRIVER, errno, "the system gives no memory file to back the device: %s", strerror(errno));
     if (status == LOCH_OK) status = lochi_sim_space_init(&file->space, 0, bytes);
     if (status != LOCH_OK) {
         if (file->fd >= 0) close(file->fd);
@@ -67,8 +67,9 @@ static loch_status memory_charge(lochi_sim *sim, size_t bytes)
     while (bytes > sim->capacity - sim->used) {
         const lochi_sim_op *op = memory_next_free(sim);
         if (!op)
-            return SIM_FAIL(DEVICE_MEMORY, "%zu bytes do not fit: the simulated device has %zu, of which %zu are in use",
-                            bytes, sim->capacity, sim->used);
+            return SIM_FAIL(DEVICE_MEMORY,
+                            "%zu bytes do not fit: the simulated device has %zu, of which %zu are in use", bytes,
+                            sim->capacity, sim->used);
         LOCH_TRY_RETURN(lochi_sim_wait(sim, op->key));
     }
     sim->used += bytes;
@@ -111,8 +112,10 @@ void lochi_sim_object_release(lochi_sim_object *object)
     if (!object || --object->references) return;
     if (object->owner) {
         object->owner->used -= object->charged;
-        if (object->prev) object->prev->next = object->next;
-        else object->owner->objects = object->next;
+        if (object->prev)
+            object->prev->next = object->next;
+        else
+            object->owner->objects = object->next;
         if (object->next) object->next->prev = object->prev;
     }
     lochi_sim_shadow_drop(&object->shadow);
@@ -149,8 +152,8 @@ loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object)
     void *got = mmap(at, object->extent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, object->file->fd,
                      (off_t)object->extent->by_address.key);
     if (got != MAP_FAILED) return LOCH_OK;
-    return loch_error_set(LOCH_E_DRIVER, "sim", errno, "the system does not map %zu bytes for a backed device: %s",
-                          object->extent->bytes, strerror(errno));
+    return SIM_FAIL_CODE(DRIVER, errno, "the system does not map %zu bytes for a backed device: %s",
+                         object->extent->bytes, strerror(errno));
 }
 
 /* --- spans --- */
@@ -260,20 +263,22 @@ static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t ali
 {
     const lochi_sim_object *object = span->object;
     const bool is_host = span->kind != LOCH_MEMORY_DEVICE;
-    if (!is_host && !sim->is_backed) {
+    if (!is_host && !object->extent) { /* unbacked */
         LOCH_TRY_RETURN(lochi_sim_space_take(&sim->space, object->charged, alignment, &span->extent));
         span->node.key = span->extent->by_address.key;
         return LOCH_OK;
     }
-    size_t host_bytes = is_host ? 0 : object->extent->bytes;
+    size_t host_bytes = object->extent ? object->extent->bytes : 0;
     if (is_host && !lochi_round_up(span->bytes, memory_page_bytes(), &host_bytes))
         return SIM_FAIL(OVERFLOW, "%zu bytes are too many", span->bytes);
     void *at = lochi_sim_host_reserve(host_bytes, alignment);
     if (!at || (is_host && mprotect(at, host_bytes, PROT_READ | PROT_WRITE) != 0)) {
         const int code = errno;
         if (at) munmap(at, host_bytes);
-        return loch_error_set(is_host ? LOCH_E_HOST_MEMORY : LOCH_E_DEVICE_MEMORY, "sim", code,
-                              "the system has no %zu bytes for a simulated device: %s", host_bytes, strerror(code));
+        if (!is_host)
+            return SIM_FAIL_CODE(DEVICE_MEMORY, code, "the system has no %zu bytes to back the device with",
+                                 host_bytes);
+        return SIM_FAIL_CODE(HOST_MEMORY, code, "the system has no %zu bytes of host memory", host_bytes);
     }
     loch_status status = is_host ? LOCH_OK : lochi_sim_host_map(at, object);
     if (status != LOCH_OK) {
@@ -440,7 +445,8 @@ loch_status lochi_sim_host_unregister(void *self, void *address, size_t bytes)
 
 /* --- stream-ordered memory --- */
 
-/* Allocating and freeing are uses of the whole block on their stream: what other streams do with it has to be ordered. */
+/* Allocating and freeing are uses of the whole block on their stream: what other streams do with it has to be
+ * ordered. */
 static void memory_check_ordered(lochi_sim_stream *stream, lochi_sim_span *span, lochi_sim_op *op)
 {
     const lochi_sim_use all = {.span = span, .bytes = span->bytes, .is_write = true};
@@ -453,7 +459,8 @@ static loch_status memory_ordered(lochi_sim *sim, size_t bytes, lochi_sim_stream
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "stream-ordered memory inside a capture is not simulated");
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     lochi_sim_op *op;
-    LOCH_TRY_RETURN(lochi_sim_op_create(sim, &(lochi_sim_request){.kind = LOCHI_SIM_FREE, .name = "ordered memory"}, &op));
+    LOCH_TRY_RETURN(
+        lochi_sim_op_create(sim, &(lochi_sim_request){.kind = LOCHI_SIM_FREE, .name = "ordered memory"}, &op));
     lochi_sim_span *span;
     const size_t alignment = bytes < LOCHI_SIM_RAW_LARGE ? LOCHI_SIM_RAW_UNIT : LOCHI_SIM_RAW_LARGE;
     const loch_status status = memory_block(sim, LOCH_MEMORY_DEVICE, bytes, alignment, &span);

@@ -2,15 +2,16 @@
 /* What happened before what: vector clocks over the streams of all simulated devices.
  *
  * Every stream has a slot, and a counter of epochs in it that rises with each of its operations. A vector says for each
- * slot up to which epoch everything has happened before. Streams, events and the host each have one; waiting joins them.
- * All vectors are as long as there is room for slots: a new stream may make all of them grow, at once or not at all, so
- * that joining never needs memory. */
+ * slot up to which epoch everything has happened before. Streams, events and the host each have one; waiting joins
+ * them. All vectors are as long as there is room for slots: a new stream may make all of them grow, at once or not at
+ * all, so that joining never needs memory. */
 #include "base/heap.h"
 #include "device/sim.h"
 #include <string.h>
 
 #define ORDER_SLOTS_FIRST 8
-#define ORDER_SLOTS_SOFT 256 /* beyond, slots are reused early: the checker may miss something, but raises no false alarm */
+#define ORDER_SLOTS_SOFT                                                                                               \
+    256 /* beyond, slots are reused early: the checker may miss something, but raises no false alarm */
 
 typedef struct order_slot {
     uint64_t epoch; /* the last that was given */
@@ -36,8 +37,10 @@ loch_status lochi_sim_vector_init(lochi_sim_vector *vector)
 void lochi_sim_vector_fini(lochi_sim_vector *vector)
 {
     if (!vector->epochs) return;
-    if (vector->prev) vector->prev->next = vector->next;
-    else order_vectors = vector->next;
+    if (vector->prev)
+        vector->prev->next = vector->next;
+    else
+        order_vectors = vector->next;
     if (vector->next) vector->next->prev = vector->prev;
     lochi_free(vector->epochs);
     vector->epochs = NULL;

@@ -96,7 +96,8 @@ loch_status lochi_sim_space_take(lochi_sim_space *space, size_t bytes, size_t al
     *out = NULL;
     uintptr_t start;
     lochi_sim_extent *extent = space_find(space, bytes, alignment, &start);
-    if (!extent) return SIM_FAIL(DEVICE_MEMORY, "the simulated address space has no %zu bytes in one piece left", bytes);
+    if (!extent)
+        return SIM_FAIL(DEVICE_MEMORY, "the simulated address space has no %zu bytes in one piece left", bytes);
     lochi_sim_extent *taken = lochi_zalloc(sizeof *taken), *behind = lochi_zalloc(sizeof *behind);
     if (!taken || !behind) {
         lochi_free(taken);
@@ -110,10 +111,14 @@ loch_status lochi_sim_space_take(lochi_sim_space *space, size_t bytes, size_t al
     behind->by_address.key = start + bytes;
     behind->bytes = end - (start + bytes);
     extent->bytes = start - extent->by_address.key;
-    if (extent->bytes) space_enter(space, extent);
-    else lochi_free(extent);
-    if (behind->bytes) space_enter(space, behind);
-    else lochi_free(behind);
+    if (extent->bytes)
+        space_enter(space, extent);
+    else
+        lochi_free(extent);
+    if (behind->bytes)
+        space_enter(space, behind);
+    else
+        lochi_free(behind);
     *out = taken;
     return LOCH_OK;
 }

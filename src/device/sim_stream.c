@@ -3,8 +3,8 @@
  *
  * A stream's tail is the key that its next operation starts behind; an event is a copy of the tail, and of what the
  * stream has seen, at the moment of recording. The default stream starts behind all streams that are ordered with it,
- * and they behind it. Waiting for an event of another device is an operation of its own, because that device's clock has
- * to come along. A successful query or wait on the host joins what was waited for to the host's vector. */
+ * and they behind it. Waiting for an event of another device is an operation of its own, because that device's clock
+ * has to come along. A successful query or wait on the host joins what was waited for to the host's vector. */
 #include "base/heap.h"
 #include "device/sim.h"
 
@@ -72,6 +72,8 @@ loch_status lochi_sim_stream_create(void *self, const loch_stream_options *optio
 {
     lochi_sim *sim = self;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_stream_create, 0));
+    *out = NULL; /* without queues all streams are the default one */
+    if (!(sim->capabilities & LOCH_CAN_ASYNC)) return lochi_sim_end(LOCH_OK);
     lochi_sim_stream *stream;
     const loch_status status = lochi_sim_stream_make(sim, &stream);
     if (status == LOCH_OK) {
@@ -101,7 +103,8 @@ static loch_status stream_of_thread(lochi_sim *sim, void **out)
     *out = NULL;
     if (!(sim->capabilities & LOCH_CAN_ASYNC)) return LOCH_OK;
     lochi_sim_stream *stream = sim->default_stream.next;
-    while (stream && stream->thread != thread) stream = stream->next;
+    while (stream && stream->thread != thread)
+        stream = stream->next;
     if (!stream) {
         LOCH_TRY_RETURN(lochi_sim_stream_make(sim, &stream));
         stream->thread = thread;
@@ -120,10 +123,12 @@ loch_status lochi_sim_stream_thread_default(void *self, void **out)
 loch_status lochi_sim_stream_wrap(void *self, void *native, void **out)
 {
     lochi_sim *sim = self;
+    LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_ASYNC, "queues that could be wrapped"));
     if (native == STREAM_OF_THREAD) return lochi_sim_stream_thread_default(self, out);
     lochi_lock_take(&lochi_sim_all.lock);
     lochi_sim_stream *stream = sim->default_stream.next;
-    while (stream && (stream != native || stream->is_destroyed)) stream = stream->next;
+    while (stream && (stream != native || stream->is_destroyed))
+        stream = stream->next;
     *out = stream;
     if (!stream && native && native != STREAM_LEGACY)
         return lochi_sim_end(SIM_FAIL(INVALID, "%p is no stream of this simulated device", native));
@@ -132,7 +137,8 @@ loch_status lochi_sim_stream_wrap(void *self, void *native, void **out)
 
 void lochi_sim_stream_close(lochi_sim *sim)
 {
-    while (sim->default_stream.next) lochi_sim_stream_end(sim->default_stream.next);
+    while (sim->default_stream.next)
+        lochi_sim_stream_end(sim->default_stream.next);
     while (sim->events) {
         lochi_sim_event *event = sim->events;
         sim->events = event->next;
@@ -153,18 +159,27 @@ static void stream_follow(lochi_sim_stream *stream, lochi_sim_key key, const loc
     lochi_sim_vector_join(&stream->seen, seen);
 }
 
+/* The capture of a stream that the default stream is ordered with, when `stream` is that one. */
+static lochi_sim_capture *stream_tied_capture(const lochi_sim_stream *stream)
+{
+    const lochi_sim_stream *legacy = &stream->device->default_stream;
+    if (stream != legacy) return NULL;
+    for (const lochi_sim_stream *other = legacy->next; other; other = other->next)
+        if (other->is_with_default && other->capture) return other->capture;
+    return NULL;
+}
+
 loch_status lochi_sim_stream_enter(lochi_sim_stream *stream)
 {
     lochi_sim *sim = stream->device;
     lochi_sim_stream *legacy = &sim->default_stream;
+    lochi_sim_capture *tied = stream_tied_capture(stream);
+    if (tied)
+        return lochi_sim_capture_break(
+            tied, "the default stream was used while a stream that is ordered with it was being captured");
     if (stream == legacy) {
-        for (lochi_sim_stream *other = legacy->next; other; other = other->next) {
-            if (!other->is_with_default) continue;
-            if (other->capture)
-                return lochi_sim_capture_break(other->capture, "the default stream was used while a stream that is "
-                                                               "ordered with it was being captured");
-            stream_follow(legacy, other->tail, &other->seen);
-        }
+        for (lochi_sim_stream *other = legacy->next; other; other = other->next)
+            if (other->is_with_default) stream_follow(legacy, other->tail, &other->seen);
         lochi_sim_vector_join(&legacy->seen, &sim->gone_blocking);
     } else if (stream->is_with_default) {
         stream_follow(stream, legacy->tail, &legacy->seen);
@@ -173,11 +188,12 @@ loch_status lochi_sim_stream_enter(lochi_sim_stream *stream)
     return LOCH_OK;
 }
 
+/* E_BUSY is an answer and no failure, and asked for often: the record stays as it is. Asking disturbs no capture. */
 static loch_status stream_query(lochi_sim_stream *stream)
 {
-    if (stream->capture) return SIM_FAIL(BUSY, "the stream is being captured: nothing of it runs");
+    if (stream->capture || stream_tied_capture(stream)) return LOCH_E_BUSY;
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
-    if (!lochi_sim_is_done(stream->device, stream->tail)) return SIM_FAIL(BUSY, "the stream has work that has not ended");
+    if (!lochi_sim_is_done(stream->device, stream->tail)) return LOCH_E_BUSY;
     lochi_sim_vector_join(&lochi_sim_all.host, &stream->seen);
     return LOCH_OK;
 }
@@ -205,13 +221,14 @@ loch_status lochi_sim_stream_sync(void *self, void *stream)
 
 static loch_status device_sync(lochi_sim *sim)
 {
+    const lochi_sim_key last = sim->last;
     for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
         if (stream->capture)
             return lochi_sim_capture_break(stream->capture, "the device was waited for while a stream was captured");
     for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
         lochi_sim_vector_join(&lochi_sim_all.host, &stream->seen);
     lochi_sim_vector_join(&lochi_sim_all.host, &sim->gone);
-    return lochi_sim_wait(sim, sim->last);
+    return lochi_sim_wait(sim, last);
 }
 
 loch_status lochi_sim_device_sync(void *self)
@@ -241,8 +258,10 @@ static loch_status stream_wait(lochi_sim_stream *stream, const lochi_sim_event *
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     if (event->device != stream->device && !lochi_sim_is_done(event->device, event->key))
         return stream_wait_far(stream, event);
-    if (event->device == stream->device) stream_follow(stream, event->key, &event->seen);
-    else lochi_sim_vector_join(&stream->seen, &event->seen);
+    if (event->device == stream->device)
+        stream_follow(stream, event->key, &event->seen);
+    else
+        lochi_sim_vector_join(&stream->seen, &event->seen);
     return LOCH_OK;
 }
 
@@ -292,8 +311,10 @@ loch_status lochi_sim_event_destroy(void *self, void *native)
     lochi_sim *sim = self;
     lochi_sim_event *event = native;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_event_destroy, 0));
-    if (event->prev) event->prev->next = event->next;
-    else sim->events = event->next;
+    if (event->prev)
+        event->prev->next = event->next;
+    else
+        sim->events = event->next;
     if (event->next) event->next->prev = event->prev;
     sim->events_count--;
     lochi_sim_vector_fini(&event->seen);
@@ -321,11 +342,12 @@ loch_status lochi_sim_event_record(void *self, void *event, void *stream)
     return lochi_sim_end(event_record(event, lochi_sim_stream_of(self, stream)));
 }
 
+/* As for streams. */
 static loch_status event_query(lochi_sim_event *event)
 {
-    if (event->capture) return lochi_sim_capture_refuse(event, "asked for");
+    if (event->capture) return LOCH_E_BUSY;
     if (!event->is_recorded) return LOCH_OK;
-    if (!lochi_sim_is_done(event->device, event->key)) return SIM_FAIL(BUSY, "the event has not passed yet");
+    if (!lochi_sim_is_done(event->device, event->key)) return LOCH_E_BUSY;
     lochi_sim_vector_join(&lochi_sim_all.host, &event->seen);
     return LOCH_OK;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Virtual memory of simulated devices: reservations, handles, mappings, and handles shared by file descriptor.
  *
- * A driver's handle is the address of an object. Exporting makes a small file once, whose identity stands for the object:
- * its descriptor can be duplicated and passed around like CUDA's, and importing looks the identity up. So sharing works
- * between the simulated devices of one process, not between processes. */
+ * A driver's handle is the address of an object. Exporting makes a small file once, whose identity stands for the
+ * object: its descriptor can be duplicated and passed around like CUDA's, and importing looks the identity up. So
+ * sharing works between the simulated devices of one process, not between processes. */
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/sim.h"
@@ -35,8 +35,8 @@ static loch_status virtual_reserve(lochi_sim *sim, size_t bytes, size_t alignmen
     if (sim->is_backed) {
         reservation->node.key = (uintptr_t)lochi_sim_host_reserve(bytes, alignment);
         if (!reservation->node.key)
-            status = loch_error_set(LOCH_E_DEVICE_MEMORY, "sim", errno,
-                                    "the system does not reserve %zu bytes of addresses: ask for less", bytes);
+            status = SIM_FAIL_CODE(DEVICE_MEMORY, errno,
+                                   "the system does not reserve %zu bytes of addresses: ask for less", bytes);
     } else {
         status = lochi_sim_space_take(&sim->space, bytes, alignment, &reservation->extent);
         if (status == LOCH_OK) reservation->node.key = reservation->extent->by_address.key;
@@ -61,8 +61,10 @@ static void virtual_drop_reservation(lochi_sim *sim, lochi_sim_reservation *rese
 {
     lochi_tree_remove(&sim->reservations, &reservation->node);
     sim->reserved -= reservation->bytes;
-    if (reservation->extent) lochi_sim_space_give(&sim->space, reservation->extent);
-    else munmap((void *)reservation->node.key, reservation->bytes);
+    if (reservation->extent)
+        lochi_sim_space_give(&sim->space, reservation->extent);
+    else
+        munmap((void *)reservation->node.key, reservation->bytes);
     lochi_free(reservation);
 }
 
@@ -128,8 +130,7 @@ static loch_status virtual_export(lochi_sim_object *object, loch_share share, in
     if (object->token < 0) object->token = memfd_create("loch-sim-handle", MFD_CLOEXEC);
     const int copy = object->token < 0 ? -1 : fcntl(object->token, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
-        return loch_error_set(LOCH_E_DRIVER, "sim", errno, "the system gives no descriptor for a handle: %s",
-                              strerror(errno));
+        return SIM_FAIL_CODE(DRIVER, errno, "the system gives no descriptor for a handle: %s", strerror(errno));
     *out = copy;
     return LOCH_OK;
 }
@@ -166,9 +167,9 @@ static loch_status virtual_import(lochi_sim *sim, loch_share share, const void *
     memcpy(&fd, shared, sizeof fd);
     lochi_sim_object *object = virtual_find_token(fd);
     if (!object)
-        return SIM_FAIL(INVALID, "descriptor %d was not exported by a simulated device that is open in this process", fd);
-    if (object->bytes != bytes)
-        return SIM_FAIL(INVALID, "the handle has %zu bytes, not %zu", object->bytes, bytes);
+        return SIM_FAIL(INVALID, "descriptor %d was not exported by a simulated device that is open in this process",
+                        fd);
+    if (object->bytes != bytes) return SIM_FAIL(INVALID, "the handle has %zu bytes, not %zu", object->bytes, bytes);
     if (sim->is_backed != (object->file != NULL))
         return SIM_FAIL(INVALID, "a backed and an unbacked device cannot share a handle");
     object->references++;
@@ -199,7 +200,9 @@ static loch_status virtual_check_place(const lochi_sim *sim, const void *address
     const lochi_tree_node *above = lochi_tree_at_or_above(&sim->spans, start);
     if (lochi_sim_span_find(sim, start) || (above && above->key - start < bytes))
         return SIM_FAIL(EXISTS, "something is mapped in the %zu bytes at %p", bytes, address);
-    if (object->mappings && !(sim->capabilities & LOCH_CAN_ALIAS))
+    /* Without aliases every handle may be at one address; an imported one is a handle of its own. */
+    const size_t handles = object->references - object->mappings;
+    if (object->mappings >= handles && !(sim->capabilities & LOCH_CAN_ALIAS))
         return SIM_FAIL(BUSY, "the handle is mapped elsewhere, and this device cannot alias");
     *out = reservation;
     return LOCH_OK;
@@ -212,7 +215,8 @@ static loch_status virtual_map(lochi_sim *sim, void *address, lochi_sim_object *
     const size_t bytes = object->bytes;
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
     LOCH_TRY_RETURN(virtual_check_place(sim, address, object, &reservation));
-    for (size_t i = 0; i <= peers_count; i++) LOCH_TRY_RETURN(lochi_sim_count(sim, LOCH_CALL_access, bytes));
+    for (size_t i = 0; i <= peers_count; i++)
+        LOCH_TRY_RETURN(lochi_sim_count(sim, LOCH_CALL_access, bytes));
     size_t span_bytes;
     lochi_sim_span *span = NULL;
     if (lochi_mul(peers_count, sizeof(uint64_t), &span_bytes) && lochi_add(span_bytes, sizeof *span, &span_bytes))
@@ -224,7 +228,8 @@ static loch_status virtual_map(lochi_sim *sim, void *address, lochi_sim_object *
                              .object = object,
                              .reservation = reservation,
                              .peers_count = peers_count};
-    for (size_t i = 0; i < peers_count; i++) span->peers[i] = ((lochi_sim *)peers[i])->serial;
+    for (size_t i = 0; i < peers_count; i++)
+        span->peers[i] = ((lochi_sim *)peers[i])->serial;
     const loch_status status = sim->is_backed ? lochi_sim_host_map(address, object) : LOCH_OK;
     if (status != LOCH_OK) {
         lochi_free(span);
@@ -256,8 +261,7 @@ static void virtual_drop_mapping(lochi_sim *sim, lochi_sim_span *span)
     sim->mappings--;
     lochi_sim_span_remove(sim, span, "unmapped");
     /* A failure leaves pages there that nothing of the device knows any more; the next mapping goes over them. */
-    if (is_real)
-        (void)mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (is_real) (void)mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle)

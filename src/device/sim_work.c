@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Work on simulated devices: copies, fills, kernels and calls become operations in a stream's queue; the clock makes them
- * take effect, in the order of their keys.
+/* Work on simulated devices: copies, fills, kernels and calls become operations in a stream's queue; the clock makes
+ * them take effect, in the order of their keys.
  *
  * Settling is done by one thread at a time for a device. The lock is let go while a function that the user queued runs
  * (it may take locks of its own), so other threads may come in: they see as done only what has taken effect, and those
@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/sim.h"
-#include <stdio.h>
 #include <string.h>
 
 uint64_t lochi_sim_add_ns(uint64_t a, uint64_t b)
@@ -36,10 +35,8 @@ static loch_status work_find(const lochi_sim *sim, const lochi_sim_range *range,
         reservation = span->reservation;
         const uintptr_t span_end = span->node.key + span->bytes, piece_end = span_end < end ? span_end : end;
         if (uses)
-            uses[*count] = (lochi_sim_use){.span = span,
-                                           .offset = at - span->node.key,
-                                           .bytes = piece_end - at,
-                                           .is_write = range->is_write};
+            uses[*count] = (lochi_sim_use){
+                .span = span, .offset = at - span->node.key, .bytes = piece_end - at, .is_write = range->is_write};
         ++*count;
         at = piece_end;
     }
@@ -64,13 +61,13 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
                          .pattern_bytes = request->pattern_bytes,
                          .function = request->function,
                          .user = request->user};
-    snprintf(op->name, sizeof op->name, "%s", request->name ? request->name : "unnamed");
+    memcpy(op->name, request->name, strnlen(request->name, sizeof op->name - 1)); /* zeroed behind it */
     for (size_t i = 0; i < request->ranges_count; i++) {
-        const loch_status status =
-            work_find(sim, &request->ranges[i], request->any_device, op->uses, &op->uses_count);
+        const loch_status status = work_find(sim, &request->ranges[i], request->any_device, op->uses, &op->uses_count);
         (void)status; /* it was found above, under the same lock */
     }
-    for (size_t i = 0; i < count; i++) op->is_real = op->is_real && op->uses[i].span->is_real;
+    for (size_t i = 0; i < op->uses_count; i++)
+        op->is_real = op->is_real && op->uses[i].span->is_real;
     if (request->is_staged && op->is_real) {
         op->staging = lochi_alloc(op->bytes);
         if (!op->staging) {
@@ -99,8 +96,10 @@ void lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)
     op->key.number = ++lochi_sim_all.last_op;
     op->stream = stream->number;
     op->next = NULL;
-    if (stream->last) stream->last->next = op;
-    else stream->first = op;
+    if (stream->last)
+        stream->last->next = op;
+    else
+        stream->first = op;
     stream->last = op;
     stream->tail = op->key;
     sim->last = lochi_sim_key_later(sim->last, op->key);
@@ -150,9 +149,12 @@ static void work_fill(const lochi_sim_op *op)
     }
     unsigned char pattern[sizeof op->pattern];
     const uint16_t half = (uint16_t)op->pattern;
-    if (op->pattern_bytes == 2) memcpy(pattern, &half, sizeof half);
-    else memcpy(pattern, &op->pattern, sizeof op->pattern);
-    for (size_t i = 0; i < op->bytes; i += op->pattern_bytes) memcpy((char *)op->to + i, pattern, op->pattern_bytes);
+    if (op->pattern_bytes == 2)
+        memcpy(pattern, &half, sizeof half);
+    else
+        memcpy(pattern, &op->pattern, sizeof op->pattern);
+    for (size_t i = 0; i < op->bytes; i += op->pattern_bytes)
+        memcpy((char *)op->to + i, pattern, op->pattern_bytes);
 }
 
 /* False when the operation waits for a device that this thread is settling further out, and that is not there yet. */
@@ -175,9 +177,7 @@ static bool work_take_effect(lochi_sim *sim, lochi_sim_op *op)
     case LOCHI_SIM_WAIT:
         if (op->awaited) return lochi_sim_wait(op->awaited, op->awaited_key) == LOCH_OK;
         break;
-    case LOCHI_SIM_FREE:
-        lochi_sim_span_remove(sim, op->freed, "freed");
-        break;
+    case LOCHI_SIM_FREE: lochi_sim_span_remove(sim, op->freed, "freed"); break;
     }
     return true;
 }
@@ -252,9 +252,12 @@ loch_status lochi_sim_wait(lochi_sim *sim, lochi_sim_key key)
 static void work_add_host(const lochi_sim *sim, lochi_sim_request *request, lochi_sim_range *ranges)
 {
     const lochi_sim_range *host = &ranges[1];
-    if (lochi_sim_is_pinned(sim, host->address, host->bytes)) request->ranges_count = 2;
-    else if (host->is_write) request->is_waited = true;
-    else request->is_staged = true;
+    if (lochi_sim_is_pinned(sim, host->address, host->bytes))
+        request->ranges_count = 2;
+    else if (host->is_write)
+        request->is_waited = true;
+    else
+        request->is_staged = true;
 }
 
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,

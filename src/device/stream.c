@@ -141,7 +141,8 @@ static loch_stream *stream_unlink(loch_device *device, uint64_t thread)
 {
     lochi_lock_take(&device->lock);
     loch_stream **link = &device->thread_streams;
-    while (*link && (*link)->thread != thread) link = &(*link)->next;
+    while (*link && (*link)->thread != thread)
+        link = &(*link)->next;
     loch_stream *stream = *link;
     if (stream) *link = stream->next;
     lochi_lock_drop(&device->lock);
@@ -171,7 +172,8 @@ static loch_stream *stream_find_of_thread(loch_device *device, uint64_t thread)
 {
     lochi_lock_take(&device->lock);
     loch_stream *stream = device->thread_streams;
-    while (stream && stream->thread != thread) stream = stream->next;
+    while (stream && stream->thread != thread)
+        stream = stream->next;
     lochi_lock_drop(&device->lock);
     return stream;
 }

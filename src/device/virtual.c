@@ -37,7 +37,7 @@ loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t align
     lochi_ranges_lock();
     const bool is_new = lochi_ranges_insert(range);
     lochi_ranges_unlock();
-    if (!is_new) {
+    if (!is_new) { /* a broken driver: what is there already stays, the caller keeps the device alive */
         lochi_free(range);
         loch_device_release(device);
         return LOCH_FAIL(DRIVER, "driver \"%s\" reserved the addresses at %p twice", device->driver->name, address);
@@ -135,7 +135,8 @@ static loch_status virtual_read_peers(const loch_device *device, loch_device *co
             return LOCH_FAIL(INVALID, "peer %zu is no device of driver \"%s\"", i, device->driver->name);
     void **selves = lochi_alloc_array(peers_count, sizeof *selves);
     if (!selves) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu peers", peers_count);
-    for (size_t i = 0; i < peers_count; i++) selves[i] = peers[i]->self;
+    for (size_t i = 0; i < peers_count; i++)
+        selves[i] = peers[i]->self;
     *out = selves;
     return LOCH_OK;
 }

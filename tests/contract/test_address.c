@@ -124,7 +124,9 @@ static void query_of_blocks(void **state)
         expect_info(block + 4999, bed->device, kinds[i].kind, block, 5000);
         loch_address_info behind;
         CHECK_OK(loch_address_query(block + 5000, &behind));
-        assert_ptr_not_equal(behind.base, block);
+        /* not the block's; a driver may know padding there, and then says that its range holds the address */
+        assert_true(behind.bytes ? (char *)behind.base + behind.bytes > block + 5000
+                                 : (char *)behind.base == block + 5000);
         CHECK_OK(loch_raw_free(block));
         CHECK_OK(loch_address_query(block, &behind));
         assert_true(behind.device == NULL || behind.bytes != 5000);

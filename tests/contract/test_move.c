@@ -256,12 +256,14 @@ static void shared_handles_have_one_memory(void **state)
 
     CHECK_OK(loch_handle_import(bed->device, LOCH_SHARE_FD, &descriptor, 2 * granule, &imported));
     assert_int_equal(loch_handle_get_bytes(imported), 2 * granule);
+    bool is_alias = test_bed_can(bed, LOCH_CAN_ALIAS);
+    if (!is_alias) CHECK_OK(loch_virtual_unmap(addresses)); /* it is one memory, at one address at a time */
     CHECK_OK(loch_virtual_map(addresses + 2 * granule, imported, NULL, 0));
     test_bed_expect(bed, addresses + 2 * granule, 2 * granule, 71);
     test_bed_put(bed, addresses + 2 * granule, 5000, 72);
-    test_bed_expect(bed, addresses, 5000, 72);
+    if (is_alias) test_bed_expect(bed, addresses, 5000, 72);
+    if (is_alias) CHECK_OK(loch_virtual_unmap(addresses));
     /* the importer keeps the memory after the exporter has gone */
-    CHECK_OK(loch_virtual_unmap(addresses));
     loch_handle_destroy(handle);
     test_bed_expect(bed, addresses + 2 * granule, 5000, 72);
     CHECK_OK(loch_virtual_unmap(addresses + 2 * granule));

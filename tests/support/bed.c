@@ -185,7 +185,7 @@ void test_bed_expect(const test_bed *bed, const void *from, size_t bytes, uint64
     memset(host, 0x5c, bytes + 1);
     CHECK_OK(loch_copy(host, from, bytes));
     size_t differs = bed->has_data ? test_pattern_differs(host, bytes, seed) : bytes;
-    int behind = host[bytes];
+    int behind = (unsigned char)host[bytes];
     free(host);
     if (differs != bytes) fail_msg("byte %zu of %zu differs", differs, bytes);
     assert_int_equal(behind, 0x5c);

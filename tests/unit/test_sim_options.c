@@ -49,10 +49,10 @@ static void what_a_device_says_of_itself(void **state)
     assert_int_equal(properties.total_bytes, 80 * TEST_GIB);
     assert_int_equal(properties.granule_bytes, 2 * TEST_MIB);
     assert_int_equal(properties.alignment_bytes, 512);
-    assert_int_equal(properties.capabilities,
-                     LOCH_CAN_PINNED | LOCH_CAN_REGISTER | LOCH_CAN_MANAGED | LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS |
-                         LOCH_CAN_ORDERED | LOCH_CAN_ASYNC | LOCH_CAN_TIMING | LOCH_CAN_CAPTURE | LOCH_CAN_PEER |
-                         LOCH_CAN_RDMA | LOCH_CAN_SHARE_FD);
+    assert_int_equal(properties.capabilities, LOCH_CAN_PINNED | LOCH_CAN_REGISTER | LOCH_CAN_MANAGED |
+                                                  LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_ORDERED |
+                                                  LOCH_CAN_ASYNC | LOCH_CAN_TIMING | LOCH_CAN_CAPTURE | LOCH_CAN_PEER |
+                                                  LOCH_CAN_RDMA | LOCH_CAN_SHARE_FD);
     loch_device_release(device);
 }
 
@@ -154,9 +154,12 @@ static void a_shorter_struct(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(words_that_cannot_be_read),       SIM_TEST(what_a_device_says_of_itself),
-        SIM_TEST(devices_that_can_do_less),        SIM_TEST(slots_of_what_was_switched_off),
-        SIM_TEST(other_devices_are_not_simulated), SIM_TEST(structs_without_a_size),
+        SIM_TEST(words_that_cannot_be_read),
+        SIM_TEST(what_a_device_says_of_itself),
+        SIM_TEST(devices_that_can_do_less),
+        SIM_TEST(slots_of_what_was_switched_off),
+        SIM_TEST(other_devices_are_not_simulated),
+        SIM_TEST(structs_without_a_size),
         SIM_TEST(a_shorter_struct),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,8 @@ static void steps_go_operation_by_operation(void **state)
     (void)state;
     loch_device *device = sim_open(STEPPED);
     loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
-    for (uint64_t ns = 100; ns <= 400; ns += 100) CHECK_OK(sim_busy(stream, ns));
+    for (uint64_t ns = 100; ns <= 400; ns += 100)
+        CHECK_OK(sim_busy(stream, ns));
     CHECK_OK(loch_sim_step(stream, 0));
     assert_int_equal(sim_now(device), 0);
     CHECK_OK(loch_sim_step(stream, 1));
@@ -345,13 +346,20 @@ static void the_same_seed_gives_the_same_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(work_ends_when_the_clock_passes),     SIM_TEST(steps_go_operation_by_operation),
-        SIM_TEST(effects_come_in_the_order_of_their_ends), SIM_TEST(events_are_marks_in_time),
-        SIM_TEST(a_stream_waits_for_an_event),         SIM_TEST(the_default_stream_waits_both_ways),
-        SIM_TEST(every_thread_has_its_default_stream), SIM_TEST(destroyed_streams_run_to_their_end),
-        SIM_TEST(wrapped_streams),                     SIM_TEST(waiting_for_another_device),
-        SIM_TEST(devices_that_wait_for_each_other),    SIM_TEST(work_at_once),
-        SIM_TEST(the_end_of_time),                     SIM_TEST(the_same_seed_gives_the_same_run),
+        SIM_TEST(work_ends_when_the_clock_passes),
+        SIM_TEST(steps_go_operation_by_operation),
+        SIM_TEST(effects_come_in_the_order_of_their_ends),
+        SIM_TEST(events_are_marks_in_time),
+        SIM_TEST(a_stream_waits_for_an_event),
+        SIM_TEST(the_default_stream_waits_both_ways),
+        SIM_TEST(every_thread_has_its_default_stream),
+        SIM_TEST(destroyed_streams_run_to_their_end),
+        SIM_TEST(wrapped_streams),
+        SIM_TEST(waiting_for_another_device),
+        SIM_TEST(devices_that_wait_for_each_other),
+        SIM_TEST(work_at_once),
+        SIM_TEST(the_end_of_time),
+        SIM_TEST(the_same_seed_gives_the_same_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

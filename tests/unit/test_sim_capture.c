@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* Captures on simulated devices: what is kept, how graphs run, and what makes a capture void. */
+#include "sim_fixture.h"
+
+#define BACKED "sim:64MiB,granule=64KiB,backed,clock=stepped,lag=1000"
+#define BYTES ((size_t)4096)
+
+typedef struct bench {
+    loch_device *device;
+    loch_stream *stream, *other;
+    loch_event *event;
+    unsigned char *block;
+} bench;
+
+static bench bench_open(void)
+{
+    bench it = {.device = sim_open(BACKED)};
+    it.stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
+    it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
+    it.event = sim_event(it.device);
+    it.block = sim_raw(it.device, BYTES);
+    memset(it.block, 0, BYTES);
+    return it;
+}
+
+static void bench_close(bench *it)
+{
+    CHECK_OK(loch_device_sync(it->device));
+    CHECK_OK(loch_raw_free(it->block));
+    loch_event_destroy(it->event);
+    loch_stream_destroy(it->stream);
+    loch_stream_destroy(it->other);
+    loch_device_release(it->device);
+}
+
+static void expect_void(bench *it)
+{
+    loch_sim_graph *graph = TEST_UNTOUCHED;
+    loch_capture_info info;
+    CHECK_FAILS(loch_sim_capture_end(it->stream, &graph), DRIVER);
+    assert_null(graph);
+    CHECK_OK(loch_stream_get_capture(it->stream, &info)); /* it has ended all the same */
+    assert_int_equal(info.active, 0);
+    CHECK_OK(sim_busy(it->stream, 1));
+}
+
+static void a_graph_runs_when_launched(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    loch_capture_info info;
+    CHECK_OK(loch_stream_get_capture(it.stream, &info));
+    assert_int_equal(info.active, 0);
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_sim_capture_begin(it.stream), INVALID);
+    CHECK_OK(loch_stream_get_capture(it.stream, &info));
+    assert_int_equal(info.active, 1);
+    assert_true(info.id != 0);
+    CHECK_OK(loch_fill_on(it.stream, it.block, BYTES, "a", 1));
+    CHECK_OK(loch_copy_on(it.stream, it.block + 8, it.block + 100, 4));
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_STATUS(loch_stream_query(it.stream), LOCH_E_BUSY); /* asking does not disturb it */
+    CHECK_STATUS(loch_event_query(it.event), LOCH_E_BUSY);
+    CHECK_OK(loch_sim_advance(it.device, 10000));
+    assert_int_equal(it.block[0], 0);
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    loch_sim_graph *none = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_sim_capture_end(it.stream, &none), INVALID);
+    assert_null(none);
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(it.block[0], 0); /* nothing of it ran yet */
+    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(it.block[0], 'a');
+    loch_sim_graph_destroy(graph);
+    bench_close(&it);
+}
+
+static void a_graph_runs_again(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_fill_on(it.stream, it.block, BYTES, "a", 1));
+    CHECK_OK(sim_busy(it.stream, 500));
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    for (int i = 0; i < 3; i++) {
+        memset(it.block, 0, BYTES);
+        const uint64_t before = sim_now(it.device);
+        CHECK_OK(loch_sim_graph_launch(graph, it.other));
+        assert_int_equal(it.block[0], 0);
+        CHECK_OK(loch_stream_sync(it.other));
+        assert_int_equal(it.block[BYTES - 1], 'a');
+        assert_int_equal(sim_now(it.device), before + SIM_LAG + 500);
+    }
+    CHECK_OK(loch_sim_graph_launch(graph, it.other));
+    loch_sim_graph_destroy(graph); /* what was launched runs on */
+    assert_int_equal(sim_stats(it.device).pending, 2);
+    bench_close(&it);
+}
+
+/* stream: busy 100 -> mark;  other: behind the mark, busy 400 -> mark;  stream: busy 200, behind the mark, busy 10 */
+static void streams_fork_and_join(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    loch_capture_info ours, theirs;
+    loch_event *joined = sim_event(it.device);
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(sim_busy(it.stream, 100));
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_OK(loch_stream_wait(it.other, it.event));
+    CHECK_OK(loch_stream_get_capture(it.stream, &ours));
+    CHECK_OK(loch_stream_get_capture(it.other, &theirs));
+    assert_true(theirs.active && theirs.id == ours.id);
+    CHECK_OK(sim_busy(it.other, 400));
+    CHECK_OK(loch_event_record(joined, it.other));
+    CHECK_OK(sim_busy(it.stream, 200));
+    CHECK_OK(loch_stream_wait(it.stream, joined));
+    CHECK_OK(sim_busy(it.stream, 10));
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    CHECK_OK(loch_stream_get_capture(it.other, &theirs));
+    assert_int_equal(theirs.active, 0);
+    CHECK_OK(sim_busy(it.stream, 1000)); /* the graph comes behind it */
+    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(sim_now(it.device), 1510);
+    /* Two launches of one graph follow each other, on whatever streams. */
+    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    CHECK_OK(loch_sim_graph_launch(graph, it.other));
+    CHECK_OK(loch_stream_sync(it.other));
+    assert_int_equal(sim_now(it.device), 1510 + 2 * 510);
+    loch_sim_graph_destroy(graph);
+    loch_event_destroy(joined);
+    bench_close(&it);
+}
+
+static void branches_are_checked_for_order(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    loch_sim_violation found;
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_OK(loch_stream_wait(it.other, it.event));
+    CHECK_OK(sim_writes(it.stream, it.block, 64));
+    CHECK_OK(sim_writes(it.other, it.block, 64)); /* side by side */
+    CHECK_OK(loch_event_record(it.event, it.other));
+    CHECK_OK(loch_stream_wait(it.stream, it.event));
+    CHECK_OK(sim_writes(it.stream, it.block, 64)); /* behind both */
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    assert_int_equal(sim_violations(it.device, NULL), 0);
+    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    assert_int_equal(sim_violations(it.device, &found), 1);
+    assert_int_equal(found.stream, sim_number(it.other));
+    assert_int_equal(found.other_stream, sim_number(it.stream));
+    CHECK_OK(sim_writes(it.stream, it.block, 64));
+    assert_int_equal(sim_violations(it.device, NULL), 1);
+    loch_sim_graph_destroy(graph);
+    bench_close(&it);
+}
+
+static void what_makes_a_capture_void(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_event *outside = sim_event(it.device);
+    uint64_t ns;
+
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_stream_sync(it.stream), DRIVER);
+    CHECK_FAILS(sim_busy(it.stream, 1), DRIVER);
+    expect_void(&it);
+
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_FAILS(loch_event_sync(it.event), DRIVER);
+    expect_void(&it);
+    CHECK_FAILS(loch_event_sync(it.event), DRIVER); /* still an event of a capture */
+
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_event_record(outside, it.other));
+    CHECK_OK(loch_event_query(outside)); /* one from outside may be asked */
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_FAILS(loch_event_elapsed(outside, it.event, &ns), DRIVER);
+    expect_void(&it);
+
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_device_sync(it.device), DRIVER);
+    expect_void(&it);
+
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_stream_wait(it.stream, outside), DRIVER);
+    expect_void(&it);
+
+    CHECK_OK(loch_sim_capture_begin(it.stream)); /* forked and not joined back */
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_OK(loch_stream_wait(it.other, it.event));
+    CHECK_OK(sim_busy(it.other, 5));
+    expect_void(&it);
+    CHECK_FAILS(loch_stream_wait(it.other, it.event), DRIVER); /* its capture has ended */
+
+    CHECK_OK(loch_sim_capture_begin(it.stream)); /* ended on another stream */
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_OK(loch_stream_wait(it.other, it.event));
+    loch_sim_graph *graph;
+    CHECK_FAILS(loch_sim_capture_end(it.other, &graph), DRIVER);
+    expect_void(&it);
+
+    CHECK_OK(loch_event_record(it.event, it.stream)); /* an ordinary event again */
+    CHECK_OK(loch_event_sync(it.event));
+    loch_event_destroy(outside);
+    bench_close(&it);
+}
+
+static void the_default_stream_and_captures(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_stream *legacy = loch_stream_get_default(it.device);
+    loch_stream *tied = sim_stream(it.device, LOCH_STREAM_WITH_DEFAULT), *keep = it.stream;
+    CHECK_FAILS(loch_sim_capture_begin(legacy), DRIVER);
+    CHECK_OK(loch_sim_capture_begin(it.stream)); /* independent: the default stream may go on */
+    CHECK_OK(sim_busy(legacy, 5));
+    loch_sim_graph *graph;
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    loch_sim_graph_destroy(graph);
+    it.stream = tied;
+    CHECK_OK(loch_sim_capture_begin(tied));
+    CHECK_STATUS(loch_stream_query(legacy), LOCH_E_BUSY);
+    CHECK_OK(sim_busy(tied, 5)); /* asking did not disturb it */
+    CHECK_FAILS(sim_busy(legacy, 5), DRIVER);
+    expect_void(&it);
+    it.stream = keep;
+    loch_stream_destroy(tied);
+    bench_close(&it);
+}
+
+static void streams_that_go_while_captured(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_event_record(it.event, it.stream));
+    CHECK_OK(loch_stream_wait(it.other, it.event));
+    loch_stream_destroy(it.other);
+    it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
+    expect_void(&it);
+    CHECK_OK(loch_sim_capture_begin(it.other));
+    loch_stream_destroy(it.other);
+    it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
+    bench_close(&it);
+}
+
+/* Allocating is legal under capture; the memory that a graph uses has to be there at the launch. */
+static void memory_and_graphs(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    unsigned char *more = sim_raw(it.device, 64);
+    CHECK_OK(loch_fill_on(it.stream, it.block, 64, "b", 1));
+    CHECK_OK(loch_fill_on(it.stream, more, 64, "b", 1));
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    CHECK_OK(loch_raw_free(more));
+    CHECK_FAILS(loch_sim_graph_launch(graph, it.stream), OUT_OF_RANGE);
+    assert_int_equal(sim_stats(it.device).pending, 0); /* all of it or nothing */
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(it.block[0], 0);
+    loch_device *device = sim_open("sim:1GiB");
+    CHECK_FAILS(loch_sim_graph_launch(graph, loch_stream_get_default(device)), INVALID);
+    CHECK_FAILS(loch_sim_graph_launch(NULL, it.stream), INVALID);
+    loch_device_release(device);
+    loch_sim_graph_destroy(graph);
+    loch_sim_graph_destroy(NULL);
+    bench_close(&it);
+}
+
+static void without_captures(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:1GiB,capture=off");
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    CHECK_FAILS(loch_sim_capture_begin(stream), UNSUPPORTED);
+    loch_stream_destroy(stream);
+    loch_device_release(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SIM_TEST(a_graph_runs_when_launched),
+        SIM_TEST(a_graph_runs_again),
+        SIM_TEST(streams_fork_and_join),
+        SIM_TEST(branches_are_checked_for_order),
+        SIM_TEST(what_makes_a_capture_void),
+        SIM_TEST(the_default_stream_and_captures),
+        SIM_TEST(streams_that_go_while_captured),
+        SIM_TEST(memory_and_graphs),
+        SIM_TEST(without_captures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
