@@ -7,7 +7,7 @@
 static const struct {
     const char *name;
     int (*run)(const char *device, bool json);
-} benchmarks[] = {{"copy", tool_bench_copy}, {"calls", tool_bench_calls}};
+} benchmarks[] = {{"copy", tool_bench_copy}, {"calls", tool_bench_calls}, {"tracking", tool_bench_tracking}};
 
 static int bench_run(int count, char **arguments)
 {
@@ -43,7 +43,8 @@ const tool_command tool_bench = {
     "Usage: loch bench [NAME] [--device DEVICE] [--json]\n\n"
     "Measures Loch beside what is installed and prints the ratios. Without a NAME all benchmarks run.\n\n"
     "  copy              copies and fills, beside the driver's own calls\n"
-    "  calls             what driver calls cost; as text a cost table for simulated devices\n\n"
+    "  calls             what driver calls cost; as text a cost table for simulated devices\n"
+    "  tracking          what a tracking wrapper adds to allocations and frees\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --json            figures as JSON\n",
     bench_run,

@@ -54,4 +54,7 @@ int tool_bench_copy(const char *device, bool json);
 /* Measures what driver calls cost on a device; the text is a cost table for simulated devices. */
 int tool_bench_calls(const char *device, bool json);
 
+/* Measures what a tracking wrapper adds to allocations and frees. */
+int tool_bench_tracking(const char *device, bool json);
+
 #endif

@@ -11,6 +11,16 @@
 #include <loch/device.h>
 #include <loch/stream.h>
 #include <loch/copy.h>
+/* allocators, wrappers around them, the registry, and finding out where memory went */
+#include <loch/attributes.h>
+#include <loch/tag.h>
+#include <loch/stats.h>
+#include <loch/allocator.h>
+#include <loch/typed.h>
+#include <loch/direct.h>
+#include <loch/wrapper.h>
+#include <loch/registry.h>
+#include <loch/profile.h>
 /* the process's side: options, log, bookkeeping, clock */
 #include <loch/option.h>
 #include <loch/log.h>
@@ -18,6 +28,7 @@
 /* what allocators and new devices are built from */
 #include <loch/raw.h>
 #include <loch/virtual.h>
+#include <loch/visitor.h>
 #include <loch/driver.h>
 #include <loch/sim.h>
 

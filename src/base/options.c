@@ -17,6 +17,12 @@ static const loch_option option_table[] = {
      "File name of the CUDA driver library; empty means libcuda.so.1. Read when a CUDA device is first looked for."},
     {"cpu_huge_pages", "LOCH_CPU_HUGE_PAGES", "switch", "off",
      "Asks the system for huge pages behind CPU memory of 2 MiB and more. Read when a CPU device is opened."},
+    {"pinned", "LOCH_PINNED", "switch", "on",
+     "Whether the library's own allocators hand out pinned host memory. Read whenever pinned memory is asked of a "
+     "device."},
+    {"pinned_limit", "LOCH_PINNED_LIMIT", "bytes", "0",
+     "Bytes of pinned host memory that a device's own allocator may have in use; 0 means no limit. Read when that "
+     "allocator is made."},
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},

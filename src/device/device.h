@@ -5,6 +5,7 @@
 #define LOCHI_DEVICE_H
 
 #include "base/lock.h"
+#include "base/thread.h"
 #include <loch/driver.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -100,8 +101,5 @@ void lochi_at_once_fill(loch_driver *driver);
  * raw memory whose free waits for the stream. */
 loch_status lochi_ordered_alloc(loch_stream *stream, size_t bytes, void **out);
 loch_status lochi_ordered_free(loch_stream *stream, void *address, size_t bytes);
-
-/* Number of the calling thread: never reused, never 0. */
-uint64_t lochi_thread_number(void);
 
 #endif

@@ -67,23 +67,34 @@ static bool ranges_granule_is_committed(const lochi_range *reservation, size_t g
     return reservation->committed[granule / 64] >> (granule % 64) & 1;
 }
 
-bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
+/* The first run of granules in [*start, *end) that are committed, or are not: narrows the two to the run. */
+static bool ranges_first_run(const lochi_range *reservation, bool is_committed, uintptr_t *start, uintptr_t *end)
 {
-    if (!reservation->committed_count) return false;
     const size_t unit = reservation->device->properties.granule_bytes;
     const uintptr_t base = lochi_range_start(reservation);
     const size_t past = (*end - base + unit - 1) / unit;
+    const uint64_t none = is_committed ? 0 : UINT64_MAX; /* a word without what is looked for */
     size_t first = (*start - base) / unit;
-    while (first < past && !ranges_granule_is_committed(reservation, first))
-        first += reservation->committed[first / 64] ? 1 : 64 - first % 64;
+    while (first < past && ranges_granule_is_committed(reservation, first) != is_committed)
+        first += reservation->committed[first / 64] != none ? 1 : 64 - first % 64;
     if (first >= past) return false;
     size_t last = first;
-    while (last < past && ranges_granule_is_committed(reservation, last))
+    while (last < past && ranges_granule_is_committed(reservation, last) == is_committed)
         last++;
     const uintptr_t run_start = base + first * unit, run_end = base + last * unit;
     if (run_start > *start) *start = run_start;
     if (run_end < *end) *end = run_end;
     return true;
+}
+
+bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
+{
+    return reservation->committed_count && ranges_first_run(reservation, true, start, end);
+}
+
+bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
+{
+    return ranges_first_run(reservation, false, start, end);
 }
 
 void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed)
@@ -111,6 +122,45 @@ bool lochi_ranges_insert(lochi_range *range)
 void lochi_ranges_remove(lochi_range *range)
 {
     lochi_tree_remove(ranges_tree(range->type), &range->node);
+}
+
+/* --- listing --- */
+
+typedef struct ranges_listing {
+    const loch_device *device;
+    loch_range *out;
+    size_t capacity, count;
+} ranges_listing;
+
+static void ranges_note(ranges_listing *listing, const lochi_range *range, uintptr_t start, size_t bytes)
+{
+    if (listing->count < listing->capacity)
+        listing->out[listing->count] = (loch_range){range->device, range->kind, (void *)start, bytes};
+    listing->count++;
+}
+
+static void ranges_note_committed(ranges_listing *listing, const lochi_range *reservation)
+{
+    uintptr_t start = lochi_range_start(reservation), end = lochi_range_end(reservation);
+    while (start < end && lochi_ranges_first_committed(reservation, &start, &end)) {
+        ranges_note(listing, reservation, start, end - start);
+        start = end;
+        end = lochi_range_end(reservation);
+    }
+}
+
+size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity)
+{
+    ranges_listing listing = {device, out, capacity, 0};
+    const lochi_range *range;
+    for (uintptr_t at = 0; (range = ranges_of_node(lochi_tree_at_or_above(&ranges_memory, at)));
+         at = lochi_range_start(range) + 1)
+        if (!range->is_hidden && (!device || range->device == device))
+            ranges_note(&listing, range, lochi_range_start(range), range->bytes);
+    for (uintptr_t at = 0; (range = ranges_of_node(lochi_tree_at_or_above(&ranges_reservations, at)));
+         at = lochi_range_start(range) + 1)
+        if (!device || range->device == device) ranges_note_committed(&listing, range);
+    return listing.count;
 }
 
 /* --- locating --- */

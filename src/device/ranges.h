@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of every range that the process took from a driver, by address.
  *
- * Three ordered maps under one lock: memory (raw blocks and mappings; disjoint), reservations (mappings lie inside them),
- * registrations (of callers' memory, which may lie over CPU memory). What is committed without a handle is a bit for each
- * granule of its reservation, made with the first commit, so that decommitting needs no memory. Raw blocks, reservations
- * and registrations hold a reference on their device; mappings live inside a reservation, which cannot go before them.
- * No driver is called under the lock. */
+ * Three ordered maps under one lock: memory (raw blocks and mappings; disjoint), reservations (mappings lie inside
+ * them), registrations (of callers' memory, which may lie over CPU memory). What is committed without a handle is a
+ * bit for each granule of its reservation, made with the first commit, so that decommitting needs no memory. Raw
+ * blocks, reservations and registrations hold a reference on their device; mappings live inside a reservation, which
+ * cannot go before them. No driver is called under the lock. */
 #ifndef LOCHI_RANGES_H
 #define LOCHI_RANGES_H
 
 #include "base/tree.h"
 #include "device/device.h"
+#include <loch/visitor.h>
 
 typedef enum lochi_range_type {
     LOCHI_RANGE_RAW,
@@ -28,6 +29,8 @@ typedef struct lochi_range {
     loch_handle *handle;    /* LOCHI_RANGE_MAPPING */
     uint64_t *committed;    /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
     size_t committed_count; /* bits that are set */
+    bool is_hidden;         /* not usable yet, or no longer: visitors do not hear of it */
+    bool is_going;          /* somebody is giving it back */
 } lochi_range;
 
 static inline uintptr_t lochi_range_start(const lochi_range *range)
@@ -57,6 +60,9 @@ lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end);
  * or returns false. */
 bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
 
+/* The same for granules that are not committed. The reservation has its bits. */
+bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
+
 /* Marks [start, end) of a reservation, whose bits exist. */
 void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed);
 
@@ -64,6 +70,10 @@ void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintp
 bool lochi_ranges_insert(lochi_range *range);
 
 void lochi_ranges_remove(lochi_range *range);
+
+/* Lists what is usable now: raw blocks, mappings and runs of committed granules, of one device or of all with NULL.
+ * Returns how many there are; the first `capacity` are in `out`. */
+size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity);
 
 /* What the table or a driver knows of [address, address + bytes); takes the lock itself. */
 typedef struct lochi_place {

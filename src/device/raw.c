@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Raw memory: one driver call a block, entered in the table of ranges. A block leaves the table before the driver frees
- * it, so that a second free cannot reach the driver; it comes back if the driver refuses. */
+/* Raw memory: one driver call a block, entered in the table of ranges. A block leaves the table before the driver
+ * frees it, so that a second free cannot reach the driver; it comes back if the driver refuses. Visitors hear of it
+ * when it is in the table, and before it leaves. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/ranges.h"
+#include "device/visitors.h"
 #include <string.h>
 
 const char *loch_memory_kind_name(loch_memory_kind kind)
@@ -45,8 +46,12 @@ static loch_status raw_enter(lochi_range *range)
 {
     lochi_ranges_lock();
     const bool is_new = lochi_ranges_insert(range);
+    const uint64_t newest = lochi_visitors_now();
     lochi_ranges_unlock();
-    if (is_new) return LOCH_OK;
+    if (is_new) {
+        lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+        return LOCH_OK;
+    }
     return LOCH_FAIL(DRIVER, "driver \"%s\" handed out memory at %p twice", range->device->driver->name,
                      (void *)lochi_range_start(range));
 }
@@ -85,7 +90,7 @@ loch_status loch_raw_alloc(loch_device *device, loch_memory_kind kind, size_t by
     return LOCH_OK;
 }
 
-/* Takes a range of one type out of the table by its first address. */
+/* Takes a range of one type out of the table by its first address, when the visitors have heard. */
 static loch_status raw_leave(const void *address, lochi_range_type type, lochi_range **out)
 {
     const uintptr_t key = (uintptr_t)address;
@@ -93,14 +98,17 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
     lochi_ranges_lock();
     lochi_range *range =
         type == LOCHI_RANGE_REGISTRATION ? lochi_ranges_find_registration(key) : lochi_ranges_find_memory(key);
-    if (!range || range->type != type)
+    if (!range || range->type != type || range->is_going)
         status = LOCH_FAIL(FOREIGN, "%p was not %s here, or is no longer", address,
                            type == LOCHI_RANGE_REGISTRATION ? "registered" : "handed out");
     else if (lochi_range_start(range) != key)
         status = LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the %zu bytes at %p", address,
                            (size_t)(key - lochi_range_start(range)), range->bytes, (void *)lochi_range_start(range));
-    else
+    if (status == LOCH_OK) {
+        range->is_going = true;
+        if (type == LOCHI_RANGE_RAW) lochi_visitors_tell_going(range->device, range->kind, key, range->bytes);
         lochi_ranges_remove(range);
+    }
     lochi_ranges_unlock();
     *out = status == LOCH_OK ? range : NULL;
     return status;
@@ -110,9 +118,12 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
 static loch_status raw_finish(lochi_range *range, loch_status status)
 {
     if (status != LOCH_OK) {
+        range->is_going = false;
         lochi_ranges_lock();
         lochi_ranges_insert(range); /* its place is free: the driver still holds it */
+        const uint64_t newest = range->type == LOCHI_RANGE_RAW ? lochi_visitors_now() : 0;
         lochi_ranges_unlock();
+        lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
         return status;
     }
     loch_device *device = range->device;

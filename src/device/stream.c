@@ -11,17 +11,9 @@
 #include <string.h>
 
 static atomic_uint_fast64_t stream_last_id;
-static atomic_uint_fast64_t stream_last_thread;
 static pthread_once_t stream_once = PTHREAD_ONCE_INIT;
 static pthread_key_t stream_thread_key;
 static bool stream_has_key; /* written once, before pthread_once returns */
-
-uint64_t lochi_thread_number(void)
-{
-    static _Thread_local uint64_t number;
-    if (!number) number = atomic_fetch_add_explicit(&stream_last_thread, 1, memory_order_relaxed) + 1;
-    return number;
-}
 
 static void stream_init(loch_stream *stream, loch_device *device, void *native, int kind)
 {

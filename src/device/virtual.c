@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Reservations, mappings and committed memory. Every call checks the table of ranges first and enters its claim there
- * before it calls the driver, so that two callers cannot claim the same addresses; a refusal takes the claim back. */
+/* Reservations, mappings and committed memory. Every call checks the table of ranges first and enters its claim
+ * there before it calls the driver, so that two callers cannot claim the same addresses; a refusal takes the claim
+ * back. Visitors hear of memory when the driver has put it there, and before the driver takes it away; when it then
+ * refuses, they hear of it again. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/handle.h"
-#include "device/ranges.h"
+#include "device/visitors.h"
 #include <string.h>
 
 /* --- reservations --- */
@@ -122,6 +124,25 @@ static void virtual_unclaim(lochi_range *range)
     lochi_ranges_unlock();
 }
 
+/* Makes a mapping known to visitors, once it can be used. */
+static void virtual_show(lochi_range *range)
+{
+    lochi_ranges_lock();
+    range->is_hidden = range->is_going = false;
+    const uint64_t newest = lochi_visitors_now();
+    lochi_ranges_unlock();
+    lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+}
+
+/* Under the lock, which is dropped while visitors are called: nobody else finds the mapping any more, all have
+ * heard. */
+static void virtual_hide(lochi_range *range)
+{
+    range->is_going = true;
+    lochi_visitors_tell_going(range->device, range->kind, lochi_range_start(range), range->bytes);
+    range->is_hidden = true;
+}
+
 /* The peers' own `self`s; E_INVALID for one of another driver. */
 static loch_status virtual_read_peers(const loch_device *device, loch_device *const *peers, size_t peers_count,
                                       void ***out)
@@ -154,7 +175,8 @@ loch_status loch_virtual_map(void *address, loch_handle *handle, loch_device *co
                            .device = device,
                            .type = LOCHI_RANGE_MAPPING,
                            .kind = LOCH_MEMORY_DEVICE,
-                           .handle = handle};
+                           .handle = handle,
+                           .is_hidden = true};
     LOCH_TRY(virtual_read_peers(device, peers, peers_count, &selves), fail);
     LOCH_TRY(virtual_claim(range, handle), fail);
     LOCHI_CALL(status, device, map, (device->self, address, handle->bytes, handle->native, selves, peers_count));
@@ -164,6 +186,7 @@ loch_status loch_virtual_map(void *address, loch_handle *handle, loch_device *co
     }
     atomic_fetch_add_explicit(&device->calls[LOCH_CALL_access].count, 1 + peers_count, memory_order_relaxed);
     atomic_fetch_add_explicit(&handle->references, 1, memory_order_relaxed);
+    virtual_show(range);
     lochi_free(selves);
     return LOCH_OK;
 fail:
@@ -177,7 +200,8 @@ static loch_status virtual_find_mapping(const void *address, lochi_range **out)
 {
     lochi_range *range = lochi_ranges_find_memory((uintptr_t)address);
     *out = range;
-    if (!range || range->type != LOCHI_RANGE_MAPPING) return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p", address);
+    if (!range || range->type != LOCHI_RANGE_MAPPING || range->is_hidden || range->is_going)
+        return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p", address);
     if (lochi_range_start(range) != (uintptr_t)address)
         return LOCH_FAIL(INTERIOR, "%p lies inside the mapping of %zu bytes at %p", address, range->bytes,
                          (void *)lochi_range_start(range));
@@ -190,12 +214,16 @@ loch_status loch_virtual_unmap(void *address)
     lochi_range *range;
     lochi_ranges_lock();
     loch_status status = virtual_find_mapping(address, &range);
+    if (status == LOCH_OK) virtual_hide(range);
     lochi_ranges_unlock();
     if (status != LOCH_OK) return status;
     loch_handle *handle = range->handle;
     loch_device *device = handle->device;
     LOCHI_CALL(status, device, unmap, (device->self, address, handle->bytes, handle->native));
-    if (status != LOCH_OK) return status;
+    if (status != LOCH_OK) {
+        virtual_show(range);
+        return status;
+    }
     virtual_unclaim(range);
     lochi_free(range);
     lochi_handle_release(handle);
@@ -215,7 +243,9 @@ loch_status loch_virtual_move(void *from, void *to)
     if (status == LOCH_OK) {
         *claim = *range;
         claim->node.key = (uintptr_t)to;
+        claim->is_hidden = true;
         lochi_ranges_insert(claim);
+        virtual_hide(range);
     }
     lochi_ranges_unlock();
     if (status == LOCH_OK) {
@@ -225,6 +255,7 @@ loch_status loch_virtual_move(void *from, void *to)
         lochi_ranges_lock();
         lochi_ranges_remove(gone);
         lochi_ranges_unlock();
+        virtual_show(gone == range ? claim : range);
         claim = gone;
     }
     lochi_free(claim);
@@ -259,6 +290,24 @@ static loch_status virtual_make_bits(lochi_range *reservation)
     return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is committed of %zu granules", granules);
 }
 
+/* Marks what was not committed before in [start, end), and tells visitors of it. */
+static void virtual_note_committed(lochi_range *reservation, uintptr_t start, uintptr_t end)
+{
+    loch_device *device = reservation->device;
+    uintptr_t from = start, to = end;
+    lochi_ranges_lock();
+    while (from < end && lochi_ranges_first_uncommitted(reservation, &from, &to)) {
+        lochi_ranges_set_committed(reservation, from, to, true);
+        const uint64_t newest = lochi_visitors_now();
+        lochi_ranges_unlock();
+        lochi_visitors_tell_taken(device, LOCH_MEMORY_DEVICE, from, to - from, newest);
+        lochi_ranges_lock();
+        from = to;
+        to = end;
+    }
+    lochi_ranges_unlock();
+}
+
 loch_status loch_virtual_commit(void *address, size_t bytes)
 {
     if (!address) return LOCH_FAIL(INVALID, "committing needs an address");
@@ -273,11 +322,8 @@ loch_status loch_virtual_commit(void *address, size_t bytes)
     if (status != LOCH_OK) return status;
     loch_device *device = reservation->device;
     LOCHI_CALL(status, device, commit, (device->self, address, bytes));
-    if (status != LOCH_OK) return status;
-    lochi_ranges_lock();
-    lochi_ranges_set_committed(reservation, start, start + bytes, true);
-    lochi_ranges_unlock();
-    return LOCH_OK;
+    if (status == LOCH_OK) virtual_note_committed(reservation, start, start + bytes);
+    return status;
 }
 
 loch_status loch_virtual_decommit(void *address, size_t bytes)
@@ -290,10 +336,12 @@ loch_status loch_virtual_decommit(void *address, size_t bytes)
     loch_status status = virtual_check_committable(from, bytes, &reservation);
     while (status == LOCH_OK && from < end && lochi_ranges_first_committed(reservation, &from, &to)) {
         loch_device *device = reservation->device;
+        lochi_visitors_tell_going(device, LOCH_MEMORY_DEVICE, from, to - from);
+        lochi_ranges_set_committed(reservation, from, to, false);
         lochi_ranges_unlock();
         LOCHI_CALL(status, device, decommit, (device->self, (void *)from, to - from));
+        if (status != LOCH_OK) virtual_note_committed(reservation, from, to);
         lochi_ranges_lock();
-        if (status == LOCH_OK) lochi_ranges_set_committed(reservation, from, to, false);
         from = to;
         to = end;
     }

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* Wrappers: a limit around a device's memory, tracking around the limit. A cache gives memory back when the limit is
+ * reached, and what is still live at the end is listed by tag.
+ *
+ *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
+#include <loch/loch.h>
+#include <stdio.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* A cache of blocks that nobody needs for sure. */
+typedef struct cache {
+    loch_allocator *allocator;
+    void *blocks[4];
+} cache;
+
+/* Asked when an allocation fails for want of memory, which is tried again if this gives something back. */
+static size_t cache_shrink(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator;
+    cache *c = user;
+    size_t given = 0;
+    for (int i = 0; i < 4 && given < bytes; i++) {
+        if (!c->blocks[i] || loch_free(c->allocator, c->blocks[i]) != LOCH_OK) continue;
+        c->blocks[i] = NULL;
+        given += 2 * MIB;
+    }
+    if (given) printf("the cache gave %zu MiB back\n", given / MIB);
+    return given;
+}
+
+static loch_status take(loch_allocator *allocator, size_t bytes, const char *tag, void **out)
+{
+    loch_request request = {.size = sizeof request, .bytes = bytes};
+    const loch_status status = loch_tag_get(tag, &request.tag);
+    return status == LOCH_OK ? loch_allocator_alloc(allocator, &request, out) : status;
+}
+
+static loch_status run(loch_allocator *allocator)
+{
+    cache c = {.allocator = allocator};
+    void *weights = NULL, *more = NULL;
+    loch_status status = loch_allocator_add_pressure(allocator, cache_shrink, &c);
+    for (int i = 0; i < 4 && status == LOCH_OK; i++)
+        status = take(allocator, 2 * MIB, "cache", &c.blocks[i]);
+    if (status == LOCH_OK) status = take(allocator, 5 * MIB, "weights", &weights); /* 13 MiB of 10: the cache shrinks */
+    if (status == LOCH_OK && take(allocator, 6 * MIB, "more", &more) != LOCH_E_LIMIT) status = LOCH_E_CORRUPT;
+    printf("and then: %s\n", loch_error_get()->sentence);
+
+    loch_census *census = NULL;
+    char text[2048];
+    if (status == LOCH_OK) status = loch_census_create(allocator, &census);
+    if (status == LOCH_OK) {
+        loch_census_print(NULL, census, text, sizeof text);
+        printf("still live: %s", text);
+    }
+    loch_census_destroy(census);
+    if (loch_free(allocator, weights) != LOCH_OK) status = LOCH_E_CORRUPT;
+    cache_shrink(allocator, 8 * MIB, &c);
+    const loch_status removed = loch_allocator_remove_pressure(allocator, cache_shrink, &c);
+    return status == LOCH_OK ? removed : status;
+}
+
+int main(int count, char **arguments)
+{
+    loch_device *device = NULL;
+    loch_allocator *direct = NULL, *limit = NULL, *tracking = NULL;
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = 10 * MIB};
+    loch_stats stats = {.size = sizeof stats};
+
+    loch_status status = loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device);
+    if (status == LOCH_OK) status = loch_direct_create(device, NULL, NULL, &direct);
+    if (status == LOCH_OK) status = loch_limit_create(direct, "10 MiB", &options, &limit);
+    if (status == LOCH_OK) status = loch_tracking_create(limit, "tracked", NULL, &tracking);
+    if (status == LOCH_OK) status = run(tracking);
+    if (status == LOCH_OK) status = loch_allocator_get_stats(tracking, &stats);
+    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    printf("%llu allocations, at most %llu bytes in use\n", (unsigned long long)stats.allocs,
+           (unsigned long long)stats.peak_requested_bytes);
+    loch_allocator_release(tracking); /* each holds the one that it wraps */
+    loch_allocator_release(limit);
+    loch_allocator_release(direct);
+    loch_device_release(device);
+    return status == LOCH_OK && stats.blocks == 0 && stats.peak_requested_bytes <= 10 * MIB ? 0 : 1;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* The registry: parts of a program agree on an allocator without knowing each other. The highest priority wins; a
+ * factory makes its allocator when a device is first asked for one, and may wrap what would have been found without
+ * it.
+ *
+ * 06_registry [DEVICE]     cuda:0, sim:1GiB (default: sim:1GiB) */
+#include <loch/loch.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Puts tracking around whatever the device has otherwise. */
+static loch_status make_tracked(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
+{
+    (void)user;
+    loch_allocator *inner;
+    loch_status status = loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
+    if (status != LOCH_OK) return status;
+    status = loch_tracking_create(inner, "tracked", NULL, out);
+    loch_allocator_release(inner);
+    return status;
+}
+
+/* What any part of a program does: asks the device. Returns the name that won. */
+static const char *show_winner(loch_device *device, uint32_t bits, const char *what, char name[64])
+{
+    loch_allocator *allocator;
+    const loch_attributes attributes = {.bits = bits};
+    const loch_status status = loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &allocator);
+    snprintf(name, 64, "%s", status == LOCH_OK ? loch_allocator_get_name(allocator) : loch_status_name(status));
+    printf("%-20s %s\n", what, name);
+    if (status == LOCH_OK) loch_allocator_release(allocator);
+    return name;
+}
+
+static void show_leak(loch_allocator *allocator, const loch_block *block, void *user)
+{
+    (void)user;
+    printf("still live: block %llu of %zu bytes in \"%s\"\n", (unsigned long long)block->id, block->requested_bytes,
+           loch_allocator_get_name(allocator));
+}
+
+int main(int count, char **arguments)
+{
+    loch_device *device = NULL;
+    loch_allocator *session = NULL;
+    void *forgotten = NULL;
+    char name[64];
+    int right = 0;
+    size_t leaks = 0;
+
+    loch_status status = loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device);
+    if (status != LOCH_OK) {
+        fprintf(stderr, "%s\n", loch_error_get()->sentence);
+        return 1;
+    }
+    right += strstr(show_winner(device, 0, "nothing registered:", name), "default") != NULL;
+    right += strstr(show_winner(device, LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, "pinned:", name), "pinned") != NULL;
+    right += !strcmp(show_winner(device, LOCH_NIC_COMPATIBLE, "for network cards:", name), "E_UNSUPPORTED");
+
+    status = loch_direct_create(device, "mine", NULL, &session);
+    if (status == LOCH_OK) status = loch_registry_add(session, 10);
+    right += !strcmp(show_winner(device, 0, "priority 10:", name), "mine");
+    if (status == LOCH_OK) status = loch_registry_add_factory("tracking everywhere", 20, make_tracked, NULL);
+    right += !strcmp(show_winner(device, 0, "priority 20:", name), "tracked");
+    if (status == LOCH_OK) status = loch_registry_remove("tracking everywhere", 20);
+    right += !strcmp(show_winner(device, 0, "and without it:", name), "mine");
+
+    if (status == LOCH_OK) status = loch_alloc(session, 12345, &forgotten);
+    if (status == LOCH_OK) status = loch_registry_shutdown(show_leak, NULL, &leaks);
+    if (status == LOCH_OK) status = loch_free(session, forgotten); /* blocks outlive the shutdown */
+    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    loch_allocator_release(session);
+    loch_device_release(device);
+    return status == LOCH_OK && right == 6 && leaks == 1 ? 0 : 1;
+}

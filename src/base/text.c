@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* The bounded, counting text writer. */
+#include "base/text.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+lochi_text lochi_text_begin(char *text, size_t bytes)
+{
+    if (bytes) *text = '\0';
+    return (lochi_text){text, bytes, 0};
+}
+
+void lochi_text_write(lochi_text *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const size_t left = out->length < out->bytes ? out->bytes - out->length : 0;
+    const int length = vsnprintf(left ? out->text + out->length : NULL, left, format, arguments);
+    va_end(arguments);
+    if (length > 0) out->length += (size_t)length;
+}
+
+/* The length of the well-formed UTF-8 character at `at`; 0 when there is none. The final zero is no continuation. */
+static int text_utf8_length(const unsigned char *at)
+{
+    const unsigned char lead = at[0];
+    if (lead < 0x80) return 1;
+    const int length = lead >= 0xc2 && lead < 0xe0   ? 2
+                       : lead >= 0xe0 && lead < 0xf0 ? 3
+                       : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                     : 0;
+    for (int i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    /* longer than need be, surrogates, beyond U+10FFFF */
+    if ((lead == 0xe0 && at[1] < 0xa0) || (lead == 0xed && at[1] > 0x9f)) return 0;
+    if ((lead == 0xf0 && at[1] < 0x90) || (lead == 0xf4 && at[1] > 0x8f)) return 0;
+    return length;
+}
+
+void lochi_text_write_json(lochi_text *out, const char *string)
+{
+    lochi_text_write(out, "\"");
+    for (const unsigned char *at = (const unsigned char *)(string ? string : ""); *at;) {
+        const int length = text_utf8_length(at);
+        if (!length)
+            lochi_text_write(out, "\\ufffd");
+        else if (*at == '"' || *at == '\\')
+            lochi_text_write(out, "\\%c", *at);
+        else if (*at < 0x20 || *at == 0x7f)
+            lochi_text_write(out, "\\u%04x", *at);
+        else
+            lochi_text_write(out, "%.*s", length, (const char *)at);
+        at += length ? length : 1;
+    }
+    lochi_text_write(out, "\"");
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* Numbers and slots of threads. Slots are taken and given back under a lock, which also orders an old owner's writes
+ * before a new owner's reads; they are given back by a thread-specific destructor. The main thread keeps its own to the
+ * end. */
+#include "base/thread.h"
+#include "base/lock.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+_Thread_local uint32_t lochi_thread_slot_plus_one;
+
+static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
+static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
+    ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 >> 1}; /* under thread_lock; not the shared one */
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static bool thread_has_key;
+static atomic_uint_fast64_t thread_last_number;
+
+static void thread_give_slot_back(void *value)
+{
+    const uint32_t slot = (uint32_t)(uintptr_t)value - 1;
+    lochi_thread_slot_plus_one = LOCHI_SLOT_SHARED + 1; /* what later destructors do goes to the shared one */
+    lochi_lock_take(&thread_lock);
+    thread_free_slots[slot / 64] |= (uint64_t)1 << (slot % 64);
+    lochi_lock_drop(&thread_lock);
+}
+
+static void thread_make_key(void)
+{
+    thread_has_key = pthread_key_create(&thread_key, thread_give_slot_back) == 0;
+}
+
+static uint32_t thread_find_slot(void)
+{
+    for (uint32_t word = 0; word < LOCHI_SLOT_COUNT / 64; word++) {
+        if (!thread_free_slots[word]) continue;
+        const uint32_t bit = (uint32_t)__builtin_ctzll(thread_free_slots[word]);
+        thread_free_slots[word] &= thread_free_slots[word] - 1;
+        return word * 64 + bit;
+    }
+    return LOCHI_SLOT_SHARED;
+}
+
+uint32_t lochi_thread_slot_take(void)
+{
+    pthread_once(&thread_once, thread_make_key);
+    uint32_t slot = LOCHI_SLOT_SHARED;
+    if (thread_has_key) {
+        lochi_lock_take(&thread_lock);
+        slot = thread_find_slot();
+        lochi_lock_drop(&thread_lock);
+    }
+    if (slot != LOCHI_SLOT_SHARED && pthread_setspecific(thread_key, (void *)(uintptr_t)(slot + 1)) != 0) {
+        thread_give_slot_back((void *)(uintptr_t)(slot + 1));
+        return LOCHI_SLOT_SHARED;
+    }
+    lochi_thread_slot_plus_one = slot + 1;
+    return slot;
+}
+
+uint64_t lochi_thread_number(void)
+{
+    static _Thread_local uint64_t number;
+    if (!number) number = atomic_fetch_add_explicit(&thread_last_number, 1, memory_order_relaxed) + 1;
+    return number;
+}

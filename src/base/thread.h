@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads by number. The number is never used twice; the slot is small and dense, and passes to another thread when its
+ * owner ends, so that per-thread figures can live in arrays. */
+#ifndef LOCHI_THREAD_H
+#define LOCHI_THREAD_H
+
+#include <stdint.h>
+
+#define LOCHI_SLOT_COUNT 256
+#define LOCHI_SLOT_SHARED (LOCHI_SLOT_COUNT - 1) /* of all threads beyond the others: written with atomic additions */
+
+/* Initial-exec: one load at a fixed offset from the thread pointer. These few bytes fit what the loader keeps back for
+ * libraries that are loaded late. */
+extern _Thread_local uint32_t lochi_thread_slot_plus_one __attribute__((tls_model("initial-exec")));
+
+uint32_t lochi_thread_slot_take(void);
+
+/* The calling thread's slot. A new owner sees what the old one wrote to it. */
+static inline uint32_t lochi_thread_slot(void)
+{
+    const uint32_t slot = lochi_thread_slot_plus_one;
+    return __builtin_expect(slot != 0, 1) ? slot - 1 : lochi_thread_slot_take();
+}
+
+/* The calling thread's number: never 0. */
+uint64_t lochi_thread_number(void);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* Telling visitors of driver memory (loch/visitor.h), for the files that take it and give it back.
+ *
+ * Whether a visitor hears of a range from the thread that takes it, or from its own addition, is decided under the
+ * lock of the table of ranges: visitors are numbered, and a range that becomes usable notes the newest number in the
+ * same critical section. Visitors up to that number are told by the taker; later ones find the range in the table
+ * when they are added. So each hears of each range once. With no visitor that is all there is: one relaxed load. */
+#ifndef LOCHI_VISITORS_H
+#define LOCHI_VISITORS_H
+
+#include "device/ranges.h"
+#include <loch/visitor.h>
+
+extern _Atomic uint64_t lochi_visitors_newest; /* 0 when there is none; rises under the lock of ranges only */
+
+/* Under the lock of ranges, in the critical section that makes a range usable: what lochi_visitors_tell_taken needs. */
+static inline uint64_t lochi_visitors_now(void)
+{
+    return atomic_load_explicit(&lochi_visitors_newest, memory_order_relaxed);
+}
+
+void lochi_visitors_call_taken(const loch_range *range, uint64_t upto);
+
+/* Tells the visitors up to number `upto` of a range that has become usable. Without locks. */
+static inline void lochi_visitors_tell_taken(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes,
+                                             uint64_t upto)
+{
+    if (__builtin_expect(upto == 0, 1)) return;
+    const loch_range range = {device, kind, (void *)start, bytes};
+    lochi_visitors_call_taken(&range, upto);
+}
+
+/* Under the lock of ranges, which it drops while it calls: tells all visitors of a range that is about to go. When it
+ * returns, under the lock again, every visitor that has heard of the range has heard of its end; in the same critical
+ * section the caller takes the range out of the table, or hides it. */
+void lochi_visitors_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes);
+
+#endif

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: MIT */
+/* Allocators: making them, handing blocks out and taking them back. Arguments are checked here, in one place; what an
+ * implementation leaves out is done here: a wrapper's empty slots go to the allocator that it wraps, and a ledger keeps
+ * account for an allocator that keeps none.
+ *
+ * An allocator ends when its last reference and its last block are gone. A free may therefore be the end of the very
+ * allocator that it runs in: frees mark themselves (base/inside.h), and whoever ends the allocator waits for the
+ * others. */
+#include "memory/allocator.h"
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/inside.h"
+#include "base/logging.h"
+#include "device/device.h"
+#include <loch/copy.h>
+#include <loch/host.h>
+#include <string.h>
+
+#define ALLOCATOR_BYTES_MAX ((size_t)1 << 47) /* more than any address space gives */
+#define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED)
+#define ALLOCATOR_NOTE_USED_ELSEWHERE 1 /* in the ledger: further streams use the block */
+
+/* --- making and ending --- */
+
+static unsigned allocator_depth(const loch_allocator *allocator)
+{
+    unsigned depth = 0;
+    for (; allocator->wrapped; allocator = allocator->wrapped)
+        depth++;
+    return depth;
+}
+
+static loch_status allocator_check_ops(const char *name, const loch_allocator_ops *ops)
+{
+    const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
+    if (!name || !*name || strlen(name) >= LOCHI_ALLOCATOR_NAME_MAX)
+        return LOCH_FAIL(INVALID, "an allocator's name has 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
+    if (!ops || ops->size < needed || !ops->kind || !ops->alloc || !ops->free)
+        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table with its size, kind, alloc and free", name);
+    return LOCH_OK;
+}
+
+static void allocator_destroy(loch_allocator *allocator)
+{
+    loch_device *device = allocator->device;
+    loch_allocator *wrapped = allocator->wrapped;
+    if (allocator->ops.destroy) allocator->ops.destroy(allocator->self);
+    lochi_ledger_destroy(allocator->ledger);
+    lochi_account_close(allocator);
+    lochi_retry_fini(allocator);
+    lochi_free(allocator->latency_kept);
+    lochi_lock_fini(&allocator->lock);
+    lochi_free(allocator);
+    loch_allocator_release(wrapped);
+    loch_device_release(device);
+}
+
+static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, const char *name,
+                                  const loch_allocator_ops *ops, void *self, loch_allocator **out)
+{
+    LOCH_TRY_RETURN(allocator_check_ops(name, ops));
+    const unsigned depth = wrapped ? allocator_depth(wrapped) + 1 : 0;
+    if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
+        return LOCH_FAIL(LIMIT, "allocator \"%s\" would be the %uth wrapper around another", name, depth);
+    lochi_fence_prepare();
+    loch_allocator *allocator = lochi_zalloc(sizeof *allocator);
+    if (!allocator) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
+    memcpy(&allocator->ops, ops, ops->size < sizeof *ops ? ops->size : sizeof *ops);
+    if (!wrapped && !(allocator->ops.find && allocator->ops.walk && allocator->ops.get_stats)) {
+        const loch_status status = lochi_ledger_create(&allocator->ledger);
+        if (status != LOCH_OK) {
+            lochi_free(allocator);
+            return status;
+        }
+    }
+    /* An outer allocator's lock is taken before an inner one's. */
+    lochi_lock_init(&allocator->lock, (lochi_rank)(LOCHI_RANK_ALLOCATOR + LOCHI_ALLOCATOR_DEPTH_MAX - 1 - depth));
+    allocator->self = self;
+    allocator->device = loch_device_retain(device);
+    allocator->wrapped = loch_allocator_retain(wrapped);
+    allocator->counts_live = wrapped != NULL;
+    allocator->traits = (wrapped ? wrapped->traits & ~ops->lost_traits : 0) | ops->traits;
+    if (allocator->ledger) allocator->traits |= LOCH_TRACKS_SIZES;
+    atomic_init(&allocator->references, 1);
+    memcpy(allocator->name, name, strlen(name) + 1);
+    lochi_account_open(allocator);
+    *out = allocator;
+    return LOCH_OK;
+}
+
+loch_status loch_allocator_create(loch_device *device, const char *name, const loch_allocator_ops *ops, void *self,
+                                  loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place");
+    return allocator_make(device, NULL, name, ops, self, out);
+}
+
+loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
+                                loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap, and a place");
+    return allocator_make(wrapped->device, wrapped, name ? name : wrapped->name, ops, self, out);
+}
+
+loch_allocator *loch_allocator_retain(loch_allocator *allocator)
+{
+    /* Relaxed: the caller has a reference already, so the object is visible to it. */
+    if (allocator) atomic_fetch_add_explicit(&allocator->references, 1, memory_order_relaxed);
+    return allocator;
+}
+
+typedef struct lochi_abandoned {
+    struct lochi_abandoned *next;
+    void *address;
+    size_t bytes;
+} lochi_abandoned;
+
+static void allocator_keep(loch_allocator *allocator, lochi_abandoned *kept)
+{
+    lochi_lock_take(&allocator->lock);
+    kept->next = allocator->abandoned;
+    allocator->abandoned = kept;
+    lochi_lock_drop(&allocator->lock);
+}
+
+void lochi_allocator_abandon(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    const loch_error saved = lochi_error_save();
+    const loch_status status = lochi_allocator_give_back(allocator, address, bytes, stream);
+    if (!lochi_is_freed(status)) {
+        lochi_abandoned *kept = lochi_alloc(sizeof *kept);
+        if (kept) {
+            *kept = (lochi_abandoned){.address = address, .bytes = bytes};
+            allocator_keep(allocator, kept);
+        } else {
+            LOCHI_LOG(ERROR, "the block at %p is lost: %s", address, loch_error_get()->sentence);
+        }
+    }
+    lochi_error_restore(&saved);
+}
+
+/* Tries again to free them. The caller has a reference. */
+static void allocator_free_abandoned(loch_allocator *allocator)
+{
+    lochi_lock_take(&allocator->lock);
+    lochi_abandoned *list = allocator->abandoned;
+    allocator->abandoned = NULL;
+    lochi_lock_drop(&allocator->lock);
+    if (!list) return;
+    const loch_error saved = lochi_error_save();
+    while (list) {
+        lochi_abandoned *kept = list;
+        list = kept->next;
+        if (lochi_is_freed(lochi_allocator_give_back(allocator, kept->address, kept->bytes, NULL)))
+            lochi_free(kept);
+        else
+            allocator_keep(allocator, kept);
+    }
+    lochi_error_restore(&saved);
+}
+
+/* Whether a closing allocator is empty, and the caller's to destroy. One caller wins: it alone turns is_closing off.
+ * It is marked, and unmarks itself before it destroys: nobody waits for a thread that waits. */
+static bool allocator_is_over(loch_allocator *allocator)
+{
+    while (!lochi_allocator_count_live(allocator)) {
+        bool is_closing = true;
+        if (!atomic_compare_exchange_strong_explicit(&allocator->is_closing, &is_closing, false, memory_order_acq_rel,
+                                                     memory_order_relaxed))
+            return false;
+        lochi_inside_wait(allocator); /* there are no newcomers: no blocks are left to free */
+        if (!lochi_allocator_count_live(allocator)) return true;
+        /* One of those that were inside could not free its block after all, and it is live again. */
+        atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
+        lochi_fence_heavy();
+    }
+    return false;
+}
+
+void loch_allocator_release(loch_allocator *allocator)
+{
+    if (!allocator) return;
+    allocator_free_abandoned(allocator);
+    /* Acquire-release: what every owner did is done before the end. */
+    if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
+    const uint32_t mark = lochi_inside_enter(allocator);
+    atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
+    lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
+    const bool is_over = allocator_is_over(allocator);
+    lochi_inside_leave(mark);
+    if (is_over) allocator_destroy(allocator);
+}
+
+/* --- handing out --- */
+
+static void allocator_note_user(loch_allocator *allocator)
+{
+    const uint32_t own = lochi_thread_slot() + 1;
+    uint32_t seen = atomic_load_explicit(&allocator->user_slot, memory_order_relaxed);
+    if (__builtin_expect(seen == own || seen == LOCHI_USERS_SEVERAL, 1)) return;
+    const bool is_known = own != LOCHI_SLOT_SHARED + 1; /* threads that share a slot count as several */
+    if (is_known && !seen &&
+        atomic_compare_exchange_strong_explicit(&allocator->user_slot, &seen, own, memory_order_relaxed,
+                                                memory_order_relaxed))
+        return;
+    atomic_store_explicit(&allocator->user_slot, LOCHI_USERS_SEVERAL, memory_order_relaxed);
+}
+
+loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    allocator_note_user(allocator);
+    loch_status status = allocator->ops.alloc(allocator->self, request, out);
+    if (allocator->counts_live && status == LOCH_OK && *out)
+        atomic_fetch_add_explicit(&allocator->live, 1, memory_order_relaxed);
+    if (!allocator->ledger) return status;
+    if (status != LOCH_OK) {
+        lochi_ledger_count_failure(allocator->ledger);
+        return status;
+    }
+    if (!*out) return LOCH_OK;
+    const lochi_entry entry = {.address = (uintptr_t)*out,
+                               .requested = request->bytes,
+                               .tag = (uint16_t)request->tag,
+                               .allocated = request->bytes};
+    status = lochi_ledger_add(allocator->ledger, &entry, NULL);
+    if (status != LOCH_OK) {
+        const loch_error saved = lochi_error_save();
+        const loch_status freed = allocator->ops.free(allocator->self, *out, request->bytes, request->stream);
+        (void)freed; /* the first failure is the one to report */
+        lochi_error_restore(&saved);
+        *out = NULL;
+    }
+    return status;
+}
+
+loch_status lochi_allocator_try_marked(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    const uint32_t mark = lochi_inside_enter(allocator);
+    const loch_status status = lochi_allocator_try(allocator, request, out);
+    lochi_inside_leave(mark);
+    return status;
+}
+
+/* A complete copy of a caller's request, checked. */
+static loch_status allocator_read_request(const loch_allocator *allocator, const loch_request *given, loch_request *out)
+{
+    if (given->size == sizeof *given) {
+        *out = *given;
+    } else {
+        if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "a request needs its size set");
+        memset(out, 0, sizeof *out);
+        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+        out->size = sizeof *out;
+    }
+    if (out->alignment & (out->alignment - 1))
+        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
+    if (out->flags & ~(uint32_t)ALLOCATOR_FLAGS || out->tag >= LOCH_TAG_COUNT_MAX)
+        return LOCH_FAIL(INVALID, "the request holds flags or a tag that are not known");
+    if (out->bytes >= ALLOCATOR_BYTES_MAX || out->alignment >= ALLOCATOR_BYTES_MAX)
+        return LOCH_FAIL(OVERFLOW, "%zu bytes aligned to %zu do not fit the address space", out->bytes, out->alignment);
+    if (!out->stream)
+        out->stream = &allocator->device->default_stream;
+    else
+        LOCH_TRY_RETURN(lochi_stream_check(out->stream, allocator->device));
+    return LOCH_OK;
+}
+
+/* Zeroes a new block in the order of its stream; gives it back when that fails. */
+static loch_status allocator_zero(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    const loch_status status = loch_fill_on(request->stream, *out, request->bytes, "", 1);
+    if (status == LOCH_OK) return LOCH_OK;
+    lochi_allocator_abandon(allocator, *out, 0, NULL);
+    *out = NULL;
+    return status;
+}
+
+loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !request || !out)
+        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request, a place");
+    loch_request read;
+    LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
+    if (!read.bytes && !(allocator->traits & LOCH_ALLOCATES_EMPTY)) return LOCH_OK;
+    struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
+    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    loch_status status = lochi_allocator_try_marked(allocator, &read, out);
+    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, &read, status, out);
+    if (latency) lochi_latency_note_alloc(latency, read.bytes, start_ns);
+    if (status == LOCH_OK && read.flags & LOCH_ALLOC_ZEROED && read.bytes && !(allocator->traits & LOCH_ZEROES))
+        status = allocator_zero(allocator, &read, out);
+    return status;
+}
+
+loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes};
+    return loch_allocator_alloc(allocator, &request, out);
+}
+
+loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes, const loch_request *request,
+                             void **out)
+{
+    if (out) *out = NULL;
+    loch_request whole = {.size = sizeof whole};
+    if (request) {
+        if (request->size < sizeof request->size) return LOCH_FAIL(INVALID, "a request needs its size set");
+        memcpy(&whole, request, request->size < sizeof whole ? request->size : sizeof whole);
+        whole.size = sizeof whole;
+    }
+    if (!lochi_mul(count, bytes, &whole.bytes))
+        return LOCH_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit the address space", count, bytes);
+    return loch_allocator_alloc(allocator, &whole, out);
+}
+
+/* --- taking back --- */
+
+/* The account of an allocator that keeps none: checks first, so that a wrong address never reaches it. */
+static loch_status allocator_free_ledgered(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_entry entry;
+    LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, bytes, &entry));
+    loch_status status = LOCH_OK;
+    if (entry.note == ALLOCATOR_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
+    if (status == LOCH_E_DEVICE_LOST) status = LOCH_OK; /* nothing runs there any more */
+    if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.requested, stream);
+    if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
+    return status;
+}
+
+/* For wrappers, which hold a reference on what they wrap: it cannot end meanwhile, so there is nothing to mark. */
+loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    allocator_note_user(allocator);
+    const loch_status status = allocator->ledger ? allocator_free_ledgered(allocator, address, bytes, stream)
+                                                 : allocator->ops.free(allocator->self, address, bytes, stream);
+    if (allocator->counts_live && lochi_is_freed(status))
+        atomic_fetch_sub_explicit(&allocator->live, 1, memory_order_relaxed);
+    lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
+    if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
+    return status;
+}
+
+/* Takes a block back that may be all that keeps the allocator alive. */
+static loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
+    if (!address) return LOCH_OK;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
+    const uint32_t mark = lochi_inside_enter(allocator);
+    struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
+    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    const loch_status status = lochi_allocator_give_back(allocator, address, bytes, stream);
+    if (latency) lochi_latency_note_free(latency, start_ns);
+    const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
+    const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(allocator);
+    lochi_inside_leave(mark);
+    if (__builtin_expect(is_over, 0)) allocator_destroy(allocator);
+    return status;
+}
+
+loch_status loch_allocator_free(loch_allocator *allocator, void *address)
+{
+    return allocator_free_any(allocator, address, 0, NULL);
+}
+
+loch_status loch_free(loch_allocator *allocator, void *address)
+{
+    return allocator_free_any(allocator, address, 0, NULL);
+}
+
+loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loch_stream *stream)
+{
+    if (allocator && !stream) stream = &allocator->device->default_stream;
+    return allocator_free_any(allocator, address, 0, stream);
+}
+
+loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes)
+{
+    if (address && !bytes && allocator) { /* to the slots 0 means an unknown size */
+        loch_block block = {.requested_bytes = 1};
+        if (allocator->traits & LOCH_ALLOCATES_EMPTY) LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+        if (block.requested_bytes) return LOCH_FAIL(INVALID, "the block at %p has not 0 bytes", address);
+    }
+    return allocator_free_any(allocator, address, bytes, NULL);
+}
+
+loch_status loch_allocator_record_use(loch_allocator *allocator, void *address, loch_stream *stream)
+{
+    if (!allocator || !address) return LOCH_FAIL(INVALID, "recording a use needs an allocator and a block");
+    if (!stream) stream = &allocator->device->default_stream;
+    LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
+    if (allocator->ops.record_use) return allocator->ops.record_use(allocator->self, address, stream);
+    if (allocator->wrapped) return loch_allocator_record_use(allocator->wrapped, address, stream);
+    if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, ALLOCATOR_NOTE_USED_ELSEWHERE);
+    return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" does not know further streams", allocator->name);
+}
+
+/* --- questions --- */
+
+const char *loch_allocator_get_name(const loch_allocator *allocator)
+{
+    return allocator ? allocator->name : "";
+}
+
+const char *loch_allocator_get_kind(const loch_allocator *allocator)
+{
+    return allocator ? allocator->ops.kind : "";
+}
+
+loch_device *loch_allocator_get_device(const loch_allocator *allocator)
+{
+    return allocator ? allocator->device : NULL;
+}
+
+loch_allocator *loch_allocator_get_wrapped(const loch_allocator *allocator)
+{
+    return allocator ? allocator->wrapped : NULL;
+}
+
+uint32_t loch_allocator_get_traits(const loch_allocator *allocator)
+{
+    return allocator ? allocator->traits : 0;
+}
+
+loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator)
+{
+    loch_attributes attributes = {0, 0};
+    if (!allocator) return attributes;
+    if (allocator->ops.get_attributes) {
+        attributes = allocator->ops.get_attributes(allocator->self);
+    } else if (allocator->wrapped) {
+        attributes = loch_allocator_get_attributes(allocator->wrapped);
+    } else {
+        attributes.bits = loch_device_can(allocator->device, LOCH_CAN_HOST_ACCESS) ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE;
+    }
+    if (allocator->traits & LOCH_TRACKS_SIZES) attributes.bits |= LOCH_TRACK_SIZES;
+    return attributes;
+}
+
+loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+{
+    if (!allocator || !address || !out)
+        return LOCH_FAIL(INVALID, "finding a block needs an allocator, an address, a place");
+    memset(out, 0, sizeof *out);
+    if (allocator->ops.find) return allocator->ops.find(allocator->self, address, out);
+    if (allocator->wrapped) return loch_allocator_find(allocator->wrapped, address, out);
+    lochi_entry entry;
+    LOCH_TRY_RETURN(lochi_ledger_find(allocator->ledger, address, &entry));
+    lochi_ledger_to_block(&entry, out);
+    return LOCH_OK;
+}
+
+typedef struct allocator_walk {
+    loch_block_visitor *visitor;
+    void *user;
+} allocator_walk;
+
+static loch_status allocator_visit(const lochi_entry *entry, void *user)
+{
+    const allocator_walk *walk = user;
+    loch_block block;
+    lochi_ledger_to_block(entry, &block);
+    return walk->visitor(&block, walk->user);
+}
+
+loch_status lochi_ledger_walk_blocks(lochi_ledger *ledger, loch_block_visitor *visitor, void *user)
+{
+    allocator_walk walk = {visitor, user};
+    return lochi_ledger_walk(ledger, allocator_visit, &walk);
+}
+
+loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
+{
+    if (!allocator || !visitor) return LOCH_FAIL(INVALID, "walking the blocks needs an allocator and a visitor");
+    if (allocator->ops.walk) return allocator->ops.walk(allocator->self, visitor, user);
+    if (allocator->wrapped) return loch_allocator_walk(allocator->wrapped, visitor, user);
+    return lochi_ledger_walk_blocks(allocator->ledger, visitor, user);
+}
+
+loch_status loch_allocator_trim(loch_allocator *allocator, size_t keep_bytes, size_t *released)
+{
+    size_t bytes = 0;
+    if (released) *released = 0;
+    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to trim");
+    allocator_free_abandoned(allocator);
+    loch_status status = LOCH_OK;
+    if (allocator->ops.trim)
+        status = allocator->ops.trim(allocator->self, keep_bytes, &bytes);
+    else if (allocator->wrapped)
+        status = loch_allocator_trim(allocator->wrapped, keep_bytes, &bytes);
+    if (released) *released = bytes;
+    return status;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of allocators, for src/memory. */
+#ifndef LOCHI_ALLOCATOR_H
+#define LOCHI_ALLOCATOR_H
+
+#include "base/lock.h"
+#include "memory/ledger.h"
+#include <loch/allocator.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define LOCHI_ALLOCATOR_NAME_MAX 64
+#define LOCHI_ALLOCATOR_DEPTH_MAX 32 /* wrappers around one allocator; each depth has a lock rank of its own */
+
+/* A span of time whose peaks are wanted: since an allocator's last reset, or a measuring scope (profile.c). In the
+ * list of the allocator that keeps the figures. */
+typedef struct lochi_scope {
+    struct lochi_scope *next;
+    loch_stats peaks; /* highest of the segments that have ended since it began */
+} lochi_scope;
+
+/* Which of the figures of a wrapper with get_stats are the wrapped allocator's. */
+typedef enum lochi_forwards {
+    LOCHI_FORWARDS_NOTHING,  /* as far as the library knows */
+    LOCHI_FORWARDS_RESERVED, /* the wrapper keeps account of its blocks, and forwards what is held from the device */
+    LOCHI_FORWARDS_ALL       /* the wrapper adds to some of them */
+} lochi_forwards;
+
+/* One pressure function (retry.c). */
+typedef struct lochi_pressure {
+    struct lochi_pressure *next;
+    loch_pressure_function *function;
+    void *user;
+    unsigned users;  /* threads inside it */
+    bool is_leaving; /* is being removed: nobody asks it any more */
+} lochi_pressure;
+
+struct loch_allocator {
+    loch_allocator_ops ops; /* empty slots: the wrapped allocator's, or the ledger's */
+    void *self;
+    loch_device *device;
+    loch_allocator *wrapped;
+    loch_allocator *keeper; /* of the figures: itself, or the nearest wrapped one that keeps any */
+    lochi_ledger *ledger;   /* kept by the library for an allocator that does not keep account itself; else NULL */
+    uint32_t traits;
+    lochi_forwards forwards;
+    bool counts_live;       /* a wrapper: its figures may include blocks that others have of the wrapped one */
+    atomic_size_t live;     /* if so: its own live blocks */
+    atomic_uint waiters;    /* threads that wait for a free; frees look at it */
+    atomic_bool is_closing; /* the last reference has gone, blocks are left; frees look at it */
+    atomic_uint user_slot;  /* 0: nobody yet; slot + 1 of the only thread that has used it; LOCHI_USERS_SEVERAL */
+    _Atomic(struct lochi_latency *) latency; /* NULL while nothing is measured */
+    struct lochi_latency *latency_kept;      /* the same once it was made, until the end; under lock */
+    atomic_size_t references;
+    char name[LOCHI_ALLOCATOR_NAME_MAX];
+    lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: the members below */
+    loch_stats base;         /* counts at the last reset */
+    lochi_scope since_reset; /* in the keeper's list, under the keeper's lock */
+    lochi_scope below;   /* of a wrapper that is its own keeper: since its segment began, in the next keeper's list */
+    lochi_scope *scopes; /* of a keeper */
+    lochi_pressure *pressure;
+    struct lochi_abandoned *abandoned; /* blocks that nobody has and that could not be freed yet */
+    uint64_t retries, waits_ns;
+};
+
+#define LOCHI_USERS_SEVERAL UINT32_MAX
+
+/* One attempt without retries: for wrappers of the library, and for the retry itself. The request is complete. */
+loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out);
+
+/* The same, marked: who waits for memory sees that an allocation is under way, whose block is not counted yet. */
+loch_status lochi_allocator_try_marked(loch_allocator *allocator, const loch_request *request, void **out);
+
+/* Takes a block back, wakes waiters, ends a closing allocator. */
+loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
+
+/* Takes back a block that the failing call which took it cannot hand out; keeps the thread's error record. One that
+ * cannot be freed now is kept, and tried again by trim and when the last reference goes. */
+void lochi_allocator_abandon(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
+
+/* Whether the block has gone: one that a guard found to be written around is freed all the same. */
+static inline bool lochi_is_freed(loch_status status)
+{
+    return status == LOCH_OK || status == LOCH_E_CORRUPT;
+}
+
+/* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c). */
+loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out);
+
+/* Wakes everybody who waits for memory. */
+void lochi_retry_wake(void);
+
+/* Frees the list of pressure functions. */
+void lochi_retry_fini(loch_allocator *allocator);
+
+/* Live blocks now; UINT64_MAX when the allocator does not say. */
+uint64_t lochi_allocator_count_live(loch_allocator *allocator);
+
+/* Makes the allocator known to its keeper, and forgets it there. */
+void lochi_account_open(loch_allocator *allocator);
+void lochi_account_close(loch_allocator *allocator);
+
+/* Said of a new wrapper of the library that has get_stats, before anybody uses it: peaks that it forwards then survive
+ * segments that others end below it. */
+static inline void lochi_account_forward(loch_allocator *wrapper, lochi_forwards forwards)
+{
+    wrapper->forwards = forwards;
+    wrapper->counts_live = forwards != LOCHI_FORWARDS_RESERVED;
+}
+
+/* Ends the present segment of an allocator's keeper: its peaks go to all scopes there. Under the allocator's lock. */
+loch_status lochi_allocator_end_segment(loch_allocator *allocator);
+
+/* Figures with counts and peaks as they are, not since the last reset. */
+loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, loch_stats *out);
+
+/* Walks a ledger's entries as blocks. */
+loch_status lochi_ledger_walk_blocks(lochi_ledger *ledger, loch_block_visitor *visitor, void *user);
+
+/* Latencies and sizes, when they are measured (latency.c). */
+void lochi_latency_note_alloc(struct lochi_latency *latency, size_t bytes, uint64_t start_ns);
+void lochi_latency_note_free(struct lochi_latency *latency, uint64_t start_ns);
+
+#endif

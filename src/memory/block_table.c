@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of blocks that are looked after one by one. */
+#include "memory/block_table.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include <loch/host.h>
+#include <sched.h>
+
+static lochi_held *held_of(lochi_tree_node *node)
+{
+    return node ? LOCHI_CONTAINER(node, lochi_held, node) : NULL;
+}
+
+static bool held_is_closed(const loch_stream *stream)
+{
+    return atomic_load_explicit(&stream->closed, memory_order_acquire);
+}
+
+lochi_held *lochi_held_create(const loch_request *request)
+{
+    lochi_held *held = lochi_zalloc(sizeof *held);
+    if (!held) return NULL;
+    held->requested = request->bytes;
+    held->tag = request->tag;
+    held->stream = lochi_stream_retain(request->stream);
+    held->time_ns = loch_host_now_ns();
+    return held;
+}
+
+void lochi_held_destroy(lochi_held *held)
+{
+    if (!held) return;
+    lochi_stream_release(held->stream);
+    if (held->freed_on) lochi_stream_release(held->freed_on);
+    for (size_t i = 0; i < held->further_count; i++)
+        lochi_stream_release(held->further[i]);
+    lochi_free(held->further);
+    lochi_free(held);
+}
+
+void lochi_held_forget_all(lochi_tree *tree)
+{
+    lochi_tree_node *node;
+    while ((node = lochi_tree_at_or_above(tree, 0))) {
+        lochi_tree_remove(tree, node);
+        lochi_held_destroy(held_of(node));
+    }
+}
+
+loch_status lochi_block_table_init(lochi_block_table *table)
+{
+    *table = (lochi_block_table){.ledger = NULL};
+    lochi_lock_init(&table->lock, LOCHI_RANK_MEMORY);
+    return lochi_ledger_create(&table->ledger);
+}
+
+void lochi_block_table_fini(lochi_block_table *table)
+{
+    lochi_held_forget_all(&table->live);
+    lochi_ledger_destroy(table->ledger);
+    lochi_lock_fini(&table->lock);
+}
+
+loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held)
+{
+    const lochi_entry entry = {
+        .address = held->node.key, .requested = held->requested, .allocated = held->taken, .tag = (uint16_t)held->tag};
+    lochi_lock_take(&table->lock);
+    const loch_status status = lochi_ledger_add(table->ledger, &entry, &held->id);
+    if (status == LOCH_OK) lochi_tree_insert(&table->live, &held->node);
+    lochi_lock_drop(&table->lock);
+    return status;
+}
+
+/* --- looking up --- */
+
+/* Under the lock: the block at `address`, going or not. Waits, letting the lock go, while somebody has it pinned. */
+static lochi_held *table_get(lochi_block_table *table, const void *address)
+{
+    for (;;) {
+        lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
+        if (!held || held->node.key != (uintptr_t)address) return NULL;
+        if (!held->pins) return held;
+        lochi_lock_drop(&table->lock);
+        sched_yield();
+        lochi_lock_take(&table->lock);
+    }
+}
+
+static bool table_is_around(const lochi_held *held, uintptr_t address)
+{
+    return held && address >= (uintptr_t)held->base && address - (uintptr_t)held->base < held->taken;
+}
+
+/* Why there is no live block at `address`. A ledger counts all that was taken from a block's address on, but part of
+ * that lies in front of it: what it calls interior is looked at again. */
+static loch_status table_explain(lochi_block_table *table, const void *address)
+{
+    const uintptr_t key = (uintptr_t)address;
+    lochi_lock_take(&table->lock);
+    lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, key));
+    if (!table_is_around(held, key)) held = held_of(lochi_tree_at_or_above(&table->live, key));
+    const bool is_inside = table_is_around(held, key);
+    const bool is_before = is_inside && key < held->node.key;
+    const uintptr_t start = is_inside ? held->node.key : 0;
+    const size_t requested = is_inside ? held->requested : 0;
+    lochi_lock_drop(&table->lock);
+    if (is_inside)
+        return LOCH_FAIL(INTERIOR, "%p lies %zu bytes %s the block of %zu bytes at %p", address,
+                         is_before ? (size_t)(start - key) : (size_t)(key - start),
+                         is_before ? "in front of" : "inside", requested, (void *)start);
+    lochi_entry entry;
+    const loch_status status = lochi_ledger_find(table->ledger, address, &entry);
+    if (status != LOCH_E_INTERIOR && status != LOCH_OK) return status;
+    return LOCH_FAIL(FOREIGN, "%p was not handed out by this allocator", address);
+}
+
+static void held_describe(const lochi_held *held, loch_block *out)
+{
+    *out = (loch_block){.address = lochi_held_address(held),
+                        .requested_bytes = held->requested,
+                        .allocated_bytes = held->taken,
+                        .id = held->id,
+                        .tag = held->tag,
+                        .stream_id = held->stream->id,
+                        .time_ns = held->time_ns};
+}
+
+loch_status lochi_block_table_find(lochi_block_table *table, const void *address, loch_block *out)
+{
+    lochi_lock_take(&table->lock);
+    const lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
+    const bool is_found = held && held->node.key == (uintptr_t)address;
+    if (is_found) held_describe(held, out);
+    lochi_lock_drop(&table->lock);
+    return is_found ? LOCH_OK : table_explain(table, address);
+}
+
+/* The visitor runs without the lock: it may use any other part of the library. */
+loch_status lochi_block_table_walk(lochi_block_table *table, loch_block_visitor *visitor, void *user)
+{
+    loch_status status = LOCH_OK;
+    for (uintptr_t key = 0; status == LOCH_OK;) {
+        loch_block block;
+        lochi_lock_take(&table->lock);
+        const lochi_held *held = held_of(lochi_tree_at_or_above(&table->live, key));
+        if (held) held_describe(held, &block);
+        lochi_lock_drop(&table->lock);
+        if (!held) break;
+        key = (uintptr_t)block.address + 1;
+        status = visitor(&block, user);
+    }
+    return status;
+}
+
+lochi_held *lochi_block_table_pin(lochi_block_table *table, uintptr_t key)
+{
+    lochi_lock_take(&table->lock);
+    lochi_held *held = held_of(lochi_tree_at_or_above(&table->live, key));
+    while (held && held->is_going)
+        held = held_of(lochi_tree_at_or_above(&table->live, held->node.key + 1));
+    if (held) held->pins++;
+    lochi_lock_drop(&table->lock);
+    return held;
+}
+
+void lochi_block_table_unpin(lochi_block_table *table, lochi_held *held)
+{
+    lochi_lock_take(&table->lock);
+    held->pins--;
+    lochi_lock_drop(&table->lock);
+}
+
+/* --- freeing --- */
+
+loch_status lochi_block_table_begin_free(lochi_block_table *table, const void *address, size_t bytes, lochi_held **out)
+{
+    lochi_lock_take(&table->lock);
+    lochi_held *held = table_get(table, address);
+    const bool is_going = held && held->is_going;
+    const size_t requested = held ? held->requested : 0;
+    const bool is_right = held && !is_going && (!bytes || bytes == requested);
+    if (is_right) held->is_going = true;
+    lochi_lock_drop(&table->lock);
+    *out = is_right ? held : NULL;
+    if (is_right) return LOCH_OK;
+    if (is_going) return LOCH_FAIL(DOUBLE_FREE, "the block at %p is being freed already", address);
+    if (!held) return table_explain(table, address);
+    return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, requested, bytes);
+}
+
+void lochi_block_table_cancel_free(lochi_block_table *table, lochi_held *held)
+{
+    lochi_lock_take(&table->lock);
+    held->is_going = false;
+    lochi_lock_drop(&table->lock);
+}
+
+void lochi_block_table_take(lochi_block_table *table, lochi_held *held)
+{
+    lochi_entry entry;
+    const loch_status status = lochi_ledger_take(table->ledger, lochi_held_address(held), 0, &entry);
+    (void)status; /* what is in the map is in the ledger */
+    lochi_tree_remove(&table->live, &held->node);
+}
+
+void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held)
+{
+    const lochi_entry entry = {.address = held->node.key,
+                               .requested = held->requested,
+                               .allocated = held->taken,
+                               .id = held->id,
+                               .tag = (uint16_t)held->tag};
+    lochi_ledger_put_back(table->ledger, &entry);
+    lochi_tree_insert(&table->live, &held->node);
+    held->is_going = false;
+}
+
+/* --- streams --- */
+
+/* Under the lock. */
+static loch_status table_note_stream(lochi_held *held, loch_stream *stream)
+{
+    if (held->stream == stream) return LOCH_OK;
+    for (size_t i = 0; i < held->further_count; i++)
+        if (held->further[i] == stream) return LOCH_OK;
+    loch_stream **further = lochi_realloc(held->further, (held->further_count + 1) * sizeof(loch_stream *));
+    if (!further) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a further stream of a block");
+    held->further = further;
+    held->further[held->further_count++] = lochi_stream_retain(stream);
+    return LOCH_OK;
+}
+
+loch_status lochi_block_table_record_use(lochi_block_table *table, const void *address, loch_stream *stream)
+{
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&table->lock);
+    lochi_held *held = table_get(table, address);
+    const bool is_going = held && held->is_going;
+    if (held && !is_going) status = table_note_stream(held, stream);
+    lochi_lock_drop(&table->lock);
+    if (is_going) return LOCH_FAIL(DOUBLE_FREE, "the block at %p is being freed", address);
+    return held ? status : table_explain(table, address);
+}
+
+static bool waits_is_done(const lochi_waits *waits, const loch_stream *stream)
+{
+    if (waits->is_device_done) return true;
+    for (unsigned i = 0; i < waits->count && i < LOCHI_WAITS_MAX; i++)
+        if (waits->done[i] == stream) return true;
+    return false;
+}
+
+loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
+{
+    if (waits_is_done(waits, stream)) return LOCH_OK;
+    loch_status status = held_is_closed(stream) ? LOCH_E_INVALID : loch_stream_sync(stream);
+    if (status == LOCH_OK) {
+        waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
+        return LOCH_OK;
+    }
+    if (status != LOCH_E_DEVICE_LOST) status = loch_device_sync(waits->device); /* its work is among the device's */
+    if (status == LOCH_E_DEVICE_LOST) status = LOCH_OK;
+    waits->is_device_done = status == LOCH_OK;
+    return status;
+}
+
+loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held)
+{
+    LOCH_TRY_RETURN(lochi_waits_for(waits, held->stream));
+    if (held->freed_on) LOCH_TRY_RETURN(lochi_waits_for(waits, held->freed_on));
+    for (size_t i = 0; i < held->further_count; i++)
+        LOCH_TRY_RETURN(lochi_waits_for(waits, held->further[i]));
+    return LOCH_OK;
+}
+
+loch_stream *lochi_held_stream(const lochi_held *held, loch_stream *given)
+{
+    if (!given) given = held->stream;
+    return held_is_closed(given) ? &given->device->default_stream : given;
+}

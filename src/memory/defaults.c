@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* Each device's default allocators: what memory serves which attributes, and how the library makes its own.
+ *
+ * Two kinds are made for a device: its own memory (attributes 0), and pinned host memory (on-host + GPU-compatible).
+ * The many ways to ask are first brought to one of these, so that equal wishes share an allocator. Plain host memory
+ * is the default of the device "cpu". An allocator with a scope id tracks its own blocks around the one without, so
+ * that scopes share the device's limits and have figures of their own. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/options.h"
+#include "device/device.h"
+#include "memory/allocator.h"
+#include "memory/registry.h"
+#include <loch/direct.h>
+#include <loch/wrapper.h>
+#include <stdio.h>
+
+#define DEFAULT_PINNED (LOCH_ON_HOST | LOCH_GPU_COMPATIBLE)
+#define DEFAULT_KNOWN                                                                                                  \
+    (LOCH_ON_HOST | LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES | LOCH_ATTRIBUTES_OF_DEVICE)
+
+/* --- scopes --- */
+
+typedef struct default_scope {
+    loch_allocator *wrapped; /* retained by the allocator around this */
+    int32_t scope;
+} default_scope;
+
+static loch_status default_scope_alloc(void *self, const loch_request *request, void **out)
+{
+    return lochi_allocator_try(((const default_scope *)self)->wrapped, request, out);
+}
+
+static loch_status default_scope_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    return lochi_allocator_give_back(((const default_scope *)self)->wrapped, address, bytes, stream);
+}
+
+static void default_scope_destroy(void *self)
+{
+    lochi_free(self);
+}
+
+static loch_attributes default_scope_get_attributes(void *self)
+{
+    const default_scope *scope = self;
+    return (loch_attributes){loch_allocator_get_attributes(scope->wrapped).bits, scope->scope};
+}
+
+static const loch_allocator_ops default_scope_ops = {
+    .size = sizeof default_scope_ops,
+    .kind = "scope",
+    .alloc = default_scope_alloc,
+    .free = default_scope_free,
+    .destroy = default_scope_destroy,
+    .get_attributes = default_scope_get_attributes,
+};
+
+/* Gives an allocator a scope. */
+static loch_status default_scope_create(loch_allocator *wrapped, const char *name, int32_t scope, loch_allocator **out)
+{
+    default_scope *self = lochi_zalloc(sizeof *self);
+    if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
+    self->wrapped = wrapped;
+    self->scope = scope;
+    const loch_status status = loch_wrapper_create(wrapped, name, &default_scope_ops, self, out);
+    if (status != LOCH_OK) lochi_free(self);
+    return status;
+}
+
+/* --- making --- */
+
+static loch_status default_make_scoped(loch_device *device, loch_attributes attributes, const char *name,
+                                       loch_allocator **out)
+{
+    loch_allocator *shared = NULL, *tracking = NULL;
+    loch_status status = lochi_registry_get_own(device, (loch_attributes){attributes.bits, 0}, &shared);
+    if (status == LOCH_OK) status = loch_tracking_create(shared, name, NULL, &tracking);
+    if (status == LOCH_OK) status = default_scope_create(tracking, name, attributes.scope, out);
+    loch_allocator_release(tracking);
+    loch_allocator_release(shared);
+    return status;
+}
+
+loch_status lochi_default_make(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
+{
+    (void)user;
+    const bool is_pinned = attributes.bits == DEFAULT_PINNED;
+    const char *kind = is_pinned ? "pinned" : "default";
+    char name[LOCHI_ALLOCATOR_NAME_MAX];
+    if (attributes.scope) {
+        snprintf(name, sizeof name, "%.40s %s %d", device->name, kind, (int)attributes.scope);
+        return default_make_scoped(device, attributes, name, out);
+    }
+    snprintf(name, sizeof name, "%.40s %s", device->name, kind);
+    const loch_direct_options options = {.size = sizeof options,
+                                         .kind = is_pinned ? LOCH_MEMORY_PINNED : LOCH_MEMORY_DEVICE,
+                                         .limit_bytes = is_pinned ? lochi_option_bytes("pinned_limit") : 0};
+    return loch_direct_create(device, name, &options, out);
+}
+
+/* --- choosing --- */
+
+/* Plain host memory: what "cpu" has by default. */
+static loch_status default_get_host(int32_t scope, loch_allocator **out)
+{
+    loch_device *cpu;
+    LOCH_TRY_RETURN(loch_device_open("cpu", &cpu));
+    const loch_status status =
+        loch_device_get_allocator(cpu, (loch_attributes){LOCH_ON_HOST, scope}, LOCH_FALLBACK_NONE, out);
+    loch_device_release(cpu);
+    return status;
+}
+
+static loch_status default_get_pinned(loch_device *device, int32_t scope, loch_fallback fallback, loch_allocator **out)
+{
+    const bool is_there = loch_device_can(device, LOCH_CAN_PINNED), is_on = lochi_option_switch("pinned");
+    if (is_there && is_on) return lochi_registry_get_own(device, (loch_attributes){DEFAULT_PINNED, scope}, out);
+    if (fallback == LOCH_FALLBACK_PAGEABLE && loch_device_can(device, LOCH_CAN_HOST_ACCESS))
+        return lochi_registry_get_own(device, (loch_attributes){0, scope}, out);
+    if (fallback == LOCH_FALLBACK_PAGEABLE) return default_get_host(scope, out);
+    if (is_there) return LOCH_FAIL(UNSUPPORTED, "pinned memory is switched off by the option `pinned`");
+    return LOCH_FAIL(UNSUPPORTED, "%s has no pinned memory: ask another device, or for LOCH_FALLBACK_PAGEABLE",
+                     device->name);
+}
+
+/* What the library itself has for the attributes. */
+static loch_status default_get_own(loch_device *device, loch_attributes attributes, loch_fallback fallback,
+                                   loch_allocator **out)
+{
+    const uint32_t bits = attributes.bits;
+    const bool is_host = loch_device_can(device, LOCH_CAN_HOST_ACCESS), is_on_host = is_host || bits & LOCH_ON_HOST;
+    if (bits & LOCH_ATTRIBUTES_OF_DEVICE)
+        return LOCH_FAIL(UNSUPPORTED, "no allocator of %s knows the device's own attributes 0x%x", device->name,
+                         (unsigned)(bits & LOCH_ATTRIBUTES_OF_DEVICE));
+    if (is_on_host && bits & (LOCH_GPU_COMPATIBLE | LOCH_NIC_COMPATIBLE))
+        return default_get_pinned(device, attributes.scope, fallback, out);
+    if (bits & LOCH_NIC_COMPATIBLE)
+        return LOCH_FAIL(UNSUPPORTED,
+                         "raw memory of %s is not for network cards: create handles with LOCH_RDMA_ON, or "
+                         "ask for memory on the host",
+                         device->name);
+    if (is_on_host && !is_host) return default_get_host(attributes.scope, out);
+    return lochi_registry_get_own(device, (loch_attributes){0, attributes.scope}, out);
+}
+
+loch_status loch_device_get_allocator(loch_device *device, loch_attributes attributes, loch_fallback fallback,
+                                      loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "asking for an allocator needs a device and a place");
+    if (attributes.bits & ~DEFAULT_KNOWN || (unsigned)fallback > LOCH_FALLBACK_PAGEABLE)
+        return LOCH_FAIL(INVALID, "attributes 0x%x or fallback %d are not known", (unsigned)attributes.bits,
+                         (int)fallback);
+    *out = lochi_registry_get_set(device, attributes);
+    if (*out) return LOCH_OK;
+    const loch_status status = loch_registry_find_best(device, attributes, out);
+    if (status != LOCH_E_NOT_FOUND && status != LOCH_E_UNSUPPORTED) return status;
+    return default_get_own(device, attributes, fallback, out);
+}
+
+loch_status loch_device_set_allocator(loch_device *device, loch_allocator *allocator)
+{
+    if (!device) return LOCH_FAIL(INVALID, "there is no device to set an allocator for");
+    if (allocator && allocator->device != device)
+        return LOCH_FAIL(INVALID, "allocator \"%s\" is of %.80s, not of %.80s", allocator->name,
+                         allocator->device->name, device->name);
+    return lochi_registry_set(device, allocator);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* When memory is short: pressure functions first, then waiting for another's free.
+ *
+ * Waiting is one queue for the process, because memory that one allocator gives back may serve a request of another
+ * that shares its source. A waiter raises `waiters` of its allocator and of all that it wraps, crosses the heavy
+ * fence, notes the generation and tries again; a free crosses the light fence and looks at `waiters`. So either the
+ * new attempt finds the memory, or the free finds the waiter: no wake-up is lost, and a free costs one load while
+ * nobody waits. */
+#include "base/fail.h"
+#include "base/fence.h"
+#include "base/heap.h"
+#include "base/inside.h"
+#include "memory/allocator.h"
+#include <dirent.h>
+#include <loch/host.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#define RETRY_NAP_NS 10000000 /* the longest sleep before the (replaceable) clock is read again */
+
+static pthread_mutex_t retry_mutex = PTHREAD_MUTEX_INITIALIZER; /* a leaf: nothing is called under it */
+static pthread_cond_t retry_cond;
+static pthread_once_t retry_once = PTHREAD_ONCE_INIT;
+static _Atomic uint64_t retry_generation; /* raised under retry_mutex */
+
+static void retry_init(void)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&retry_cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void lochi_retry_wake(void)
+{
+    pthread_once(&retry_once, retry_init);
+    pthread_mutex_lock(&retry_mutex);
+    atomic_fetch_add_explicit(&retry_generation, 1, memory_order_release); /* who sees it sees the free */
+    pthread_cond_broadcast(&retry_cond);
+    pthread_mutex_unlock(&retry_mutex);
+}
+
+/* Sleeps until something was freed after `generation`, or for `ns` at most. */
+static void retry_sleep(uint64_t generation, uint64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const uint64_t nap = (uint64_t)until.tv_nsec + (ns < RETRY_NAP_NS ? ns : RETRY_NAP_NS);
+    until.tv_sec += (time_t)(nap / 1000000000u);
+    until.tv_nsec = (long)(nap % 1000000000u);
+    pthread_mutex_lock(&retry_mutex);
+    while (atomic_load_explicit(&retry_generation, memory_order_relaxed) == generation)
+        if (pthread_cond_timedwait(&retry_cond, &retry_mutex, &until) != 0) break;
+    pthread_mutex_unlock(&retry_mutex);
+}
+
+static bool retry_is_worth_it(loch_status status)
+{
+    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
+}
+
+/* --- pressure functions --- */
+
+/* Under the allocator's lock: the link to a function, or to the end of the list. */
+static lochi_pressure **retry_find(loch_allocator *allocator, loch_pressure_function *function, const void *user)
+{
+    lochi_pressure **link = &allocator->pressure;
+    while (*link && ((*link)->function != function || (*link)->user != user))
+        link = &(*link)->next;
+    return link;
+}
+
+loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
+{
+    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    lochi_pressure *added = lochi_zalloc(sizeof *added);
+    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a pressure function");
+    added->function = function;
+    added->user = user;
+    lochi_lock_take(&allocator->lock);
+    lochi_pressure **link = retry_find(allocator, function, user);
+    const bool is_new = !*link;
+    if (is_new) *link = added;
+    lochi_lock_drop(&allocator->lock);
+    if (is_new) return LOCH_OK;
+    lochi_free(added);
+    return LOCH_FAIL(EXISTS, "that pressure function is there already");
+}
+
+loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
+{
+    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    lochi_lock_take(&allocator->lock);
+    lochi_pressure **link;
+    while (*(link = retry_find(allocator, function, user)) && (*link)->users) { /* rare: somebody is inside it */
+        (*link)->is_leaving = true;
+        lochi_lock_drop(&allocator->lock);
+        const struct timespec nap = {0, 100000};
+        nanosleep(&nap, NULL);
+        lochi_lock_take(&allocator->lock); /* the list may have changed meanwhile */
+    }
+    lochi_pressure *found = *link;
+    if (found) *link = found->next;
+    lochi_lock_drop(&allocator->lock);
+    lochi_free(found);
+    return found ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "there is no such pressure function");
+}
+
+void lochi_retry_fini(loch_allocator *allocator)
+{
+    while (allocator->pressure) {
+        lochi_pressure *next = allocator->pressure->next;
+        lochi_free(allocator->pressure);
+        allocator->pressure = next;
+    }
+}
+
+static void retry_count(loch_allocator *allocator, uint64_t waited_ns)
+{
+    lochi_lock_take(&allocator->lock);
+    allocator->retries++;
+    allocator->waits_ns += waited_ns;
+    lochi_lock_drop(&allocator->lock);
+}
+
+/* Asks each function of one allocator in turn, and tries again after each that gave something back. */
+static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, const loch_request *request,
+                             loch_status status, void **out)
+{
+    lochi_lock_take(&allocator->lock);
+    lochi_pressure *asked = allocator->pressure;
+    for (; asked && retry_is_worth_it(status); asked = asked->next) {
+        if (asked->is_leaving) continue;
+        asked->users++; /* keeps it in the list */
+        lochi_lock_drop(&allocator->lock);
+        if (asked->function(allocator, request->bytes, asked->user)) {
+            status = lochi_allocator_try_marked(asking, request, out);
+            retry_count(asking, 0);
+        }
+        lochi_lock_take(&allocator->lock);
+        asked->users--;
+    }
+    lochi_lock_drop(&allocator->lock);
+    return status;
+}
+
+/* Asks the allocator's own functions, then those of what it wraps. */
+static loch_status retry_under_pressure(loch_allocator *allocator, const loch_request *request, loch_status status,
+                                        void **out)
+{
+    for (loch_allocator *level = allocator; level && retry_is_worth_it(status); level = level->wrapped)
+        status = retry_ask(level, allocator, request, status, out);
+    return status;
+}
+
+/* --- waiting --- */
+
+/* Whether the process has one thread only: then nobody else can free. Unknown counts as several. */
+static bool retry_is_alone(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) return false;
+    size_t count = 0;
+    for (const struct dirent *task; (task = readdir(tasks));)
+        count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count == 1;
+}
+
+/* Whether a free by another thread can be hoped for. */
+typedef enum retry_hope {
+    RETRY_NONE,   /* no other thread has ever used an allocator of the stack */
+    RETRY_FAINT,  /* some have, but no block is out: one may be on its way out or back, its memory taken all the same */
+    RETRY_CERTAIN /* some have, and blocks are out */
+} retry_hope;
+
+/* An inner allocator that is not thread safe is not asked: a lock around it may be another's just now. */
+static retry_hope retry_look(loch_allocator *allocator)
+{
+    retry_hope hope = RETRY_NONE;
+    for (bool is_inner = false; allocator && hope != RETRY_CERTAIN; allocator = allocator->wrapped, is_inner = true) {
+        if (is_inner && !(allocator->traits & LOCH_THREAD_SAFE)) break;
+        if (atomic_load_explicit(&allocator->user_slot, memory_order_relaxed) == LOCHI_USERS_SEVERAL)
+            hope = lochi_allocator_count_live(allocator) ? RETRY_CERTAIN : RETRY_FAINT;
+    }
+    return hope != RETRY_NONE && retry_is_alone() ? RETRY_NONE : hope;
+}
+
+static void retry_announce(loch_allocator *allocator, int sign)
+{
+    for (; allocator; allocator = allocator->wrapped)
+        atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
+}
+
+/* Tries until it works, time is up, or nobody can help: that is when at two looks, with an attempt between them, no block
+ * was out, no other thread was inside an allocator, and nothing was freed meanwhile. */
+static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, loch_status status, void **out)
+{
+    pthread_once(&retry_once, retry_init);
+    const uint64_t start = loch_host_now_ns();
+    uint64_t waited = 0, idle_generation = 0;
+    bool was_idle = false;
+    retry_announce(allocator, 1);
+    lochi_fence_heavy();
+    while (retry_is_worth_it(status)) {
+        const uint64_t generation = atomic_load_explicit(&retry_generation, memory_order_acquire);
+        status = lochi_allocator_try_marked(allocator, request, out);
+        waited = loch_host_now_ns() - start;
+        if (!retry_is_worth_it(status) || waited >= request->timeout_ns) break;
+        const retry_hope hope = retry_look(allocator);
+        const bool is_idle = hope == RETRY_FAINT && !lochi_inside_others() &&
+                             atomic_load_explicit(&retry_generation, memory_order_acquire) == generation;
+        if (hope == RETRY_NONE || (is_idle && was_idle && generation == idle_generation)) break;
+        was_idle = is_idle;
+        idle_generation = generation;
+        if (!is_idle) retry_sleep(generation, request->timeout_ns - waited);
+    }
+    retry_announce(allocator, -1);
+    retry_count(allocator, waited);
+    return status;
+}
+
+loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out)
+{
+    if (request->flags & LOCH_ALLOC_NO_RETRY || !retry_is_worth_it(status)) return status;
+    status = retry_under_pressure(allocator, request, status, out);
+    if (!retry_is_worth_it(status) || !request->timeout_ns) return status;
+    return retry_waiting(allocator, request, status, out);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* Figures: their sum, text and JSON, all from the one list. */
+#include "base/text.h"
+#include <loch/stats.h>
+#include <inttypes.h>
+
+#define STATS_ADD(a, b) ((a) + (b))
+#define STATS_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define STATS_LIMIT(a, b) ((a) && (b) ? (a) + (b) : 0) /* unknown and anything is unknown */
+
+void loch_stats_add(loch_stats *a, const loch_stats *b)
+{
+#define STATS_SUM(name, sum, text) a->name = STATS_##sum(a->name, b->name);
+    LOCH_STATS_LIST(STATS_SUM)
+#undef STATS_SUM
+}
+
+double loch_stats_fragmentation(const loch_stats *stats)
+{
+    if (!stats->cached_bytes || stats->largest_free_bytes >= stats->cached_bytes) return 0;
+    return 1 - (double)stats->largest_free_bytes / (double)stats->cached_bytes;
+}
+
+uint64_t loch_histogram_percentile(const loch_histogram *histogram, double fraction)
+{
+    if (!histogram->count) return 0;
+    const double wanted = fraction * (double)histogram->count;
+    double seen = 0;
+    for (int i = 0; i < 64; i++) {
+        const double here = (double)histogram->buckets[i];
+        if (here > 0 && seen + here >= wanted) {
+            const double low = i ? (double)((uint64_t)1 << (i - 1)) : 0, high = (double)((uint64_t)1 << i);
+            const double part = wanted > seen ? (wanted - seen) / here : 0;
+            return (uint64_t)(low + part * (high - low) + 0.5);
+        }
+        seen += here;
+    }
+    return UINT64_MAX;
+}
+
+size_t loch_stats_print(const loch_stats *stats, char *text, size_t bytes)
+{
+    lochi_text out = lochi_text_begin(text, bytes);
+#define STATS_LINE(name, sum, line)                                                                                    \
+    if (stats->name) lochi_text_write(&out, "%s: %" PRIu64 "\n", line, stats->name);
+    LOCH_STATS_LIST(STATS_LINE)
+#undef STATS_LINE
+    lochi_text_write(&out, "fragmentation: %.3f\n", loch_stats_fragmentation(stats));
+    return out.length;
+}
+
+size_t loch_stats_print_json(const loch_stats *stats, char *text, size_t bytes)
+{
+    lochi_text out = lochi_text_begin(text, bytes);
+    lochi_text_write(&out, "{");
+#define STATS_MEMBER(name, sum, line) lochi_text_write(&out, "\"%s\": %" PRIu64 ", ", #name, stats->name);
+    LOCH_STATS_LIST(STATS_MEMBER)
+#undef STATS_MEMBER
+    lochi_text_write(&out, "\"fragmentation\": %.6f}", loch_stats_fragmentation(stats));
+    return out.length;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* Arrays of elements that are initialised and finished. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include <loch/typed.h>
+#include <string.h>
+
+static loch_status typed_check(const loch_allocator *allocator, const loch_type *type, size_t count, size_t *bytes)
+{
+    if (!allocator || !type || type->size < sizeof *type)
+        return LOCH_FAIL(INVALID, "typed memory needs an allocator and a type whose size is set");
+    if (!type->bytes || (type->alignment && !lochi_is_power_of_two(type->alignment)))
+        return LOCH_FAIL(INVALID, "an element has bytes, and an alignment that is a power of two");
+    if (!lochi_mul(count, type->bytes, bytes))
+        return LOCH_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit the address space", count, type->bytes);
+    const loch_attributes attributes = loch_allocator_get_attributes(allocator);
+    if ((type->init || type->fini) && !loch_attributes_has(attributes, LOCH_ON_HOST))
+        return LOCH_FAIL(UNSUPPORTED, "elements with init or fini need memory that the host can reach");
+    return LOCH_OK;
+}
+
+static void typed_finish(const loch_type *type, char *elements, size_t count)
+{
+    for (size_t i = count; type->fini && i > 0; i--)
+        type->fini(elements + (i - 1) * type->bytes, type->user);
+}
+
+loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, size_t count,
+                             const loch_request *request, void **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "typed memory needs a place");
+    *out = NULL;
+    size_t bytes;
+    LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
+    loch_request aligned = {.size = sizeof aligned};
+    if (request) {
+        if (request->size < sizeof request->size) return LOCH_FAIL(INVALID, "a request needs its size set");
+        memcpy(&aligned, request, request->size < sizeof aligned ? request->size : sizeof aligned);
+        aligned.size = sizeof aligned;
+    }
+    if (aligned.alignment < type->alignment) aligned.alignment = type->alignment;
+    void *block;
+    LOCH_TRY_RETURN(loch_alloc_array(allocator, count, type->bytes, &aligned, &block));
+    loch_status status = LOCH_OK;
+    size_t done = 0;
+    while (type->init && block && done < count) {
+        status = type->init((char *)block + done * type->bytes, type->user);
+        if (status != LOCH_OK) break;
+        done++;
+    }
+    if (status != LOCH_OK) {
+        const loch_error saved = lochi_error_save();
+        typed_finish(type, block, done);
+        const loch_status freed = loch_allocator_free(allocator, block);
+        if (freed == LOCH_OK) lochi_error_restore(&saved);
+        return status;
+    }
+    *out = block;
+    return LOCH_OK;
+}
+
+loch_status loch_free_typed(loch_allocator *allocator, const loch_type *type, size_t count, void *address)
+{
+    size_t bytes;
+    LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
+    if (!address) return LOCH_OK;
+    loch_block block;
+    LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+    if (block.requested_bytes != bytes)
+        return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu elements of %zu", address,
+                         block.requested_bytes, count, type->bytes);
+    typed_finish(type, address, count);
+    return loch_allocator_free(allocator, address);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* Contract of allocator.h, over every allocator and stack: allocators end with their last reference and their last
+ * block, whichever goes last, in whichever thread. */
+#include "allocators.h"
+
+#include "memory/allocator.h"
+#include <pthread.h>
+
+#define THREADS 8
+#define BLOCKS 24
+#define MANY_THREADS 300
+
+#define FREE_FAILED ((void *)1)
+
+typedef struct freeing {
+    loch_allocator *allocator;
+    void **blocks;
+    size_t count;
+    pthread_barrier_t *start;
+} freeing;
+
+/* Frees the blocks, in a thread that may never have used the allocator. */
+static void *free_blocks(void *user)
+{
+    const freeing *job = user;
+    void *result = NULL;
+    if (job->start) pthread_barrier_wait(job->start);
+    for (size_t i = 0; i < job->count; i++)
+        if (loch_free(job->allocator, job->blocks[i]) != LOCH_OK) result = FREE_FAILED;
+    return result;
+}
+
+static void blocks_outlive_references(void **state)
+{
+    test_subject s;
+    test_subject_begin(&s, state);
+    char *a = test_subject_alloc(&s, 1000), *b = test_subject_alloc(&s, 1000), *c = test_subject_alloc(&s, 1000);
+    test_bed_put(s.bed, b, 1000, 7);
+    loch_allocator *allocator = s.allocator;
+    loch_allocator_release(allocator);
+    s.allocator = NULL;
+    CHECK_OK(loch_free(allocator, a));
+    CHECK_FAILS(loch_free(allocator, a), DOUBLE_FREE); /* there are blocks left, so it is there to say so */
+    CHECK_FAILS(loch_free(allocator, b + 1), INTERIOR);
+    CHECK_FAILS(loch_allocator_free_sized(allocator, b, 999), INVALID);
+    test_bed_expect(s.bed, b, 1000, 7);
+    CHECK_OK(loch_allocator_free_sized(allocator, b, 1000));
+    CHECK_OK(loch_allocator_free_on(allocator, c, NULL));
+    test_subject_end(&s);
+}
+
+static void the_last_free_is_another_thread_s(void **state)
+{
+    test_subject s;
+    void *blocks[BLOCKS];
+    test_subject_begin(&s, state);
+    for (size_t i = 0; i < BLOCKS; i++)
+        blocks[i] = test_subject_alloc(&s, 100 + i);
+    freeing job = {.allocator = s.allocator, .blocks = blocks, .count = BLOCKS};
+    loch_allocator_release(s.allocator);
+    s.allocator = NULL;
+    pthread_t thread;
+    void *result = FREE_FAILED;
+    assert_int_equal(pthread_create(&thread, NULL, free_blocks, &job), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_null(result);
+    test_subject_end(&s);
+}
+
+static void references_are_counted(void **state)
+{
+    test_subject s;
+    test_subject_begin(&s, state);
+    for (int i = 0; i < 3; i++)
+        loch_allocator_retain(s.allocator);
+    for (int i = 0; i < 3; i++)
+        loch_allocator_release(s.allocator);
+    void *block = test_subject_alloc(&s, 100);
+    CHECK_OK(loch_free(s.allocator, block));
+    /* the last release comes when the blocks are gone */
+    test_subject_end(&s);
+}
+
+/* A measured allocator may end inside a free, too. */
+static void measured_to_the_end(void **state)
+{
+    test_subject s;
+    test_subject_begin(&s, state);
+    CHECK_OK(loch_allocator_measure(s.allocator, LOCH_MEASURE_ON));
+    void *a = test_subject_alloc(&s, 100), *b = test_subject_alloc(&s, 100);
+    loch_allocator *allocator = s.allocator;
+    loch_allocator_release(allocator);
+    s.allocator = NULL;
+    CHECK_OK(loch_free(allocator, a));
+    CHECK_OK(loch_free(allocator, b));
+    test_subject_end(&s);
+}
+
+/* A wrapper ends with its own blocks, whatever others have of the allocator that it wraps. */
+static void wrappers_of_one_allocator(void **state)
+{
+    test_subject s;
+    test_subject_begin(&s, state);
+    for (size_t i = 0; i < test_wrappers_count; i++) {
+        loch_allocator *one = NULL, *two = NULL;
+        void *theirs = test_subject_alloc(&s, 300), *first = NULL, *second = NULL;
+        CHECK_OK(test_stack_wrap(test_wrappers[i], s.allocator, &one));
+        CHECK_OK(test_stack_wrap(test_wrappers[i], s.allocator, &two));
+        CHECK_OK(loch_alloc(one, 100, &first));
+        CHECK_OK(loch_alloc(two, 200, &second));
+        CHECK_OK(loch_free(one, first));
+        loch_allocator_release(one);
+        assert_int_equal(atomic_load(&s.allocator->references),
+                         2); /* the subject's own, and that of the second wrapper */
+        loch_allocator_release(two);
+        assert_int_equal(atomic_load(&s.allocator->references), 2); /* its block is left */
+        CHECK_OK(loch_free(two, second));
+        assert_int_equal(atomic_load(&s.allocator->references), 1);
+        CHECK_OK(loch_free(s.allocator, theirs));
+    }
+    test_subject_end(&s);
+}
+
+static void free_in_all_threads(test_subject *s, bool is_released_meanwhile)
+{
+    static void *blocks[THREADS][BLOCKS];
+    freeing jobs[THREADS];
+    pthread_t threads[THREADS];
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, THREADS + 1);
+    for (size_t t = 0; t < THREADS; t++) {
+        for (size_t i = 0; i < BLOCKS; i++)
+            blocks[t][i] = test_subject_alloc(s, 1 + t + i);
+        jobs[t] = (freeing){.allocator = s->allocator, .blocks = blocks[t], .count = BLOCKS, .start = &start};
+    }
+    if (!is_released_meanwhile) loch_allocator_release(s->allocator);
+    for (size_t t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, free_blocks, &jobs[t]), 0);
+    pthread_barrier_wait(&start);
+    if (is_released_meanwhile) loch_allocator_release(s->allocator);
+    s->allocator = NULL;
+    for (size_t t = 0; t < THREADS; t++) {
+        void *result = FREE_FAILED;
+        assert_int_equal(pthread_join(threads[t], &result), 0);
+        assert_null(result);
+    }
+    pthread_barrier_destroy(&start);
+}
+
+/* The last release races with the last frees, over and over: exactly one of them ends the allocator. */
+static void the_last_release_races(void **state)
+{
+    test_subject s;
+    test_subject_begin(&s, state);
+    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
+    for (int round = 0; round < 12; round++) {
+        free_in_all_threads(&s, round % 4 != 3);
+        test_subject_end(&s);
+        test_subject_begin(&s, state);
+    }
+    test_subject_end(&s);
+}
+
+/* --- more threads than have a place of their own --- */
+
+typedef struct crowd {
+    loch_device *device;
+    const char *stack;
+    pthread_barrier_t *start;
+    loch_allocator *shared;
+} crowd;
+
+/* Each has a stack of its own, and all use one together; returns what went wrong. */
+static const char *crowd_work(const crowd *job)
+{
+    loch_allocator *own = NULL;
+    void *a = NULL, *b = NULL, *c = NULL;
+    if (test_stack_create(job->device, job->stack, &own) != LOCH_OK) return "create";
+    if (loch_alloc(own, 100, &a) != LOCH_OK || loch_alloc(own, 200, &b) != LOCH_OK) return "alloc";
+    if (loch_alloc(job->shared, 50, &c) != LOCH_OK) return "alloc from the shared one";
+    pthread_barrier_wait(job->start);
+    if (loch_free(own, a) != LOCH_OK) return "free";
+    loch_allocator_release(own);
+    if (loch_free(own, b) != LOCH_OK) return "the last free";
+    return loch_free(job->shared, c) == LOCH_OK ? NULL : "free to the shared one";
+}
+
+static void *crowd_run(void *user)
+{
+    const crowd *job = user;
+    pthread_barrier_wait(job->start); /* all are there, and stay till the end */
+    const char *wrong = crowd_work(job);
+    pthread_barrier_wait(job->start);
+    return (void *)(uintptr_t)wrong;
+}
+
+static void more_threads_than_places(void **state)
+{
+    static pthread_t threads[MANY_THREADS];
+    test_subject s;
+    test_subject_begin(&s, state);
+    /* one file each is too much for the limit on open files of some machines */
+    const bool has_files = test_stack_has(s.stack, "csv") || test_stack_has(s.stack, "trace");
+    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && !has_files);
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, MANY_THREADS);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 * TEST_KIB);
+    const char *wrong = NULL;
+    crowd job = {.device = s.bed->device, .stack = s.stack, .start = &start, .shared = s.allocator};
+    for (size_t t = 0; t < MANY_THREADS; t++)
+        assert_int_equal(pthread_create(&threads[t], &attributes, crowd_run, &job), 0);
+    for (size_t t = 0; t < MANY_THREADS; t++) {
+        void *result = NULL;
+        assert_int_equal(pthread_join(threads[t], &result), 0);
+        if (result) wrong = result;
+    }
+    pthread_attr_destroy(&attributes);
+    pthread_barrier_destroy(&start);
+    if (wrong) fail_msg("a thread failed: %s", wrong);
+    const loch_stats stats = test_subject_stats(&s);
+    assert_int_equal(stats.allocs, MANY_THREADS);
+    assert_int_equal(stats.frees, MANY_THREADS);
+    assert_int_equal(stats.blocks, 0);
+    test_subject_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(blocks_outlive_references), cmocka_unit_test(the_last_free_is_another_thread_s),
+        cmocka_unit_test(references_are_counted),    cmocka_unit_test(measured_to_the_end),
+        cmocka_unit_test(wrappers_of_one_allocator), cmocka_unit_test(the_last_release_races),
+        cmocka_unit_test(more_threads_than_places),
+    };
+    return TEST_SUBJECTS_RUN(cases);
+}

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: MIT */
+/* Measuring scopes and censuses: peaks inside, deltas, scopes that nest and cross, what is live by tag and id. */
+#include "heap_sweep.h"
+#include "json_check.h"
+#include "sim_fixture.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+#define DEVICE "sim:256MiB"
+#define THREADS 8
+
+static loch_allocator *open_direct(void)
+{
+    loch_device *device = sim_open(DEVICE);
+    loch_allocator *allocator;
+    CHECK_OK(loch_direct_create(device, "direct", NULL, &allocator));
+    loch_device_release(device);
+    return allocator;
+}
+
+static void *take(loch_allocator *allocator, size_t bytes, loch_tag tag)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .tag = tag};
+    void *block;
+    CHECK_OK(loch_allocator_alloc(allocator, &request, &block));
+    return block;
+}
+
+static loch_profile *begin(loch_allocator *allocator, const char *label)
+{
+    loch_profile *profile;
+    CHECK_OK(loch_profile_begin(allocator, label, &profile));
+    return profile;
+}
+
+static void expect(const loch_profile_report *report, uint64_t now, int64_t delta, uint64_t peak, uint64_t allocs,
+                   uint64_t frees, uint64_t blocks, int64_t delta_blocks)
+{
+    assert_int_equal(report->requested_bytes, now);
+    assert_int_equal(report->delta_bytes, delta);
+    assert_int_equal(report->peak_bytes, peak);
+    assert_int_equal(report->allocs, allocs);
+    assert_int_equal(report->frees, frees);
+    assert_int_equal(report->blocks, blocks);
+    assert_int_equal(report->delta_blocks, delta_blocks);
+}
+
+static loch_profile_report read_report(loch_profile *profile)
+{
+    loch_profile_report report = {.size = sizeof report};
+    CHECK_OK(loch_profile_read(profile, &report));
+    return report;
+}
+
+static loch_profile_report end(loch_profile *profile)
+{
+    loch_profile_report report = {.size = sizeof report, .label = "x"};
+    loch_profile_end(profile, &report);
+    assert_null(report.label);
+    return report;
+}
+
+static void nested_scopes(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    void *old = take(a, 100, 0), *before = take(a, 10000, 0);
+    CHECK_OK(loch_free(a, before)); /* a peak that is of no scope */
+    loch_profile *outer = begin(a, "outer");
+    loch_profile_report report = read_report(outer);
+    expect(&report, 100, 0, 100, 0, 0, 1, 0);
+    assert_string_equal(report.label, "outer");
+    void *x = take(a, 1000, 0);
+    CHECK_OK(loch_free(a, x));
+    loch_profile *inner = begin(a, "inner");
+    void *y = take(a, 500, 0);
+    report = read_report(inner);
+    expect(&report, 600, 500, 600, 1, 0, 2, 1);
+    loch_profile *innermost = begin(a, NULL);
+    void *z = take(a, 50, 0);
+    CHECK_OK(loch_free(a, z));
+    report = end(innermost);
+    expect(&report, 600, 0, 650, 1, 1, 2, 0);
+    CHECK_OK(loch_free(a, old)); /* made before the scope, freed inside */
+    report = end(inner);
+    expect(&report, 500, 400, 650, 2, 2, 1, 0);
+    CHECK_OK(loch_free(a, y));
+    report = read_report(outer);
+    expect(&report, 0, -100, 1100, 3, 4, 0, -1);
+    report = end(outer);
+    expect(&report, 0, -100, 1100, 3, 4, 0, -1);
+    loch_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_allocator_get_stats(a, &stats)); /* scopes leave the allocator's own figures alone */
+    assert_int_equal(stats.peak_requested_bytes, 10100);
+    assert_int_equal(stats.largest_bytes, 10000);
+    loch_allocator_release(a);
+}
+
+static void crossing_scopes_and_resets(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    loch_profile *first = begin(a, "first");
+    void *x = take(a, 4000, 0);
+    CHECK_OK(loch_free(a, x));
+    loch_profile *second = begin(a, "second");
+    x = take(a, 300, 0);
+    loch_profile_report report = end(first);
+    expect(&report, 300, 300, 4000, 2, 1, 1, 1);
+    CHECK_OK(loch_allocator_reset_stats(a)); /* does not disturb a scope */
+    void *y = take(a, 20, 0);
+    CHECK_OK(loch_free(a, y));
+    CHECK_OK(loch_allocator_reset_stats(a));
+    report = end(second);
+    expect(&report, 300, 300, 320, 2, 1, 1, 1);
+    CHECK_OK(loch_free(a, x));
+    loch_allocator_release(a);
+}
+
+/* A scope on a wrapper, while others measure and reset what it wraps. */
+static void scopes_through_wrappers(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct(), *limit, *tracking;
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = TEST_MIB};
+    CHECK_OK(loch_limit_create(a, "limit", &options, &limit));
+    CHECK_OK(loch_tracking_create(limit, "tracking", NULL, &tracking));
+    void *below = take(a, 7000, 0);
+    loch_profile *on_limit = begin(limit, "limit"), *on_tracking = begin(tracking, "tracking"),
+                 *on_direct = begin(a, "a");
+    void *x = take(tracking, 900, 0);
+    CHECK_OK(loch_free(tracking, x));
+    CHECK_OK(loch_allocator_reset_stats(a));
+    CHECK_OK(loch_allocator_reset_stats(limit));
+    loch_profile *late = begin(a, "late");
+    loch_profile_report report = end(on_tracking);
+    expect(&report, 0, 0, 900, 1, 1, 0, 0); /* its own blocks only */
+    report = end(on_limit);
+    assert_int_equal(report.delta_bytes, 0);
+    assert_int_equal(report.allocs, 1);
+    assert_true(report.peak_bytes == 900 || report.peak_bytes == 7900); /* its own, or those of what it wraps */
+    report = end(on_direct);
+    expect(&report, 7000, 0, 7900, 1, 1, 1, 0);
+    report = end(late);
+    expect(&report, 7000, 0, 7000, 0, 0, 1, 0);
+    CHECK_OK(loch_free(a, below));
+    loch_allocator_release(tracking);
+    loch_allocator_release(limit);
+    loch_allocator_release(a);
+}
+
+/* --- an allocator of the user's, with figures but no segments --- */
+
+typedef struct plain {
+    loch_stats stats;
+} plain;
+
+static loch_status plain_alloc(void *self, const loch_request *request, void **out)
+{
+    plain *p = self;
+    *out = malloc(request->bytes);
+    if (!*out) return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "malloc has no %zu bytes", request->bytes);
+    *(size_t *)*out = request->bytes;
+    p->stats.allocs++;
+    p->stats.blocks++;
+    p->stats.requested_bytes += request->bytes;
+    if (p->stats.requested_bytes > p->stats.peak_requested_bytes)
+        p->stats.peak_requested_bytes = p->stats.requested_bytes;
+    return LOCH_OK;
+}
+
+static loch_status plain_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    (void)bytes, (void)stream;
+    plain *p = self;
+    p->stats.frees++;
+    p->stats.blocks--;
+    p->stats.requested_bytes -= *(size_t *)address;
+    free(address);
+    return LOCH_OK;
+}
+
+static loch_status plain_get_stats(void *self, loch_tag tag, loch_stats *out)
+{
+    if (tag) return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "no tags here");
+    *out = ((plain *)self)->stats;
+    return LOCH_OK;
+}
+
+static loch_status plain_find(void *self, const void *address, loch_block *out)
+{
+    (void)self;
+    *out = (loch_block){.address = (void *)(uintptr_t)address, .requested_bytes = *(const size_t *)address};
+    return LOCH_OK;
+}
+
+static loch_status plain_walk(void *self, loch_block_visitor *visitor, void *user)
+{
+    (void)self, (void)visitor, (void)user;
+    return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "no list here");
+}
+
+static void allocators_that_know_no_segments(void **state)
+{
+    (void)state;
+    plain self = {.stats.size = sizeof self.stats};
+    const loch_allocator_ops ops = {.size = sizeof ops,
+                                    .kind = "plain",
+                                    .alloc = plain_alloc,
+                                    .free = plain_free,
+                                    .find = plain_find,
+                                    .walk = plain_walk,
+                                    .get_stats = plain_get_stats};
+    loch_device *device = sim_open("cpu");
+    loch_allocator *a;
+    CHECK_OK(loch_allocator_create(device, "plain", &ops, &self, &a));
+    void *x = take(a, 5000, 0), *y;
+    CHECK_OK(loch_free(a, x));
+    loch_profile *low = begin(a, "low");
+    x = take(a, 100, 0);
+    loch_profile_report report = end(low);
+    expect(&report, 100, 100, 100, 1, 0, 1, 1); /* not the peak of 5000, which was before */
+    loch_profile *high = begin(a, "high");
+    y = take(a, 6000, 0);
+    CHECK_OK(loch_free(a, y));
+    report = end(high);
+    expect(&report, 100, 0, 6100, 1, 1, 1, 0);
+    loch_census *census = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_census_create(a, &census), UNSUPPORTED);
+    assert_null(census);
+    CHECK_OK(loch_free(a, x));
+    loch_allocator_release(a);
+    loch_device_release(device);
+}
+
+typedef struct user_thread {
+    pthread_t thread;
+    loch_allocator *allocator;
+    pthread_barrier_t *meet;
+    size_t wrong;
+} user_thread;
+
+/* Every thread holds a block when all meet; and opens scopes of its own. */
+static void *use(void *user)
+{
+    user_thread *u = user;
+    void *block = NULL, *more = NULL;
+    loch_profile *profile = NULL;
+    for (int round = 0; round < 50; round++) {
+        if (loch_profile_begin(u->allocator, "thread", &profile) != LOCH_OK) u->wrong++;
+        if (loch_alloc(u->allocator, 1 << 20, &block) != LOCH_OK) u->wrong++;
+        pthread_barrier_wait(u->meet);
+        if (loch_alloc(u->allocator, 64, &more) != LOCH_OK || loch_free(u->allocator, more) != LOCH_OK) u->wrong++;
+        loch_profile_report report = {.size = sizeof report};
+        loch_profile_end(profile, &report);
+        u->wrong += report.peak_bytes < 1 << 20 || report.allocs < 2;
+        if (loch_free(u->allocator, block) != LOCH_OK) u->wrong++;
+        pthread_barrier_wait(u->meet);
+    }
+    return NULL;
+}
+
+static void other_threads_count_too(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    pthread_barrier_t meet;
+    user_thread users[THREADS];
+    pthread_barrier_init(&meet, NULL, THREADS);
+    loch_profile *profile = begin(a, "all");
+    for (int i = 0; i < THREADS; i++) {
+        users[i] = (user_thread){.allocator = a, .meet = &meet};
+        assert_int_equal(pthread_create(&users[i].thread, NULL, use, &users[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(users[i].thread, NULL);
+    pthread_barrier_destroy(&meet);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(users[i].wrong, 0);
+    const loch_profile_report report = end(profile);
+    assert_int_equal(report.requested_bytes, 0);
+    assert_int_equal(report.delta_bytes, 0);
+    assert_int_equal(report.allocs, THREADS * 50 * 2);
+    assert_int_equal(report.frees, THREADS * 50 * 2);
+    assert_in_range(report.peak_bytes, (THREADS << 20) - THREADS * (256 << 10),
+                    (THREADS << 20) + THREADS * (256 << 10));
+    loch_allocator_release(a);
+}
+
+static uint64_t fake_ns;
+
+static uint64_t fake_clock(void *user)
+{
+    (void)user;
+    return fake_ns;
+}
+
+static void reports_as_text_and_json(void **state)
+{
+    (void)state;
+    fake_ns = 5000000;
+    loch_host_set_clock(fake_clock, NULL);
+    loch_allocator *a = open_direct();
+    void *x = take(a, 4096, 0);
+    loch_profile *profile = begin(a, "step \"1\"\n\\ \xff");
+    CHECK_OK(loch_free(a, x));
+    fake_ns += 1234567;
+    loch_profile_report report = read_report(profile);
+    char text[512], json[512];
+    report.label = "forward";
+    size_t length = loch_profile_print(&report, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_string_equal(
+        text, "forward: 0 bytes in use (-4096), peak 4096; 0 blocks (-1); 0 allocations, 1 frees; 1.234 ms\n");
+    report = read_report(profile);
+    length = loch_profile_print_json(&report, json, sizeof json);
+    assert_int_equal(length, strlen(json));
+    assert_true(json_is_valid(json));
+    assert_string_equal(json,
+                        "{\"label\": \"step \\\"1\\\"\\u000a\\\\ \\ufffd\", \"requested_bytes\": 0, "
+                        "\"delta_bytes\": -4096, \"peak_bytes\": 4096, \"allocs\": 0, \"frees\": 1, \"blocks\": 0, "
+                        "\"delta_blocks\": -1, \"duration_ns\": 1234567}");
+    assert_int_equal(loch_profile_print_json(&report, NULL, 0), strlen(json));
+    report = end(profile);
+    assert_true(loch_profile_print(&report, text, 8) > 8); /* without a label, cut */
+    assert_string_equal(text, "0 bytes");
+    loch_profile_print_json(&report, json, sizeof json);
+    assert_true(json_is_valid(json));
+    loch_host_set_clock(NULL, NULL);
+    loch_allocator_release(a);
+}
+
+static void wrong_calls(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    loch_profile *profile = TEST_UNTOUCHED;
+    loch_profile_report report = {.size = sizeof report};
+    loch_census *census = TEST_UNTOUCHED;
+    size_t count;
+    CHECK_FAILS(loch_profile_begin(NULL, "x", &profile), INVALID);
+    assert_null(profile);
+    CHECK_FAILS(loch_profile_begin(a, "x", NULL), INVALID);
+    CHECK_FAILS(loch_profile_read(NULL, &report), INVALID);
+    loch_profile_end(NULL, &report);
+    profile = begin(a, "x");
+    report.size = 0;
+    CHECK_FAILS(loch_profile_read(profile, &report), INVALID);
+    loch_profile_end(profile, NULL);
+    CHECK_FAILS(loch_census_create(NULL, &census), INVALID);
+    assert_null(census);
+    CHECK_FAILS(loch_census_create(a, NULL), INVALID);
+    CHECK_FAILS(loch_census_compare(NULL, NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_census_by_tag(NULL, NULL, NULL, 0, &count), INVALID);
+    loch_census_destroy(NULL);
+    assert_int_equal(loch_census_count(NULL), 0);
+    assert_null(loch_census_at(NULL, 0));
+    profile = begin(a, "kept");
+    loch_allocator_release(a); /* the scope keeps it */
+    loch_profile_end(profile, NULL);
+}
+
+/* --- censuses --- */
+
+static loch_census *census_of(loch_allocator *allocator)
+{
+    loch_census *census;
+    CHECK_OK(loch_census_create(allocator, &census));
+    return census;
+}
+
+typedef struct found {
+    uint64_t ids[64];
+    size_t count, stop_at;
+} found;
+
+static loch_status note(const loch_block *block, void *user)
+{
+    found *f = user;
+    f->ids[f->count++] = block->id;
+    return f->count == f->stop_at ? LOCH_E_CANCELLED : LOCH_OK;
+}
+
+static void blocks_by_id(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    void *blocks[300];
+    loch_census *empty = census_of(a);
+    assert_int_equal(loch_census_count(empty), 0);
+    for (size_t i = 0; i < 300; i++)
+        blocks[i] = take(a, 1 + i, 0);
+    loch_census *full = census_of(a);
+    assert_int_equal(loch_census_count(full), 300);
+    uint64_t last = 0;
+    for (size_t i = 0; i < 300; i++) {
+        const loch_block *block = loch_census_at(full, i);
+        assert_true(block->id > last);
+        last = block->id;
+        loch_block same;
+        CHECK_OK(loch_allocator_find(a, block->address, &same));
+        assert_int_equal(same.id, block->id);
+        assert_int_equal(same.requested_bytes, block->requested_bytes);
+    }
+    assert_null(loch_census_at(full, 300));
+    for (size_t i = 0; i < 300; i++)
+        CHECK_OK(loch_free(a, blocks[i]));
+    loch_census_destroy(full);
+    loch_census_destroy(empty);
+    loch_allocator_release(a);
+}
+
+static void the_difference_between_two_points(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    void *kept = take(a, 10, 0), *gone = take(a, 20, 0);
+    loch_census *before = census_of(a);
+    CHECK_OK(loch_free(a, gone));
+    void *reused = take(a, 20, 0); /* perhaps at the same address, but another block */
+    void *leaked[10];
+    for (int i = 0; i < 10; i++)
+        leaked[i] = take(a, 100, 0);
+    loch_census *after = census_of(a);
+    found f = {0};
+    CHECK_OK(loch_census_compare(before, after, note, &f));
+    assert_int_equal(f.count, 11);
+    loch_block block;
+    for (int i = 0; i < 11; i++) {
+        if (i) assert_true(f.ids[i] > f.ids[i - 1]);
+        size_t seen = 0;
+        for (int k = 0; k < 11; k++) {
+            CHECK_OK(loch_allocator_find(a, k < 10 ? leaked[k] : reused, &block));
+            seen += block.id == f.ids[i];
+        }
+        assert_int_equal(seen, 1);
+    }
+    f.count = 0;
+    CHECK_OK(loch_census_compare(NULL, after, note, &f));
+    assert_int_equal(f.count, 12);
+    f.count = 0;
+    CHECK_OK(loch_census_compare(after, after, note, &f));
+    assert_int_equal(f.count, 0);
+    CHECK_OK(loch_census_compare(after, before, note, &f)); /* what has gone since */
+    assert_int_equal(f.count, 1);
+    f = (found){.stop_at = 3};
+    CHECK_STATUS(loch_census_compare(NULL, after, note, &f), LOCH_E_CANCELLED);
+    assert_int_equal(f.count, 3);
+    for (int i = 0; i < 10; i++)
+        CHECK_OK(loch_free(a, leaked[i]));
+    CHECK_OK(loch_free(a, kept));
+    CHECK_OK(loch_free(a, reused));
+    loch_census_destroy(before);
+    loch_census_destroy(after);
+    loch_allocator_release(a);
+}
+
+static void leaks_by_tag(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    loch_tag weights, cache;
+    CHECK_OK(loch_tag_get("weights \"w\"", &weights));
+    CHECK_OK(loch_tag_get("cache", &cache));
+    void *old = take(a, 1 << 20, weights);
+    loch_census *before = census_of(a);
+    void *blocks[4] = {take(a, 1000, cache), take(a, 2000, cache), take(a, 500, 0), take(a, 7000, weights)};
+    loch_census *after = census_of(a);
+    loch_census_tag tags[4];
+    size_t count;
+    CHECK_OK(loch_census_by_tag(before, after, tags, 4, &count));
+    assert_int_equal(count, 3);
+    const loch_census_tag expected[3] = {{weights, 1, 7000}, {cache, 2, 3000}, {0, 1, 500}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tags[i].tag, expected[i].tag);
+        assert_int_equal(tags[i].blocks, expected[i].blocks);
+        assert_int_equal(tags[i].requested_bytes, expected[i].requested_bytes);
+    }
+    tags[1].tag = 99;
+    CHECK_OK(loch_census_by_tag(NULL, after, tags, 1, &count)); /* less room than tags */
+    assert_int_equal(count, 3);
+    assert_int_equal(tags[0].requested_bytes, 7000 + (1 << 20));
+    assert_int_equal(tags[1].tag, 99);
+    CHECK_OK(loch_census_by_tag(after, after, NULL, 0, &count));
+    assert_int_equal(count, 0);
+
+    char text[2048], json[4096], line[128];
+    size_t length = loch_census_print(before, after, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_non_null(strstr(text, "4 blocks, 10500 bytes\n"));
+    assert_non_null(strstr(text, "  weights \"w\": 1 block, 7000 bytes\n  cache: 2 blocks, 3000 bytes\n"
+                                 "  (no tag): 1 block, 500 bytes\nlargest:\n"));
+    loch_block block;
+    CHECK_OK(loch_allocator_find(a, blocks[1], &block));
+    snprintf(line, sizeof line, "  block %" PRIu64 " at %p: 2000 bytes, cache\n", block.id, blocks[1]);
+    assert_non_null(strstr(text, line));
+    length = loch_census_print_json(before, after, json, sizeof json);
+    assert_int_equal(length, strlen(json));
+    assert_true(json_is_valid(json));
+    assert_non_null(strstr(json, "{\"tag\": \"weights \\\"w\\\"\", \"blocks\": 1, \"requested_bytes\": 7000}"));
+    snprintf(line, sizeof line, "{\"id\": %" PRIu64 ", \"address\": \"0x%" PRIxPTR "\", \"requested_bytes\": 2000",
+             block.id, (uintptr_t)blocks[1]);
+    assert_non_null(strstr(json, line));
+    assert_int_equal(loch_census_print_json(before, after, NULL, 0), length);
+    assert_true(loch_census_print(before, after, text, 5) > 5);
+    assert_string_equal(text, "4 bl");
+    loch_census_print(after, after, text, sizeof text);
+    assert_string_equal(text, "0 blocks, 0 bytes\n");
+    loch_census_print_json(after, after, json, sizeof json);
+    assert_true(json_is_valid(json));
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(loch_free(a, blocks[i]));
+    CHECK_OK(loch_free(a, old));
+    loch_census_destroy(before);
+    loch_census_destroy(after);
+    loch_allocator_release(a);
+}
+
+/* The text names the ten largest, largest first, and the JSON all. */
+static void the_largest_are_named(void **state)
+{
+    (void)state;
+    loch_allocator *a = open_direct();
+    void *blocks[25];
+    for (size_t i = 0; i < 25; i++)
+        blocks[i] = take(a, 100 + (i * 7) % 25, 0); /* 100 to 124 in some order */
+    loch_census *census = census_of(a);
+    char text[4096], json[8192];
+    loch_census_print(NULL, census, text, sizeof text);
+    const char *at = strstr(text, "largest:\n");
+    assert_non_null(at);
+    for (int bytes = 124; bytes > 114; bytes--) {
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, ": %d bytes\n", bytes);
+        at = strstr(at, wanted);
+        assert_non_null(at);
+        at += strlen(wanted);
+    }
+    assert_int_equal(*at, '\0');
+    loch_census_print_json(NULL, census, json, sizeof json);
+    assert_true(json_is_valid(json));
+    size_t listed = 0;
+    for (at = json; (at = strstr(at, "\"id\"")); at++)
+        listed++;
+    assert_int_equal(listed, 25);
+    for (size_t i = 0; i < 25; i++)
+        CHECK_OK(loch_free(a, blocks[i]));
+    loch_census_destroy(census);
+    loch_allocator_release(a);
+}
+
+/* --- without host memory --- */
+
+static loch_status scarce(void)
+{
+    loch_device *device = NULL;
+    loch_allocator *a = NULL;
+    loch_profile *profile = NULL;
+    loch_census *census = NULL;
+    void *block = NULL;
+    size_t count;
+    char text[512];
+    loch_status status = loch_device_open(DEVICE, &device);
+    if (status == LOCH_OK) status = loch_direct_create(device, NULL, NULL, &a);
+    if (status == LOCH_OK) status = loch_profile_begin(a, "scarce", &profile);
+    if (status == LOCH_OK) status = loch_alloc(a, 100, &block);
+    if (status == LOCH_OK) status = loch_census_create(a, &census);
+    if (status == LOCH_OK) status = loch_census_by_tag(NULL, census, NULL, 0, &count);
+    const loch_error first = *loch_error_get();
+    if (status == LOCH_OK) { /* printing copes without */
+        loch_census_print(NULL, census, text, sizeof text);
+        loch_census_print_json(NULL, census, text, sizeof text);
+        if (!json_is_valid(text)) return LOCH_E_CORRUPT;
+    }
+    loch_census_destroy(census);
+    loch_profile_end(profile, NULL);
+    const loch_status freed = block ? loch_free(a, block) : LOCH_OK;
+    loch_allocator_release(a);
+    loch_device_release(device);
+    if (freed != LOCH_OK) return LOCH_E_CORRUPT;
+    return status == LOCH_OK ? status : loch_error_set(first.status, NULL, 0, "%s", first.sentence);
+}
+
+static void host_memory_fails_anywhere(void **state)
+{
+    (void)state;
+    heap_sweep(scarce);
+}
+
+static int install(void **state)
+{
+    (void)state;
+    return test_heap_install() == LOCH_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SIM_TEST(nested_scopes),
+        SIM_TEST(crossing_scopes_and_resets),
+        SIM_TEST(scopes_through_wrappers),
+        SIM_TEST(allocators_that_know_no_segments),
+        SIM_TEST(other_threads_count_too),
+        SIM_TEST(reports_as_text_and_json),
+        SIM_TEST(wrong_calls),
+        SIM_TEST(blocks_by_id),
+        SIM_TEST(the_difference_between_two_points),
+        SIM_TEST(leaks_by_tag),
+        SIM_TEST(the_largest_are_named),
+        SIM_TEST(host_memory_fails_anywhere),
+    };
+    return cmocka_run_group_tests_name("profiles", tests, install, NULL);
+}
