@@ -4,8 +4,8 @@
  *
  *  Rules that hold for every allocator, and that one suite checks on all of them:
  *  - Zero bytes give LOCH_OK and NULL, or a unique address if the allocator has LOCH_ALLOCATES_EMPTY.
- *  - Freeing NULL succeeds. A block freed twice is E_DOUBLE_FREE (until its address is handed out again), an address
- *    inside a block E_INTERIOR, any other E_FOREIGN; nothing changes then. In release builds too.
+ *  - Freeing NULL succeeds. A block freed twice is E_DOUBLE_FREE (E_FOREIGN once so much was freed since that it is
+ *    forgotten), an address inside a block E_INTERIOR, any other E_FOREIGN; nothing changes then. In release builds too.
  *  - Sizes and alignments are checked; what does not fit the address space is E_OVERFLOW.
  *  - Memory is handed out and taken back in the order of a stream. A plain free means the stream of the allocation;
  *    freeing on another promises that the caller has ordered the two. loch_allocator_record_use names further streams.
@@ -40,7 +40,9 @@ typedef struct loch_request {
     loch_stream *stream; /**< the stream that uses it first; NULL for the default stream */
     loch_tag tag;        /**< for the statistics; 0 for none */
     uint32_t flags;      /**< set of loch_allocation_flag */
-    uint64_t timeout_ns; /**< how long to wait for another's free when memory is short; 0 for not at all */
+    uint64_t
+        timeout_ns; /**< how long to wait for another's free when memory is short; 0 for not at all. Fails at once when
+                              no other thread has used the allocator, or none holds memory: nobody could free */
 } loch_request;
 
 /** What is known of a live block; 0 where the allocator does not know. */
@@ -110,7 +112,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, co
                                                          const loch_allocator_ops *ops, void *self,
                                                          loch_allocator **out);
 
-/** Makes a wrapper: as above, with the device of `wrapped`, which it retains, and empty slots that forward to it. */
+/** Makes a wrapper: as above, with the device of `wrapped`, which it retains, and empty slots that forward to it. Its own
+ *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. */
 LOCH_API LOCH_MUST_USE loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name,
                                                        const loch_allocator_ops *ops, void *self, loch_allocator **out);
 

@@ -13,7 +13,7 @@ LOCH_BEGIN_DECLS
 #define LOCH_STATS_LIST(X)                                                                                             \
     X(allocs, ADD, "allocations that succeeded")                                                                       \
     X(frees, ADD, "blocks taken back")                                                                                 \
-    X(failures, ADD, "allocations that failed")                                                                        \
+    X(failures, ADD, "attempts that failed, retries included")                                                         \
     X(blocks, ADD, "blocks in use")                                                                                    \
     X(peak_blocks, ADD, "most blocks in use")                                                                          \
     X(requested_bytes, ADD, "bytes in use, as asked for")                                                              \

@@ -103,8 +103,9 @@ static void direct_undo(direct *self, const lochi_held *held)
 {
     const loch_error saved = lochi_error_save();
     lochi_waits waits = {.device = self->device};
-    loch_status status = lochi_waits_for(&waits, held->stream);
-    status = loch_raw_free(held->base); /* also when waiting failed: nobody will ever come back to this block */
+    const loch_status waited = lochi_waits_for(&waits, held->stream);
+    (void)waited; /* freed also when waiting failed: nobody will ever come back to this block */
+    const loch_status status = loch_raw_free(held->base);
     if (status != LOCH_OK)
         LOCHI_LOG(ERROR, "%zu bytes at %p are lost: %s", held->taken, (void *)held->base, loch_error_get()->sentence);
     lochi_error_restore(&saved);

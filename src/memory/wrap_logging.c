@@ -59,7 +59,7 @@ typedef struct logging_event {
 static void logging_clean(const char *name, char out[LOCH_TAG_NAME_MAX])
 {
     size_t at = 0;
-    for (; name[at] && at < LOCH_TAG_NAME_MAX - 1; at++) {
+    for (; at < LOCH_TAG_NAME_MAX - 1 && name[at]; at++) {
         const unsigned char c = (unsigned char)name[at];
         out[at] = c <= ' ' || c == ',' || c == '"' || c == '#' || c == 0x7f ? '_' : name[at];
     }

@@ -369,7 +369,7 @@ static void marks_do_not_pile_up(void **state)
     for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
         lochi_ledger *ledger = make_ledger();
         lochi_entry entry;
-        loch_host_usage early, late;
+        loch_host_usage early = {0}, late;
         const size_t held = 100;
         size_t caught = 0;
         for (size_t i = 0; i < 60000; i++) {
