@@ -144,15 +144,6 @@ size_t lochi_option_bytes(const char *name)
     return bytes;
 }
 
-uint64_t lochi_option_number(const char *name)
-{
-    char value[LOCH_OPTION_VALUE_MAX];
-    uint64_t number = 0;
-    lochi_option_text(name, value);
-    lochi_parse_number(value, &number);
-    return number;
-}
-
 bool lochi_option_switch(const char *name)
 {
     char value[LOCH_OPTION_VALUE_MAX];

@@ -8,7 +8,6 @@
 
 void lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
 size_t lochi_option_bytes(const char *name);
-uint64_t lochi_option_number(const char *name);
 bool lochi_option_switch(const char *name);
 
 #endif

@@ -191,7 +191,11 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
 {
     const lochi_range *range = lochi_ranges_find_memory(address);
     if (range) {
-        *out = (lochi_place){range->device, range->kind, lochi_range_start(range), range->bytes};
+        *out = (lochi_place){.device = range->device,
+                             .kind = range->kind,
+                             .start = lochi_range_start(range),
+                             .bytes = range->bytes,
+                             .is_apart = range->type == LOCHI_RANGE_RAW};
         return true;
     }
     range = lochi_ranges_find_reservation(address);
@@ -203,16 +207,18 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     while (first && ranges_granule_is_committed(range, first - 1))
         first--;
     start = lochi_range_start(range) + first * unit;
-    *out = (lochi_place){range->device, LOCH_MEMORY_DEVICE, start, end - start};
+    *out = (lochi_place){.device = range->device, .kind = LOCH_MEMORY_DEVICE, .start = start, .bytes = end - start};
     return true;
 }
 
-/* Whether every byte up to `end` is memory of one device; `place` holds the first. */
+/* Whether every byte up to `end` is memory of one device, in one block or in mappings that touch; `place` holds the first. */
 static bool ranges_cover(lochi_place place, uintptr_t end)
 {
     const loch_device *device = place.device;
     while (place.start + place.bytes < end)
-        if (!ranges_piece_at(place.start + place.bytes, &place) || place.device != device) return false;
+        if (place.is_apart || !ranges_piece_at(place.start + place.bytes, &place) || place.is_apart ||
+            place.device != device)
+            return false;
     return true;
 }
 
@@ -235,10 +241,11 @@ static bool ranges_ask_driver(loch_device *device, void *user)
 static loch_status ranges_locate_foreign(const void *address, size_t bytes, lochi_place *out)
 {
     ranges_question question = {.address = address};
-    *out = (lochi_place){NULL, LOCH_MEMORY_HOST, (uintptr_t)address, 0};
+    *out = (lochi_place){.kind = LOCH_MEMORY_HOST, .start = (uintptr_t)address};
     if (!lochi_device_any(ranges_ask_driver, &question)) return LOCH_OK;
     const loch_address_info *answer = &question.answer;
-    *out = (lochi_place){answer->device, answer->kind, (uintptr_t)answer->base, answer->bytes};
+    *out = (lochi_place){
+        .device = answer->device, .kind = answer->kind, .start = (uintptr_t)answer->base, .bytes = answer->bytes};
     if (answer->bytes && (uintptr_t)address + bytes > (uintptr_t)answer->base + answer->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p reach beyond the %zu bytes at %p", bytes, address,
                          answer->bytes, answer->base);
@@ -254,8 +261,10 @@ static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_
     if (ranges_piece_at(start, out)) {
         is_inside = ranges_cover(*out, end);
     } else if (registration) {
-        *out = (lochi_place){registration->device, registration->kind, lochi_range_start(registration),
-                             registration->bytes};
+        *out = (lochi_place){.device = registration->device,
+                             .kind = registration->kind,
+                             .start = lochi_range_start(registration),
+                             .bytes = registration->bytes};
         is_inside = end <= lochi_range_end(registration);
     } else if (lochi_ranges_find_reservation(start)) {
         return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p, only addresses are reserved there", address);

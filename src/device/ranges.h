@@ -81,6 +81,7 @@ typedef struct lochi_place {
     loch_memory_kind kind; /* of the first byte */
     uintptr_t start;       /* of the piece with the first byte; `address` when unknown */
     size_t bytes;          /* its length; 0 when unknown */
+    bool is_apart;         /* a block by itself: what touches it behind its end is another's */
 } lochi_place;
 
 /* Finds where a range lies. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,

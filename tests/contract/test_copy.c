@@ -246,6 +246,28 @@ static void one_byte_too_far(void **state)
     free(host);
 }
 
+/* A block that touches the next one ends where it ends all the same. */
+static void blocks_that_touch_are_apart(void **state)
+{
+    test_bed *bed = *state;
+    enum { COUNT = 32 };
+    const size_t bytes = 4096;
+    char *blocks[COUNT], *host = malloc(bytes);
+    size_t touching = 0;
+    for (size_t i = 0; i < COUNT; i++)
+        blocks[i] = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, bytes);
+    for (size_t i = 0; i < COUNT; i++) {
+        for (size_t k = 0; k < COUNT; k++)
+            touching += blocks[i] + bytes == blocks[k];
+        CHECK_FAILS(loch_copy(host, blocks[i] + 1, bytes), OUT_OF_RANGE);
+        CHECK_FAILS(loch_fill(blocks[i] + bytes / 2, bytes, "t", 1), OUT_OF_RANGE);
+    }
+    if (bed->is_sim) assert_true(touching > 0);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_OK(loch_raw_free(blocks[i]));
+    free(host);
+}
+
 static void holes_between_mappings(void **state)
 {
     test_bed *bed = *state;
@@ -410,6 +432,7 @@ int main(void)
         cmocka_unit_test(stated_directions_are_checked),
         cmocka_unit_test(nothing_and_nowhere),
         cmocka_unit_test(one_byte_too_far),
+        cmocka_unit_test(blocks_that_touch_are_apart),
         cmocka_unit_test(holes_between_mappings),
         cmocka_unit_test(the_stream_has_to_be_involved),
         cmocka_unit_test(no_stream_is_the_default_one),
