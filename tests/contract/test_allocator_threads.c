@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Contract of allocator.h, over every allocator and stack that says it is thread safe: eight threads at a time. */
 #include "allocators.h"
+#include "worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,25 +19,6 @@ typedef struct worker {
     size_t ids_count;
     char failure[300];
 } worker;
-
-/* cmocka's checks leave by a jump, which other threads than the first may not do: these write a sentence. */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const loch_status try_status = (call);                                                                         \
-        if (try_status != LOCH_OK) {                                                                                   \
-            snprintf(w->failure, sizeof w->failure, "%s gave %s: %.200s", #call, loch_status_name(try_status),         \
-                     loch_error_get()->sentence);                                                                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-    } while (0)
-
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            snprintf(w->failure, sizeof w->failure, "line %d: not so: %s", __LINE__, #condition);                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-    } while (0)
 
 /* Takes some blocks, asks for all that can be asked, and gives them back. */
 static void worker_round(worker *w, size_t round)

@@ -5,6 +5,7 @@
  * runs as if nothing had been. */
 #include "allocators.h"
 #include "faulty_driver.h"
+#include "sweep.h"
 
 #define BLOCKS 8
 
@@ -317,39 +318,14 @@ static void driver_calls_of_devices_that_are_named(void **state)
     }
 }
 
-static uint64_t sim_calls_before;
-
-static uint64_t sim_calls(loch_device *device)
-{
-    loch_sim_stats stats = {.size = sizeof stats};
-    CHECK_OK(loch_sim_get_stats(device, &stats));
-    return stats.calls;
-}
-
-static void sim_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    const loch_sim_fault fault = {
-        .size = sizeof fault,
-        .after = after,
-        .mode = mode == TEST_FAILING_ONCE ? LOCH_SIM_FAULT_ONCE : LOCH_SIM_FAULT_FOREVER,
-    };
-    CHECK_OK(loch_sim_set_fault(device, mode == TEST_FAILING_NEVER ? NULL : &fault));
-    sim_calls_before = sim_calls(device);
-}
-
-static uint64_t sim_count(loch_device *device)
-{
-    return sim_calls(device) - sim_calls_before;
-}
-
 static void driver_calls_of_sim(void **state)
 {
     (void)state;
     sweep(&(source){.name = "driver calls",
                     .device = "sim:256MiB,granule=64KiB,backed",
                     .hold = true,
-                    .set = sim_set,
-                    .count = sim_count});
+                    .set = test_sim_set,
+                    .count = test_sim_count});
 }
 
 static int prepare(void **state)

@@ -3,31 +3,6 @@
 #include "sweep.h"
 #include "test.h"
 
-static uint64_t calls_before;
-
-static uint64_t sim_calls(loch_device *device)
-{
-    loch_sim_stats stats = {.size = sizeof stats};
-    CHECK_OK(loch_sim_get_stats(device, &stats));
-    return stats.calls;
-}
-
-static void sim_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    const loch_sim_fault fault = {
-        .size = sizeof fault,
-        .after = after,
-        .mode = mode == TEST_FAILING_ONCE ? LOCH_SIM_FAULT_ONCE : LOCH_SIM_FAULT_FOREVER,
-    };
-    CHECK_OK(loch_sim_set_fault(device, mode == TEST_FAILING_NEVER ? NULL : &fault));
-    calls_before = sim_calls(device);
-}
-
-static uint64_t sim_count(loch_device *device)
-{
-    return sim_calls(device) - calls_before;
-}
-
 static bool sim_is_clean(loch_device *device)
 {
     loch_sim_stats stats = {.size = sizeof stats};
@@ -45,8 +20,12 @@ static bool sim_is_clean(loch_device *device)
 
 static void sweep_sim(const char *device)
 {
-    const test_sweep sweep = {
-        .device = device, .other = "cpu", .is_clean = sim_is_clean, .set = sim_set, .count = sim_count, .hold = true};
+    const test_sweep sweep = {.device = device,
+                              .other = "cpu",
+                              .is_clean = sim_is_clean,
+                              .set = test_sim_set,
+                              .count = test_sim_count,
+                              .hold = true};
     test_sweep_run(&sweep);
 }
 

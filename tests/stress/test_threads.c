@@ -3,6 +3,7 @@
  * the devices under each other's feet. Contents are checked; at the end nothing may be left. What each thread does
  * follows from the seed; how the threads mix does not, so a failure names the step and not the moment. */
 #include "test.h"
+#include "worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,25 +35,6 @@ typedef struct worker {
     char *host, *back;
     char failure[400]; /* empty when all is well */
 } worker;
-
-/* cmocka's checks leave by a jump, which other threads than the first may not do: these write a sentence. */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        loch_status try_status = (call);                                                                               \
-        if (try_status != LOCH_OK) {                                                                                   \
-            snprintf(w->failure, sizeof w->failure, "%s gave %s: %.200s", #call, loch_status_name(try_status),         \
-                     loch_error_get()->sentence);                                                                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-    } while (0)
-
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            snprintf(w->failure, sizeof w->failure, "line %d: not so: %s", __LINE__, #condition);                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-    } while (0)
 
 /* --- steps: each is small, and leaves the worker as whole as it found it --- */
 

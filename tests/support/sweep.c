@@ -84,3 +84,30 @@ void test_sweep_run(const test_sweep *sweep)
                   (unsigned long long)failures);
     assert_true(places > 40 && failures > places / 4);
 }
+
+/* --- the driver calls of a simulated device --- */
+
+static uint64_t sim_calls_before;
+
+static uint64_t sim_calls(loch_device *device)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_sim_get_stats(device, &stats));
+    return stats.calls;
+}
+
+void test_sim_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    const loch_sim_fault fault = {
+        .size = sizeof fault,
+        .after = after,
+        .mode = mode == TEST_FAILING_ONCE ? LOCH_SIM_FAULT_ONCE : LOCH_SIM_FAULT_FOREVER,
+    };
+    CHECK_OK(loch_sim_set_fault(device, mode == TEST_FAILING_NEVER ? NULL : &fault));
+    sim_calls_before = sim_calls(device);
+}
+
+uint64_t test_sim_count(loch_device *device)
+{
+    return sim_calls(device) - sim_calls_before;
+}
