@@ -50,7 +50,7 @@ typedef struct loch_block {
     void *address;          /**< where */
     size_t requested_bytes; /**< as asked for */
     size_t allocated_bytes; /**< as taken: at least that */
-    uint64_t id;            /**< unique in its allocator, never 0 */
+    uint64_t id;            /**< unique in its allocator; 0 only for want of host memory to give it one */
     loch_tag tag;           /**< as asked for */
     uint64_t stream_id;     /**< of the stream of the allocation */
     uint64_t time_ns;       /**< when, by loch_host_now_ns */

@@ -49,7 +49,7 @@ loch_status lochi_ledger_take(lochi_ledger *ledger, const void *address, size_t 
  * memory only if the mark has gone meanwhile; without any the block is forgotten then. */
 void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry);
 
-/* What is known of the live block at `address`; errors as for take, and E_HOST_MEMORY for its id. */
+/* What is known of the live block at `address`; errors as for take. Its id is 0 when there is no memory to give it one. */
 loch_status lochi_ledger_find(lochi_ledger *ledger, const void *address, lochi_entry *out);
 
 /* Changes the owner's note on a live block; errors as for take, and E_HOST_MEMORY. */
