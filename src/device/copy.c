@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include <string.h>
 
 #define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
@@ -253,10 +254,7 @@ static loch_status copy_on_device(copy_job *job, loch_stream *given, loch_wait w
 static loch_status copy_read_options(const loch_copy_options *given, loch_copy_options *out)
 {
     *out = (loch_copy_options){.size = sizeof *out};
-    if (given) {
-        if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "copy options need their size set");
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    }
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
     if ((unsigned)out->direction > LOCH_PEER_TO_PEER || (unsigned)out->wait > LOCH_WAIT_END)
         return LOCH_FAIL(INVALID, "copy options hold values that are not known");
     if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;

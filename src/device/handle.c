@@ -4,16 +4,14 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include <string.h>
 
 static loch_status handle_read_options(const loch_device *device, const loch_handle_options *given,
                                        loch_handle_options *out)
 {
     *out = (loch_handle_options){.size = sizeof *out};
-    if (!given) return LOCH_OK;
-    if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "handle options need their size set");
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    out->size = sizeof *out;
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of handle options", given, out, sizeof *out));
     if (out->share & ~(uint32_t)(LOCH_SHARE_FD | LOCH_SHARE_FABRIC) || (unsigned)out->rdma > LOCH_RDMA_ON)
         return LOCH_FAIL(INVALID, "handle options hold values that are not known");
     uint32_t needed = 0;

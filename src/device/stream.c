@@ -6,6 +6,7 @@
  * belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the device. */
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "device/device.h"
 #include <pthread.h>
 #include <string.h>
@@ -52,10 +53,7 @@ void lochi_stream_release(loch_stream *stream)
 static loch_status stream_read_options(const loch_stream_options *given, loch_stream_options *out)
 {
     *out = (loch_stream_options){.size = sizeof *out};
-    if (!given) return LOCH_OK;
-    if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "stream options need their size set");
-    memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-    out->size = sizeof *out;
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of stream options", given, out, sizeof *out));
     if ((unsigned)out->order > LOCH_STREAM_WITH_DEFAULT)
         return LOCH_FAIL(INVALID, "stream order %d is not known", (int)out->order);
     return LOCH_OK;

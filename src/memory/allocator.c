@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "base/inside.h"
 #include "base/logging.h"
 #include "device/device.h"
@@ -250,10 +251,8 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
     if (given->size == sizeof *given) {
         *out = *given;
     } else {
-        if (given->size < sizeof given->size) return LOCH_FAIL(INVALID, "a request needs its size set");
         memset(out, 0, sizeof *out);
-        memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
-        out->size = sizeof *out;
+        LOCH_TRY_RETURN(lochi_sized_read("a request", given, out, sizeof *out));
     }
     if (out->alignment & (out->alignment - 1))
         return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
@@ -307,11 +306,7 @@ loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t byt
 {
     if (out) *out = NULL;
     loch_request whole = {.size = sizeof whole};
-    if (request) {
-        if (request->size < sizeof request->size) return LOCH_FAIL(INVALID, "a request needs its size set");
-        memcpy(&whole, request, request->size < sizeof whole ? request->size : sizeof whole);
-        whole.size = sizeof whole;
-    }
+    LOCH_TRY_RETURN(lochi_sized_read("a request", request, &whole, sizeof whole));
     if (!lochi_mul(count, bytes, &whole.bytes))
         return LOCH_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit the address space", count, bytes);
     return loch_allocator_alloc(allocator, &whole, out);

@@ -387,7 +387,7 @@ static const loch_allocator_ops direct_ops = {
 static loch_status direct_read_options(loch_device *device, const loch_direct_options *given, loch_direct_options *out)
 {
     *out = (loch_direct_options){.size = sizeof *out};
-    LOCH_TRY_RETURN(lochi_options_read("direct", given, out, sizeof *out));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of direct options", given, out, sizeof *out));
     if ((unsigned)out->when > LOCH_DIRECT_FREE_DEFERRED || (unsigned)out->kind > LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "direct options hold values that are not known");
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)

@@ -2,6 +2,7 @@
 /* Arrays of elements that are initialised and finished. */
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/sized.h"
 #include <loch/typed.h>
 #include <string.h>
 
@@ -33,11 +34,7 @@ loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, s
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
     loch_request aligned = {.size = sizeof aligned};
-    if (request) {
-        if (request->size < sizeof request->size) return LOCH_FAIL(INVALID, "a request needs its size set");
-        memcpy(&aligned, request, request->size < sizeof aligned ? request->size : sizeof aligned);
-        aligned.size = sizeof aligned;
-    }
+    LOCH_TRY_RETURN(lochi_sized_read("a request", request, &aligned, sizeof aligned));
     if (aligned.alignment < type->alignment) aligned.alignment = type->alignment;
     void *block;
     LOCH_TRY_RETURN(loch_alloc_array(allocator, count, type->bytes, &aligned, &block));

@@ -91,7 +91,7 @@ static const loch_allocator_ops fault_ops = {
 static loch_status fault_read(const loch_fault_options *given, loch_fault_options *out)
 {
     *out = (loch_fault_options){.size = sizeof *out};
-    LOCH_TRY_RETURN(lochi_options_read("fault", given, out, sizeof *out));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of fault options", given, out, sizeof *out));
     if ((unsigned)out->status >= LOCH_STATUS_COUNT)
         return LOCH_FAIL(INVALID, "%d is no status to fail with", (int)out->status);
     return LOCH_OK;

@@ -190,7 +190,7 @@ static const loch_allocator_ops guard_ops = {
 static loch_status guard_read_options(const loch_guard_options *given, loch_guard_options *out)
 {
     *out = (loch_guard_options){.size = sizeof *out};
-    LOCH_TRY_RETURN(lochi_options_read("guard", given, out, sizeof *out));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of guard options", given, out, sizeof *out));
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
         return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
                          LOCHI_RED_ZONE_MAX);

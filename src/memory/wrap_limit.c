@@ -150,7 +150,7 @@ loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const l
     if (out) *out = NULL;
     if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap, and a place");
     loch_limit_options read = {.size = sizeof read};
-    LOCH_TRY_RETURN(lochi_options_read("limit", options, &read, sizeof read));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of limit options", options, &read, sizeof read));
     limit *self = lochi_zalloc(sizeof *self);
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a limit");
     self->wrapped = wrapped;

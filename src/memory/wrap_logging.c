@@ -302,7 +302,7 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
     if (out) *out = NULL;
     if (!wrapped || !out) return LOCH_FAIL(INVALID, "logging needs an allocator to wrap, and a place");
     loch_logging_options read = {.size = sizeof read};
-    LOCH_TRY_RETURN(lochi_options_read("logging", options, &read, sizeof read));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of logging options", options, &read, sizeof read));
     if ((unsigned)read.format > LOCH_LOGGING_TRACE)
         return LOCH_FAIL(INVALID, "logging format %d is not known", (int)read.format);
     if (read.format != LOCH_LOGGING_HOOK && !read.path) return LOCH_FAIL(INVALID, "logging to a file needs its path");

@@ -184,7 +184,7 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
     if (out) *out = NULL;
     if (!wrapped || !out) return LOCH_FAIL(INVALID, "a tracking wrapper needs an allocator to wrap, and a place");
     loch_tracking_options read = {.size = sizeof read};
-    LOCH_TRY_RETURN(lochi_options_read("tracking", options, &read, sizeof read));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of tracking options", options, &read, sizeof read));
     tracking *self;
     LOCH_TRY_RETURN(tracking_make(read.records, &self));
     self->wrapped = wrapped;

@@ -3,9 +3,8 @@
 #ifndef LOCHI_WRAPPER_H
 #define LOCHI_WRAPPER_H
 
-#include "base/fail.h"
+#include "base/sized.h"
 #include "memory/allocator.h"
-#include <string.h>
 
 /* Starts a new segment in the wrapped allocator too: for a wrapper with figures of its own. The caller holds the lock
  * of the allocator around the wrapper, whose rank is lower. */
@@ -15,16 +14,6 @@ static inline void lochi_wrapper_new_segment(loch_allocator *wrapped)
     const loch_status status = lochi_allocator_end_segment(wrapped);
     (void)status; /* figures only */
     lochi_lock_drop(&wrapped->lock);
-}
-
-/* Reads options whose first member is their size into `out`, which has `bytes` of zeros; NULL is all defaults. */
-static inline loch_status lochi_options_read(const char *what, const void *given, void *out, size_t bytes)
-{
-    if (!given) return LOCH_OK;
-    const size_t size = *(const size_t *)given;
-    if (size < sizeof size) return LOCH_FAIL(INVALID, "%s options need their size set", what);
-    memcpy(out, given, size < bytes ? size : bytes);
-    return LOCH_OK;
 }
 
 #endif

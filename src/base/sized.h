@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading a caller's struct that says its own size in its first member, so that it can be older and shorter than ours. */
+#ifndef LOCHI_SIZED_H
+#define LOCHI_SIZED_H
+
+#include "base/fail.h"
+#include <string.h>
+
+/* Copies what the caller's struct holds over `out`, which has `bytes`, its size set and defaults elsewhere; NULL leaves the
+ * defaults. `what` names it in the sentence. */
+static inline loch_status lochi_sized_read(const char *what, const void *given, void *out, size_t bytes)
+{
+    if (!given) return LOCH_OK;
+    const size_t size = *(const size_t *)given;
+    if (size < sizeof size) return LOCH_FAIL(INVALID, "%s without its size set", what);
+    memcpy(out, given, size < bytes ? size : bytes);
+    memcpy(out, &bytes, sizeof bytes);
+    return LOCH_OK;
+}
+
+#endif
