@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Headers, libraries, the program, the pkg-config file and the CMake package. The installed tree can be moved: both
+# Headers, libraries, adapters, the program, the pkg-config file and the CMake package. The installed tree can be moved: both
 # files find their prefix from where they lie.
 include(CMakePackageConfigHelpers)
 
@@ -16,6 +16,8 @@ if(TARGET loch_program)
     set_target_properties(loch_program PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
     install(TARGETS loch_program)
 endif()
+set_target_properties(loch_torch PROPERTIES INSTALL_RPATH "$ORIGIN") # both libraries lie side by side
+install(TARGETS loch_torch)
 install(TARGETS loch_shared loch_static EXPORT loch-targets)
 install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

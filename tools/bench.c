@@ -4,35 +4,71 @@
 #include <stdio.h>
 #include <string.h>
 
+static int bench_copy(const tool_bench_options *options)
+{
+    return tool_bench_copy(options->device, options->is_json);
+}
+
+static int bench_calls(const tool_bench_options *options)
+{
+    return tool_bench_calls(options->device, options->is_json);
+}
+
+static int bench_tracking(const tool_bench_options *options)
+{
+    return tool_bench_tracking(options->device, options->is_json);
+}
+
 static const struct {
     const char *name;
-    int (*run)(const char *device, bool json);
-} benchmarks[] = {{"copy", tool_bench_copy}, {"calls", tool_bench_calls}, {"tracking", tool_bench_tracking}};
+    int (*run)(const tool_bench_options *options);
+} benchmarks[] = {{"pool", tool_bench_pool},
+                  {"threads", tool_bench_threads},
+                  {"copy", bench_copy},
+                  {"calls", bench_calls},
+                  {"tracking", bench_tracking}};
+
+static int bench_read(tool_bench_options *out, const char **name, int count, char **arguments)
+{
+    tool_options options = {"bench", count, arguments, 0};
+    const char *argument, *trace;
+    while ((argument = tool_next(&options))) {
+        if (!strcmp(argument, "--json")) {
+            out->is_json = true;
+        } else if (!strcmp(argument, "--quick")) {
+            out->is_quick = true;
+        } else if (tool_option_value(&options, argument, "--device", &out->device)) {
+            if (!out->device) return tool_misuse("bench", "--device needs a device's name");
+        } else if (tool_option_value(&options, argument, "--as", &out->as)) {
+            if (!out->as) return tool_misuse("bench", "--as needs an allocator's name");
+        } else if (tool_option_value(&options, argument, "--trace", &trace)) {
+            if (!trace) return tool_misuse("bench", "--trace needs a file");
+            if (out->traces_count == TOOL_TRACES_MAX)
+                return tool_misuse("bench", "at most %d traces are measured at a time", TOOL_TRACES_MAX);
+            out->traces[out->traces_count++] = trace;
+        } else if (*argument == '-' || *name) {
+            return tool_misuse("bench", "\"%s\" is not understood", argument);
+        } else {
+            *name = argument;
+        }
+    }
+    return TOOL_DONE;
+}
 
 static int bench_run(int count, char **arguments)
 {
-    tool_options options = {"bench", count, arguments, 0};
-    const char *argument, *name = NULL, *device = "cpu";
-    bool json = false;
-    while ((argument = tool_next(&options))) {
-        if (!strcmp(argument, "--json")) {
-            json = true;
-        } else if (tool_option_value(&options, argument, "--device", &device)) {
-            if (!device) return tool_misuse("bench", "--device needs a device's name");
-        } else if (*argument == '-' || name) {
-            return tool_misuse("bench", "\"%s\" is not understood", argument);
-        } else {
-            name = argument;
-        }
-    }
+    tool_bench_options options = {.device = "cpu"};
+    const char *name = NULL;
+    int code = bench_read(&options, &name, count, arguments);
+    if (code != TOOL_DONE) return code;
     for (size_t i = 0; name && i < sizeof benchmarks / sizeof *benchmarks; i++)
-        if (!strcmp(name, benchmarks[i].name)) return benchmarks[i].run(device, json);
+        if (!strcmp(name, benchmarks[i].name)) return benchmarks[i].run(&options);
     if (name) return tool_misuse("bench", "there is no benchmark \"%s\"", name);
-    if (json) return tool_misuse("bench", "--json needs the NAME of one benchmark");
-    int code = TOOL_DONE;
+    if (options.is_json) return tool_misuse("bench", "--json needs the NAME of one benchmark");
     for (size_t i = 0; code == TOOL_DONE && i < sizeof benchmarks / sizeof *benchmarks; i++) {
         printf("%s%s\n", i ? "\n" : "", benchmarks[i].name);
-        code = benchmarks[i].run(device, json);
+        fflush(stdout);
+        code = benchmarks[i].run(&options);
     }
     return code;
 }
@@ -40,12 +76,17 @@ static int bench_run(int count, char **arguments)
 const tool_command tool_bench = {
     "bench",
     "measures Loch beside what is installed",
-    "Usage: loch bench [NAME] [--device DEVICE] [--json]\n\n"
+    "Usage: loch bench [NAME] [--device DEVICE] [--trace FILE]... [--quick] [--json]\n\n"
     "Measures Loch beside what is installed and prints the ratios. Without a NAME all benchmarks run.\n\n"
+    "  pool              allocations and frees, beside libc, jemalloc, mimalloc and tcmalloc; on other\n"
+    "                    devices beside the driver's own allocators\n"
+    "  threads           how throughput grows with threads, beside the same\n"
     "  copy              copies and fills, beside the driver's own calls\n"
     "  calls             what driver calls cost; as text a cost table for simulated devices\n"
     "  tracking          what a tracking wrapper adds to allocations and frees\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
+    "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
+    "  --quick           pool, threads: few repetitions, to see that it works; the figures are rough\n"
     "  --json            figures as JSON\n",
     bench_run,
 };

@@ -16,7 +16,7 @@ typedef struct tool_command {
     int (*run)(int count, char **arguments);
 } tool_command;
 
-extern const tool_command tool_info, tool_bench;
+extern const tool_command tool_info, tool_replay, tool_bench;
 
 /* Prints "loch: ..." on standard error; returns TOOL_FAILED. */
 int tool_fail(const char *format, ...) LOCH_PRINTF(1, 2);
@@ -48,6 +48,20 @@ const char *tool_format_bytes(size_t bytes, char text[32]);
 /* "4.30 TB/s"; `text` is returned. */
 const char *tool_format_rate(double bytes_per_second, char text[32]);
 
+/* How far something has come, on a terminal: drawn on standard error once it takes longer than a second. */
+typedef struct tool_progress {
+    const char *label;
+    size_t total;
+    uint64_t start_ns; /* of the first call; 0 before it */
+    bool is_drawn;
+} tool_progress;
+
+/* Says that `done` of all steps are done. Not for loops that are timed: it reads the clock and may draw. */
+void tool_progress_show(tool_progress *progress, size_t done);
+
+/* Removes what was drawn. */
+void tool_progress_end(tool_progress *progress);
+
 /* Measures copies and fills on a device, beside the driver's own calls. */
 int tool_bench_copy(const char *device, bool json);
 
@@ -56,5 +70,22 @@ int tool_bench_calls(const char *device, bool json);
 
 /* Measures what a tracking wrapper adds to allocations and frees. */
 int tool_bench_tracking(const char *device, bool json);
+
+#define TOOL_TRACES_MAX 16
+
+/* What a benchmark may be told. */
+typedef struct tool_bench_options {
+    const char *device;
+    const char *traces[TOOL_TRACES_MAX]; /* files */
+    size_t traces_count;
+    const char *as; /* hidden: measures this allocator alone, for the process that asked (peers.h); NULL otherwise */
+    bool is_json, is_quick;
+} tool_bench_options;
+
+/* Measures allocations and frees through the pool, beside other allocators. */
+int tool_bench_pool(const tool_bench_options *options);
+
+/* Measures how throughput grows with threads, beside other allocators. */
+int tool_bench_threads(const tool_bench_options *options);
 
 #endif

@@ -102,6 +102,12 @@ typedef struct loch_allocator_ops {
     loch_status (*trim)(void *self, size_t keep_bytes, size_t *released);
     /** optional: what memory this is. Default: what the device's own memory is. */
     loch_attributes (*get_attributes)(void *self);
+    /** optional: changes the size of a live block in place; it stays one allocation, whose size the figures follow.
+     *  E_UNSUPPORTED or a shortage (E_DEVICE_MEMORY, E_HOST_MEMORY, E_LIMIT, E_FRAGMENTED) when it cannot, nothing changed
+     *  then. Called only for allocators that keep their own account (find, walk and get_stats), and for wrappers with find.
+     *  Default: cannot. A wrapper without the slot does not forward it.
+     *  @param allocated  as taken now */
+    loch_status (*resize)(void *self, void *address, size_t bytes, size_t *allocated);
 } loch_allocator_ops;
 
 /** Makes an allocator out of a table. It retains the device.
@@ -141,6 +147,19 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_on(loch_allocator *alloca
 
 /** Takes a block back whose requested size the caller knows: E_INVALID, nothing freed, when it is another. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes);
+
+/** Makes a block hold `bytes`, with the contents that it had as far as they fit; what comes behind them is undefined. In
+ *  place where the allocator can; else a new block with the same tag and the allocator's own alignment, the contents copied
+ *  in the order of the stream, and the old one freed in that order. NULL for an address allocates, 0 bytes free.
+ *  @param stream  that the caller has ordered behind every other use of the block, as for loch_allocator_free_on. NULL: the
+ *                 stream of the allocation, where the allocator knows it (loch_block) and it was not destroyed; else
+ *                 the default stream, after waiting for the device. It must stay until the call returns. Streams that were
+ *                 recorded for the old block are not for a new one.
+ *  @param out     the block, at the same or at another address; NULL on failure, and the old block is as it was. E_CORRUPT
+ *                 alone means that it was done, and that the old block was found to be written around when it was freed.
+ *  Errors of the address as for a free. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes,
+                                                          loch_stream *stream, void **out);
 
 /** Says that `stream` uses the block too, until it is freed. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_record_use(loch_allocator *allocator, void *address,

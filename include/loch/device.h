@@ -113,6 +113,7 @@ typedef struct loch_call_count {
     const char *name; /**< "map", "event_record": static string */
     uint64_t count;   /**< calls */
     uint64_t ns;      /**< time: measured when measuring is on; on sim the modelled cost, always */
+    uint64_t real_ns; /**< time that the calls took here, while measuring is on; the same as `ns` but on sim */
 } loch_call_count;
 
 /** Copies the counters of all driver calls, in a fixed order, into `out[0..capacity)` and their number into `count`

@@ -17,6 +17,7 @@
 #include <loch/stats.h>
 #include <loch/allocator.h>
 #include <loch/typed.h>
+#include <loch/pool.h>
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>

@@ -11,6 +11,7 @@
  *  | `clock=seeded`, `clock=stepped` | time moves by chance at every driver call, or only when told to | seeded |
  *  | `seed=N` | where chance starts; the same seed gives the same run | 1 |
  *  | `lag=NANOSECONDS` | how long queued copies, fills and kernels without a duration take | 2000 |
+ *  | `event_lag=NANOSECONDS` | an event passes that long after it was recorded at the earliest, as behind a queue of work | 0 |
  *  | `costs=FILE` | table of driver-call costs | that of an H200 |
  *  | `check=on`, `check=off` | the checker of stream order | on |
  *  | `virtual=off`, `alias=off`, `async=off`, `capture=off` | a device that can do less | on |

@@ -73,6 +73,26 @@ void *lochi_zalloc(size_t bytes)
     return address ? memset(address, 0, bytes) : NULL;
 }
 
+void *lochi_zalloc_aligned(size_t alignment, size_t bytes)
+{
+    size_t whole;
+    if (!lochi_add(bytes, alignment + sizeof(void *), &whole)) return NULL;
+    char *base = lochi_zalloc(whole);
+    if (!base) return NULL;
+    char *address = base + sizeof(void *);
+    address += -(uintptr_t)address & (alignment - 1);
+    memcpy(address - sizeof base, &base, sizeof base); /* what was allocated is noted in front */
+    return address;
+}
+
+void lochi_free_aligned(void *address)
+{
+    if (!address) return;
+    void *base;
+    memcpy(&base, (char *)address - sizeof base, sizeof base);
+    lochi_free(base);
+}
+
 void *lochi_alloc_array(size_t count, size_t bytes)
 {
     size_t whole;

@@ -10,6 +10,10 @@
 void *lochi_alloc(size_t bytes);
 void *lochi_zalloc(size_t bytes);
 
+/* The same, zeroed, at a multiple of `alignment`, a power of two above any type's; freed by lochi_free_aligned. */
+void *lochi_zalloc_aligned(size_t alignment, size_t bytes);
+void lochi_free_aligned(void *address);
+
 /* count * bytes, checked; an overflow is a failure. */
 void *lochi_alloc_array(size_t count, size_t bytes);
 

@@ -16,10 +16,18 @@ static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 static bool thread_has_key;
 static atomic_uint_fast64_t thread_last_number;
+static void (*_Atomic thread_at_end)(uint32_t slot);
+
+void lochi_thread_at_end(void (*function)(uint32_t slot))
+{
+    atomic_store_explicit(&thread_at_end, function, memory_order_release);
+}
 
 static void thread_give_slot_back(void *value)
 {
     const uint32_t slot = (uint32_t)(uintptr_t)value - 1;
+    void (*function)(uint32_t) = atomic_load_explicit(&thread_at_end, memory_order_acquire);
+    if (function) function(slot);
     lochi_thread_slot_plus_one = LOCHI_SLOT_SHARED + 1; /* what later destructors do goes to the shared one */
     lochi_lock_take(&thread_lock);
     thread_free_slots[slot / 64] |= (uint64_t)1 << (slot % 64);

@@ -22,6 +22,10 @@ static inline uint32_t lochi_thread_slot(void)
     return __builtin_expect(slot != 0, 1) ? slot - 1 : lochi_thread_slot_take();
 }
 
+/* Calls `function` with the slot of every thread that ends, in that thread, before another may have the slot. There may be
+ * one function only; giving it again does nothing. */
+void lochi_thread_at_end(void (*function)(uint32_t slot));
+
 /* The calling thread's number: never 0. */
 uint64_t lochi_thread_number(void);
 

@@ -273,9 +273,9 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
 loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity, size_t *count)
 {
     if (!device || (capacity && !out)) return LOCH_FAIL(INVALID, "call counts need a device and a place");
-    uint64_t ns[LOCH_CALL_COUNT];
+    uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
-        ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
+        ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
     lochi_lock_take(&device->lock);
     device->driver->call_costs(device->self, ns);
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
@@ -285,6 +285,7 @@ loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, siz
         out[i].name = loch_driver_call_name((loch_driver_call)i);
         out[i].count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed);
         out[i].ns = ns[i];
+        out[i].real_ns = real_ns[i];
     }
     if (count) *count = LOCH_CALL_COUNT;
     return LOCH_OK;

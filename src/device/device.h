@@ -21,10 +21,12 @@ struct loch_stream {
     void *native;
     uint64_t id;
     atomic_size_t references; /* one for the owner, one for each part of the library that remembers the stream */
+    atomic_bool is_closing;   /* who remembers it begins nothing on it any more */
     atomic_bool closed;       /* no driver call through it any more */
     enum { LOCHI_STREAM_DEFAULT, LOCHI_STREAM_OWNED, LOCHI_STREAM_WRAPPED, LOCHI_STREAM_OF_THREAD } kind;
-    uint64_t thread;          /* LOCHI_STREAM_OF_THREAD: whose */
-    struct loch_stream *next; /* LOCHI_STREAM_OF_THREAD: the device's list */
+    uint64_t thread; /* LOCHI_STREAM_OF_THREAD: whose */
+    struct loch_stream *prev,
+        *next; /* in the device's list: of threads' streams, which uses `next` alone, or of others */
 };
 
 struct loch_event {
@@ -46,8 +48,9 @@ struct loch_device {
     atomic_bool measuring;
     lochi_call_counter calls[LOCH_CALL_COUNT];
     loch_stream default_stream;
-    lochi_lock lock; /* LOCHI_RANK_DEVICE: thread_streams, cost_base */
+    lochi_lock lock; /* LOCHI_RANK_DEVICE: the members below */
     loch_stream *thread_streams;
+    loch_stream *streams;                /* that were created or wrapped */
     uint64_t cost_base[LOCH_CALL_COUNT]; /* modelled costs when counting began */
 };
 
@@ -87,6 +90,33 @@ void lochi_stream_init_default(loch_device *device);
 /* Streams remembered by the library: the object stays after its owner has destroyed it, closed. */
 loch_stream *lochi_stream_retain(loch_stream *stream);
 void lochi_stream_release(loch_stream *stream);
+
+/* The stream of a device with that id, retained; NULL when its owner has destroyed it. */
+loch_stream *lochi_stream_find(loch_device *device, uint64_t id);
+
+/* Around every driver call that the library makes by itself on a stream that it remembers: false when the owner has
+ * destroyed it, else its queue stays until `leave`. Nothing in between may wait for another thread but the driver. */
+bool lochi_stream_enter(loch_stream *stream, uint32_t *mark);
+void lochi_stream_leave(uint32_t mark);
+
+/* Hears of the streams of one device that go (stream_close.c). Its owner keeps the device. */
+typedef struct lochi_stream_listener {
+    struct lochi_stream_listener *next; /* the list's */
+    loch_device *device;
+    /* A stream other than the default one goes: destroyed, or with its thread. It is still open: events may be recorded
+     * on it. Called by the thread that ends it, under a lock of LOCHI_RANK_STREAM_LISTENERS: locks of
+     * LOCHI_RANK_MEMORY and above may be taken, drivers called, streams neither destroyed nor listened for. */
+    void (*closing)(struct lochi_stream_listener *listener, loch_stream *stream);
+} lochi_stream_listener;
+
+void lochi_stream_listen(lochi_stream_listener *listener);
+/* Returns when no call is under way. Not from inside `closing`, nor under a lock of that rank or above. */
+void lochi_stream_unlisten(lochi_stream_listener *listener);
+
+/* The two halves of a stream's end, before its queue goes: tells the listeners; closes it and waits until nobody who
+ * remembers it is inside. */
+void lochi_stream_announce(loch_stream *stream);
+void lochi_stream_shut(loch_stream *stream);
 
 /* Checks a stream that a caller gave for work on `device`: E_INVALID for a closed one or one of another device. */
 loch_status lochi_stream_check(const loch_stream *stream, const loch_device *device);

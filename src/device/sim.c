@@ -84,6 +84,8 @@ static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char
         sim->is_stepped = false;
     else if (sim_is_option(piece, "seed", &value))
         is_good = lochi_parse_number(value, &sim->random);
+    else if (sim_is_option(piece, "event_lag", &value))
+        is_good = lochi_parse_number(value, &sim->event_lag_ns);
     else if (sim_is_option(piece, "lag", &value))
         is_good = lochi_parse_number(value, &sim->lag_ns);
     else if (sim_is_option(piece, "check", &value))

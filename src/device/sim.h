@@ -273,6 +273,7 @@ struct lochi_sim_stream {
     size_t slot;
     lochi_sim_vector seen; /* what happened before the next operation here */
     lochi_sim_key tail;    /* what the next operation here waits for */
+    uint64_t waited_ns;    /* when the last of the events that it waits for passes */
     lochi_sim_op *first, *last;
     lochi_sim_capture *capture;
     size_t branch; /* in the capture */
@@ -284,6 +285,7 @@ typedef struct lochi_sim_event {
     loch_event_kind kind;
     bool is_recorded;
     lochi_sim_key key;
+    uint64_t stream; /* the number of the one that it was recorded on */
     uint64_t time_ns;
     lochi_sim_vector seen;
     uint64_t capture; /* id of the capture that it was recorded in, else 0 */
@@ -352,7 +354,7 @@ struct lochi_sim {
     uint32_t capabilities;
     int index;
     bool is_backed, is_stepped, is_checked;
-    uint64_t lag_ns, random;
+    uint64_t lag_ns, event_lag_ns, random;
     lochi_sim_costs costs;
     /* memory */
     lochi_sim_file *file;  /* backed */

@@ -2,7 +2,8 @@
 /* Streams and events of simulated devices: what waits for what.
  *
  * A stream's tail is the key that its next operation starts behind; an event is a copy of the tail, and of what the
- * stream has seen, at the moment of recording. The default stream starts behind all streams that are ordered with it,
+ * stream has seen, at the moment of recording. With an event lag, work that needs no operation of its own stands before
+ * the mark. The default stream starts behind all streams that are ordered with it,
  * and they behind it. Waiting for an event of another device is an operation of its own, because that device's clock
  * has to come along. A successful query or wait on the host joins what was waited for to the host's vector. */
 #include "base/heap.h"
@@ -247,6 +248,7 @@ static loch_status stream_wait_far(lochi_sim_stream *stream, const lochi_sim_eve
     op->awaited_key = event->key;
     lochi_sim_vector_join(&stream->seen, &event->seen);
     lochi_sim_op_queue(stream, op);
+    stream->waited_ns = stream->tail.end_ns;
     lochi_sim_settle(stream->device);
     return LOCH_OK;
 }
@@ -258,10 +260,13 @@ static loch_status stream_wait(lochi_sim_stream *stream, const lochi_sim_event *
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     if (event->device != stream->device && !lochi_sim_is_done(event->device, event->key))
         return stream_wait_far(stream, event);
-    if (event->device == stream->device)
-        stream_follow(stream, event->key, &event->seen);
-    else
+    if (event->device != stream->device) {
         lochi_sim_vector_join(&stream->seen, &event->seen);
+        return LOCH_OK;
+    }
+    stream_follow(stream, event->key, &event->seen);
+    const bool is_own = event->stream == stream->number; /* its own work does not hold itself up */
+    if (!is_own && stream->waited_ns < event->key.end_ns) stream->waited_ns = event->key.end_ns;
     return LOCH_OK;
 }
 
@@ -322,14 +327,28 @@ loch_status lochi_sim_event_destroy(void *self, void *native)
     return lochi_sim_end(LOCH_OK);
 }
 
+/* The stream is as busy as if work were queued on it all the time, so the piece before an event ends a lag after now, or
+ * after what the stream waits for. Its own pieces overlap, so that lags do not pile up. A key alone stands for it. */
+static void event_lag(lochi_sim_stream *stream)
+{
+    lochi_sim *sim = stream->device;
+    if (!sim->event_lag_ns || !(sim->capabilities & LOCH_CAN_ASYNC)) return;
+    const uint64_t start = sim->now_ns > stream->waited_ns ? sim->now_ns : stream->waited_ns;
+    const lochi_sim_key key = {lochi_sim_add_ns(start, sim->event_lag_ns), ++lochi_sim_all.last_op};
+    stream->tail = lochi_sim_key_later(stream->tail, key);
+    sim->last = lochi_sim_key_later(sim->last, key);
+}
+
 static loch_status event_record(lochi_sim_event *event, lochi_sim_stream *stream)
 {
     if (event->device != stream->device) return SIM_FAIL(INVALID, "the event and the stream are of different devices");
     if (stream->capture) return lochi_sim_capture_record(stream, event);
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     const uint64_t now_ns = stream->device->now_ns;
+    event_lag(stream);
     event->capture = 0;
     event->is_recorded = true;
+    event->stream = stream->number;
     event->key = stream->tail;
     event->time_ns = stream->tail.end_ns > now_ns ? stream->tail.end_ns : now_ns;
     lochi_sim_vector_copy(&event->seen, &stream->seen);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: made here, wrapped, or a default one.
  *
- * A loch_stream is counted inside the library: its owner's destroy ends the driver's queue and closes the object, and
- * parts of the library that remember it (pools) keep the closed object until they forget it. A thread's default stream
- * belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the device. */
+ * A loch_stream is counted inside the library: its owner's destroy closes the object and ends the driver's queue, and
+ * parts of the library that remember it (pools) keep the closed object until they forget it (stream_close.c). A thread's
+ * default stream belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the
+ * device. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -24,6 +25,7 @@ static void stream_init(loch_stream *stream, loch_device *device, void *native, 
     stream->kind = kind;
     stream->id = atomic_fetch_add_explicit(&stream_last_id, 1, memory_order_relaxed) + 1;
     atomic_init(&stream->references, 1);
+    atomic_init(&stream->is_closing, false);
     atomic_init(&stream->closed, false);
 }
 
@@ -59,6 +61,47 @@ static loch_status stream_read_options(const loch_stream_options *given, loch_st
     return LOCH_OK;
 }
 
+/* Enters a stream that was created or wrapped into its device's list, from which it can be found by its id. */
+static void stream_link(loch_stream *stream)
+{
+    loch_device *device = stream->device;
+    lochi_lock_take(&device->lock);
+    stream->next = device->streams;
+    if (stream->next) stream->next->prev = stream;
+    device->streams = stream;
+    lochi_lock_drop(&device->lock);
+}
+
+static void stream_leave_list(loch_stream *stream)
+{
+    loch_device *device = stream->device;
+    lochi_lock_take(&device->lock);
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        device->streams = stream->next;
+    if (stream->next) stream->next->prev = stream->prev;
+    lochi_lock_drop(&device->lock);
+}
+
+static loch_stream *stream_find_in(loch_stream *list, uint64_t id)
+{
+    while (list && list->id != id)
+        list = list->next;
+    return list;
+}
+
+loch_stream *lochi_stream_find(loch_device *device, uint64_t id)
+{
+    if (id == device->default_stream.id) return lochi_stream_retain(&device->default_stream);
+    lochi_lock_take(&device->lock);
+    loch_stream *stream = stream_find_in(device->streams, id);
+    if (!stream) stream = stream_find_in(device->thread_streams, id);
+    if (stream) lochi_stream_retain(stream); /* what is in a list has its owner's reference */
+    lochi_lock_drop(&device->lock);
+    return stream;
+}
+
 loch_status loch_stream_create(loch_device *device, const loch_stream_options *options, loch_stream **out)
 {
     if (out) *out = NULL;
@@ -75,6 +118,7 @@ loch_status loch_stream_create(loch_device *device, const loch_stream_options *o
         return status;
     }
     stream_init(stream, loch_device_retain(device), native, LOCHI_STREAM_OWNED);
+    stream_link(stream);
     *out = stream;
     return LOCH_OK;
 }
@@ -94,15 +138,16 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
     loch_stream *stream = lochi_alloc(sizeof *stream);
     if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
     stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
+    stream_link(stream);
     *out = stream;
     return LOCH_OK;
 }
 
-/* Closes a stream and gives its queue back to the driver. */
+/* Closes a stream and gives its queue back to the driver. Under no lock, because it waits for other threads. */
 static void stream_end(loch_stream *stream)
 {
     loch_device *device = stream->device;
-    atomic_store_explicit(&stream->closed, true, memory_order_release);
+    lochi_stream_shut(stream);
     if (stream->kind != LOCHI_STREAM_WRAPPED) {
         loch_status status;
         LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
@@ -115,6 +160,8 @@ void loch_stream_destroy(loch_stream *stream)
 {
     if (!stream || stream->kind == LOCHI_STREAM_DEFAULT || stream->kind == LOCHI_STREAM_OF_THREAD) return;
     loch_device *device = stream->device;
+    lochi_stream_announce(stream);
+    stream_leave_list(stream);
     stream_end(stream);
     loch_device_release(device);
 }
@@ -139,18 +186,36 @@ static loch_stream *stream_unlink(loch_device *device, uint64_t thread)
     return stream;
 }
 
-static bool stream_end_of_thread(loch_device *device, void *user)
+/* The streams of a thread that ends. */
+typedef struct stream_leaving {
+    uint64_t thread;
+    loch_stream *streams; /* off their devices' lists; each holds its device from now on */
+} stream_leaving;
+
+static bool stream_collect(loch_device *device, void *user)
 {
-    loch_stream *stream = stream_unlink(device, *(const uint64_t *)user);
-    if (stream) stream_end(stream);
+    stream_leaving *leaving = user;
+    loch_stream *stream = stream_unlink(device, leaving->thread);
+    if (!stream) return false;
+    loch_device_retain(device); /* it is in the table, so its count is not zero */
+    stream->next = leaving->streams;
+    leaving->streams = stream;
     return false;
 }
 
 static void stream_thread_ends(void *value)
 {
     (void)value;
-    uint64_t thread = lochi_thread_number();
-    lochi_device_any(stream_end_of_thread, &thread);
+    stream_leaving leaving = {.thread = lochi_thread_number()};
+    lochi_device_any(stream_collect, &leaving);
+    while (leaving.streams) {
+        loch_stream *stream = leaving.streams;
+        loch_device *device = stream->device;
+        leaving.streams = stream->next;
+        lochi_stream_announce(stream);
+        stream_end(stream);
+        loch_device_release(device);
+    }
 }
 
 static void stream_make_key(void)

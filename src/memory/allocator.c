@@ -10,15 +10,16 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/hint.h"
 #include "base/sized.h"
 #include "base/inside.h"
 #include "base/logging.h"
+#include "memory/pool.h"
 #include "device/device.h"
 #include <loch/copy.h>
 #include <loch/host.h>
 #include <string.h>
 
-#define ALLOCATOR_BYTES_MAX ((size_t)1 << 47) /* more than any address space gives */
 #define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED)
 #define ALLOCATOR_NOTE_USED_ELSEWHERE 1 /* in the ledger: further streams use the block */
 
@@ -188,6 +189,7 @@ void loch_allocator_release(loch_allocator *allocator)
     /* Acquire-release: what every owner did is done before the end. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
     const uint32_t mark = lochi_inside_enter(allocator);
+    if (allocator->pool) lochi_pool_close_gate(allocator->pool); /* for good: every free looks whether it is the last */
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
     const bool is_over = allocator_is_over(allocator);
@@ -258,7 +260,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
     if (out->flags & ~(uint32_t)ALLOCATOR_FLAGS || out->tag >= LOCH_TAG_COUNT_MAX)
         return LOCH_FAIL(INVALID, "the request holds flags or a tag that are not known");
-    if (out->bytes >= ALLOCATOR_BYTES_MAX || out->alignment >= ALLOCATOR_BYTES_MAX)
+    if (out->bytes >= LOCHI_ALLOCATOR_BYTES_MAX || out->alignment >= LOCHI_ALLOCATOR_BYTES_MAX)
         return LOCH_FAIL(OVERFLOW, "%zu bytes aligned to %zu do not fit the address space", out->bytes, out->alignment);
     if (!out->stream)
         out->stream = &allocator->device->default_stream;
@@ -277,7 +279,8 @@ static loch_status allocator_zero(loch_allocator *allocator, const loch_request 
     return status;
 }
 
-loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
+/* Everything that may be asked for; the checks and the retries. */
+static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
     if (!allocator || !request || !out)
@@ -293,6 +296,21 @@ loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *
     if (status == LOCH_OK && read.flags & LOCH_ALLOC_ZEROED && read.bytes && !(allocator->traits & LOCH_ZEROES))
         status = allocator_zero(allocator, &read, out);
     return status;
+}
+
+/* Whether a request is right, and wants aligned bytes on a stream and nothing else. */
+static inline bool allocator_is_plain(const loch_request *request)
+{
+    return request->size == sizeof *request && request->bytes && !(request->alignment & (request->alignment - 1)) && !request->tag && !request->flags;
+}
+
+loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    if (LOCHI_LIKELY(allocator && allocator->pool && request && out && allocator_is_plain(request))) {
+        *out = lochi_pool_alloc_quickly(allocator->pool, request);
+        if (LOCHI_LIKELY(*out != NULL)) return LOCH_OK;
+    }
+    return allocator_alloc_slowly(allocator, request, out);
 }
 
 loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
@@ -341,7 +359,7 @@ loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, 
 }
 
 /* Takes a block back that may be all that keeps the allocator alive. */
-static loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
     if (!address) return LOCH_OK;
@@ -360,12 +378,14 @@ static loch_status allocator_free_any(loch_allocator *allocator, void *address, 
 
 loch_status loch_allocator_free(loch_allocator *allocator, void *address)
 {
+    if (LOCHI_LIKELY(allocator && allocator->pool && address) && lochi_pool_free_quickly(allocator->pool, address))
+        return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);
 }
 
 loch_status loch_free(loch_allocator *allocator, void *address)
 {
-    return allocator_free_any(allocator, address, 0, NULL);
+    return loch_allocator_free(allocator, address);
 }
 
 loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loch_stream *stream)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #define LOCHI_ALLOCATOR_NAME_MAX 64
+#define LOCHI_ALLOCATOR_BYTES_MAX ((size_t)1 << 47) /* of a block: more than any address space gives */
 #define LOCHI_ALLOCATOR_DEPTH_MAX 32 /* wrappers around one allocator; each depth has a lock rank of its own */
 
 /* A span of time whose peaks are wanted: since an allocator's last reset, or a measuring scope (profile.c). In the
@@ -41,6 +42,7 @@ struct loch_allocator {
     loch_device *device;
     loch_allocator *wrapped;
     loch_allocator *keeper; /* of the figures: itself, or the nearest wrapped one that keeps any */
+    struct lochi_pool *pool; /* a pool's own, for the short ways in and out; else NULL */
     lochi_ledger *ledger;   /* kept by the library for an allocator that does not keep account itself; else NULL */
     uint32_t traits;
     lochi_forwards forwards;
@@ -86,6 +88,12 @@ static inline bool lochi_is_freed(loch_status status)
 
 /* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c). */
 loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out);
+
+/* Says of a new pool that its blocks come and go the short way. */
+static inline void lochi_allocator_set_pool(loch_allocator *allocator, struct lochi_pool *pool)
+{
+    allocator->pool = pool;
+}
 
 /* Wakes everybody who waits for memory. */
 void lochi_retry_wake(void);

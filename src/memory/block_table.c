@@ -12,11 +12,6 @@ static lochi_held *held_of(lochi_tree_node *node)
     return node ? LOCHI_CONTAINER(node, lochi_held, node) : NULL;
 }
 
-static bool held_is_closed(const loch_stream *stream)
-{
-    return atomic_load_explicit(&stream->closed, memory_order_acquire);
-}
-
 lochi_held *lochi_held_create(const loch_request *request)
 {
     lochi_held *held = lochi_zalloc(sizeof *held);
@@ -252,10 +247,20 @@ static bool waits_is_done(const lochi_waits *waits, const loch_stream *stream)
     return false;
 }
 
+/* E_INVALID, without a sentence, for a stream that was destroyed. */
+static loch_status waits_sync(loch_stream *stream)
+{
+    uint32_t mark;
+    if (!lochi_stream_enter(stream, &mark)) return LOCH_E_INVALID;
+    const loch_status status = loch_stream_sync(stream);
+    lochi_stream_leave(mark);
+    return status;
+}
+
 loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
 {
     if (waits_is_done(waits, stream)) return LOCH_OK;
-    loch_status status = held_is_closed(stream) ? LOCH_E_INVALID : loch_stream_sync(stream);
+    loch_status status = waits_sync(stream);
     if (status == LOCH_OK) {
         waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
         return LOCH_OK;
@@ -275,8 +280,12 @@ loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held)
     return LOCH_OK;
 }
 
-loch_stream *lochi_held_stream(const lochi_held *held, loch_stream *given)
+loch_stream *lochi_held_enter_stream(const lochi_held *held, loch_stream *given, uint32_t *mark)
 {
-    if (!given) given = held->stream;
-    return held_is_closed(given) ? &given->device->default_stream : given;
+    loch_stream *stream = given ? given : held->stream;
+    if (lochi_stream_enter(stream, mark)) return stream;
+    loch_stream *fallback = &stream->device->default_stream;
+    const bool is_open = lochi_stream_enter(fallback, mark);
+    (void)is_open; /* it stays as long as the device */
+    return fallback;
 }

@@ -90,8 +90,8 @@ loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream);
 /* Waits for all streams of a block that is going or pinned. */
 loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held);
 
-/* The stream to work on a block with, once its streams have been waited for: `given`, the one of the allocation, or the
- * default stream when that one has been destroyed. */
-loch_stream *lochi_held_stream(const lochi_held *held, loch_stream *given);
+/* Enters the stream to work on a block with, once its streams have been waited for: `given`, the one of the allocation,
+ * or the default stream when that one has been destroyed. To be left with lochi_stream_leave. */
+loch_stream *lochi_held_enter_stream(const lochi_held *held, loch_stream *given, uint32_t *mark);
 
 #endif

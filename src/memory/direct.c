@@ -179,9 +179,11 @@ static loch_status direct_free_now(direct *self, lochi_held *held, loch_stream *
         lochi_block_table_cancel_free(&self->table, held);
         return status;
     }
-    loch_stream *stream = lochi_held_stream(held, given);
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, given, &mark);
     const loch_status found = direct_check(self, held, stream);
     if (self->options.poison) lochi_red_zone_poison_freed(stream, held, self->options.poison);
+    lochi_stream_leave(mark);
     lochi_lock_take(&self->table.lock);
     lochi_block_table_take(&self->table, held);
     lochi_lock_drop(&self->table.lock);
@@ -193,13 +195,24 @@ static loch_status direct_free_now(direct *self, lochi_held *held, loch_stream *
     return status;
 }
 
+/* Records an event on a remembered stream. E_INVALID for one that was destroyed. */
+static loch_status direct_mark(loch_event *event, loch_stream *stream)
+{
+    uint32_t mark;
+    if (!lochi_stream_enter(stream, &mark))
+        return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)stream->id);
+    const loch_status status = loch_event_record(event, stream);
+    lochi_stream_leave(mark);
+    return status;
+}
+
 /* Makes `stream` wait, on the device, for what is queued on another. */
 static loch_status direct_order(loch_stream *earlier, loch_stream *stream)
 {
     if (earlier == stream) return LOCH_OK;
     loch_event *event;
     LOCH_TRY_RETURN(loch_event_create(earlier->device, LOCH_EVENT_PLAIN, &event));
-    loch_status status = loch_event_record(event, earlier);
+    loch_status status = direct_mark(event, earlier);
     if (status == LOCH_OK) status = loch_stream_wait(stream, event);
     loch_event_destroy(event);
     return status;
@@ -210,12 +223,15 @@ static loch_status direct_order(loch_stream *earlier, loch_stream *stream)
 static bool direct_poison_later(const direct *self, const lochi_held *held, loch_stream *given)
 {
     loch_stream *stream = given ? given : held->stream;
+    uint32_t mark;
+    if (!lochi_stream_enter(stream, &mark)) return false;
     const loch_error saved = lochi_error_save();
-    loch_status status = lochi_stream_check(stream, self->device);
+    loch_status status = LOCH_OK;
     for (size_t i = 0; status == LOCH_OK && i < held->further_count; i++)
         status = direct_order(held->further[i], stream);
     if (status == LOCH_OK) status = lochi_red_zone_poison(stream, held, self->options.poison);
     lochi_error_restore(&saved);
+    lochi_stream_leave(mark);
     return status == LOCH_OK;
 }
 
@@ -272,11 +288,20 @@ static void direct_note(direct_ending *ending, loch_status status)
     ending->error = lochi_error_save();
 }
 
+static loch_status direct_check_deferred(const direct *self, const lochi_held *held)
+{
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, held->freed_on, &mark);
+    const loch_status status = direct_check(self, held, stream);
+    lochi_stream_leave(mark);
+    return status;
+}
+
 static void direct_end_block(direct *self, lochi_held *held, direct_ending *ending)
 {
     const size_t requested = held->requested;
     loch_status status = lochi_waits_for_block(&ending->waits, held);
-    if (status == LOCH_OK) direct_note(ending, direct_check(self, held, lochi_held_stream(held, held->freed_on)));
+    if (status == LOCH_OK) direct_note(ending, direct_check_deferred(self, held));
     if (status == LOCH_OK || ending->is_final) status = direct_release(self, held);
     direct_note(ending, status);
     if (status == LOCH_OK) {

@@ -3,7 +3,7 @@
  * when measuring is first switched on and stay until the allocator ends, so that a call that is under way may still write. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/allocator.h"
+#include "memory/pool.h"
 #include <loch/host.h>
 
 typedef struct latency_histogram {
@@ -58,6 +58,10 @@ loch_status loch_allocator_measure(loch_allocator *allocator, loch_measure measu
         latency_clear(&latency->alloc_ns);
         latency_clear(&latency->free_ns);
     }
+    const bool was_on = atomic_load_explicit(&allocator->latency, memory_order_relaxed) != NULL;
+    const bool is_on = measure == LOCH_MEASURE_ON && latency;
+    if (allocator->pool && is_on && !was_on) lochi_pool_close_gate(allocator->pool); /* the short ways do not measure */
+    if (allocator->pool && !is_on && was_on) lochi_pool_open_gate(allocator->pool);
     /* Release: whoever sees the histograms sees them made. */
     atomic_store_explicit(&allocator->latency, measure == LOCH_MEASURE_ON ? latency : NULL, memory_order_release);
     lochi_lock_drop(&allocator->lock);

@@ -7,6 +7,7 @@
 
 #define DIRECTORY_BITS 6 /* at the start */
 #define DIRECTORY_SLAB_GROUPS 31
+#define DIRECTORY_TURNS 1000 /* how often a stop steps back for those whom the last one kept out */
 
 typedef struct lochi_ledger_slab {
     lochi_group groups[DIRECTORY_SLAB_GROUPS];
@@ -64,15 +65,20 @@ LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger)
         slot = atomic_load_explicit(&ledger->slots[index], memory_order_relaxed);
         if (!slot) slot = directory_make_slot(ledger, index);
     }
+    bool is_kept_out = false;
     for (;;) {
         if (slot->is_shared) lochi_ledger_lock(&slot->is_locked);
         atomic_store_explicit(&slot->inside, true, memory_order_relaxed);
         lochi_fence_light();
-        if (!(atomic_load_explicit(&ledger->state, memory_order_acquire) & LOCHI_LEDGER_STOPPED)) return slot;
+        if (!(atomic_load_explicit(&ledger->state, memory_order_acquire) & LOCHI_LEDGER_STOPPED)) break;
         lochi_ledger_leave(slot);
+        if (!is_kept_out) atomic_fetch_add_explicit(&ledger->kept_out, 1, memory_order_relaxed);
+        is_kept_out = true;
         while (atomic_load_explicit(&ledger->state, memory_order_relaxed) & LOCHI_LEDGER_STOPPED)
             sched_yield();
     }
+    if (is_kept_out) atomic_fetch_sub_explicit(&ledger->kept_out, 1, memory_order_relaxed);
+    return slot;
 }
 
 /* --- stops --- */
@@ -93,9 +99,17 @@ static void directory_go_on(lochi_ledger *ledger)
     atomic_fetch_and_explicit(&ledger->state, ~(unsigned)LOCHI_LEDGER_STOPPED, memory_order_release);
 }
 
+/* Whom the last stop kept out comes first: somebody who asks for figures in a loop would keep the others out for good. */
+static void directory_let_in(lochi_ledger *ledger)
+{
+    for (int turns = DIRECTORY_TURNS; turns && atomic_load_explicit(&ledger->kept_out, memory_order_relaxed); turns--)
+        sched_yield();
+}
+
 void lochi_ledger_stop(lochi_ledger *ledger)
 {
     pthread_mutex_lock(&ledger->mutex);
+    directory_let_in(ledger);
     directory_halt(ledger);
 }
 

@@ -16,6 +16,7 @@
 #define LOCHI_LEDGER_INSIDE_H
 
 #include "base/fence.h"
+#include "base/hint.h"
 #include "base/thread.h"
 #include "memory/ledger.h"
 #include "memory/ledger_group.h"
@@ -23,9 +24,6 @@
 
 #define LOCHI_LEDGER_LINE 64
 #define LOCHI_LEDGER_TAG_CHUNK 64
-#define LOCHI_RARE __attribute__((cold, noinline))
-#define LOCHI_LIKELY(condition) __builtin_expect(!!(condition), 1)
-#define LOCHI_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 /* The ledger's state: a set. */
 enum {
@@ -66,6 +64,7 @@ struct lochi_ledger {
     lochi_ledger_place *directory; /* changes while stopped; places are filled under the mutex */
     unsigned directory_shift;      /* 64 less the bits of its size */
     atomic_uint state;
+    atomic_uint kept_out;   /* threads that a stop made wait and that have not entered since */
     atomic_uint slot_count; /* slots from here on have never been used, the shared one apart */
     _Atomic(lochi_ledger_slot *) slots[LOCHI_SLOT_COUNT]; /* made at a thread's first call; NULL for the shared one */
     _Atomic(lochi_ledger_tag *) tags[LOCH_TAG_COUNT_MAX / LOCHI_LEDGER_TAG_CHUNK];

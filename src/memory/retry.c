@@ -10,7 +10,7 @@
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/inside.h"
-#include "memory/allocator.h"
+#include "memory/pool.h"
 #include <dirent.h>
 #include <loch/host.h>
 #include <pthread.h>
@@ -190,8 +190,14 @@ static retry_hope retry_look(loch_allocator *allocator)
 
 static void retry_announce(loch_allocator *allocator, int sign)
 {
-    for (; allocator; allocator = allocator->wrapped)
+    for (; allocator; allocator = allocator->wrapped) {
         atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
+        if (!allocator->pool) continue;
+        if (sign > 0)
+            lochi_pool_close_gate(allocator->pool); /* frees take the long way, which looks at the waiters */
+        else
+            lochi_pool_open_gate(allocator->pool);
+    }
 }
 
 /* Tries until it works, time is up, or nobody can help: that is when at two looks, with an attempt between them, no block

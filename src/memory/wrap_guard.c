@@ -111,10 +111,12 @@ static loch_status guard_free(void *user, void *address, size_t bytes, loch_stre
         lochi_block_table_cancel_free(&self->table, held);
         return status;
     }
-    loch_stream *stream = lochi_held_stream(held, given);
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, given, &mark);
     const loch_status found = lochi_red_zone_settle(lochi_red_zone_check(stream, held), held);
     const loch_error error = lochi_error_save();
     lochi_red_zone_poison_freed(stream, held, self->options.poison_freed);
+    lochi_stream_leave(mark);
     status = guard_give_back(self, held, given);
     if (status != LOCH_OK || found == LOCH_OK) return status;
     lochi_error_restore(&error);
@@ -225,7 +227,11 @@ static loch_status guard_check_block(const guard *self, const lochi_held *held)
 {
     lochi_waits waits = {.device = self->wrapped->device};
     LOCH_TRY_RETURN(lochi_waits_for_block(&waits, held));
-    return lochi_red_zone_check(lochi_held_stream(held, NULL), held);
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, NULL, &mark);
+    const loch_status status = lochi_red_zone_check(stream, held);
+    lochi_stream_leave(mark);
+    return status;
 }
 
 loch_status loch_guard_check(loch_allocator *allocator)

@@ -356,6 +356,7 @@ static void calls_are_counted_by_name(void **state)
     assert_int_equal(test_call_count(bed->device, "fill"), 0);
     uint64_t ns = test_call_ns(bed->device, "raw_alloc");
     assert_true(bed->is_sim ? ns > 0 : ns == 0);
+    assert_int_equal(test_call_real_ns(bed->device, "raw_alloc"), 0); /* not measured */
 
     if (test_bed_can(bed, LOCH_CAN_VIRTUAL)) {
         char *addresses = test_bed_reserve(bed, 2);
@@ -395,7 +396,11 @@ static void calls_are_measured(void **state)
     loch_host_set_clock(NULL, NULL);
     assert_true(test_call_ns(bed->device, "raw_alloc") >= 1000);
     assert_true(test_call_ns(bed->device, "raw_free") >= 1000);
+    const uint64_t real_ns = test_call_real_ns(bed->device, "raw_alloc");
+    assert_true(real_ns >= 1000 && real_ns % 1000 == 0); /* by the clock above, on every device */
+    if (!bed->is_sim) assert_int_equal(test_call_ns(bed->device, "raw_alloc"), real_ns);
     CHECK_OK(loch_device_measure_calls(bed->device, LOCH_MEASURE_OFF));
+    assert_int_equal(test_call_real_ns(bed->device, "raw_alloc"), 0);
     CHECK_FAILS(loch_device_measure_calls(NULL, LOCH_MEASURE_ON), INVALID);
 }
 

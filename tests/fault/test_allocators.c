@@ -99,6 +99,18 @@ static void program_ask(program *p)
     STEP(loch_allocator_reset_stats(p->allocator));
 }
 
+/* Changes the size of a block. After a failure the old one is still there. */
+static void program_resize(program *p, void **block, size_t bytes, loch_stream *stream)
+{
+    void *resized = TEST_UNTOUCHED;
+    if (p->status != LOCH_OK) return;
+    if (stream) STEP(loch_device_sync(p->device)); /* the block was another stream's */
+    const loch_status status = loch_allocator_realloc(p->allocator, *block, bytes, stream, &resized);
+    if ((status == LOCH_OK) != (resized != NULL)) p->wrong = "a block beside a failure";
+    if (status == LOCH_OK) *block = resized;
+    STEP(status /* of loch_allocator_realloc */);
+}
+
 static void program_use(program *p)
 {
     STEP(loch_fill_on(p->stream, p->blocks[3], 300, "f", 1));
@@ -112,6 +124,10 @@ static void program_use(program *p)
     STEP(loch_allocator_free_on(p->allocator, p->blocks[5], p->stream));
     p->blocks[5] = NULL;
     STEP(loch_alloc(p->allocator, 200000, &p->blocks[7]));
+    program_resize(p, &p->blocks[1], 5010, NULL); /* in place, where that can be */
+    program_resize(p, &p->blocks[1], 9000, NULL);
+    program_resize(p, &p->blocks[2], 200, p->stream);
+    if (p->status != LOCH_OK) return;
     STEP(loch_allocator_trim(p->allocator, 0, NULL));
 }
 

@@ -144,3 +144,8 @@ uint64_t test_call_ns(loch_device *device, const char *name)
 {
     return test_call(device, name).ns;
 }
+
+uint64_t test_call_real_ns(loch_device *device, const char *name)
+{
+    return test_call(device, name).real_ns;
+}

@@ -64,5 +64,6 @@ size_t test_pattern_differs(const void *from, size_t bytes, uint64_t seed);
 /* Number of calls of that name since loch_device_measure_calls. */
 uint64_t test_call_count(loch_device *device, const char *name);
 uint64_t test_call_ns(loch_device *device, const char *name);
+uint64_t test_call_real_ns(loch_device *device, const char *name);
 
 #endif

@@ -239,6 +239,13 @@ static void full_book(loch_stats *stats, const loch_block *block, int sign)
     }
 }
 
+static void full_book_change(loch_stats *stats, const loch_block *block, size_t bytes)
+{
+    stats->requested_bytes += bytes - block->requested_bytes;
+    full_raise(&stats->peak_requested_bytes, stats->requested_bytes);
+    full_raise(&stats->largest_bytes, bytes);
+}
+
 static loch_stats *full_tag(user_full *self, loch_tag tag)
 {
     for (size_t i = 0; i < self->tags_count; i++)
@@ -255,9 +262,14 @@ static void full_book_all(user_full *self, const loch_block *block, int sign)
     if (tag) full_book(tag, block, sign);
 }
 
+static size_t full_round(size_t bytes)
+{
+    return (bytes + USER_ROUND) & ~(size_t)(USER_ROUND - 1);
+}
+
 static loch_status full_take(user_full *self, const loch_request *request, void **out)
 {
-    const size_t taken = (request->bytes + USER_ROUND) & ~(size_t)(USER_ROUND - 1);
+    const size_t taken = full_round(request->bytes);
     if (self->stats.requested_bytes + request->bytes > TEST_USER_CAPACITY)
         return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "the full allocator has no %zu bytes left",
                               request->bytes);
@@ -402,6 +414,35 @@ static loch_attributes full_get_attributes(void *user)
     return (loch_attributes){.bits = TEST_USER_BIT | (uint32_t)(is_host ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE)};
 }
 
+/* What was taken anyway may be used: a block's size changes inside it. */
+static loch_status full_change(user_full *self, void *address, size_t bytes, size_t *allocated)
+{
+    user_record *record;
+    const loch_status status = full_look(self, address, &record);
+    if (status != LOCH_OK) return status;
+    loch_block *block = &record->block;
+    if (full_round(bytes) != block->allocated_bytes)
+        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "blocks of the full allocator do not grow that far");
+    if (self->stats.requested_bytes - block->requested_bytes + bytes > TEST_USER_CAPACITY)
+        return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "the full allocator has no %zu bytes left", bytes);
+    loch_stats *tag = block->tag ? full_tag(self, block->tag) : NULL;
+    full_book_change(&self->stats, block, bytes);
+    if (tag) full_book_change(tag, block, bytes);
+    block->requested_bytes = bytes;
+    *allocated = block->allocated_bytes;
+    return LOCH_OK;
+}
+
+static loch_status full_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    user_full *self = user;
+    user_expect(address && bytes && allocated);
+    pthread_mutex_lock(&self->mutex);
+    const loch_status status = full_change(self, address, bytes, allocated);
+    pthread_mutex_unlock(&self->mutex);
+    return status;
+}
+
 static const loch_allocator_ops full_ops = {
     .size = sizeof full_ops,
     .kind = "user-full",
@@ -416,6 +457,7 @@ static const loch_allocator_ops full_ops = {
     .new_segment = full_new_segment,
     .trim = full_trim,
     .get_attributes = full_get_attributes,
+    .resize = full_resize,
 };
 
 /* --- a wrapper --- */

@@ -23,6 +23,8 @@ static void words_that_cannot_be_read(void **state)
         "sim:1GiB,seed=x",
         "sim:1GiB,lag=-1",
         "sim:1GiB,lag=2us",
+        "sim:1GiB,event_lag=",
+        "sim:1GiB,event_lag=-5",
         "sim:1GiB,check=maybe",
         "sim:1GiB,virtual=",
         "sim:1GiB,async=2",

@@ -302,6 +302,129 @@ static void work_at_once(void **state)
     loch_device_release(device);
 }
 
+/* --- events behind a queue of work that is never empty --- */
+
+#define BUSY_DEVICE STEPPED ",event_lag=5000"
+
+static void events_pass_a_lag_later(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(BUSY_DEVICE);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    loch_event *first = sim_event(device), *second = sim_event(device), *third = sim_event(device);
+    uint64_t ns;
+    CHECK_OK(loch_stream_query(stream)); /* nothing was recorded yet */
+    CHECK_OK(loch_event_record(first, stream));
+    CHECK_OK(loch_event_record(second, stream)); /* at the same moment: lags do not pile up */
+    CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
+    CHECK_OK(loch_sim_advance(device, 1000));
+    CHECK_OK(loch_event_record(third, stream));
+    CHECK_OK(loch_sim_advance(device, 3999));
+    CHECK_STATUS(loch_event_query(first), LOCH_E_BUSY);
+    CHECK_OK(loch_sim_advance(device, 1));
+    CHECK_OK(loch_event_query(first));
+    CHECK_OK(loch_event_query(second));
+    CHECK_STATUS(loch_event_query(third), LOCH_E_BUSY);
+    CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
+    CHECK_OK(loch_stream_sync(stream));
+    assert_int_equal(sim_now(device), 6000);
+    CHECK_OK(loch_event_query(third));
+    CHECK_OK(loch_event_elapsed(first, third, &ns));
+    assert_int_equal(ns, 1000);
+    assert_int_equal(sim_stats(device).pending, 0);
+    loch_event_destroy(first);
+    loch_event_destroy(second);
+    loch_event_destroy(third);
+    loch_stream_destroy(stream);
+    loch_device_release(device);
+}
+
+static void a_lag_and_work_on_one_stream(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(BUSY_DEVICE);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    loch_event *event = sim_event(device);
+    CHECK_OK(sim_busy(stream, 9000));
+    CHECK_OK(loch_event_record(event, stream)); /* the work ends later than the lag */
+    CHECK_OK(loch_event_sync(event));
+    assert_int_equal(sim_now(device), 9000);
+    CHECK_OK(loch_event_record(event, stream));
+    CHECK_OK(sim_busy(stream, 100)); /* starts when the stream is free */
+    CHECK_OK(loch_device_sync(device));
+    assert_int_equal(sim_now(device), 14100);
+    CHECK_OK(loch_event_record(event, stream));
+    CHECK_OK(loch_device_sync(device)); /* nothing but the lag is queued */
+    assert_int_equal(sim_now(device), 19100);
+    loch_event_destroy(event);
+    loch_stream_destroy(stream);
+    loch_device_release(device);
+}
+
+static void lags_add_up_along_waits(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(BUSY_DEVICE);
+    loch_stream *a = sim_stream(device, LOCH_STREAM_INDEPENDENT), *b = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    loch_event *first = sim_event(device), *second = sim_event(device), *own = sim_event(device);
+    CHECK_OK(loch_event_record(first, a)); /* passes at 5000 */
+    CHECK_OK(loch_stream_wait(b, first));
+    CHECK_STATUS(loch_stream_query(b), LOCH_E_BUSY);
+    CHECK_OK(loch_event_record(second, b)); /* at 10000 */
+    CHECK_OK(loch_sim_advance(device, 1000));
+    CHECK_OK(loch_event_record(second, b)); /* still at 10000: what it waits for is the later one */
+    CHECK_OK(loch_stream_wait(a, first));   /* its own: nothing new */
+    CHECK_OK(loch_event_record(own, a));    /* at 6000 */
+    CHECK_OK(loch_event_sync(own));
+    assert_int_equal(sim_now(device), 6000);
+    CHECK_STATUS(loch_event_query(second), LOCH_E_BUSY);
+    CHECK_OK(loch_event_sync(second));
+    assert_int_equal(sim_now(device), 10000);
+    CHECK_OK(loch_stream_wait(b, first)); /* has passed: holds nothing up */
+    CHECK_OK(loch_event_record(second, b));
+    CHECK_OK(loch_stream_sync(b));
+    assert_int_equal(sim_now(device), 15000);
+    loch_event_destroy(first);
+    loch_event_destroy(second);
+    loch_event_destroy(own);
+    loch_stream_destroy(a);
+    loch_stream_destroy(b);
+    loch_device_release(device);
+}
+
+static void lags_across_devices(void **state)
+{
+    (void)state;
+    loch_device *near = sim_open(BUSY_DEVICE ",id=1"), *far = sim_open(BUSY_DEVICE ",id=2");
+    loch_stream *here = sim_stream(near, LOCH_STREAM_INDEPENDENT), *there = sim_stream(far, LOCH_STREAM_INDEPENDENT);
+    loch_event *theirs = sim_event(far), *ours = sim_event(near);
+    CHECK_OK(loch_event_record(theirs, there));
+    CHECK_OK(loch_stream_wait(here, theirs));
+    CHECK_OK(loch_event_record(ours, here));
+    CHECK_OK(loch_event_sync(ours));
+    assert_int_equal(sim_now(far), 5000);
+    assert_int_equal(sim_now(near), 10000);
+    loch_event_destroy(theirs);
+    loch_event_destroy(ours);
+    loch_stream_destroy(here);
+    loch_stream_destroy(there);
+    loch_device_release(near);
+    loch_device_release(far);
+}
+
+static void no_lag_where_work_is_done_at_once(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(BUSY_DEVICE ",async=off");
+    loch_event *event = sim_event(device);
+    CHECK_OK(loch_event_record(event, loch_stream_get_default(device)));
+    CHECK_OK(loch_event_query(event));
+    CHECK_OK(loch_stream_query(loch_stream_get_default(device)));
+    assert_int_equal(sim_now(device), 0);
+    loch_event_destroy(event);
+    loch_device_release(device);
+}
+
 static void the_end_of_time(void **state)
 {
     (void)state;
@@ -358,6 +481,11 @@ int main(void)
         SIM_TEST(waiting_for_another_device),
         SIM_TEST(devices_that_wait_for_each_other),
         SIM_TEST(work_at_once),
+        SIM_TEST(events_pass_a_lag_later),
+        SIM_TEST(a_lag_and_work_on_one_stream),
+        SIM_TEST(lags_add_up_along_waits),
+        SIM_TEST(lags_across_devices),
+        SIM_TEST(no_lag_where_work_is_done_at_once),
         SIM_TEST(the_end_of_time),
         SIM_TEST(the_same_seed_gives_the_same_run),
     };

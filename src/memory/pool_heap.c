@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* Large blocks: records, bins, cutting and merging. Everything here is under the pool's lock. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool_inside.h"
+#include <string.h>
+
+#define HEAP_RECORDS 63  /* taken from the host at a time */
+#define HEAP_LOOKS 16    /* blocks of a bin that are looked at */
+#define HEAP_BIN_BITS 5
+
+typedef struct pool_records {
+    struct pool_records *next;
+    pool_block blocks[HEAP_RECORDS];
+} pool_records;
+
+/* --- records --- */
+
+static bool heap_add_records(lochi_pool *pool)
+{
+    pool_records *records = lochi_zalloc(sizeof *records);
+    if (!records) return false;
+    records->next = pool->records;
+    pool->records = records;
+    for (size_t i = 0; i < HEAP_RECORDS; i++)
+        lochi_pool_drop_record(pool, &records->blocks[i]);
+    return true;
+}
+
+bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
+{
+    const pool_block *block = pool->spare;
+    while (block && count) {
+        block = block->list_next;
+        count--;
+    }
+    return !count || heap_add_records(pool); /* nobody needs more than one batch */
+}
+
+pool_block *lochi_pool_take_record(lochi_pool *pool)
+{
+    pool_block *block = pool->spare;
+    pool->spare = block->list_next;
+    block->is_elsewhere = block->is_captured = block->is_piece = false;
+    block->tag = 0;
+    block->requested = 0;
+    block->id = 0;
+    block->slab = NULL;
+    block->epoch = 0;
+    return block;
+}
+
+void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
+{
+    block->list_next = pool->spare;
+    pool->spare = block;
+}
+
+/* --- bins --- */
+
+/* The bin that holds blocks of `bytes`: exact up to 32 units, then 32 a power of two. */
+static unsigned heap_bin(size_t bytes)
+{
+    const size_t units = bytes >> POOL_UNIT_SHIFT;
+    if (units < 1u << HEAP_BIN_BITS) return (unsigned)units;
+    const unsigned exponent = 63u - (unsigned)__builtin_clzll(units) - HEAP_BIN_BITS;
+    return (exponent << HEAP_BIN_BITS) + (unsigned)(units >> exponent);
+}
+
+void lochi_pool_bins_add(pool_bins *bins, pool_block *block)
+{
+    const unsigned bin = heap_bin(block->bytes);
+    lochi_pool_enlist(&bins->bins[bin], block);
+    bins->words[bin / 64] |= (uint64_t)1 << (bin % 64);
+    bins->summary |= (uint64_t)1 << (bin / 64);
+}
+
+void lochi_pool_bins_remove(pool_bins *bins, pool_block *block)
+{
+    const unsigned bin = heap_bin(block->bytes);
+    lochi_pool_unlist(block);
+    if (bins->bins[bin]) return;
+    bins->words[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+    if (!bins->words[bin / 64]) bins->summary &= ~((uint64_t)1 << (bin / 64));
+}
+
+/* The first bin at or above `bin` that holds a block; POOL_BINS when there is none. */
+static unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
+{
+    if (bin >= POOL_BINS) return POOL_BINS;
+    const uint64_t word = bins->words[bin / 64] >> (bin % 64);
+    if (word) return bin + (unsigned)__builtin_ctzll(word);
+    const unsigned next = bin / 64 + 1;
+    const uint64_t summary = next < 64 ? bins->summary >> next << next : 0;
+    if (!summary) return POOL_BINS;
+    const unsigned index = (unsigned)__builtin_ctzll(summary);
+    return index * 64 + (unsigned)__builtin_ctzll(bins->words[index]);
+}
+
+pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
+{
+    for (; *bin >= 0; --*bin) {
+        const uint64_t word = bins->words[*bin / 64] << (63 - *bin % 64);
+        if (!word) {
+            *bin &= ~63; /* the loop takes it to the word below */
+            continue;
+        }
+        *bin -= __builtin_clzll(word);
+        return bins->bins[*bin];
+    }
+    return NULL;
+}
+
+/* Whether a block holds `bytes` at a multiple of `alignment`. */
+static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
+{
+    const size_t shift = -block->start & (alignment - 1);
+    return shift <= block->bytes && bytes <= block->bytes - shift;
+}
+
+/* The smallest block of a bin that fits, of the first few; of equal ones the lowest. */
+static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece)
+{
+    pool_block *best = NULL;
+    for (unsigned looks = 0; block && looks < HEAP_LOOKS; block = block->list_next, looks++) {
+        if (!heap_holds(block, bytes, alignment) || block->is_piece != is_piece) continue;
+        if (!best || block->bytes < best->bytes || (block->bytes == best->bytes && block->start < best->start))
+            best = block;
+    }
+    return best;
+}
+
+pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+{
+    for (unsigned bin = heap_bin(bytes); (bin = heap_bin_above(bins, bin)) < POOL_BINS; bin++) {
+        pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece);
+        if (block) return block;
+    }
+    return NULL;
+}
+
+/* --- cutting --- */
+
+pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
+{
+    pool_block *rest = lochi_pool_take_record(pool);
+    rest->start = at;
+    rest->bytes = block->start + block->bytes - at;
+    rest->lane = block->lane;
+    rest->epoch = block->epoch;
+    rest->is_captured = block->is_captured;
+    lochi_pool_set_state(rest, lochi_pool_state(block));
+    rest->before = block;
+    rest->behind = block->behind;
+    if (rest->behind) rest->behind->before = rest;
+    block->behind = rest;
+    block->bytes -= rest->bytes;
+    return rest;
+}
+
+loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
+{
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    lochi_pool_bins_remove(&block->lane->bins, block);
+    if (start > block->start) {
+        pool_block *front = block;
+        block = lochi_pool_split(pool, front, start);
+        lochi_pool_bins_add(&front->lane->bins, front);
+    }
+    if (block->bytes > bytes) {
+        pool_block *rest = lochi_pool_split(pool, block, start + bytes);
+        lochi_pool_bins_add(&rest->lane->bins, rest);
+    }
+    return LOCH_OK;
+}
+
+pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_bins_fit(&lane->bins, want->bytes, want->alignment, false);
+    if (!block) return NULL;
+    const size_t shift = -block->start & (want->alignment - 1);
+    if (!shift) { /* the record stays with the front part */
+        *status = lochi_pool_cut(pool, block, block->start, want->bytes);
+        return *status == LOCH_OK ? block : NULL;
+    }
+    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    return *status == LOCH_OK ? block->behind : NULL;
+}
+
+/* --- merging --- */
+
+/* Joins a block with the one behind it; both are in no list. */
+static void heap_join(lochi_pool *pool, pool_block *block)
+{
+    pool_block *behind = block->behind;
+    block->bytes += behind->bytes;
+    if (behind->epoch > block->epoch) block->epoch = behind->epoch;
+    block->behind = behind->behind;
+    if (block->behind) block->behind->before = block;
+    lochi_pool_drop_record(pool, behind);
+}
+
+static bool heap_is_free_of(const pool_block *block, const pool_lane *lane)
+{
+    return block && lochi_pool_state(block) == POOL_FREE && block->lane == lane && !block->is_piece;
+}
+
+pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
+{
+    pool_lane *lane = block->lane;
+    lochi_pool_set_state(block, POOL_FREE);
+    block->epoch = epoch;
+    block->id = 0;
+    if (block->is_piece) {
+        lochi_pool_bins_add(&lane->bins, block);
+        return block;
+    }
+    if (heap_is_free_of(block->behind, lane)) {
+        lochi_pool_bins_remove(&lane->bins, block->behind);
+        heap_join(pool, block);
+    }
+    if (heap_is_free_of(block->before, lane)) {
+        block = block->before;
+        lochi_pool_bins_remove(&lane->bins, block);
+        heap_join(pool, block);
+    }
+    lochi_pool_bins_add(&lane->bins, block);
+    return block;
+}
+
+void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
+{
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
+        block->is_piece = false;
+        lochi_pool_bins_remove(&block->lane->bins, block);
+        block = lochi_pool_make_free(pool, block, block->epoch);
+    }
+    pool->small_idle = 0;
+}
+
+void lochi_pool_close_records(lochi_pool *pool)
+{
+    while (pool->records) {
+        pool_records *next = pool->records->next;
+        lochi_free(pool->records);
+        pool->records = next;
+    }
+}
+
+pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_set_state(block, POOL_BARE);
+    block->epoch = 0;
+    block->lane = NULL;
+    block->is_captured = false;
+    if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
+        lochi_pool_bins_remove(&pool->bare, block->behind);
+        heap_join(pool, block);
+    }
+    if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
+        block = block->before;
+        lochi_pool_bins_remove(&pool->bare, block);
+        heap_join(pool, block);
+    }
+    lochi_pool_bins_add(&pool->bare, block);
+    return block;
+}

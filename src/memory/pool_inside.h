@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of the pool, for its own files.
+ *
+ *   pool.c         making and ending, the table of operations, figures
+ *   pool_cache.c   what single threads keep: the way in and out without a lock
+ *   pool_slab.c    small blocks, by class
+ *   pool_heap.c    large blocks: cut from free runs by best fit, merged when they are freed
+ *   pool_handle.c  addresses and physical memory: cells, handles, mapping, moving, giving back
+ *   pool_place.c   where memory is put when none that is mapped fits
+ *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
+ *   pool_ladder.c  what is tried when a request does not fit; trimming
+ *   pool_growable.c, pool_report.c
+ *
+ * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
+ * cells of a granule each; a cell knows the handle that is mapped there, and which block starts in each of its pages of
+ * 8 KiB. Large blocks are longer than a page, so at most one starts in a page, and an address leads to its block by
+ * two loads. Blocks tile the addresses and know their neighbours; their records are on the host and never move.
+ *
+ *   | used | free | used |  bare  | free | slab |  bare ...
+ *   |<---- handle A ---->|        |<- handle B ->|
+ *
+ * Invariants, under the pool's lock (lochi_pool_check walks them):
+ *  1. Blocks tile each region without gaps; a bare block lies on cell boundaries and no cell of it has a handle; every
+ *     cell that another block touches has one.
+ *  2. Two free neighbours of one lane do not exist, nor two bare ones.
+ *  3. A free block is in the bin of its size in its lane; a bare one in the pool's.
+ *  4. The page of a used block's start, and every page of a slab, lead to it.
+ *  5. reserved = sum of the handles, each once; a handle that is mapped twice (moved while a stream still used its old
+ *     address) has a fading block at the old address, which becomes bare when its event has passed.
+ *
+ * Who may touch what. Everything is under the pool's lock, but for: a thread's caches, which are its own while `busy` is
+ * set and the gate is 0, or whoever's who holds the lock and has closed the gate (lochi_pool_stop); the state, size
+ * and tag of a block that is out or in a cache, which belong to who has it; and what leads from an address to
+ * its block, which is read without the lock. Chunks of cells, block records, slabs' words and tables of pages are never
+ * given back before the pool ends, so a wrong address is harmless. */
+#ifndef LOCHI_POOL_INSIDE_H
+#define LOCHI_POOL_INSIDE_H
+
+#include "base/lock.h"
+#include "base/tree.h"
+#include "base/thread.h"
+#include "device/device.h"
+#include "memory/pool.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define POOL_UNIT ((size_t)512) /* large blocks are multiples of it */
+#define POOL_UNIT_SHIFT 9
+#define POOL_PAGE_SHIFT 13
+#define POOL_PAGE ((size_t)1 << POOL_PAGE_SHIFT)
+#define POOL_SMALL_MAX POOL_PAGE /* blocks up to this size come from slabs */
+#define POOL_STEP_SHIFT 6        /* of the table from sizes to classes */
+#define POOL_CLASS_MAX 48
+#define POOL_BINS 1152 /* 32 a power of two */
+#define POOL_CHUNK_SHIFT 10
+#define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
+
+typedef struct pool_lane pool_lane;
+typedef struct pool_slab pool_slab;
+typedef struct pool_cache pool_cache;
+
+/* What a block is. */
+typedef enum pool_state {
+    POOL_FREE,    /* memory that nobody uses, in its lane's bins */
+    POOL_BARE,    /* addresses without memory, in the pool's bins */
+    POOL_FADING,  /* a handle's old address, until its event has passed */
+    POOL_USED,    /* handed out */
+    POOL_CACHED,  /* freed, kept by a thread */
+    POOL_WAITING, /* freed, but other streams than its own still use it */
+    POOL_SLAB,    /* cut into small blocks */
+    POOL_GROWABLE /* handed out; memory at its beginning, addresses behind */
+} pool_state;
+
+/* One use of a block on a further stream; after the free, the epoch that has to pass. */
+typedef struct pool_use {
+    struct pool_use *next;
+    pool_lane *lane;
+    uint64_t epoch;
+} pool_use;
+
+/* The uses of a block: while it is out in a tree by address, after the free in the list of those that wait. */
+typedef struct pool_elsewhere {
+    lochi_tree_node node;
+    pool_use *uses;
+    struct pool_elsewhere *next; /* the rest: while it waits */
+    struct pool_block *block;
+    _Atomic uint64_t *word; /* of a small block, whose slab is in `block` */
+    uint64_t epoch;         /* of its own lane when it was freed */
+} pool_elsewhere;
+
+/* A handle, or a raw segment. */
+typedef struct pool_handle {
+    loch_handle *handle; /* NULL for a raw segment */
+    void *raw;           /* a raw segment, as the driver gave it */
+    size_t raw_bytes;    /* of which `bytes` from `at` on are used */
+    uintptr_t at;
+    size_t bytes;
+    unsigned mappings;              /* 1, and 1 for each fading block */
+    struct pool_block *first;       /* of a raw segment: its record stays with the lowest addresses */
+    struct pool_handle *prev, *next; /* all handles; unmapped ones are in a list of their own */
+} pool_handle;
+
+typedef struct pool_block {
+    uintptr_t start;
+    size_t bytes;
+    _Atomic uint8_t state; /* pool_state; relaxed: who may change it is said above */
+    bool is_elsewhere;     /* further streams use it: `uses` of the pool's table */
+    uint16_t tag;
+    bool is_captured; /* belongs to a capture's lane */
+    bool is_piece;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+    size_t requested;
+    pool_lane *lane;                    /* in whose order it is used or free */
+    struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
+    struct pool_block **list_link;      /* what points at it there */
+    struct pool_block *before, *behind; /* neighbours by address; NULL at the ends of a region */
+    union {
+        uint64_t epoch;    /* POOL_FREE: of its lane when the last part was freed; POOL_FADING: that has to pass */
+        size_t committed;  /* POOL_GROWABLE: bytes with memory */
+    };
+    union {
+        pool_slab *slab;     /* POOL_SLAB */
+        pool_handle *handle; /* POOL_FADING */
+        struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no memory */
+    };
+    uint64_t shrink_epoch; /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
+    uint64_t id; /* 0 until somebody asks */
+} pool_block;
+
+/* One granule of addresses. */
+typedef struct pool_cell {
+    pool_handle *handle;                /* mapped here */
+    _Atomic(_Atomic uintptr_t *) pages; /* NULL until a block starts here: for each page a block, or a mark (below), or 0 */
+} pool_cell;
+
+/* In the table of pages: a block that started here was freed. */
+#define POOL_MARK(start) ((uintptr_t)(((start) & (POOL_PAGE - 1)) << 1 | 1))
+
+typedef struct pool_chunk {
+    pool_cell cells[POOL_CHUNK_CELLS];
+} pool_chunk;
+
+/* Free blocks by size: 32 bins a power of two. */
+typedef struct pool_bins {
+    uint64_t summary;
+    uint64_t words[POOL_BINS / 64];
+    pool_block *bins[POOL_BINS];
+} pool_bins;
+
+/* A word of a small block. */
+#define POOL_WORD_LIVE ((uint64_t)1 << 63)
+#define POOL_WORD_ELSEWHERE ((uint64_t)1 << 62) /* further streams use it */
+#define POOL_WORD_FREED ((uint64_t)1 << 61)     /* was handed out and freed; below it the next free one */
+#define POOL_WORD_TAG_SHIFT 32
+#define POOL_WORD_BYTES UINT32_MAX
+#define POOL_WORD_NONE UINT32_MAX
+
+typedef _Atomic uint64_t pool_word;
+
+/* A block cut into small ones of one class. */
+struct pool_slab {
+    pool_block *block;
+    uint32_t class, object_bytes, count;
+    uint32_t reciprocal; /* (offset * reciprocal) >> 32 is offset / object_bytes for every offset in a slab */
+    uint32_t free_count, free_head;
+    uint32_t fresh; /* objects from here on were never handed out */
+    uint64_t *ids;  /* NULL until somebody asks for one */
+    pool_slab *all_next;
+    pool_slab *next, **link; /* in its lane's list for the class while it has a free object */
+    pool_word words[];
+};
+
+/* One event, and the epoch that has passed with it. */
+typedef struct pool_mark {
+    loch_event *event;
+    uint64_t epoch;
+} pool_mark;
+
+/* A stream's memory. Freed blocks carry the epoch in which they were freed; an event ends the epoch, and when it has
+ * passed, so has everything freed up to then. */
+struct pool_lane {
+    pool_lane *next;
+    loch_stream *stream; /* retained */
+    uint64_t capture;    /* 0, or the capture that this memory belongs to */
+    bool is_closed;      /* its stream has gone: no driver call through it */
+    bool is_released;    /* a capture that nobody launches any more */
+    uint64_t epoch;      /* the present one */
+    uint64_t done;       /* up to this all has passed */
+    size_t unmarked_bytes; /* of blocks that wait for the present epoch, or were freed in it while streams share */
+    pool_mark *marks; /* events under way, oldest first: a ring */
+    size_t marks_first, marks_count, marks_capacity;
+    pool_slab *partial[POOL_CLASS_MAX]; /* slabs with free objects */
+    size_t empty_slabs;
+    pool_bins bins;
+};
+
+/* --- what threads keep --- */
+
+#define POOL_METRICS 3 /* blocks, requested bytes, allocated bytes */
+enum { POOL_BLOCKS, POOL_REQUESTED, POOL_ALLOCATED };
+
+typedef struct pool_entry {
+    void *address;
+    pool_word *word;
+} pool_entry;
+
+typedef struct pool_stack {
+    uint32_t count, capacity;
+    pool_entry *entries;
+} pool_stack;
+
+#define POOL_QUICK_DIRECT 129 /* bins of single sizes, up to 64 KiB */
+#define POOL_QUICK_HASHED 64  /* bins that several sizes share */
+#define POOL_QUICK_BINS (POOL_QUICK_DIRECT + POOL_QUICK_HASHED)
+#define POOL_QUICK_LOOKS 4
+#define POOL_QUICK_LARGE_MAX 32              /* blocks above 64 KiB that a thread keeps */
+#define POOL_QUICK_MEDIUM_MAX ((size_t)1 << 20) /* bytes below that it keeps */
+
+struct pool_cache {
+    _Alignas(64) atomic_bool busy; /* its thread is inside */
+    const loch_stream *stream;     /* whose allocations it serves without the lock; NULL: every call takes the lock */
+    pool_lane *lane;
+    pool_cache *next; /* of the same thread, for another stream */
+    uint32_t slot;
+    uint32_t large_count;
+    size_t medium_bytes;
+    _Atomic size_t large_bytes; /* read by others as a hint */
+    uint64_t allocs, frees, largest;
+    int64_t now[POOL_METRICS], top[POOL_METRICS]; /* since they were last published */
+    pool_stack stacks[POOL_CLASS_MAX];
+    pool_block *quick[POOL_QUICK_BINS];
+};
+
+/* --- the pool --- */
+
+struct lochi_pool {
+    /* read by every call */
+    uintptr_t base; /* of the reservation; 0 with raw segments */
+    size_t span;
+    unsigned cell_shift;
+    bool is_virtual;
+    bool is_host;   /* the host may touch it: poisoned for ASan while it is free */
+    bool is_watched; /* streams are asked whether they are captured */
+    bool is_whole;   /* blocks are handed out whole */
+    bool is_capped;  /* free memory has a cap: threads keep no large blocks */
+    bool is_shared;  /* several threads have used it */
+    uint32_t cache_slot; /* of the first, plus 1 */
+    loch_stream *default_stream;
+    _Atomic(pool_chunk *) *chunks; /* of a reservation */
+    _Atomic(struct pool_directory *) directory; /* of raw segments */
+    uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
+    uint32_t class_bytes[POOL_CLASS_MAX];
+    uint32_t slab_bytes[POOL_CLASS_MAX];
+    uint32_t classes;
+    uint32_t unit; /* small blocks are multiples of it: what blocks are aligned to at least */
+    int64_t batch; /* bytes that a thread may keep unpublished */
+    _Atomic(pool_cache *) caches[LOCHI_SLOT_SHARED];
+
+    _Alignas(64) atomic_uint gate; /* not 0: nobody enters a cache */
+
+    _Alignas(64) lochi_lock lock; /* LOCHI_RANK_MEMORY: everything below, and all blocks, lanes, handles */
+    loch_device *device;
+    loch_allocator *allocator;
+    loch_memory_kind kind;
+    loch_pool_options options;
+    size_t cell_bytes;
+    pool_lane *lanes;
+    pool_bins bare;
+    pool_block *fading; /* list */
+    pool_elsewhere *waiting, **waiting_end; /* oldest first */
+    pool_block *filled, *vacated; /* by a plan under way: lochi_pool_settle */
+    pool_block *first;     /* of the reservation: its record stays with the lowest addresses */
+    pool_block *growables; /* list */
+    bool has_shrunk;       /* some of them hold more than they need */
+    size_t small_idle;     /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces up to 1 MiB */
+    pool_block *spare; /* records to use again */
+    struct pool_records *records;
+    pool_handle *handles, *loose; /* mapped; unmapped */
+    size_t handles_count, loose_bytes;
+    struct pool_directory *old_directories;
+    lochi_tree elsewhere; /* pool_elsewhere, by address */
+    pool_mark *events;    /* to use again */
+    size_t events_count, events_capacity;
+    size_t limit, idle;
+    size_t reserved, peak_reserved;
+    size_t used;          /* in blocks that are out, cached by threads, or slabs */
+    size_t waiting_bytes, captured_bytes;
+    uint64_t last_id;
+    uint64_t failures;
+    uint64_t allocs, frees, largest; /* of threads that share a slot, and of caches that have gone */
+    int64_t published[POOL_METRICS], top[POOL_METRICS];
+    uint64_t handles_created, handles_moved, handles_released, events_recorded, waits_on_device, waits_on_host;
+    lochi_ledger *tags; /* figures of tags alone */
+    lochi_stream_listener listener;
+    struct lochi_pool *next_pool; /* of the process: siblings help each other */
+    bool is_hungry;               /* streams have wanted each other's memory */
+    pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; those not in use */
+};
+
+/* What a request comes to. */
+typedef struct pool_want {
+    size_t bytes;     /* rounded */
+    size_t alignment; /* at least POOL_UNIT */
+    pool_lane *lane;
+    uint32_t flags;
+    size_t paged_bytes; /* whose pages lead to the block: 1, or all of a slab */
+} pool_want;
+
+/* --- pool_handle.c, pool_place.c --- */
+
+pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address);
+
+/* The cell of an address; NULL when none of the pool's memory was ever there. Without the lock. */
+static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t address)
+{
+    pool_chunk *chunk;
+    if (__builtin_expect(pool->is_virtual, 1)) {
+        const size_t offset = address - pool->base;
+        if (offset >= pool->span) return NULL;
+        chunk = atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)],
+                                     memory_order_acquire);
+    } else {
+        chunk = lochi_pool_find_raw_chunk(pool, address);
+    }
+    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+}
+
+/* What the table of pages says of an address: a block, a mark, or 0. Without the lock. */
+static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t address)
+{
+    pool_cell *cell = lochi_pool_find_cell(pool, address);
+    if (!cell) return 0;
+    _Atomic uintptr_t *pages = atomic_load_explicit(&cell->pages, memory_order_acquire);
+    if (!pages) return 0;
+    return atomic_load_explicit(&pages[(address & (((size_t)1 << pool->cell_shift) - 1)) >> POOL_PAGE_SHIFT],
+                                memory_order_acquire);
+}
+
+loch_status lochi_pool_open_place(lochi_pool *pool);
+void lochi_pool_close_place(lochi_pool *pool);
+
+/* Makes sure that the pages of [start, start + bytes) can be entered. E_HOST_MEMORY. */
+loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes);
+void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value);
+
+/* Puts memory where it is missing so that a free block of `want->bytes` can be cut out of the addresses of the pool;
+ * looks for the place that lacks least. How the memory may come: */
+typedef enum pool_source {
+    POOL_MOVED,     /* free handles of the lane, and others' that have passed, mapped elsewhere */
+    POOL_MOVED_ANY, /* also others' that have not passed, behind a wait on the device */
+    POOL_CREATED    /* the same as POOL_MOVED, and new ones for what is left */
+} pool_source;
+
+/* LOCH_OK when such a block exists now. E_FRAGMENTED: not from that source. */
+loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
+
+/* Gives free handles back to the device until `bytes` have gone or none is left that has passed. */
+size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
+
+/* Handles that lie wholly in free blocks, or are unmapped. */
+size_t lochi_pool_count_idle(lochi_pool *pool);
+
+/* Unmaps fading blocks whose event has passed. */
+void lochi_pool_drop_faded(lochi_pool *pool);
+
+/* A handle of at most `max_bytes` that lies wholly in a free block of a lane and that nobody uses; NULL when there is
+ * none. */
+pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out);
+
+/* All blocks in order: the first with NULL; NULL at the end. */
+pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
+
+/* Gives all handles and addresses back, whatever lies in them. */
+void lochi_pool_drop_all(lochi_pool *pool);
+
+/* --- pool_heap.c --- */
+
+/* Records; taking one may fail, giving back cannot. */
+bool lochi_pool_stock_records(lochi_pool *pool, size_t count);
+pool_block *lochi_pool_take_record(lochi_pool *pool);
+void lochi_pool_drop_record(lochi_pool *pool, pool_block *block);
+
+void lochi_pool_bins_add(pool_bins *bins, pool_block *block);
+void lochi_pool_bins_remove(pool_bins *bins, pool_block *block);
+pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece);
+/* The block with the largest size of a bin at or below `*bin`, which it lowers; NULL when there is none. For walks from
+ * large to small: start with POOL_BINS - 1, follow list_next, then call with the bin less 1. */
+pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin);
+
+/* Cuts a block of `bytes` at `start` out of a free one; the parts before and behind stay free. E_HOST_MEMORY. */
+loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes);
+
+/* Best fit among the free blocks of a lane; NULL when none fits, or *status is not LOCH_OK. */
+pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
+
+/* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours; returns what it is part of. */
+pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
+
+/* The same for addresses whose memory has gone. */
+pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
+
+/* Free pieces are merged again: all, or those up to 1 MiB. */
+void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
+void lochi_pool_close_records(lochi_pool *pool);
+
+/* Cuts a block in two at an address inside; takes a record, which the caller has stocked. */
+pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at);
+
+static inline void lochi_pool_unlist(pool_block *block)
+{
+    *block->list_link = block->list_next;
+    if (block->list_next) block->list_next->list_link = block->list_link;
+}
+
+static inline void lochi_pool_enlist(pool_block **list, pool_block *block)
+{
+    block->list_next = *list;
+    block->list_link = list;
+    if (*list) (*list)->list_link = &block->list_next;
+    *list = block;
+}
+
+/* Free memory that the host could touch is poisoned for AddressSanitizer. */
+static inline void lochi_pool_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    if (pool->is_host) ASAN_POISON_MEMORY_REGION((void *)start, bytes);
+#else
+    (void)pool, (void)start, (void)bytes;
+#endif
+}
+
+static inline void lochi_pool_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    if (pool->is_host) ASAN_UNPOISON_MEMORY_REGION((void *)start, bytes);
+#else
+    (void)pool, (void)start, (void)bytes;
+#endif
+}
+
+static inline pool_state lochi_pool_state(const pool_block *block)
+{
+    return (pool_state)atomic_load_explicit(&block->state, memory_order_relaxed);
+}
+
+static inline void lochi_pool_set_state(pool_block *block, pool_state state)
+{
+    atomic_store_explicit(&block->state, (uint8_t)state, memory_order_relaxed);
+}
+
+/* --- pool_slab.c --- */
+
+void lochi_pool_lay_out_classes(lochi_pool *pool);
+
+/* Takes up to `count` small blocks of a class, at least one. */
+loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, uint32_t flags, pool_entry *out,
+                                 size_t count, size_t *taken);
+/* Takes one back into its slab. */
+void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
+/* Frees slabs without a block in use; says whether there was one. */
+bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane);
+
+void lochi_pool_close_slabs(lochi_pool *pool);
+
+/* The word of a small block; NULL when `address` is not the start of one. */
+static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address)
+{
+    const uint64_t offset = address - slab->block->start;
+    const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
+    if (offset != (uint64_t)index * slab->object_bytes || index >= slab->count) return NULL;
+    return &slab->words[index];
+}
+
+/* --- pool_lane.c --- */
+
+/* The lane of a stream; NULL with the status when it cannot be made. Asks whether the stream is captured. */
+pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status);
+
+/* Ends the present epoch with an event; false when that cannot be done now. */
+bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane);
+/* Looks at the events under way. */
+void lochi_pool_poll(lochi_pool *pool, pool_lane *lane);
+/* Whether what was freed in an epoch of a lane may be used by anybody. */
+static inline bool lochi_pool_has_passed(const pool_lane *lane, uint64_t epoch)
+{
+    return epoch <= lane->done;
+}
+/* Makes the work of `lane` from now on wait, on the device, for an epoch of `other`. */
+loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch);
+/* Waits on the host for the oldest event of each lane; false when there is none to wait for. */
+bool lochi_pool_wait_on_host(lochi_pool *pool);
+/* Waits for all work that may use the pool's memory. */
+void lochi_pool_wait_for_all(lochi_pool *pool);
+
+/* Notes a use on a further stream. E_HOST_MEMORY. */
+loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane);
+/* A freed block that others use: it waits for them. `word` for a small one. */
+void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word);
+/* Frees what waits and whose events have passed; returns whether there was anything. */
+bool lochi_pool_collect(lochi_pool *pool);
+/* Frees the oldest block of `lane` that waits for others, behind waits on the device; false when there is none. */
+bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane);
+/* Frees memory in the order of its lane; small blocks go to their slab. */
+void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes);
+void lochi_pool_close_lanes(lochi_pool *pool);
+void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *stream);
+
+/* --- pool_cache.c --- */
+
+/* The calling thread's cache for a lane; NULL when it has none and none can be made. */
+pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
+/* Keeps everybody out of the caches until lochi_pool_go. Under the lock. */
+void lochi_pool_stop(lochi_pool *pool);
+void lochi_pool_go(lochi_pool *pool);
+/* Small blocks of a class through the thread's cache, and large ones of one size; its owner under the lock. */
+loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, uint32_t flags, pool_entry *out);
+bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry);
+pool_block *lochi_pool_cache_take_large(pool_cache *cache, size_t bytes);
+bool lochi_pool_cache_give_large(lochi_pool *pool, pool_cache *cache, pool_block *block);
+/* What a thread keeps goes back: blocks above 64 KiB, those below, or everything. Its owner under the lock, or stopped.
+ * They say whether there was anything. */
+bool lochi_pool_flush_large(lochi_pool *pool, pool_cache *cache);
+bool lochi_pool_flush_medium(lochi_pool *pool, pool_cache *cache);
+bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache);
+/* The same for all threads; stopped. */
+bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache));
+/* Bytes that threads keep, those above 64 KiB alone or all: a hint unless stopped. */
+size_t lochi_pool_count_cached(lochi_pool *pool, bool is_large);
+/* No thread serves a stream without the lock any more. */
+void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream);
+void lochi_pool_close_caches(lochi_pool *pool);
+/* Counts one allocation or free; the cache may be NULL. */
+void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated);
+void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated);
+/* A block has changed its size. */
+void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated);
+/* Adds what a cache has counted to the pool. */
+void lochi_pool_publish(lochi_pool *pool, pool_cache *cache);
+
+/* --- pool_ladder.c --- */
+
+/* A block for a request that did not fit: everything is tried that needs no other pool. NULL with the status. */
+pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status);
+/* Gives memory back until at most `keep` bytes are free; returns what went. */
+size_t lochi_pool_trim(lochi_pool *pool, size_t keep);
+/* Gives back what is above the idle cap, as far as nobody has to wait for it. */
+void lochi_pool_obey_idle(lochi_pool *pool);
+/* Enters the pool among those of the process, and leaves. Without its lock. */
+void lochi_pool_join(lochi_pool *pool);
+void lochi_pool_leave(lochi_pool *pool);
+/* Asks the other pools of the device and kind to give back what they do not use; says how much. Without the lock. */
+size_t lochi_pool_ask_siblings(lochi_pool *pool);
+
+/* --- pool_report.c --- */
+
+loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status);
+void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out);
+void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out);
+/* Peaks := now, largest := 0. */
+void lochi_pool_begin_segment(lochi_pool *pool);
+/* Walks the invariants; NULL when they hold, else what does not. For tests. */
+const char *lochi_pool_check(lochi_pool *pool);
+
+/* --- pool_growable.c --- */
+
+/* Makes a growable block hold `bytes`. */
+loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes);
+/* Memory that growable blocks no longer need, and whose stream has passed, becomes loose. */
+void lochi_pool_drop_shrunk(lochi_pool *pool);
+void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
+
+/* --- pool.c --- */
+
+#define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
+
+/* The pool behind an allocator, through wrappers; NULL when it is none. */
+lochi_pool *lochi_pool_of(loch_allocator *allocator);
+
+/* Counts a block of a tag in (1) or out (-1); tag 0 is none. */
+void lochi_pool_count_tag(lochi_pool *pool, loch_tag tag, size_t requested, int sign);
+/* A large block for a lane, entered in the table of pages. Under the lock. */
+pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_status *status);
+/* Takes a block that nobody uses any more back to the free ones. */
+void lochi_pool_put_block(lochi_pool *pool, pool_block *block);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* What is tried when a request does not fit, step by step, looking again after each; trimming; and the pools of the
+ * process, which help each other.
+ *
+ * Everything but the list of pools is under the pool's lock. Driver calls are made under it too: who finds its memory in
+ * its thread's cache does not need the lock. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool_inside.h"
+
+#define LADDER_LOOKS 64 /* blocks of another lane that are looked at */
+
+/* --- others' memory --- */
+
+/* Whether a lane's free blocks may go to other streams at all. */
+static bool ladder_may_lend(const pool_lane *lane)
+{
+    return !lane->capture || lane->is_released;
+}
+
+/* A free block of another lane that fits and has passed, or any that fits. */
+static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *want, bool is_any)
+{
+    unsigned looks = 0;
+    int bin = POOL_BINS - 1;
+    pool_block *best = NULL;
+    for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+        for (; block && looks < LADDER_LOOKS; block = block->list_next, looks++) {
+            const size_t shift = -block->start & (want->alignment - 1);
+            if (shift > block->bytes || want->bytes > block->bytes - shift) continue;
+            if (!is_any && !lochi_pool_has_passed(lane, block->epoch)) continue;
+            if (!best || block->bytes < best->bytes) best = block;
+        }
+    return best;
+}
+
+/* Cuts the request out of another lane's free block and makes it the request's own. */
+static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status)
+{
+    const size_t shift = -block->start & (want->alignment - 1);
+    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    if (*status != LOCH_OK) return NULL;
+    if (shift) block = block->behind;
+    block->lane = want->lane;
+    block->is_captured = want->lane->capture != 0;
+    return block;
+}
+
+static pool_block *ladder_borrow(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane == want->lane || !ladder_may_lend(lane)) continue;
+        pool_block *block = ladder_find_foreign(lane, want, false);
+        if (block) return ladder_take_foreign(pool, block, want, status);
+    }
+    return NULL;
+}
+
+/* The same behind a wait of the request's stream. */
+static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane == want->lane || !ladder_may_lend(lane)) continue;
+        pool_block *block = ladder_find_foreign(lane, want, true);
+        if (!block || lochi_pool_wait_on_device(pool, want->lane, lane, block->epoch) != LOCH_OK) continue;
+        lochi_error_restore(&saved);
+        return ladder_take_foreign(pool, block, want, status);
+    }
+    lochi_error_restore(&saved);
+    return NULL;
+}
+
+/* --- steps: each returns a block, or NULL; *status other than LOCH_OK ends the climb --- */
+
+typedef pool_block *ladder_step(lochi_pool *pool, const pool_want *want, loch_status *status);
+
+/* Blocks whose events have passed. */
+static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+    lochi_pool_drop_faded(pool);
+    lochi_pool_drop_shrunk(pool);
+    pool_block *block = NULL;
+    if (lochi_pool_collect(pool)) block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK && pool->lanes->next) {
+        pool->is_hungry = true;
+        block = ladder_borrow(pool, want, status);
+    }
+    return block;
+}
+
+/* Large blocks that other threads keep. */
+static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->is_shared || !lochi_pool_count_cached(pool, true)) return NULL;
+    lochi_pool_stop(pool);
+    const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_large);
+    lochi_pool_go(pool);
+    return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+}
+
+/* Memory from a source, then the block. Shortages are not the end. */
+static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
+{
+    *status = lochi_pool_supply(pool, want, source);
+    if (*status == LOCH_OK) return lochi_pool_fit(pool, want->lane, want, status);
+    return NULL;
+}
+
+static bool ladder_is_short(loch_status status)
+{
+    return status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY;
+}
+
+static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    const loch_error saved = lochi_error_save();
+    pool_block *block = ladder_supply(pool, want, POOL_MOVED, status);
+    if (ladder_is_short(*status)) {
+        *status = LOCH_OK;
+        lochi_error_restore(&saved);
+    }
+    return block;
+}
+
+/* Unfinished blocks behind waits on the device. */
+static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = NULL;
+    if (want->lane->capture) return NULL;
+    while (!block && *status == LOCH_OK && lochi_pool_collect_behind_wait(pool, want->lane))
+        block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_borrow_behind_wait(pool, want, status);
+    return block;
+}
+
+/* The same while they are much: growing would hold a quarter more than is in use. */
+static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    const size_t held = pool->used - pool->waiting_bytes + want->bytes;
+    if (!pool->lanes->next || pool->reserved + want->bytes <= held + held / 4) return NULL;
+    pool_block *block = ladder_wait_on_device(pool, want, status);
+    return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
+}
+
+/* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
+ * the right places. */
+static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    lochi_pool_stop(pool);
+    bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+    has_any |= pool->is_whole;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        has_any |= lochi_pool_slab_trim(pool, lane);
+    pool_block *block = has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+    if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    return block;
+}
+
+static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
+    return ladder_supply(pool, want, POOL_CREATED, status);
+}
+
+/* Waits for the oldest events until it fits or there are none. */
+static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
+    pool_block *block = NULL;
+    while (!block && *status == LOCH_OK && lochi_pool_wait_on_host(pool)) {
+        block = ladder_look_at_events(pool, want, status);
+        if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
+        if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    }
+    return block;
+}
+
+pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    static ladder_step *const before[] = {ladder_look_at_events, ladder_take_from_threads, ladder_move,
+                                          ladder_wait_if_much};
+    static ladder_step *const after[] = {ladder_scrape, ladder_remake, ladder_wait_on_device, ladder_wait_on_host,
+                                         ladder_remake};
+    pool_block *block = NULL;
+    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof before / sizeof *before; i++)
+        block = before[i](pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    block = ladder_supply(pool, want, POOL_CREATED, status);
+    loch_status why = *status;
+    for (size_t i = 0; !block && ladder_is_short(why) && i < sizeof after / sizeof *after; i++) {
+        *status = LOCH_OK;
+        block = after[i](pool, want, status);
+        if (*status != LOCH_OK && !ladder_is_short(*status)) return NULL;
+        if (ladder_is_short(*status)) why = *status;
+    }
+    if (!block && ladder_is_short(why)) *status = lochi_pool_fail(pool, want, why);
+    return block;
+}
+
+/* --- giving back --- */
+
+static size_t ladder_free_bytes(const lochi_pool *pool)
+{
+    return pool->reserved > pool->used ? pool->reserved - pool->used : 0;
+}
+
+size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
+{
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+    lochi_pool_collect(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        lochi_pool_poll(pool, lane);
+        lochi_pool_slab_trim(pool, lane);
+    }
+    lochi_pool_drop_faded(pool);
+    lochi_pool_drop_shrunk(pool);
+    size_t gone = 0;
+    if (ladder_free_bytes(pool) > keep) gone = lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+    if (ladder_free_bytes(pool) > keep) { /* the rest is in use by streams as far as is known */
+        lochi_pool_wait_for_all(pool);
+        lochi_pool_collect(pool);
+        lochi_pool_drop_faded(pool);
+        lochi_pool_drop_shrunk(pool);
+        if (ladder_free_bytes(pool) > keep) gone += lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+    }
+    return gone;
+}
+
+void lochi_pool_obey_idle(lochi_pool *pool)
+{
+    const size_t cap = pool->idle, limit = pool->limit;
+    const size_t idle = pool->is_whole ? pool->small_idle : ladder_free_bytes(pool);
+    size_t excess = cap && idle > cap ? idle - cap : 0;
+    if (limit && pool->reserved > limit && pool->reserved - limit > excess) excess = pool->reserved - limit;
+    if (!excess) return;
+    if (pool->is_whole) lochi_pool_join_pieces(pool, POOL_WHOLE_BIG);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        lochi_pool_poll(pool, lane);
+        if (!lane->marks_count && lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
+    }
+    lochi_pool_drop_faded(pool);
+    lochi_pool_give_back(pool, excess);
+}
+
+/* --- the pools of the process --- */
+
+static lochi_lock ladder_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
+static lochi_pool *ladder_pools; /* under ladder_lock */
+
+/* What an ending thread kept goes back. */
+static void ladder_thread_ends(uint32_t slot)
+{
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
+        if (!atomic_load_explicit(&pool->caches[slot], memory_order_relaxed)) continue;
+        lochi_lock_take(&pool->lock);
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next) {
+            lochi_pool_flush(pool, cache);
+            lochi_pool_publish(pool, cache);
+        }
+        lochi_lock_drop(&pool->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+}
+
+void lochi_pool_join(lochi_pool *pool)
+{
+    lochi_thread_at_end(ladder_thread_ends);
+    lochi_lock_take(&ladder_lock);
+    pool->next_pool = ladder_pools;
+    ladder_pools = pool;
+    lochi_lock_drop(&ladder_lock);
+}
+
+void lochi_pool_leave(lochi_pool *pool)
+{
+    lochi_lock_take(&ladder_lock);
+    lochi_pool **link = &ladder_pools;
+    while (*link && *link != pool)
+        link = &(*link)->next_pool;
+    if (*link) *link = pool->next_pool;
+    lochi_lock_drop(&ladder_lock);
+}
+
+size_t lochi_pool_ask_siblings(lochi_pool *pool)
+{
+    size_t gone = 0;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
+        if (other == pool || other->device != pool->device) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, 0);
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+    return gone;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams: lanes, their epochs and events, and blocks that further streams use. Everything is under the pool's lock.
+ *
+ * A program with one stream needs no events but those behind which old addresses are unmapped. Where streams share
+ * memory, an event ends an epoch once enough bytes were freed in it, so that they have passed when somebody wants them:
+ * one event for many blocks.
+ *
+ * A lane whose stream has gone is given to the next new stream once its last event has passed: then nothing in it is in
+ * use by the old one. So there are never more lanes than streams at a time. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "memory/pool_inside.h"
+#include <string.h>
+
+#define LANE_EPOCH_BYTES ((size_t)1 << 20) /* freed in an epoch before it ends, at least */
+#define LANE_EPOCH_PART 256                /* and this part of what the pool holds */
+
+/* --- lanes --- */
+
+static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream, uint64_t *out)
+{
+    *out = 0;
+    if (!pool->is_watched || stream == pool->default_stream) return LOCH_OK;
+    loch_capture_info info = {0};
+    LOCH_TRY_RETURN(loch_stream_get_capture(stream, &info));
+    if (info.active) *out = info.id ? info.id : UINT64_MAX;
+    return LOCH_OK;
+}
+
+/* A lane whose stream has gone, and all of whose work has passed. */
+static pool_lane *lane_find_idle(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->is_closed || lane->capture) continue;
+        lochi_pool_poll(pool, lane);
+        if (!lane->marks_count) return lane;
+    }
+    return NULL;
+}
+
+static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = capture ? NULL : lane_find_idle(pool);
+    if (lane) {
+        lochi_stream_release(lane->stream);
+        lane->is_closed = false;
+        lane->epoch++;
+    } else {
+        lane = lochi_zalloc(sizeof *lane);
+        if (!lane) return NULL;
+        lane->epoch = 1;
+        pool_lane **end = &pool->lanes;
+        while (*end)
+            end = &(*end)->next;
+        *end = lane;
+    }
+    if (lochi_device_is_at_once(pool->device)) lane->done = UINT64_MAX;
+    lane->stream = lochi_stream_retain(stream);
+    lane->capture = capture;
+    return lane;
+}
+
+pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
+{
+    uint64_t capture;
+    *status = lane_get_capture(pool, stream, &capture);
+    if (*status != LOCH_OK) return NULL;
+    pool_lane *lane = pool->lanes;
+    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed))
+        lane = lane->next;
+    if (!lane) lane = lane_make(pool, stream, capture);
+    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
+    return lane;
+}
+
+/* --- events --- */
+
+static loch_event *lane_take_event(lochi_pool *pool)
+{
+    if (pool->events_count) return pool->events[--pool->events_count].event;
+    loch_event *event = NULL;
+    return loch_event_create(pool->device, LOCH_EVENT_PLAIN, &event) == LOCH_OK ? event : NULL;
+}
+
+static void lane_drop_event(lochi_pool *pool, loch_event *event)
+{
+    if (pool->events_count == pool->events_capacity) {
+        const size_t capacity = pool->events_capacity ? 2 * pool->events_capacity : 16;
+        pool_mark *grown = lochi_realloc(pool->events, capacity * sizeof *grown);
+        if (!grown) {
+            loch_event_destroy(event);
+            return;
+        }
+        pool->events = grown;
+        pool->events_capacity = capacity;
+    }
+    pool->events[pool->events_count++].event = event;
+}
+
+static pool_mark *lane_mark_at(const pool_lane *lane, size_t index)
+{
+    return &lane->marks[(lane->marks_first + index) % lane->marks_capacity];
+}
+
+/* Room for one more event under way. */
+static bool lane_grow_marks(pool_lane *lane)
+{
+    if (lane->marks_count < lane->marks_capacity) return true;
+    const size_t capacity = lane->marks_capacity ? 2 * lane->marks_capacity : 16;
+    pool_mark *grown = lochi_alloc_array(capacity, sizeof *grown);
+    if (!grown) return false;
+    for (size_t i = 0; i < lane->marks_count; i++)
+        grown[i] = *lane_mark_at(lane, i);
+    lochi_free(lane->marks);
+    lane->marks = grown;
+    lane->marks_first = 0;
+    lane->marks_capacity = capacity;
+    return true;
+}
+
+/* Records an event for the present epoch. */
+static bool lane_record(lochi_pool *pool, pool_lane *lane)
+{
+    uint64_t capture;
+    if (lane->is_closed || lane->capture) return false;
+    const loch_error saved = lochi_error_save();
+    loch_event *event = NULL;
+    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture && lane_grow_marks(lane) &&
+                       (event = lane_take_event(pool));
+    if (is_recorded) is_recorded = loch_event_record(event, lane->stream) == LOCH_OK;
+    lochi_error_restore(&saved);
+    if (!is_recorded) {
+        if (event) lane_drop_event(pool, event);
+        return false;
+    }
+    lane->marks_count++;
+    *lane_mark_at(lane, lane->marks_count - 1) = (pool_mark){event, lane->epoch};
+    lane->unmarked_bytes = 0;
+    pool->events_recorded++;
+    return true;
+}
+
+bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
+{
+    if (lane->done == UINT64_MAX) return true;
+    if (!lane_record(pool, lane)) return false;
+    lane->epoch++;
+    return true;
+}
+
+/* The oldest event has passed. */
+static void lane_pass(lochi_pool *pool, pool_lane *lane)
+{
+    pool_mark *mark = lane_mark_at(lane, 0);
+    lane->done = mark->epoch;
+    lane_drop_event(pool, mark->event);
+    lane->marks_first = (lane->marks_first + 1) % lane->marks_capacity;
+    lane->marks_count--;
+}
+
+void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    while (lane->marks_count) {
+        const loch_status status = loch_event_query(lane_mark_at(lane, 0)->event);
+        if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) break; /* nothing runs on a lost device */
+        lane_pass(pool, lane);
+    }
+    lochi_error_restore(&saved);
+}
+
+loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch)
+{
+    if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
+    if (lane->capture || lane->is_closed) return LOCH_FAIL(BUSY, "the stream cannot wait for another now");
+    if (epoch == other->epoch && !other->is_closed && !lochi_pool_mark(pool, other))
+        return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    for (size_t i = 0; i < other->marks_count; i++) {
+        const pool_mark *mark = lane_mark_at(other, i);
+        if (mark->epoch < epoch) continue;
+        uint64_t capture;
+        LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
+        if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot wait for another");
+        LOCH_TRY_RETURN(loch_stream_wait(lane->stream, mark->event));
+        pool->waits_on_device++;
+        return LOCH_OK;
+    }
+    return LOCH_FAIL(BUSY, "nothing marks the end of the other stream's work");
+}
+
+bool lochi_pool_wait_on_host(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool has_waited = false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->marks_count) continue;
+        const loch_status status = loch_event_sync(lane_mark_at(lane, 0)->event);
+        if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) continue;
+        lane_pass(pool, lane);
+        has_waited = true;
+    }
+    lochi_error_restore(&saved);
+    pool->waits_on_host += has_waited;
+    return has_waited;
+}
+
+void lochi_pool_wait_for_all(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool is_certain = true;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->done == UINT64_MAX) continue;
+        if (!lane->is_closed && !lochi_pool_mark(pool, lane)) is_certain = false;
+        while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
+            lane_pass(pool, lane);
+    }
+    if (!is_certain) (void)!loch_device_sync(pool->device); /* a lost device runs nothing */
+    lochi_error_restore(&saved);
+}
+
+/* --- uses on further streams --- */
+
+static void lane_drop_elsewhere(pool_elsewhere *elsewhere)
+{
+    while (elsewhere->uses) {
+        pool_use *next = elsewhere->uses->next;
+        lochi_free(elsewhere->uses);
+        elsewhere->uses = next;
+    }
+    lochi_free(elsewhere);
+}
+
+loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere =
+        node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        if (use->lane == lane) return LOCH_OK;
+    pool_use *use = lochi_alloc(sizeof *use);
+    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+    if (!elsewhere) {
+        elsewhere = lochi_zalloc(sizeof *elsewhere);
+        if (!elsewhere) {
+            lochi_free(use);
+            return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+        }
+        elsewhere->node.key = address;
+        lochi_tree_insert(&pool->elsewhere, &elsewhere->node);
+    }
+    *use = (pool_use){elsewhere->uses, lane, 0};
+    elsewhere->uses = use;
+    return LOCH_OK;
+}
+
+/* Ends the epoch of a lane once enough waits for it. */
+static void lane_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    lane->unmarked_bytes += bytes;
+    const size_t part = pool->reserved / LANE_EPOCH_PART;
+    if (lane->unmarked_bytes >= (part > LANE_EPOCH_BYTES ? part : LANE_EPOCH_BYTES)) lochi_pool_mark(pool, lane);
+}
+
+void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    if (pool->is_hungry && lane->done != UINT64_MAX) lane_note_bytes(pool, lane, bytes);
+}
+
+void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere = LOCHI_CONTAINER(node, pool_elsewhere, node);
+    lochi_tree_remove(&pool->elsewhere, node);
+    const size_t bytes = word ? block->slab->object_bytes : block->bytes;
+    elsewhere->block = block;
+    elsewhere->word = word;
+    elsewhere->epoch = block->lane->epoch;
+    elsewhere->next = NULL;
+    for (pool_use *use = elsewhere->uses; use; use = use->next) {
+        use->epoch = use->lane->epoch;
+        lane_note_bytes(pool, use->lane, bytes);
+    }
+    *pool->waiting_end = elsewhere;
+    pool->waiting_end = &elsewhere->next;
+    pool->waiting_bytes += bytes;
+    if (!word) lochi_pool_set_state(block, POOL_WAITING);
+}
+
+/* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
+static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
+{
+    pool_elsewhere *elsewhere = *link;
+    *link = elsewhere->next;
+    if (!elsewhere->next) pool->waiting_end = link;
+    pool_block *block = elsewhere->block;
+    if (elsewhere->word) {
+        pool->waiting_bytes -= block->slab->object_bytes;
+        lochi_pool_slab_give(pool, block->slab, elsewhere->word);
+    } else {
+        pool->waiting_bytes -= block->bytes;
+        pool->used -= block->bytes;
+        lochi_pool_make_free(pool, block, epoch);
+    }
+    lane_drop_elsewhere(elsewhere);
+}
+
+/* Whether a use is over. One of the present epoch is not until that is marked. */
+static bool lane_is_over(const pool_elsewhere *elsewhere)
+{
+    for (const pool_use *use = elsewhere->uses; use; use = use->next)
+        if (use->lane != elsewhere->block->lane && !lochi_pool_has_passed(use->lane, use->epoch)) return false;
+    return true;
+}
+
+bool lochi_pool_collect(lochi_pool *pool)
+{
+    bool has_freed = false;
+    if (!pool->waiting) return false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        lochi_pool_poll(pool, lane);
+    for (pool_elsewhere **link = &pool->waiting; *link;) {
+        if (!lane_is_over(*link)) {
+            link = &(*link)->next;
+            continue;
+        }
+        lane_free_waiting(pool, link, (*link)->epoch);
+        has_freed = true;
+    }
+    return has_freed;
+}
+
+bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_elsewhere **link = &pool->waiting; *link; link = &(*link)->next) {
+        if ((*link)->block->lane != lane) continue;
+        loch_status status = LOCH_OK;
+        for (const pool_use *use = (*link)->uses; use && status == LOCH_OK; use = use->next)
+            status = lochi_pool_wait_on_device(pool, lane, use->lane, use->epoch);
+        if (status != LOCH_OK) continue;
+        lane_free_waiting(pool, link, lane->epoch); /* the waits are in the lane's own order from now on */
+        return true;
+    }
+    lochi_error_restore(&saved);
+    return false;
+}
+
+/* --- the ends of streams and of the pool --- */
+
+void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *stream)
+{
+    lochi_pool *pool = LOCHI_CONTAINER(listener, lochi_pool, listener);
+    lochi_lock_take(&pool->lock);
+    lochi_pool_forget_stream(pool, stream);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->stream != stream || lane->is_closed) continue;
+        /* Blocks freed later are ordered behind this event too: the stream gets no more work. */
+        if (lane->done != UINT64_MAX && !lane_record(pool, lane)) {
+            const loch_error saved = lochi_error_save();
+            if (loch_stream_sync(stream) == LOCH_OK) lane->done = lane->epoch;
+            lochi_error_restore(&saved);
+        }
+        lane->is_closed = true;
+    }
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_close_lanes(lochi_pool *pool)
+{
+    while (pool->waiting) {
+        pool_elsewhere *next = pool->waiting->next;
+        lane_drop_elsewhere(pool->waiting);
+        pool->waiting = next;
+    }
+    while (pool->lanes) {
+        pool_lane *lane = pool->lanes;
+        pool->lanes = lane->next;
+        for (size_t i = 0; i < lane->marks_count; i++)
+            loch_event_destroy(lane_mark_at(lane, i)->event);
+        lochi_free(lane->marks);
+        lochi_stream_release(lane->stream);
+        lochi_free(lane);
+    }
+    while (pool->events_count)
+        loch_event_destroy(pool->events[--pool->events_count].event);
+    lochi_free(pool->events);
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/* Where memory is put when no free block fits: at the addresses that lack least, which are free on one or both sides of
+ * a bare stretch. What is missing comes from handles that lie free elsewhere, the largest that fit first, and from new
+ * ones. Everything is under the pool's lock. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool_handle.h"
+#include <stdlib.h>
+
+#define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
+#define PLACE_STEPS 16  /* neighbours of each */
+/* A new handle is at most this part of what is reserved, and grows with the square of the request above POOL_REQUEST:
+ * small handles lie free more often, large ones cost fewer driver calls. */
+#define PLACE_PART 512
+#define PLACE_REQUEST ((size_t)96 << 20)
+#define PLACE_HANDLE_MAX ((size_t)128 << 20)
+
+static size_t place_round(const lochi_pool *pool, size_t bytes)
+{
+    return (bytes + pool->cell_bytes - 1) & ~(pool->cell_bytes - 1);
+}
+
+/* --- choosing a place --- */
+
+typedef struct place_spot {
+    uintptr_t start;
+    size_t missing; /* bytes without memory; SIZE_MAX: no spot yet */
+    size_t hole;    /* all that is free or bare around it */
+    pool_block *hint; /* a block of the hole */
+} place_spot;
+
+static void place_offer(place_spot *best, uintptr_t start, size_t missing, size_t hole, pool_block *hint)
+{
+    if (missing > best->missing || (missing == best->missing && hole >= best->hole)) return;
+    *best = (place_spot){start, missing, hole, hint};
+}
+
+static bool place_is_open(const pool_block *block, const pool_lane *lane)
+{
+    const pool_state state = lochi_pool_state(block);
+    return state == POOL_BARE || (state == POOL_FREE && block->lane == lane);
+}
+
+/* From the start of a free block upwards. */
+static void place_look_up(const lochi_pool *pool, pool_block *block, const pool_want *want, place_spot *best)
+{
+    const uintptr_t start = (block->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
+    const uintptr_t end = start + want->bytes;
+    size_t missing = 0;
+    pool_block *last = block;
+    for (unsigned steps = 0; last && place_is_open(last, block->lane) && steps < PLACE_STEPS; last = last->behind, steps++) {
+        const uintptr_t last_end = last->start + last->bytes;
+        if (lochi_pool_state(last) == POOL_BARE && start < last_end) {
+            const uintptr_t from = start > last->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : last->start;
+            missing += place_round(pool, (end < last_end ? end : last_end) - from);
+        }
+        if (last_end >= end) {
+            place_offer(best, start, missing, last_end - block->start, block);
+            return;
+        }
+    }
+}
+
+/* From the end of a free block downwards. */
+static void place_look_down(const lochi_pool *pool, pool_block *block, const pool_want *want, place_spot *best)
+{
+    const uintptr_t block_end = block->start + block->bytes;
+    if (block_end < want->bytes) return;
+    const uintptr_t start = (block_end - want->bytes) & ~(uintptr_t)(want->alignment - 1);
+    size_t missing = 0;
+    const pool_block *first = block;
+    for (unsigned steps = 0; first && place_is_open(first, block->lane) && steps < PLACE_STEPS;
+         first = first->before, steps++) {
+        const uintptr_t first_end = first->start + first->bytes;
+        if (lochi_pool_state(first) == POOL_BARE) {
+            const uintptr_t from = start > first->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : first->start;
+            missing += first_end - from;
+        }
+        if (first->start <= start) {
+            place_offer(best, start, missing, block_end - first->start, block);
+            return;
+        }
+    }
+}
+
+static bool place_find(lochi_pool *pool, const pool_want *want, place_spot *best)
+{
+    *best = (place_spot){.missing = SIZE_MAX};
+    pool_block *bare = lochi_pool_bins_fit(&pool->bare, place_round(pool, want->bytes), want->alignment, false);
+    if (bare) {
+        const uintptr_t start = (bare->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
+        const uintptr_t from = start & ~(uintptr_t)(pool->cell_bytes - 1);
+        place_offer(best, start, place_round(pool, start + want->bytes - from), bare->bytes, bare);
+    }
+    int bin = POOL_BINS - 1;
+    unsigned looks = 0;
+    for (pool_block *block; (block = lochi_pool_bins_below(&want->lane->bins, &bin)); bin--)
+        for (; block && looks < PLACE_LOOKS; block = block->list_next, looks++) {
+            place_look_up(pool, block, want, best);
+            place_look_down(pool, block, want, best);
+        }
+    return best->missing != SIZE_MAX;
+}
+
+/* --- gathering free handles --- */
+
+typedef struct place_source {
+    pool_handle *handle;
+    pool_block *block; /* the free block it lies in when it was gathered; NULL: it is loose */
+    uintptr_t to;      /* 0: not planned */
+} place_source;
+
+typedef struct place_gap {
+    uintptr_t start, end;
+} place_gap;
+
+#define PLACE_GAPS 16
+
+typedef struct place_plan {
+    place_spot spot;
+    place_gap gaps[PLACE_GAPS];
+    size_t gaps_count, gap_max, missing;
+    place_source *sources;
+    size_t sources_count, sources_capacity;
+} place_plan;
+
+static bool place_add_source(place_plan *plan, pool_handle *handle, pool_block *block)
+{
+    if (plan->sources_count == plan->sources_capacity) {
+        const size_t capacity = plan->sources_capacity ? 2 * plan->sources_capacity : 64;
+        place_source *grown = lochi_realloc(plan->sources, capacity * sizeof *grown);
+        if (!grown) return false; /* fewer are found then */
+        plan->sources = grown;
+        plan->sources_capacity = capacity;
+    }
+    plan->sources[plan->sources_count++] = (place_source){handle, block, 0};
+    return true;
+}
+
+/* The first cell at or above an address. */
+static uintptr_t place_cell_above(const lochi_pool *pool, uintptr_t address)
+{
+    return (address + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
+}
+
+/* Handles that lie wholly in a free block, and not where memory is wanted. */
+static void place_gather_block(lochi_pool *pool, pool_block *block, const pool_want *want, place_plan *plan)
+{
+    const uintptr_t end = block->start + block->bytes, wanted = plan->spot.start, wanted_end = wanted + want->bytes;
+    uintptr_t at = place_cell_above(pool, block->start);
+    while (at < end && end - at >= pool->cell_bytes) {
+        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        const uintptr_t handle_end = handle->at + handle->bytes;
+        const bool is_inside = handle->at == at && handle_end <= end;
+        const bool is_wanted = handle_end > wanted && handle->at < wanted_end;
+        if (is_inside && !is_wanted && handle->bytes <= plan->gap_max && !place_add_source(plan, handle, block)) return;
+        at = handle_end;
+    }
+}
+
+static void place_gather_lane(lochi_pool *pool, pool_lane *lane, const pool_want *want, place_plan *plan)
+{
+    if (lane->capture) return; /* its addresses are in a graph */
+    int bin = POOL_BINS - 1;
+    for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--) {
+        if (block->bytes < pool->cell_bytes / 2) return; /* the largest of the bin: those below hold no cell */
+        for (; block; block = block->list_next)
+            if (!block->is_piece && lochi_pool_may_move(pool, block, want->lane)) place_gather_block(pool, block, want, plan);
+    }
+}
+
+static int place_compare(const void *a, const void *b)
+{
+    const place_source *x = a, *y = b;
+    if (x->handle->bytes != y->handle->bytes) return x->handle->bytes > y->handle->bytes ? -1 : 1;
+    if (!x->block != !y->block) return x->block ? 1 : -1; /* loose ones cost a call less */
+    if (x->block && x->block->bytes != y->block->bytes) return x->block->bytes < y->block->bytes ? -1 : 1;
+    return x->handle->at < y->handle->at ? -1 : x->handle->at > y->handle->at;
+}
+
+static void place_gather(lochi_pool *pool, const pool_want *want, place_plan *plan)
+{
+    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
+        if (handle->bytes <= plan->gap_max && !place_add_source(plan, handle, NULL)) break;
+    if (want->lane->capture && !loch_device_can(pool->device, LOCH_CAN_VIRTUAL)) return;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        place_gather_lane(pool, lane, want, plan);
+    if (plan->sources_count) qsort(plan->sources, plan->sources_count, sizeof *plan->sources, place_compare);
+}
+
+/* --- planning --- */
+
+/* The stretches of a spot that have no memory. */
+static void place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan *plan)
+{
+    const uintptr_t end = plan->spot.start + want->bytes;
+    uintptr_t at = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
+    while (at < end && plan->gaps_count < PLACE_GAPS) {
+        const pool_cell *cell = lochi_pool_find_cell(pool, at);
+        if (cell && cell->handle) {
+            at = cell->handle->at + cell->handle->bytes;
+            continue;
+        }
+        const uintptr_t start = at;
+        while (at < end && (!(cell = lochi_pool_find_cell(pool, at)) || !cell->handle))
+            at += pool->cell_bytes;
+        plan->gaps[plan->gaps_count++] = (place_gap){start, at};
+        plan->missing += at - start;
+        if (at - start > plan->gap_max) plan->gap_max = at - start;
+    }
+}
+
+/* Gives each source its place, the largest first; returns what stays without. Gaps shrink from their start. */
+static size_t place_assign(place_plan *plan)
+{
+    size_t missing = plan->missing;
+    for (size_t i = 0; i < plan->sources_count && missing; i++) {
+        place_source *source = &plan->sources[i];
+        for (size_t g = 0; g < plan->gaps_count; g++) {
+            place_gap *gap = &plan->gaps[g];
+            if (gap->end - gap->start < source->handle->bytes) continue;
+            source->to = gap->start;
+            gap->start += source->handle->bytes;
+            missing -= source->handle->bytes;
+            break;
+        }
+    }
+    return missing;
+}
+
+static size_t place_power_below(size_t value)
+{
+    return value ? (size_t)1 << (63 - __builtin_clzll(value)) : 0;
+}
+
+/* How large new handles are. */
+static size_t place_choose_handle(const lochi_pool *pool, size_t request)
+{
+    if (pool->options.handle_bytes) return pool->options.handle_bytes;
+    size_t bytes = place_power_below(pool->reserved / PLACE_PART);
+    const size_t times = request / (PLACE_REQUEST / 16); /* sixteenths, to keep the square whole */
+    const size_t by_request = place_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
+    if (bytes < by_request) bytes = by_request;
+    if (bytes > PLACE_HANDLE_MAX) bytes = PLACE_HANDLE_MAX;
+    return bytes > pool->cell_bytes ? place_round(pool, bytes) : pool->cell_bytes;
+}
+
+/* --- carrying it out --- */
+
+/* The block that holds an address, looked for from one near it. */
+static pool_block *place_find_block(pool_block *near, uintptr_t address)
+{
+    while (near->start > address)
+        near = near->before;
+    while (near->start + near->bytes <= address)
+        near = near->behind;
+    return near;
+}
+
+/* Creates one handle for the start of a gap: the largest that the device gives, not above `bytes`. */
+static loch_status place_create(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    loch_status status = lochi_pool_create_handle(pool, bytes, out);
+    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
+        bytes = place_round(pool, bytes / 2);
+        status = lochi_pool_create_handle(pool, bytes, out);
+    }
+    return status;
+}
+
+static loch_status place_fill_gap(lochi_pool *pool, const pool_want *want, place_gap *gap, pool_block *near)
+{
+    while (gap->start < gap->end) {
+        size_t bytes = place_choose_handle(pool, want->bytes);
+        if (bytes > gap->end - gap->start) bytes = gap->end - gap->start;
+        pool_handle *handle;
+        LOCH_TRY_RETURN(place_create(pool, bytes, &handle));
+        pool_block *bare = place_find_block(near, gap->start);
+        const loch_status status = lochi_pool_map_free(pool, handle, bare, gap->start, want->lane);
+        if (status != LOCH_OK) {
+            lochi_pool_destroy_loose(pool, handle);
+            return status;
+        }
+        gap->start += handle->bytes;
+    }
+    return LOCH_OK;
+}
+
+/* Moves what is planned. Records stay where they are until all is settled, so those that the plan knows are good. */
+static loch_status place_move(lochi_pool *pool, const pool_want *want, const place_plan *plan)
+{
+    for (size_t i = 0; i < plan->sources_count; i++) {
+        const place_source *source = &plan->sources[i];
+        if (!source->to) continue;
+        pool_block *bare = place_find_block(plan->spot.hint, source->to);
+        if (!source->block) {
+            LOCH_TRY_RETURN(lochi_pool_map_free(pool, source->handle, bare, source->to, want->lane));
+            continue;
+        }
+        pool_block *block = place_find_block(source->block, source->handle->at); /* may have been cut meanwhile */
+        LOCH_TRY_RETURN(lochi_pool_move_free(pool, source->handle, block, bare, source->to, want->lane));
+    }
+    return LOCH_OK;
+}
+
+static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
+{
+    place_plan plan = {0};
+    if (!place_find(pool, want, &plan.spot)) return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
+    place_find_gaps(pool, want, &plan);
+    place_gather(pool, want, &plan);
+    const size_t left = place_assign(&plan);
+    loch_status status = LOCH_OK;
+    if (left && source != POOL_CREATED)
+        status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
+    if (left && source == POOL_CREATED && pool->limit) status = lochi_pool_check_limit(pool, left);
+    if (status == LOCH_OK) status = place_move(pool, want, &plan);
+    for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
+        status = place_fill_gap(pool, want, &plan.gaps[g], plan.spot.hint);
+    lochi_pool_settle(pool);
+    lochi_free(plan.sources);
+    return status;
+}
+
+/* A raw segment that holds the request; smaller ones when the device gives no larger. */
+static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
+{
+    const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
+    const size_t needed = place_round(pool, want->bytes + slack);
+    const size_t wished = place_choose_handle(pool, want->bytes);
+    if (wished > needed) {
+        const loch_error saved = lochi_error_save();
+        if (lochi_pool_take_segment(pool, wished, want->lane) == LOCH_OK) return LOCH_OK;
+        lochi_error_restore(&saved);
+    }
+    return lochi_pool_take_segment(pool, needed, want->lane);
+}
+
+loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
+{
+    if (!pool->is_virtual)
+        return source == POOL_CREATED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
+    const uint64_t moved = pool->handles_moved;
+    const loch_status status = place_carry_out(pool, want, source);
+    if (pool->handles_moved != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
+    return status;
+}
+
+/* --- giving back --- */
+
+static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
+{
+    const uintptr_t end = block->start + block->bytes;
+    uintptr_t at = place_cell_above(pool, from > block->start ? from : block->start);
+    while (at < end && end - at >= pool->cell_bytes) {
+        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        const uintptr_t handle_end = handle->at + handle->bytes;
+        if (handle->at == at && handle_end <= end && handle->mappings == 1) return handle;
+        at = handle_end;
+    }
+    return NULL;
+}
+
+size_t lochi_pool_count_idle(lochi_pool *pool)
+{
+    size_t bytes = pool->loose_bytes;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+            for (; block; block = block->list_next)
+                for (pool_handle *handle = NULL;
+                     (handle = place_first_whole(pool, block, handle ? handle->at + handle->bytes : 0));)
+                    bytes += handle->bytes;
+    }
+    return bytes;
+}
+
+pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out)
+{
+    int bin = POOL_BINS - 1;
+    for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+        for (; block; block = block->list_next) {
+            if (!lochi_pool_has_passed(lane, block->epoch) || block->bytes < pool->cell_bytes || block->is_piece)
+                continue;
+            pool_handle *handle = place_first_whole(pool, block, 0);
+            while (handle && handle->bytes > max_bytes)
+                handle = place_first_whole(pool, block, handle->at + handle->bytes);
+            if (!handle) continue;
+            *out = block;
+            return handle;
+        }
+    return NULL;
+}
+
+size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
+{
+    size_t gone = 0;
+    while (pool->loose && gone < bytes) {
+        gone += pool->loose->bytes;
+        lochi_pool_destroy_loose(pool, pool->loose);
+    }
+    for (pool_lane *lane = pool->lanes; lane && gone < bytes; lane = lane->next) {
+        if (lane->capture && !lane->is_released) continue;
+        pool_block *block;
+        for (pool_handle *handle; gone < bytes && (handle = lochi_pool_find_idle(pool, lane, SIZE_MAX, &block));) {
+            const size_t size = handle->handle ? handle->bytes : handle->raw_bytes;
+            const loch_status status = handle->handle ? lochi_pool_destroy_free(pool, handle, block)
+                                                      : lochi_pool_drop_segment(pool, handle, block);
+            if (status != LOCH_OK) return gone;
+            gone += size;
+        }
+    }
+    return gone;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* What a pool says of itself: figures, a report for people, why a request failed, and a walk over the invariants. */
+#include "base/fail.h"
+#include "base/text.h"
+#include "memory/pool_inside.h"
+#include <loch/tag.h>
+
+/* --- figures --- */
+
+static void report_publish_all(lochi_pool *pool)
+{
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            lochi_pool_publish(pool, cache);
+}
+
+static size_t report_clamp(int64_t value)
+{
+    return value > 0 ? (size_t)value : 0;
+}
+
+/* The largest piece that a stream could have without a driver call. */
+static size_t report_largest(const lochi_pool *pool)
+{
+    size_t largest = 0;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin); block; block = block->list_next)
+            if (block->bytes > largest) largest = block->bytes;
+    }
+    return largest;
+}
+
+void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
+{
+    lochi_pool_stop(pool);
+    report_publish_all(pool);
+    uint64_t allocs = pool->allocs, frees = pool->frees, largest = pool->largest;
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+        for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next) {
+            allocs += cache->allocs;
+            frees += cache->frees;
+            if (cache->largest > largest) largest = cache->largest;
+        }
+    lochi_pool_go(pool);
+    out->allocs = allocs;
+    out->frees = frees;
+    out->failures = pool->failures;
+    out->blocks = report_clamp(pool->published[POOL_BLOCKS]);
+    out->requested_bytes = report_clamp(pool->published[POOL_REQUESTED]);
+    out->allocated_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
+    out->peak_blocks = report_clamp(pool->top[POOL_BLOCKS]);
+    out->peak_requested_bytes = report_clamp(pool->top[POOL_REQUESTED]);
+    out->peak_allocated_bytes = report_clamp(pool->top[POOL_ALLOCATED]);
+    out->largest_bytes = largest;
+    out->limit_bytes = pool->limit;
+    out->reserved_bytes = pool->reserved;
+    out->peak_reserved_bytes = pool->peak_reserved;
+    out->cached_bytes = pool->reserved - out->allocated_bytes;
+    out->largest_free_bytes = report_largest(pool);
+}
+
+void lochi_pool_begin_segment(lochi_pool *pool)
+{
+    lochi_pool_stop(pool);
+    report_publish_all(pool);
+    for (int i = 0; i < POOL_METRICS; i++)
+        pool->top[i] = pool->published[i];
+    pool->largest = 0;
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            cache->largest = 0;
+    pool->peak_reserved = pool->reserved;
+    lochi_pool_go(pool);
+}
+
+void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
+{
+    lochi_pool_stop(pool);
+    out->thread_bytes = lochi_pool_count_cached(pool, false);
+    report_publish_all(pool);
+    lochi_pool_go(pool);
+    out->limit_bytes = pool->limit;
+    out->idle_bytes = pool->idle;
+    out->reserved_bytes = pool->reserved;
+    out->peak_reserved_bytes = pool->peak_reserved;
+    out->used_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
+    out->waiting_bytes = pool->waiting_bytes;
+    out->captured_bytes = pool->captured_bytes;
+    out->free_bytes = pool->reserved - pool->used;
+    out->largest_free_bytes = report_largest(pool);
+    out->handles = pool->handles_count;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        out->streams += !lane->is_closed;
+    out->handles_created = pool->handles_created;
+    out->handles_moved = pool->handles_moved;
+    out->handles_released = pool->handles_released;
+    out->events_recorded = pool->events_recorded;
+    out->waits_on_device = pool->waits_on_device;
+    out->waits_on_host = pool->waits_on_host;
+}
+
+/* --- failing --- */
+
+/* Why, beyond what the step that failed last has seen. */
+loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
+{
+    const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
+    const size_t room = pool->limit && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    const size_t largest = report_largest(pool);
+    if (pool->limit && status != LOCH_E_DEVICE_MEMORY && want->bytes > free + room)
+        return LOCH_FAIL(LIMIT,
+                         "%zu bytes do not fit the limit of %zu: %zu held, %zu in blocks, %zu free (largest %zu), "
+                         "%zu waiting for streams",
+                         want->bytes, pool->limit, pool->reserved, pool->used - pool->waiting_bytes, free, largest,
+                         pool->waiting_bytes);
+    if (want->bytes <= free + room)
+        return LOCH_FAIL(FRAGMENTED,
+                         "%zu bytes are not free in one piece: %zu held, %zu in blocks, %zu free, the largest piece %zu",
+                         want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest);
+    return LOCH_FAIL(DEVICE_MEMORY,
+                     "%s has no %zu bytes more: the pool holds %zu, %zu in blocks, %zu free (largest %zu), %zu waiting "
+                     "for streams",
+                     pool->device->name, want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest,
+                     pool->waiting_bytes);
+}
+
+/* --- for people --- */
+
+#define REPORT_TAGS 5
+
+typedef struct report_tag {
+    loch_tag tag;
+    uint64_t bytes;
+} report_tag;
+
+static void report_write_tags(lochi_pool *pool, lochi_text *out)
+{
+    report_tag top[REPORT_TAGS] = {{0, 0}};
+    for (loch_tag tag = 1; tag < loch_tag_count(); tag++) {
+        loch_stats stats = {.size = sizeof stats};
+        lochi_ledger_get_stats(pool->tags, tag, &stats);
+        report_tag entry = {tag, stats.requested_bytes};
+        for (size_t i = 0; i < REPORT_TAGS; i++) {
+            if (entry.bytes <= top[i].bytes) continue;
+            const report_tag lower = top[i];
+            top[i] = entry;
+            entry = lower;
+        }
+    }
+    for (size_t i = 0; i < REPORT_TAGS && top[i].bytes; i++)
+        lochi_text_write(out, "  tag \"%s\": %llu bytes\n", loch_tag_name(top[i].tag),
+                         (unsigned long long)top[i].bytes);
+}
+
+size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
+{
+    lochi_text out = lochi_text_begin(text, bytes);
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) {
+        lochi_text_write(&out, "\"%s\" is no pool\n", loch_allocator_get_name(allocator));
+        return out.length;
+    }
+    loch_pool_info info = {.size = sizeof info};
+    lochi_lock_take(&pool->lock);
+    lochi_pool_read_info(pool, &info);
+    const size_t idle = lochi_pool_count_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(allocator), pool->device->name);
+    lochi_text_write(&out, "  held from the device: %zu bytes in %zu handles, peak %zu, limit %zu%s\n",
+                     info.reserved_bytes, info.handles, info.peak_reserved_bytes, info.limit_bytes,
+                     info.limit_bytes ? "" : " (none)");
+    lochi_text_write(&out, "  in blocks: %zu bytes\n", info.used_bytes);
+    lochi_text_write(&out, "  free: %zu bytes, the largest piece %zu, whole handles %zu\n", info.free_bytes,
+                     info.largest_free_bytes, idle);
+    lochi_text_write(&out, "  kept by threads: %zu bytes; waiting for streams: %zu; with captures: %zu\n",
+                     info.thread_bytes, info.waiting_bytes, info.captured_bytes);
+    report_write_tags(pool, &out);
+    return out.length;
+}
+
+/* --- invariants --- */
+
+static const char *report_check_block(const lochi_pool *pool, const pool_block *block)
+{
+    const pool_state state = lochi_pool_state(block);
+    const uintptr_t mask = pool->cell_bytes - 1;
+    if (!block->bytes) return "a block is empty";
+    if (block->behind && block->behind->before != block) return "neighbours do not know each other";
+    if (block->behind && block->behind->start != block->start + block->bytes) return "blocks leave a gap or overlap";
+    if (state == POOL_BARE && (block->start & mask || block->bytes & mask)) return "a bare block holds part of a cell";
+    if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
+        return "two bare blocks are neighbours";
+    if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
+        block->lane == block->behind->lane && !block->is_piece && !block->behind->is_piece)
+        return "two free blocks of a lane are neighbours";
+    const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
+    for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
+        const pool_cell *cell = lochi_pool_find_cell(pool, at);
+        const bool is_mapped = cell && cell->handle;
+        if (has_memory && !is_mapped) return "a block lacks memory";
+        if (has_memory && (at < cell->handle->at || at >= cell->handle->at + cell->handle->bytes))
+            return "a cell knows the wrong handle";
+        if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
+        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
+    }
+    const uintptr_t page = lochi_pool_find_page(pool, block->start);
+    if ((state == POOL_USED || state == POOL_CACHED || state == POOL_SLAB || state == POOL_GROWABLE) &&
+        page != (uintptr_t)block)
+        return "an address does not lead to its block";
+    return NULL;
+}
+
+static const char *report_check_bins(const pool_bins *bins, pool_state state, size_t *bytes)
+{
+    for (unsigned bin = 0; bin < POOL_BINS; bin++) {
+        const bool is_marked = bins->words[bin / 64] >> (bin % 64) & 1;
+        if (is_marked != (bins->bins[bin] != NULL)) return "a bin is marked wrongly";
+        for (const pool_block *block = bins->bins[bin]; block; block = block->list_next) {
+            if (lochi_pool_state(block) != state) return "a bin holds a block of another state";
+            *bytes += block->bytes;
+        }
+    }
+    return NULL;
+}
+
+const char *lochi_pool_check(lochi_pool *pool)
+{
+    size_t handles = pool->loose_bytes, free = 0, listed = 0, bare = 0;
+    const char *wrong = NULL;
+    for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
+        wrong = report_check_block(pool, block);
+        if (lochi_pool_state(block) == POOL_FREE) free += block->bytes;
+    }
+    for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
+        handles += handle->handle ? handle->bytes : handle->raw_bytes;
+    for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
+        wrong = report_check_bins(&lane->bins, POOL_FREE, &listed);
+    if (!wrong) wrong = report_check_bins(&pool->bare, POOL_BARE, &bare);
+    if (!wrong && listed != free) wrong = "not all free blocks are in bins";
+    if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
+    if (!wrong && pool->is_virtual && pool->reserved != pool->used + free + pool->loose_bytes)
+        wrong = "reserved bytes are not those of the blocks";
+    return wrong;
+}

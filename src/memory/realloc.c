@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* Changing the size of a block: in place where the outermost allocator can, else by an allocation, a copy and a free of
+ * that allocator, so that every wrapper sees them and all figures are right. */
+#include "base/fail.h"
+#include "device/device.h"
+#include "memory/allocator.h"
+#include <loch/copy.h>
+
+/* --- in place --- */
+
+static bool realloc_is_refusal(loch_status status)
+{
+    return status == LOCH_E_UNSUPPORTED || status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_HOST_MEMORY ||
+           status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
+}
+
+/* A refusal, which is no failure and leaves the record alone, when it has to be done another way. */
+static loch_status realloc_in_place(loch_allocator *allocator, void *address, size_t bytes)
+{
+    /* A ledger would not hear of the new size. */
+    if (!allocator->ops.resize || !allocator->ops.find || allocator->ledger) return LOCH_E_UNSUPPORTED;
+    const loch_error saved = lochi_error_save();
+    size_t allocated = 0;
+    const loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (realloc_is_refusal(status)) lochi_error_restore(&saved);
+    return status;
+}
+
+/* --- by moving --- */
+
+/* How much of the old block goes along. An allocator of a user's may not know what was asked for. */
+static loch_status realloc_measure(const loch_allocator *allocator, const loch_block *block, size_t bytes, size_t *out)
+{
+    size_t known = block->requested_bytes;
+    if (!known && !(allocator->traits & LOCH_ALLOCATES_EMPTY)) {
+        known = block->allocated_bytes;
+        if (!known)
+            return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" does not know the size of the block at %p", allocator->name,
+                             block->address);
+    }
+    *out = known < bytes ? known : bytes;
+    return LOCH_OK;
+}
+
+/* The stream to move a block on, retained. */
+static loch_status realloc_choose_stream(const loch_allocator *allocator, loch_stream *given, const loch_block *block,
+                                         loch_stream **out)
+{
+    loch_device *device = allocator->device;
+    if (given) {
+        *out = lochi_stream_retain(given);
+        return LOCH_OK;
+    }
+    *out = block->stream_id ? lochi_stream_find(device, block->stream_id) : NULL;
+    if (*out) return LOCH_OK;
+    if (!lochi_device_is_at_once(device))
+        LOCH_TRY_RETURN(loch_device_sync(device)); /* the last use is somewhere there */
+    *out = lochi_stream_retain(&device->default_stream);
+    return LOCH_OK;
+}
+
+static loch_status realloc_move(loch_allocator *allocator, const loch_block *block, size_t bytes, loch_stream *stream,
+                                void **out)
+{
+    size_t kept;
+    LOCH_TRY_RETURN(realloc_measure(allocator, block, bytes, &kept));
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream, .tag = block->tag};
+    void *moved;
+    LOCH_TRY_RETURN(loch_allocator_alloc(allocator, &request, &moved));
+    loch_status status = kept ? loch_copy_on(stream, moved, block->address, kept) : LOCH_OK;
+    if (status == LOCH_OK) status = loch_allocator_free_on(allocator, block->address, stream);
+    if (lochi_is_freed(status))
+        *out = moved;
+    else
+        lochi_allocator_abandon(allocator, moved, 0, NULL);
+    return status;
+}
+
+/* --- in public --- */
+
+loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream,
+                                   void **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place");
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
+    if (!address) {
+        const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
+        return loch_allocator_alloc(allocator, &request, out);
+    }
+    if (!bytes) return stream ? loch_allocator_free_on(allocator, address, stream) : loch_free(allocator, address);
+    if (bytes >= LOCHI_ALLOCATOR_BYTES_MAX) return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
+    loch_block block;
+    LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+    loch_status status = bytes == block.requested_bytes ? LOCH_OK : realloc_in_place(allocator, address, bytes);
+    if (status == LOCH_OK) *out = address;
+    if (!realloc_is_refusal(status)) return status;
+    loch_stream *chosen;
+    LOCH_TRY_RETURN(realloc_choose_stream(allocator, stream, &block, &chosen));
+    block.address = address; /* whatever a user's allocator wrote there */
+    status = realloc_move(allocator, &block, bytes, chosen, out);
+    lochi_stream_release(chosen);
+    return status;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop that replays a trace. Everything is in memory and was touched before it starts, and it does as little as
+ * possible besides calling the allocator: its time counts as the allocator's. What is rare is out of line.
+ *
+ * On simulated devices the clock follows the trace. Telling it the time is not the allocator's work, so it is timed
+ * apart, together with the cost of that timing, and taken off. */
+#include "replay.h"
+#include "tool.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+
+#define REPLAY_PAGE_BYTES 4096
+#define REPLAY_CLOCK_STEP_US 100 /* finer than any lag that matters, and some events apart */
+
+typedef struct replay_loop {
+    const trace_event *first, *end;
+    const trace_special *specials;
+    void **blocks;         /* by slot; NULL for what is not live or could not be served */
+    loch_stream **streams; /* by index; NULL for the default stream */
+    loch_allocator *allocator;
+    loch_device *device;
+    uint64_t sim_start_ns; /* the simulated clock when the trace starts */
+    uint64_t clock_ns;     /* spent on telling the time */
+    uint64_t clock_calls;
+    size_t failures;
+    loch_status status; /* of a free or a use; not LOCH_OK ends the loop */
+} replay_loop;
+
+/* --- the loop --- */
+
+static void replay_touch(volatile char *block, size_t bytes)
+{
+    if (!block || !bytes) return;
+    for (size_t at = 0; at < bytes; at += REPLAY_PAGE_BYTES)
+        block[at] = 1;
+    block[bytes - 1] = 1; /* blocks need not start with a page */
+}
+
+/* Waiting on the host moves a simulated clock ahead of the trace; then it is left alone. */
+static __attribute__((noinline)) loch_status replay_tell_time(replay_loop *loop, uint64_t trace_ns)
+{
+    const uint64_t start_ns = loch_host_now_ns();
+    uint64_t now_ns;
+    loch_status status = loch_sim_get_time(loop->device, &now_ns);
+    if (status == LOCH_OK && loop->sim_start_ns + trace_ns > now_ns)
+        status = loch_sim_set_time(loop->device, loop->sim_start_ns + trace_ns);
+    loop->clock_ns += loch_host_now_ns() - start_ns;
+    loop->clock_calls++;
+    return status;
+}
+
+/* Events other than a plain allocation or free. */
+static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, const trace_event *event, bool touches)
+{
+    void **block = &loop->blocks[event->slot];
+    loch_stream *stream = loop->streams[event->stream];
+    loch_status status = LOCH_OK;
+    if (event->kind == TRACE_CLOCK) {
+        status = replay_tell_time(loop, event->bytes);
+    } else if (event->kind == TRACE_ALLOC_SPECIAL) {
+        const trace_special *special = &loop->specials[event->bytes];
+        const loch_request request = {.size = sizeof request,
+                                      .bytes = special->bytes,
+                                      .alignment = special->alignment,
+                                      .stream = stream,
+                                      .tag = special->tag};
+        if (loch_allocator_alloc(loop->allocator, &request, block) != LOCH_OK)
+            loop->failures++;
+        else if (touches)
+            replay_touch(*block, special->bytes);
+    } else if (!*block) {
+        return LOCH_OK; /* it could not be served */
+    } else if (event->kind == TRACE_FREE_ON) {
+        status = loch_allocator_free_on(loop->allocator, *block, stream);
+        *block = NULL;
+    } else {
+        status = loch_allocator_record_use(loop->allocator, *block, stream);
+    }
+    return status;
+}
+
+static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *loop, const bool touches)
+{
+    loch_request request = {.size = sizeof request};
+    loch_allocator *allocator = loop->allocator;
+    loch_stream *const *streams = loop->streams;
+    void **blocks = loop->blocks;
+    for (const trace_event *event = loop->first, *end = loop->end; event != end; event++) {
+        void **block = &blocks[event->slot];
+        if (event->kind == TRACE_ALLOC) {
+            request.bytes = event->bytes;
+            request.stream = streams[event->stream];
+            if (loch_allocator_alloc(allocator, &request, block) != LOCH_OK)
+                loop->failures++;
+            else if (touches)
+                replay_touch(*block, event->bytes);
+        } else {
+            loch_status status = LOCH_OK;
+            if (event->kind != TRACE_FREE)
+                status = replay_rare(loop, event, touches);
+            else if (*block)
+                status = loch_allocator_free(allocator, *block);
+            if (event->kind == TRACE_FREE) *block = NULL;
+            if (status == LOCH_OK) continue;
+            loop->status = status;
+            return;
+        }
+    }
+}
+
+static void replay_loop_plain(replay_loop *loop)
+{
+    replay_loop_loch(loop, false);
+}
+
+static void replay_loop_touching(replay_loop *loop)
+{
+    replay_loop_loch(loop, true);
+}
+
+/* libc has no streams: whatever an event says of one is left out. */
+static __attribute__((noinline)) void replay_rare_libc(replay_loop *loop, const trace_event *event, bool touches)
+{
+    void **block = &loop->blocks[event->slot];
+    if (event->kind == TRACE_ALLOC_SPECIAL) {
+        const trace_special *special = &loop->specials[event->bytes];
+        const size_t least = sizeof(void *), alignment = special->alignment > least ? special->alignment : least;
+        *block = NULL;
+        if (posix_memalign(block, alignment, special->bytes) != 0)
+            loop->failures++;
+        else if (touches)
+            replay_touch(*block, special->bytes);
+    } else if (event->kind == TRACE_FREE_ON) {
+        free(*block);
+        *block = NULL;
+    }
+}
+
+static inline __attribute__((always_inline)) void replay_loop_malloc(replay_loop *loop, const bool touches)
+{
+    void **blocks = loop->blocks;
+    for (const trace_event *event = loop->first, *end = loop->end; event != end; event++) {
+        void **block = &blocks[event->slot];
+        if (event->kind == TRACE_ALLOC) {
+            *block = malloc(event->bytes);
+            if (!*block)
+                loop->failures++;
+            else if (touches)
+                replay_touch(*block, event->bytes);
+        } else if (event->kind == TRACE_FREE) {
+            free(*block);
+            *block = NULL;
+        } else {
+            replay_rare_libc(loop, event, touches);
+        }
+    }
+}
+
+static void replay_loop_libc(replay_loop *loop)
+{
+    replay_loop_malloc(loop, false);
+}
+
+static void replay_loop_libc_touching(replay_loop *loop)
+{
+    replay_loop_malloc(loop, true);
+}
+
+/* --- what the process holds --- */
+
+/* The figure behind `name` in the process's status, in bytes; 0 when it is not there. */
+static uint64_t replay_read_status(const char *name)
+{
+    char line[256];
+    uint64_t kib = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name))) kib = strtoull(line + strlen(name), NULL, 10);
+    if (file) fclose(file);
+    return kib * 1024;
+}
+
+/* Sets the process's highest resident memory to what it is now, where the system allows it. */
+static void replay_reset_rss(void)
+{
+    const int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    if (write(file, "5", 1) != 1) { /* then the peak is that of the whole process: too high, never too low */
+    }
+    close(file);
+}
+
+/* --- one run --- */
+
+/* What timing costs beyond the time that it measures. */
+static uint64_t replay_clock_overhead(void)
+{
+    uint64_t inside_ns = 0;
+    const unsigned count = 1000;
+    const uint64_t start_ns = loch_host_now_ns();
+    for (unsigned i = 0; i < count; i++) {
+        const uint64_t pair_ns = loch_host_now_ns();
+        inside_ns += loch_host_now_ns() - pair_ns;
+    }
+    const uint64_t all_ns = loch_host_now_ns() - start_ns;
+    return all_ns > inside_ns ? (all_ns - inside_ns) / count : 0;
+}
+
+static bool replay_is_simulated(const loch_device *device)
+{
+    loch_device_properties properties = {.size = sizeof properties};
+    return device && loch_device_get_properties(device, &properties) == LOCH_OK && !strcmp(properties.driver, "sim");
+}
+
+static loch_status replay_make_allocator(const replay_setup *setup, loch_allocator **out)
+{
+    if (!strcmp(setup->allocator, "pool")) return loch_pool_create(setup->device, "replay", NULL, out);
+    if (!strcmp(setup->allocator, "direct")) return loch_direct_create(setup->device, "replay", NULL, out);
+    return loch_registry_find(setup->allocator, setup->device, out);
+}
+
+static loch_status replay_no_memory(void)
+{
+    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no host memory for the replay");
+}
+
+static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, trace_array *events)
+{
+    const trace_log *trace = setup->trace;
+    loch_status status = LOCH_OK;
+    loop->first = trace_events(trace);
+    loop->end = loop->first + trace->events.count;
+    loop->specials = trace->specials.data;
+    loop->device = setup->device;
+    if (replay_is_simulated(setup->device)) {
+        if (!trace_add_clock(trace, REPLAY_CLOCK_STEP_US, events)) return replay_no_memory();
+        loop->first = events->data;
+        loop->end = loop->first + events->count;
+        status = loch_sim_get_time(setup->device, &loop->sim_start_ns);
+    }
+    if (!setup->device) return status;
+    for (size_t i = 1; status == LOCH_OK && i < trace->streams; i++)
+        status = loch_stream_create(setup->device, NULL, &loop->streams[i]);
+    if (status == LOCH_OK) status = replay_make_allocator(setup, &loop->allocator);
+    if (status == LOCH_OK) status = loch_allocator_reset_stats(loop->allocator);
+    if (status == LOCH_OK) status = loch_device_measure_calls(setup->device, LOCH_MEASURE_ON);
+    return status;
+}
+
+/* Takes down what the driver was asked; gives the part of the loop's time that was spent there. */
+static loch_status replay_read_driver(const replay_setup *setup, replay_result *out, uint64_t *inside_ns)
+{
+    loch_call_count calls[LOCH_CALL_COUNT];
+    size_t count;
+    loch_status status = loch_device_get_calls(setup->device, calls, LOCH_CALL_COUNT, &count);
+    for (size_t i = 0; status == LOCH_OK && i < LOCH_CALL_COUNT; i++) {
+        out->driver_calls[i] = calls[i].count;
+        out->driver_ns += calls[i].ns;
+        *inside_ns += calls[i].real_ns;
+    }
+    return status;
+}
+
+static loch_status replay_time(const replay_setup *setup, replay_loop *loop, replay_result *out)
+{
+    void (*const loops[2][2])(replay_loop *) = {{replay_loop_plain, replay_loop_touching},
+                                                {replay_loop_libc, replay_loop_libc_touching}};
+    const uint64_t overhead_ns = replay_clock_overhead();
+    loch_stats stats = {.size = sizeof stats};
+    uint64_t inside_ns = 0;
+    if (setup->touches) {
+        replay_reset_rss();
+        out->rss_before = replay_read_status("VmRSS:");
+    }
+    const uint64_t start_ns = loch_host_now_ns();
+    loops[!setup->device][setup->touches](loop);
+    const uint64_t loop_ns = loch_host_now_ns() - start_ns;
+    if (setup->touches) out->rss_peak = replay_read_status("VmHWM:");
+    loch_status status = loop->status;
+    if (status == LOCH_OK && setup->device) status = replay_read_driver(setup, out, &inside_ns);
+    if (status == LOCH_OK && setup->device) status = loch_allocator_get_stats(loop->allocator, &stats);
+    if (status != LOCH_OK) return status;
+    inside_ns += loop->clock_ns + loop->clock_calls * overhead_ns;
+    const double events = (double)setup->trace->events.count;
+    if (events > 0 && loop_ns > inside_ns) out->ns_per_event = (double)(loop_ns - inside_ns) / events;
+    if (events > 0) out->total_ns_per_event = (double)loop_ns / events;
+    out->peak_reserved = stats.peak_reserved_bytes;
+    out->failures = loop->failures;
+    return LOCH_OK;
+}
+
+/* Frees what is live; the first failure counts. */
+static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
+{
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < setup->trace->slots; i++) {
+        if (!loop->blocks[i]) continue;
+        if (!setup->device) free(loop->blocks[i]);
+        const loch_status freed = setup->device ? loch_allocator_free(loop->allocator, loop->blocks[i]) : LOCH_OK;
+        if (status == LOCH_OK) status = freed;
+    }
+    loch_allocator_release(loop->allocator);
+    for (size_t i = 1; i < setup->trace->streams; i++)
+        loch_stream_destroy(loop->streams[i]);
+    return status;
+}
+
+loch_status replay_run(const replay_setup *setup, replay_result *out)
+{
+    replay_loop loop = {.status = LOCH_OK};
+    trace_array events = {.data = NULL}, blocks = {.data = NULL}, streams = {.data = NULL};
+    *out = (replay_result){.failures = 0};
+    loch_status status = LOCH_OK;
+    if (!trace_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *)) ||
+        !trace_array_reserve(&streams, setup->trace->streams, sizeof(void *))) {
+        status = replay_no_memory();
+    } else {
+        loop.blocks = blocks.data;
+        loop.streams = streams.data;
+        memset(loop.blocks, 0, setup->trace->slots * sizeof(void *)); /* so that no page comes in the loop */
+        status = replay_prepare(setup, &loop, &events);
+        if (status == LOCH_OK) status = replay_time(setup, &loop, out);
+        const loch_status finished = replay_finish(setup, &loop);
+        if (status == LOCH_OK) status = finished;
+    }
+    trace_array_free(&events);
+    trace_array_free(&blocks);
+    trace_array_free(&streams);
+    return status;
+}
+
+/* --- around runs --- */
+
+loch_status replay_open_device(const char *name, uint64_t lag_ns, loch_device **out)
+{
+    char full[2 * LOCH_DEVICE_NAME_MAX], lag[64] = "";
+    const bool is_simulated = !strncmp(name, "sim:", 4);
+    if (!strstr(name, "event_lag="))
+        snprintf(lag, sizeof lag, ",event_lag=%llu", (unsigned long long)lag_ns);
+    if (strlen(name) >= LOCH_DEVICE_NAME_MAX || !is_simulated) return loch_device_open(name, out);
+    snprintf(full, sizeof full, "%s%s%s", name, strstr(name, "clock=") ? "" : ",clock=stepped", lag);
+    return loch_device_open(full, out);
+}
+
+static int replay_compare_own(const void *a, const void *b)
+{
+    const double left = ((const replay_result *)a)->ns_per_event, right = ((const replay_result *)b)->ns_per_event;
+    return (left > right) - (left < right);
+}
+
+static int replay_compare_total(const void *a, const void *b)
+{
+    const double left = ((const replay_result *)a)->total_ns_per_event,
+                 right = ((const replay_result *)b)->total_ns_per_event;
+    return (left > right) - (left < right);
+}
+
+void replay_summarize(replay_result *results, size_t count, replay_result *out)
+{
+    const uint64_t rss_before = results[0].rss_before; /* later runs find what the first left */
+    qsort(results, count, sizeof *results, replay_compare_total);
+    const double total_ns_per_event = results[count / 2].total_ns_per_event;
+    qsort(results, count, sizeof *results, replay_compare_own);
+    *out = results[count / 2];
+    out->total_ns_per_event = total_ns_per_event;
+    out->rss_before = rss_before;
+    for (size_t i = 0; i < count; i++) {
+        if (results[i].peak_reserved > out->peak_reserved) out->peak_reserved = results[i].peak_reserved;
+        if (results[i].rss_peak > out->rss_peak) out->rss_peak = results[i].rss_peak;
+        if (results[i].failures > out->failures) out->failures = results[i].failures;
+    }
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* Allocation traces, read into memory: text of one event a line (docs/replay.md), plain or compressed.
+ *
+ * A loaded trace is made for the loop that replays it: 16 bytes an event, ids replaced by slots of a small array that is
+ * used again as blocks are freed, streams numbered densely. What is rare (alignment, tag) stands aside. All memory of a
+ * trace comes from the system and not from malloc, so that it neither warms nor fills an allocator under test. */
+#ifndef LOCH_TOOL_TRACE_H
+#define LOCH_TOOL_TRACE_H
+
+#include <loch/loch.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum trace_kind {
+    TRACE_ALLOC,         /* `bytes` */
+    TRACE_FREE,          /* on the stream of the allocation */
+    TRACE_ALLOC_SPECIAL, /* `bytes` is an index into `specials` */
+    TRACE_FREE_ON,       /* on `stream`, another than the allocation's */
+    TRACE_USE,           /* on `stream` too */
+    TRACE_CLOCK          /* no event of the trace: the time becomes `bytes` nanoseconds (trace_add_clock) */
+} trace_kind;
+
+typedef struct trace_event {
+    uint64_t bytes;
+    uint32_t slot;
+    uint16_t stream; /* an index below trace_log.streams; 0 is the default stream */
+    uint16_t kind;   /* a trace_kind */
+} trace_event;
+
+typedef struct trace_special {
+    size_t bytes, alignment;
+    loch_tag tag;
+} trace_special;
+
+/* Memory from the system that grows. */
+typedef struct trace_array {
+    void *data;
+    size_t count, capacity_bytes;
+} trace_array;
+
+typedef struct trace_log {
+    trace_array events;      /* of trace_event */
+    trace_array times_us;    /* of uint64_t, one an event; never falling */
+    trace_array specials;    /* of trace_special */
+    size_t slots;            /* that the events need */
+    size_t streams;          /* that the events name, the default one included */
+    uint64_t peak_requested; /* most bytes that the program holds at a time */
+    uint64_t duration_us;    /* time of the last event */
+} trace_log;
+
+/* Reads a trace: "-" for standard input, .gz and .zst by gzip and zstd. False after a line on standard error that
+ * names the file, and the line where there is one. Ended by trace_unload in either case. */
+bool trace_load(trace_log *trace, const char *path);
+
+void trace_unload(trace_log *trace);
+
+static inline const trace_event *trace_events(const trace_log *trace)
+{
+    return trace->events.data;
+}
+
+/* A copy of the events with TRACE_CLOCK events between them, one wherever at least `step_us` have gone by since the
+ * last. False when there is no memory. */
+bool trace_add_clock(const trace_log *trace, uint64_t step_us, trace_array *out);
+
+/* Makes room for `count` items of `bytes` each; new room is zero. False when there is no memory. */
+bool trace_array_reserve(trace_array *array, size_t count, size_t bytes);
+
+void trace_array_free(trace_array *array);
+
+#endif
