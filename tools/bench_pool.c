@@ -190,13 +190,16 @@ static double pool_trace(pool_measure *measure, const char *path)
 {
     replay_result results[POOL_TRACE_RUNS], summary;
     trace_log trace;
-    replay_setup setup = {.trace = &trace, .device = measure->memory.device, .allocator = "pool"};
+    replay_kept kept = {.allocator = NULL};
+    replay_setup setup = {
+        .trace = &trace, .device = measure->memory.device, .allocator = "pool", .kept = &kept};
     const size_t runs = measure->options->is_quick ? 1 : POOL_TRACE_RUNS;
     if (peer_memory_is_slow(&measure->memory)) return -1;
     if (measure->memory.kind == PEER_MALLOC) setup.allocator = "libc";
     bool is_good = trace_load(&trace, path);
     for (size_t i = 0; is_good && i < runs; i++)
         is_good = replay_run(&setup, &results[i]) == LOCH_OK;
+    replay_end(&kept);
     trace_unload(&trace);
     if (!is_good) return -1;
     replay_summarize(results, runs, &summary);

@@ -171,7 +171,9 @@ static int replay_command_run(int count, char **arguments)
     trace_log trace = {.slots = 0};
     int code = replay_read(&command, count, arguments);
     if (code != TOOL_DONE) return code;
-    replay_setup setup = {.trace = &trace, .allocator = command.allocator, .touches = command.touches};
+    replay_kept kept = {.allocator = NULL};
+    replay_setup setup = {
+        .trace = &trace, .allocator = command.allocator, .touches = command.touches, .kept = &kept};
     if (strcmp(command.allocator, "libc") != 0) {
         const loch_status status = replay_open_device(command.device, 1000 * command.lag_us, &setup.device);
         if (status != LOCH_OK) return tool_fail_status(status);
@@ -180,6 +182,7 @@ static int replay_command_run(int count, char **arguments)
         code = tool_misuse("replay", "--touch needs memory that the host can write, and %s has none", command.device);
     if (code == TOOL_DONE) code = trace_load(&trace, command.path) ? TOOL_DONE : TOOL_FAILED;
     if (code == TOOL_DONE) code = replay_repeat(&command, &setup);
+    replay_end(&kept);
     trace_unload(&trace);
     loch_device_release(setup.device);
     return code;

@@ -5,12 +5,20 @@
 
 #include "trace.h"
 
+/* What stays between the runs of one process, as libc's heap does: the first run makes it. Starts as all zero. */
+typedef struct replay_kept {
+    loch_allocator *allocator;
+    loch_stream **streams; /* by index; NULL for the default stream */
+    size_t streams_count;
+} replay_kept;
+
 /* What is run. */
 typedef struct replay_setup {
     const trace_log *trace;
     loch_device *device;   /* NULL for libc */
     const char *allocator; /* "pool", "direct", "libc", or a registered one's name */
     bool touches;          /* one byte of every page of every block is written */
+    replay_kept *kept;
 } replay_setup;
 
 /* What came out of one run. */
@@ -29,11 +37,15 @@ typedef struct replay_result {
  * unless their name says something else. */
 loch_status replay_open_device(const char *name, uint64_t lag_ns, loch_device **out);
 
-/* Runs the trace once, through a fresh allocator unless it is a registered one. Live blocks are freed at the end. */
+/* Runs the trace once. Live blocks are freed at the end. */
 loch_status replay_run(const replay_setup *setup, replay_result *out);
 
+/* Gives back what the runs have kept. */
+void replay_end(replay_kept *kept);
+
 /* Sorts the results of several runs by their own time and sums them up in `out`: the median run, with the median of the
- * total times and the highest of all peaks and failures. */
+ * total times, the highest of all peaks and failures, and the driver calls of the run that had most: the first, which
+ * finds an empty allocator. */
 void replay_summarize(replay_result *results, size_t count, replay_result *out);
 
 #endif

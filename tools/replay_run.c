@@ -229,6 +229,29 @@ static loch_status replay_no_memory(void)
     return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no host memory for the replay");
 }
 
+/* What the first run makes. */
+static loch_status replay_make_kept(const replay_setup *setup)
+{
+    replay_kept *kept = setup->kept;
+    if (kept->allocator) return LOCH_OK;
+    kept->streams = calloc(setup->trace->streams + 1, sizeof *kept->streams);
+    if (!kept->streams) return replay_no_memory();
+    loch_status status = LOCH_OK;
+    for (kept->streams_count = 1; status == LOCH_OK && kept->streams_count < setup->trace->streams;)
+        status = loch_stream_create(setup->device, NULL, &kept->streams[kept->streams_count++]);
+    if (status == LOCH_OK) status = replay_make_allocator(setup, &kept->allocator);
+    return status;
+}
+
+void replay_end(replay_kept *kept)
+{
+    loch_allocator_release(kept->allocator);
+    for (size_t i = 1; i < kept->streams_count; i++)
+        loch_stream_destroy(kept->streams[i]);
+    free(kept->streams);
+    *kept = (replay_kept){.allocator = NULL};
+}
+
 static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, trace_array *events)
 {
     const trace_log *trace = setup->trace;
@@ -244,9 +267,9 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
         status = loch_sim_get_time(setup->device, &loop->sim_start_ns);
     }
     if (!setup->device) return status;
-    for (size_t i = 1; status == LOCH_OK && i < trace->streams; i++)
-        status = loch_stream_create(setup->device, NULL, &loop->streams[i]);
-    if (status == LOCH_OK) status = replay_make_allocator(setup, &loop->allocator);
+    if (status == LOCH_OK) status = replay_make_kept(setup);
+    loop->streams = setup->kept->streams;
+    loop->allocator = setup->kept->allocator;
     if (status == LOCH_OK) status = loch_allocator_reset_stats(loop->allocator);
     if (status == LOCH_OK) status = loch_device_measure_calls(setup->device, LOCH_MEASURE_ON);
     return status;
@@ -304,24 +327,19 @@ static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
         const loch_status freed = setup->device ? loch_allocator_free(loop->allocator, loop->blocks[i]) : LOCH_OK;
         if (status == LOCH_OK) status = freed;
     }
-    loch_allocator_release(loop->allocator);
-    for (size_t i = 1; i < setup->trace->streams; i++)
-        loch_stream_destroy(loop->streams[i]);
     return status;
 }
 
 loch_status replay_run(const replay_setup *setup, replay_result *out)
 {
     replay_loop loop = {.status = LOCH_OK};
-    trace_array events = {.data = NULL}, blocks = {.data = NULL}, streams = {.data = NULL};
+    trace_array events = {.data = NULL}, blocks = {.data = NULL};
     *out = (replay_result){.failures = 0};
     loch_status status = LOCH_OK;
-    if (!trace_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *)) ||
-        !trace_array_reserve(&streams, setup->trace->streams, sizeof(void *))) {
+    if (!trace_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *))) {
         status = replay_no_memory();
     } else {
         loop.blocks = blocks.data;
-        loop.streams = streams.data;
         memset(loop.blocks, 0, setup->trace->slots * sizeof(void *)); /* so that no page comes in the loop */
         status = replay_prepare(setup, &loop, &events);
         if (status == LOCH_OK) status = replay_time(setup, &loop, out);
@@ -330,7 +348,6 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
     }
     trace_array_free(&events);
     trace_array_free(&blocks);
-    trace_array_free(&streams);
     return status;
 }
 
@@ -370,6 +387,10 @@ void replay_summarize(replay_result *results, size_t count, replay_result *out)
     out->total_ns_per_event = total_ns_per_event;
     out->rss_before = rss_before;
     for (size_t i = 0; i < count; i++) {
+        if (results[i].driver_ns > out->driver_ns) {
+            out->driver_ns = results[i].driver_ns;
+            memcpy(out->driver_calls, results[i].driver_calls, sizeof out->driver_calls);
+        }
         if (results[i].peak_reserved > out->peak_reserved) out->peak_reserved = results[i].peak_reserved;
         if (results[i].rss_peak > out->rss_peak) out->rss_peak = results[i].rss_peak;
         if (results[i].failures > out->failures) out->failures = results[i].failures;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define HEAP_ALIGNMENT alignof(max_align_t)
 
@@ -91,6 +92,17 @@ void lochi_free_aligned(void *address)
     void *base;
     memcpy(&base, (char *)address - sizeof base, sizeof base);
     lochi_free(base);
+}
+
+void *lochi_map(size_t bytes)
+{
+    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return address == MAP_FAILED ? NULL : address;
+}
+
+void lochi_unmap(void *address, size_t bytes)
+{
+    if (address) munmap(address, bytes);
 }
 
 void *lochi_alloc_array(size_t count, size_t bytes)

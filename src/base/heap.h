@@ -14,6 +14,11 @@ void *lochi_zalloc(size_t bytes);
 void *lochi_zalloc_aligned(size_t alignment, size_t bytes);
 void lochi_free_aligned(void *address);
 
+/* Zeroed memory straight from the system, for large tables of which little is used: pages come when they are touched. Not
+ * counted. NULL on failure. */
+void *lochi_map(size_t bytes);
+void lochi_unmap(void *address, size_t bytes);
+
 /* count * bytes, checked; an overflow is a failure. */
 void *lochi_alloc_array(size_t count, size_t bytes);
 

@@ -14,7 +14,7 @@
 #include "base/sized.h"
 #include "base/inside.h"
 #include "base/logging.h"
-#include "memory/pool.h"
+#include "memory/pool_quick.h"
 #include "device/device.h"
 #include <loch/copy.h>
 #include <loch/host.h>
@@ -301,7 +301,8 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 /* Whether a request is right, and wants aligned bytes on a stream and nothing else. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
-    return request->size == sizeof *request && request->bytes && !(request->alignment & (request->alignment - 1)) && !request->tag && !request->flags;
+    return request->size == sizeof *request && request->bytes && !(request->tag | request->flags) &&
+           (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)

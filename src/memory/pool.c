@@ -55,6 +55,7 @@ static loch_status pool_read_device(lochi_pool *pool)
     pool->is_host = pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
+    pool->is_at_once = lochi_device_is_at_once(pool->device);
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)
@@ -98,12 +99,37 @@ static pool_block *pool_fit_whole(lochi_pool *pool, const pool_want *want)
     return block;
 }
 
+static pool_block *pool_fit_large(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
+    return block;
+}
+
+/* From a nest; a new one where none has room. When memory is short the request itself may still fit. */
+static pool_block *pool_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
+    if (block || *status != LOCH_OK) return block;
+    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, want->flags, 0};
+    const loch_error saved = lochi_error_save();
+    block = pool_fit_large(pool, &nest, status);
+    if (!block) {
+        lochi_error_restore(&saved);
+        *status = LOCH_OK;
+        return NULL;
+    }
+    lochi_pool_make_nest(block);
+    return lochi_pool_fit_nest(pool, want->lane, want, status);
+}
+
 pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     *status = LOCH_OK;
     pool_block *block = pool->is_whole ? pool_fit_whole(pool, want) : NULL;
-    if (!block) block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
+    if (!block && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
+        block = pool_fit_nest(pool, want, status);
+    if (!block && *status == LOCH_OK) block = pool_fit_large(pool, want, status);
     if (!block) return NULL;
     *status = lochi_pool_prepare_pages(pool, block->start, want->paged_bytes);
     if (*status != LOCH_OK) {
@@ -180,18 +206,17 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
     if (bytes <= POOL_PAGE) bytes = POOL_PAGE + 1; /* at most one block starts in a page */
     bytes = (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1);
     pool_block *block = NULL;
-    if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_large(cache, bytes);
+    if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
-    if (block) {
-        lochi_pool_set_state(block, POOL_USED);
-    } else {
-        if (cache) lochi_pool_flush_large(pool, cache);
+    if (!block) {
+        if (cache && bytes > POOL_NEST_MAX) lochi_pool_flush_last(pool, cache);
         const pool_want want = {bytes, alignment, lane, request->flags, 1};
         block = lochi_pool_take_block(pool, &want, &status);
     }
     if (!block) return status;
     block->requested = request->bytes;
     block->tag = (uint16_t)request->tag;
+    lochi_pool_set_state(block, block->tag || block->is_piece ? POOL_SPECIAL : POOL_USED);
     lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
     lochi_pool_show(pool, block->start, request->bytes);
     *out = (void *)block->start;
@@ -248,11 +273,12 @@ static bool pool_is_inside(lochi_pool *pool, uintptr_t address)
 {
     for (uintptr_t at = address & ~(uintptr_t)(POOL_PAGE - 1); lochi_pool_find_cell(pool, at); at -= POOL_PAGE) {
         const uintptr_t page = lochi_pool_find_page(pool, at);
-        if (page && !(page & 1)) {
-            const pool_block *block = (const pool_block *)page;
+        if (page && !(page & POOL_IS_FREED)) {
+            const pool_slab *slab = lochi_pool_page_slab(page);
+            const pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
             if (block->start > address) continue; /* starts in the same page, above it */
             const pool_state state = lochi_pool_state(block);
-            return (state == POOL_USED || state == POOL_GROWABLE || state == POOL_SLAB) &&
+            return (lochi_pool_is_out(state) || state == POOL_SLAB) &&
                    address - block->start < block->bytes;
         }
     }
@@ -261,19 +287,18 @@ static bool pool_is_inside(lochi_pool *pool, uintptr_t address)
 
 static loch_status pool_refuse(lochi_pool *pool, const void *address, uintptr_t page)
 {
-    if (page & 1 && page == POOL_MARK((uintptr_t)address))
+    if (page & POOL_IS_FREED && page == POOL_MARK((uintptr_t)address))
         return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
     if (pool_is_inside(pool, (uintptr_t)address))
         return LOCH_FAIL(INTERIOR, "%p lies inside a block", address);
     return LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
 }
 
-static loch_status pool_find_small(lochi_pool *pool, const void *address, pool_block *block, pool_found *out)
+static loch_status pool_find_small(lochi_pool *pool, const void *address, pool_slab *slab, pool_found *out)
 {
-    pool_slab *slab = block->slab;
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)address);
     if (!word) { /* whether it points into a block that is out */
-        const uint32_t index = (uint32_t)(((uintptr_t)address - block->start) / slab->object_bytes);
+        const uint32_t index = (uint32_t)(((uintptr_t)address - slab->start) / slab->object_bytes);
         const bool is_live = index < slab->count && atomic_load_explicit(&slab->words[index], memory_order_relaxed) &
                                                         POOL_WORD_LIVE;
         return is_live ? LOCH_FAIL(INTERIOR, "%p lies inside a block", address)
@@ -285,7 +310,7 @@ static loch_status pool_find_small(lochi_pool *pool, const void *address, pool_b
     if (!(seen & POOL_WORD_LIVE))
         return LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator),
                          address);
-    *out = (pool_found){block, word, seen & POOL_WORD_BYTES, slab->object_bytes,
+    *out = (pool_found){slab->block, word, seen & POOL_WORD_BYTES, slab->object_bytes,
                         (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX)};
     return LOCH_OK;
 }
@@ -294,14 +319,15 @@ static loch_status pool_find_small(lochi_pool *pool, const void *address, pool_b
 static loch_status pool_find_live(lochi_pool *pool, const void *address, pool_found *out)
 {
     const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)address);
-    if (!page || page & 1) return pool_refuse(pool, address, page);
-    pool_block *block = (pool_block *)page;
+    pool_slab *slab = lochi_pool_page_slab(page);
+    if (slab) return pool_find_small(pool, address, slab, out);
+    pool_block *block = lochi_pool_page_block(page);
+    if (!block) return pool_refuse(pool, address, page);
     const pool_state state = lochi_pool_state(block);
-    if (state == POOL_SLAB) return pool_find_small(pool, address, block, out);
     if (block->start != (uintptr_t)address) return pool_refuse(pool, address, 0);
     if (state == POOL_CACHED || state == POOL_WAITING)
         return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
-    if (state != POOL_USED && state != POOL_GROWABLE) return pool_refuse(pool, address, 0);
+    if (!lochi_pool_is_out(state)) return pool_refuse(pool, address, 0);
     *out = (pool_found){block, NULL, block->requested,
                         state == POOL_GROWABLE ? block->committed : block->bytes, block->tag};
     return LOCH_OK;
@@ -315,10 +341,12 @@ static bool pool_is_elsewhere(const pool_found *found)
 
 static void pool_set_elsewhere(const pool_found *found)
 {
-    if (found->word)
+    if (found->word) {
         atomic_fetch_or_explicit(found->word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
-    else
+    } else {
         found->block->is_elsewhere = true;
+        if (lochi_pool_state(found->block) == POOL_USED) lochi_pool_set_state(found->block, POOL_SPECIAL);
+    }
 }
 
 /* --- taking back --- */
@@ -332,7 +360,7 @@ static loch_status pool_free_elsewhere(lochi_pool *pool, const pool_found *found
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return loch_stream_sync(stream);
     if (lane == found->block->lane || lane->done == UINT64_MAX) return LOCH_OK;
-    if (!found->word && !lane->capture && !found->block->is_captured && lochi_pool_state(found->block) == POOL_USED) {
+    if (!found->word && !lane->capture && !found->block->is_captured && lochi_pool_state(found->block) != POOL_GROWABLE) {
         found->block->lane = lane; /* free in that stream's order from now on */
         return LOCH_OK;
     }
@@ -372,7 +400,7 @@ static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_f
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
         return;
     }
-    if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_large(pool, cache, block))
+    if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
         return;
     lochi_pool_put_block(pool, block);
 }
@@ -548,7 +576,7 @@ static loch_status pool_walk_blocks(void *self, loch_block_visitor *visitor, voi
     lochi_lock_take(&pool->lock);
     for (const pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
-        if (state == POOL_USED || state == POOL_GROWABLE || state == POOL_SLAB)
+        if (lochi_pool_is_out(state) || state == POOL_SLAB)
             status = pool_visit_block(pool, block, &walk);
     }
     lochi_lock_drop(&pool->lock);

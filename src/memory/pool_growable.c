@@ -206,7 +206,7 @@ loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, 
     if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks are a pool's own");
     if (!address) return LOCH_FAIL(INVALID, "there is no block to resize");
     const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)address);
-    const pool_block *block = page & 1 ? NULL : (const pool_block *)page;
+    const pool_block *block = lochi_pool_page_block(page);
     if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
         return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
     size_t allocated;

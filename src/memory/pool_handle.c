@@ -108,8 +108,21 @@ static void handle_free_chunk(const lochi_pool *pool, pool_chunk *chunk)
 
 /* --- pages --- */
 
+static size_t handle_page_index(const lochi_pool *pool, uintptr_t address)
+{
+    return (address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT;
+}
+
+uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address)
+{
+    pool_cell *cell = lochi_pool_find_cell(pool, address);
+    _Atomic uintptr_t *pages = cell ? atomic_load_explicit(&cell->pages, memory_order_acquire) : NULL;
+    return pages ? atomic_load_explicit(&pages[handle_page_index(pool, address)], memory_order_acquire) : 0;
+}
+
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
+    if (pool->is_virtual) return LOCH_OK;
     for (uintptr_t at = start; at < start + bytes; at = (at & ~(pool->cell_bytes - 1)) + pool->cell_bytes) {
         pool_cell *cell = lochi_pool_find_cell(pool, at);
         if (atomic_load_explicit(&cell->pages, memory_order_relaxed)) continue;
@@ -122,9 +135,13 @@ loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t b
 
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
-    _Atomic uintptr_t *pages =
-        atomic_load_explicit(&lochi_pool_find_cell(pool, address)->pages, memory_order_relaxed);
-    atomic_store_explicit(&pages[(address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT], value, memory_order_release);
+    _Atomic uintptr_t *page;
+    if (pool->is_virtual)
+        page = &pool->pages[(address - pool->base) >> POOL_PAGE_SHIFT];
+    else
+        page = &atomic_load_explicit(&lochi_pool_find_cell(pool, address)->pages,
+                                     memory_order_relaxed)[handle_page_index(pool, address)];
+    atomic_store_explicit(page, value, memory_order_release);
 }
 
 /* --- addresses --- */
@@ -160,7 +177,8 @@ loch_status lochi_pool_open_place(lochi_pool *pool)
     LOCH_TRY_RETURN(handle_reserve(pool));
     const size_t chunks = pool->span >> (pool->cell_shift + POOL_CHUNK_SHIFT);
     pool->chunks = lochi_zalloc(chunks * sizeof *pool->chunks);
-    if (!pool->chunks || !lochi_pool_stock_records(pool, 1))
+    pool->pages = lochi_map((pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
+    if (!pool->chunks || !pool->pages || !lochi_pool_stock_records(pool, 1))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;
@@ -178,6 +196,7 @@ void lochi_pool_close_place(lochi_pool *pool)
         for (size_t i = 0; i < chunks; i++)
             handle_free_chunk(pool, atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);
+        lochi_unmap((void *)pool->pages, (pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
         const loch_status status = loch_virtual_unreserve((void *)pool->base);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a pool's addresses are lost: %s", loch_error_get()->sentence);
         return;
@@ -279,6 +298,7 @@ void lochi_pool_settle(lochi_pool *pool)
     while (pool->vacated) {
         pool_block *block = pool->vacated;
         lochi_pool_unlist(block);
+        pool->fading_count--;
         lochi_pool_make_bare(pool, block);
     }
 }
@@ -396,6 +416,7 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
     old->handle = handle;
     old->epoch = has_passed ? 0 : old->lane->epoch; /* the lane's stream may still use it: the present epoch has to pass */
     lochi_pool_enlist(&pool->fading, old);
+    pool->fading_count++;
     handle->mappings++;
     handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);
     return LOCH_OK;
@@ -434,14 +455,15 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
     return LOCH_OK;
 }
 
-void lochi_pool_drop_faded(lochi_pool *pool)
+void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
-    for (pool_block *block = pool->fading, *next; block; block = next) {
+    for (pool_block *block = pool->fading, *next; block && pool->fading_count > keep; block = next) {
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, block->epoch)) continue;
         if (loch_virtual_unmap((void *)block->start) != LOCH_OK) continue; /* tried again later */
         block->handle->mappings--;
         lochi_pool_unlist(block);
+        pool->fading_count--;
         lochi_pool_make_bare(pool, block);
     }
 }

@@ -41,7 +41,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
 {
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
-    block->is_elsewhere = block->is_captured = block->is_piece = false;
+    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
     block->tag = 0;
     block->requested = 0;
     block->id = 0;
@@ -149,6 +149,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     rest->lane = block->lane;
     rest->epoch = block->epoch;
     rest->is_captured = block->is_captured;
+    rest->is_nest = block->is_nest;
     lochi_pool_set_state(rest, lochi_pool_state(block));
     rest->before = block;
     rest->behind = block->behind;
@@ -158,33 +159,52 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     return rest;
 }
 
+/* Where a free block is listed. */
+static pool_bins *heap_bins(const pool_block *block)
+{
+    return block->is_nest ? &block->lane->nests : &block->lane->bins;
+}
+
 loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
-    lochi_pool_bins_remove(&block->lane->bins, block);
+    pool_bins *bins = heap_bins(block);
+    lochi_pool_bins_remove(bins, block);
     if (start > block->start) {
         pool_block *front = block;
         block = lochi_pool_split(pool, front, start);
-        lochi_pool_bins_add(&front->lane->bins, front);
+        lochi_pool_bins_add(bins, front);
     }
-    if (block->bytes > bytes) {
-        pool_block *rest = lochi_pool_split(pool, block, start + bytes);
-        lochi_pool_bins_add(&rest->lane->bins, rest);
-    }
+    if (block->bytes > bytes) lochi_pool_bins_add(bins, lochi_pool_split(pool, block, start + bytes));
     return LOCH_OK;
+}
+
+/* Cuts a request out of the best of the bins. */
+static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
+    if (!block) return NULL;
+    const size_t shift = -block->start & (want->alignment - 1);
+    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    if (*status != LOCH_OK) return NULL;
+    return shift ? block->behind : block; /* the record stays with the front part */
 }
 
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
 {
-    pool_block *block = lochi_pool_bins_fit(&lane->bins, want->bytes, want->alignment, false);
-    if (!block) return NULL;
-    const size_t shift = -block->start & (want->alignment - 1);
-    if (!shift) { /* the record stays with the front part */
-        *status = lochi_pool_cut(pool, block, block->start, want->bytes);
-        return *status == LOCH_OK ? block : NULL;
-    }
-    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
-    return *status == LOCH_OK ? block->behind : NULL;
+    return heap_fit(pool, &lane->bins, want, status);
+}
+
+pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
+{
+    return heap_fit(pool, &lane->nests, want, status);
+}
+
+void lochi_pool_make_nest(pool_block *block)
+{
+    block->is_nest = true;
+    lochi_pool_set_state(block, POOL_FREE);
+    lochi_pool_bins_add(&block->lane->nests, block);
 }
 
 /* --- merging --- */
@@ -200,31 +220,38 @@ static void heap_join(lochi_pool *pool, pool_block *block)
     lochi_pool_drop_record(pool, behind);
 }
 
-static bool heap_is_free_of(const pool_block *block, const pool_lane *lane)
+static bool heap_is_like(const pool_block *neighbour, const pool_block *block)
 {
-    return block && lochi_pool_state(block) == POOL_FREE && block->lane == lane && !block->is_piece;
+    return neighbour && lochi_pool_state(neighbour) == POOL_FREE && neighbour->lane == block->lane &&
+           neighbour->is_nest == block->is_nest && !neighbour->is_piece;
+}
+
+/* Joins a block that is in no list with its free neighbours. */
+static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
+{
+    if (heap_is_like(block->behind, block)) {
+        lochi_pool_bins_remove(heap_bins(block), block->behind);
+        heap_join(pool, block);
+    }
+    if (heap_is_like(block->before, block)) {
+        block = block->before;
+        lochi_pool_bins_remove(heap_bins(block), block);
+        heap_join(pool, block);
+    }
+    return block;
 }
 
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
-    pool_lane *lane = block->lane;
     lochi_pool_set_state(block, POOL_FREE);
     block->epoch = epoch;
     block->id = 0;
-    if (block->is_piece) {
-        lochi_pool_bins_add(&lane->bins, block);
-        return block;
+    if (!block->is_piece) block = heap_merge(pool, block);
+    if (block->is_nest && block->bytes >= POOL_NEST) { /* a whole nest is like any other free block */
+        block->is_nest = false;
+        block = heap_merge(pool, block);
     }
-    if (heap_is_free_of(block->behind, lane)) {
-        lochi_pool_bins_remove(&lane->bins, block->behind);
-        heap_join(pool, block);
-    }
-    if (heap_is_free_of(block->before, lane)) {
-        block = block->before;
-        lochi_pool_bins_remove(&lane->bins, block);
-        heap_join(pool, block);
-    }
-    lochi_pool_bins_add(&lane->bins, block);
+    lochi_pool_bins_add(heap_bins(block), block);
     return block;
 }
 
@@ -233,7 +260,7 @@ void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
         block->is_piece = false;
-        lochi_pool_bins_remove(&block->lane->bins, block);
+        lochi_pool_bins_remove(heap_bins(block), block);
         block = lochi_pool_make_free(pool, block, block->epoch);
     }
     pool->small_idle = 0;
@@ -253,7 +280,7 @@ pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
     lochi_pool_set_state(block, POOL_BARE);
     block->epoch = 0;
     block->lane = NULL;
-    block->is_captured = false;
+    block->is_captured = block->is_nest = false;
     if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
         lochi_pool_bins_remove(&pool->bare, block->behind);
         heap_join(pool, block);

@@ -2,7 +2,8 @@
 /* The inside of the pool, for its own files.
  *
  *   pool.c         making and ending, the table of operations, figures
- *   pool_cache.c   what single threads keep: the way in and out without a lock
+ *   pool_quick.h   the ways in and out without a lock, through what single threads keep
+ *   pool_cache.c   what they keep, seen from under the lock
  *   pool_slab.c    small blocks, by class
  *   pool_heap.c    large blocks: cut from free runs by best fit, merged when they are freed
  *   pool_handle.c  addresses and physical memory: cells, handles, mapping, moving, giving back
@@ -12,9 +13,9 @@
  *   pool_growable.c, pool_report.c
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
- * cells of a granule each; a cell knows the handle that is mapped there, and which block starts in each of its pages of
- * 8 KiB. Large blocks are longer than a page, so at most one starts in a page, and an address leads to its block by
- * two loads. Blocks tile the addresses and know their neighbours; their records are on the host and never move.
+ * cells of a granule each; a cell knows the handle that is mapped there. A table says for each page of 8 KiB which block
+ * starts in it, or which slab it belongs to. Large blocks are longer than a page, so at most one starts in a page, and an
+ * address leads to its block by one load. Blocks tile the addresses and know their neighbours; their records are on the host and never move.
  *
  *   | used | free | used |  bare  | free | slab |  bare ...
  *   |<---- handle A ---->|        |<- handle B ->|
@@ -36,6 +37,7 @@
 #ifndef LOCHI_POOL_INSIDE_H
 #define LOCHI_POOL_INSIDE_H
 
+#include "base/hint.h"
 #include "base/lock.h"
 #include "base/tree.h"
 #include "base/thread.h"
@@ -54,6 +56,8 @@
 #define POOL_SMALL_MAX POOL_PAGE /* blocks up to this size come from slabs */
 #define POOL_STEP_SHIFT 6        /* of the table from sizes to classes */
 #define POOL_CLASS_MAX 48
+#define POOL_NEST ((size_t)1 << 20)       /* smaller blocks keep together, so that they do not pin handles everywhere: */
+#define POOL_NEST_MAX ((size_t)256 << 10) /* up to this size they come from nests, which are cut from free blocks */
 #define POOL_BINS 1152 /* 32 a power of two */
 #define POOL_CHUNK_SHIFT 10
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
@@ -68,6 +72,7 @@ typedef enum pool_state {
     POOL_BARE,    /* addresses without memory, in the pool's bins */
     POOL_FADING,  /* a handle's old address, until its event has passed */
     POOL_USED,    /* handed out */
+    POOL_SPECIAL, /* the same, and not taken back the short way: it has a tag or further streams, or is a piece */
     POOL_CACHED,  /* freed, kept by a thread */
     POOL_WAITING, /* freed, but other streams than its own still use it */
     POOL_SLAB,    /* cut into small blocks */
@@ -107,14 +112,16 @@ typedef struct pool_block {
     uintptr_t start;
     size_t bytes;
     _Atomic uint8_t state; /* pool_state; relaxed: who may change it is said above */
-    bool is_elsewhere;     /* further streams use it: `uses` of the pool's table */
+    bool is_elsewhere;     /* further streams use it: the pool's tree knows which */
     uint16_t tag;
     bool is_captured; /* belongs to a capture's lane */
+    bool is_nest;     /* free memory that blocks up to POOL_NEST_MAX come from */
     bool is_piece;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
     size_t requested;
-    pool_lane *lane;                    /* in whose order it is used or free */
-    struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
-    struct pool_block **list_link;      /* what points at it there */
+    pool_lane *lane;               /* in whose order it is used or free */
+    struct pool_block *list_next;  /* bin, cache or list of waiting blocks */
+    uint64_t id;                   /* 0 until somebody asks; up to here is what the short ways touch: one line */
+    struct pool_block **list_link; /* what points at it in its list */
     struct pool_block *before, *behind; /* neighbours by address; NULL at the ends of a region */
     union {
         uint64_t epoch;    /* POOL_FREE: of its lane when the last part was freed; POOL_FADING: that has to pass */
@@ -126,17 +133,29 @@ typedef struct pool_block {
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no memory */
     };
     uint64_t shrink_epoch; /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
-    uint64_t id; /* 0 until somebody asks */
 } pool_block;
 
 /* One granule of addresses. */
 typedef struct pool_cell {
     pool_handle *handle;                /* mapped here */
-    _Atomic(_Atomic uintptr_t *) pages; /* NULL until a block starts here: for each page a block, or a mark (below), or 0 */
+    _Atomic(_Atomic uintptr_t *) pages; /* of a raw segment: its part of the table of pages */
 } pool_cell;
 
-/* In the table of pages: a block that started here was freed. */
-#define POOL_MARK(start) ((uintptr_t)(((start) & (POOL_PAGE - 1)) << 1 | 1))
+/* What the table of pages holds for a page: 0; a block that starts in it; a slab, marked, on each of its pages; or a mark
+ * that a block which started here was freed. */
+#define POOL_IS_FREED 1u
+#define POOL_IS_SLAB 2u
+#define POOL_MARK(start) ((uintptr_t)(((start) & (POOL_PAGE - 1)) << 2 | POOL_IS_FREED))
+
+static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
+{
+    return page & POOL_IS_SLAB ? (struct pool_slab *)(page - POOL_IS_SLAB) : NULL;
+}
+
+static inline struct pool_block *lochi_pool_page_block(uintptr_t page)
+{
+    return page & (POOL_IS_SLAB | POOL_IS_FREED) ? NULL : (struct pool_block *)page;
+}
 
 typedef struct pool_chunk {
     pool_cell cells[POOL_CHUNK_CELLS];
@@ -161,9 +180,11 @@ typedef _Atomic uint64_t pool_word;
 
 /* A block cut into small ones of one class. */
 struct pool_slab {
-    pool_block *block;
+    uintptr_t start; /* of its block, whose lane it has, too */
+    pool_lane *lane;
     uint32_t class, object_bytes, count;
     uint32_t reciprocal; /* (offset * reciprocal) >> 32 is offset / object_bytes for every offset in a slab */
+    pool_block *block;
     uint32_t free_count, free_head;
     uint32_t fresh; /* objects from here on were never handed out */
     uint64_t *ids;  /* NULL until somebody asks for one */
@@ -193,13 +214,20 @@ struct pool_lane {
     size_t marks_first, marks_count, marks_capacity;
     pool_slab *partial[POOL_CLASS_MAX]; /* slabs with free objects */
     size_t empty_slabs;
-    pool_bins bins;
+    pool_bins bins, nests;
 };
 
 /* --- what threads keep --- */
 
 #define POOL_METRICS 3 /* blocks, requested bytes, allocated bytes */
 enum { POOL_BLOCKS, POOL_REQUESTED, POOL_ALLOCATED };
+
+/* One figure of a thread, since it was last published: the highest that was in use, and how far that is from what is in
+ * use now. The two are together so that the figures' rooms are apart: were they neighbours, compilers would write two at
+ * once, and the next read of one would have to wait for both. */
+typedef struct pool_metric {
+    int64_t top, room;
+} pool_metric;
 
 typedef struct pool_entry {
     void *address;
@@ -208,27 +236,27 @@ typedef struct pool_entry {
 
 typedef struct pool_stack {
     uint32_t count, capacity;
+    size_t bytes; /* of each block */
     pool_entry *entries;
 } pool_stack;
 
+/* Freed blocks above slabs' sizes that a thread keeps: up to POOL_NEST_MAX by size, and the last larger one. */
 #define POOL_QUICK_DIRECT 129 /* bins of single sizes, up to 64 KiB */
 #define POOL_QUICK_HASHED 64  /* bins that several sizes share */
 #define POOL_QUICK_BINS (POOL_QUICK_DIRECT + POOL_QUICK_HASHED)
 #define POOL_QUICK_LOOKS 4
-#define POOL_QUICK_LARGE_MAX 32              /* blocks above 64 KiB that a thread keeps */
-#define POOL_QUICK_MEDIUM_MAX ((size_t)1 << 20) /* bytes below that it keeps */
+#define POOL_QUICK_BYTES ((size_t)2 << 20) /* in bins */
 
 struct pool_cache {
-    _Alignas(64) atomic_bool busy; /* its thread is inside */
+    _Alignas(64) atomic_bool busy; /* its thread is inside: set in the first of the thread's caches */
     const loch_stream *stream;     /* whose allocations it serves without the lock; NULL: every call takes the lock */
     pool_lane *lane;
     pool_cache *next; /* of the same thread, for another stream */
-    uint32_t slot;
-    uint32_t large_count;
-    size_t medium_bytes;
-    _Atomic size_t large_bytes; /* read by others as a hint */
-    uint64_t allocs, frees, largest;
-    int64_t now[POOL_METRICS], top[POOL_METRICS]; /* since they were last published */
+    pool_block *last; /* the larger block that was freed last */
+    _Atomic size_t last_bytes; /* its size or 0, for others to see */
+    size_t quick_bytes;
+    uint64_t allocs, largest;
+    pool_metric metrics[POOL_METRICS];
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
 };
@@ -243,12 +271,14 @@ struct lochi_pool {
     bool is_virtual;
     bool is_host;   /* the host may touch it: poisoned for ASan while it is free */
     bool is_watched; /* streams are asked whether they are captured */
+    bool is_at_once; /* work is done when it is queued: all streams are one lane */
     bool is_whole;   /* blocks are handed out whole */
     bool is_capped;  /* free memory has a cap: threads keep no large blocks */
     bool is_shared;  /* several threads have used it */
     uint32_t cache_slot; /* of the first, plus 1 */
     loch_stream *default_stream;
-    _Atomic(pool_chunk *) *chunks; /* of a reservation */
+    _Atomic uintptr_t *pages;      /* of a reservation: the table of pages */
+    _Atomic(pool_chunk *) *chunks; /* and of cells */
     _Atomic(struct pool_directory *) directory; /* of raw segments */
     uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
     uint32_t class_bytes[POOL_CLASS_MAX];
@@ -256,7 +286,8 @@ struct lochi_pool {
     uint32_t classes;
     uint32_t unit; /* small blocks are multiples of it: what blocks are aligned to at least */
     int64_t batch; /* bytes that a thread may keep unpublished */
-    _Atomic(pool_cache *) caches[LOCHI_SLOT_SHARED];
+    _Atomic(pool_cache *) caches[LOCHI_SLOT_COUNT + 1]; /* by slot plus 1; the first and the last stay NULL: threads
+                                                         * without a slot, and those that share one */
 
     _Alignas(64) atomic_uint gate; /* not 0: nobody enters a cache */
 
@@ -269,6 +300,7 @@ struct lochi_pool {
     pool_lane *lanes;
     pool_bins bare;
     pool_block *fading; /* list */
+    size_t fading_count;
     pool_elsewhere *waiting, **waiting_end; /* oldest first */
     pool_block *filled, *vacated; /* by a plan under way: lochi_pool_settle */
     pool_block *first;     /* of the reservation: its record stays with the lowest addresses */
@@ -289,7 +321,7 @@ struct lochi_pool {
     size_t waiting_bytes, captured_bytes;
     uint64_t last_id;
     uint64_t failures;
-    uint64_t allocs, frees, largest; /* of threads that share a slot, and of caches that have gone */
+    uint64_t allocs, largest; /* of threads that share a slot */
     int64_t published[POOL_METRICS], top[POOL_METRICS];
     uint64_t handles_created, handles_moved, handles_released, events_recorded, waits_on_device, waits_on_host;
     lochi_ledger *tags; /* figures of tags alone */
@@ -316,7 +348,7 @@ pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address)
 static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t address)
 {
     pool_chunk *chunk;
-    if (__builtin_expect(pool->is_virtual, 1)) {
+    if (LOCHI_LIKELY(pool->is_virtual)) {
         const size_t offset = address - pool->base;
         if (offset >= pool->span) return NULL;
         chunk = atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)],
@@ -327,15 +359,14 @@ static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t 
     return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 
-/* What the table of pages says of an address: a block, a mark, or 0. Without the lock. */
+uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address);
+
+/* What the table of pages says of an address. Without the lock. */
 static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t address)
 {
-    pool_cell *cell = lochi_pool_find_cell(pool, address);
-    if (!cell) return 0;
-    _Atomic uintptr_t *pages = atomic_load_explicit(&cell->pages, memory_order_acquire);
-    if (!pages) return 0;
-    return atomic_load_explicit(&pages[(address & (((size_t)1 << pool->cell_shift) - 1)) >> POOL_PAGE_SHIFT],
-                                memory_order_acquire);
+    const size_t offset = address - pool->base;
+    if (LOCHI_UNLIKELY(offset >= pool->span)) return pool->is_virtual ? 0 : lochi_pool_find_raw_page(pool, address);
+    return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
 }
 
 loch_status lochi_pool_open_place(lochi_pool *pool);
@@ -362,8 +393,10 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
 /* Handles that lie wholly in free blocks, or are unmapped. */
 size_t lochi_pool_count_idle(lochi_pool *pool);
 
-/* Unmaps fading blocks whose event has passed. */
-void lochi_pool_drop_faded(lochi_pool *pool);
+/* Unmaps fading blocks whose event has passed, until `keep` are left: they cost nothing but addresses, so unmapping can
+ * wait until they are many. */
+#define POOL_FADING_MAX 512
+void lochi_pool_drop_faded(lochi_pool *pool, size_t keep);
 
 /* A handle of at most `max_bytes` that lies wholly in a free block of a lane and that nobody uses; NULL when there is
  * none. */
@@ -394,6 +427,10 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
 
 /* Best fit among the free blocks of a lane; NULL when none fits, or *status is not LOCH_OK. */
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
+
+/* The same among its nests; and a cut block becomes one. */
+pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
+void lochi_pool_make_nest(pool_block *block);
 
 /* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours; returns what it is part of. */
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
@@ -446,6 +483,12 @@ static inline pool_state lochi_pool_state(const pool_block *block)
     return (pool_state)atomic_load_explicit(&block->state, memory_order_relaxed);
 }
 
+/* Whether somebody has the block, apart from slabs. */
+static inline bool lochi_pool_is_out(pool_state state)
+{
+    return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
+}
+
 static inline void lochi_pool_set_state(pool_block *block, pool_state state)
 {
     atomic_store_explicit(&block->state, (uint8_t)state, memory_order_relaxed);
@@ -468,7 +511,7 @@ void lochi_pool_close_slabs(lochi_pool *pool);
 /* The word of a small block; NULL when `address` is not the start of one. */
 static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address)
 {
-    const uint64_t offset = address - slab->block->start;
+    const uint64_t offset = address - slab->start;
     const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
     if (offset != (uint64_t)index * slab->object_bytes || index >= slab->count) return NULL;
     return &slab->words[index];
@@ -515,20 +558,20 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
 /* Keeps everybody out of the caches until lochi_pool_go. Under the lock. */
 void lochi_pool_stop(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);
-/* Small blocks of a class through the thread's cache, and large ones of one size; its owner under the lock. */
+/* Small blocks of a class through the thread's cache, and others; its owner under the lock. */
 loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, uint32_t flags, pool_entry *out);
 bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry);
-pool_block *lochi_pool_cache_take_large(pool_cache *cache, size_t bytes);
-bool lochi_pool_cache_give_large(lochi_pool *pool, pool_cache *cache, pool_block *block);
-/* What a thread keeps goes back: blocks above 64 KiB, those below, or everything. Its owner under the lock, or stopped.
- * They say whether there was anything. */
-bool lochi_pool_flush_large(lochi_pool *pool, pool_cache *cache);
-bool lochi_pool_flush_medium(lochi_pool *pool, pool_cache *cache);
+pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes);
+bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block);
+/* What a thread keeps goes back: the last large block, or everything. Its owner under the lock, or stopped. They say
+ * whether there was anything. */
+bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache);
 bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache);
 /* The same for all threads; stopped. */
 bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache));
-/* Bytes that threads keep, those above 64 KiB alone or all: a hint unless stopped. */
-size_t lochi_pool_count_cached(lochi_pool *pool, bool is_large);
+/* Bytes that threads keep, in the last large blocks alone, or in all: a hint unless stopped. */
+size_t lochi_pool_count_last(lochi_pool *pool);
+size_t lochi_pool_count_cached(lochi_pool *pool);
 /* No thread serves a stream without the lock any more. */
 void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream);
 void lochi_pool_close_caches(lochi_pool *pool);

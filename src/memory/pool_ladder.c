@@ -80,7 +80,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         if (lane->marks_count) lochi_pool_poll(pool, lane);
-    lochi_pool_drop_faded(pool);
+    lochi_pool_drop_faded(pool, POOL_FADING_MAX);
     lochi_pool_drop_shrunk(pool);
     pool_block *block = NULL;
     if (lochi_pool_collect(pool)) block = lochi_pool_fit(pool, want->lane, want, status);
@@ -94,9 +94,9 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
 /* Large blocks that other threads keep. */
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    if (!pool->is_shared || !lochi_pool_count_cached(pool, true)) return NULL;
+    if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
     lochi_pool_stop(pool);
-    const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_large);
+    const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
@@ -105,8 +105,10 @@ static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *w
 static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     *status = lochi_pool_supply(pool, want, source);
-    if (*status == LOCH_OK) return lochi_pool_fit(pool, want->lane, want, status);
-    return NULL;
+    if (*status != LOCH_OK) return NULL;
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the memory that came does not fit");
+    return block;
 }
 
 static bool ladder_is_short(loch_status status)
@@ -163,6 +165,7 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
 
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
+    lochi_pool_drop_faded(pool, 0);
     if (!lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
     return ladder_supply(pool, want, POOL_CREATED, status);
 }
@@ -221,14 +224,14 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
         lochi_pool_poll(pool, lane);
         lochi_pool_slab_trim(pool, lane);
     }
-    lochi_pool_drop_faded(pool);
+    lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
     size_t gone = 0;
     if (ladder_free_bytes(pool) > keep) gone = lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
     if (ladder_free_bytes(pool) > keep) { /* the rest is in use by streams as far as is known */
         lochi_pool_wait_for_all(pool);
         lochi_pool_collect(pool);
-        lochi_pool_drop_faded(pool);
+        lochi_pool_drop_faded(pool, 0);
         lochi_pool_drop_shrunk(pool);
         if (ladder_free_bytes(pool) > keep) gone += lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
     }
@@ -247,7 +250,7 @@ void lochi_pool_obey_idle(lochi_pool *pool)
         lochi_pool_poll(pool, lane);
         if (!lane->marks_count && lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
     }
-    lochi_pool_drop_faded(pool);
+    lochi_pool_drop_faded(pool, 0);
     lochi_pool_give_back(pool, excess);
 }
 
@@ -261,9 +264,9 @@ static void ladder_thread_ends(uint32_t slot)
 {
     lochi_lock_take(&ladder_lock);
     for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
-        if (!atomic_load_explicit(&pool->caches[slot], memory_order_relaxed)) continue;
+        if (!atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
         lochi_lock_take(&pool->lock);
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed); cache;
              cache = cache->next) {
             lochi_pool_flush(pool, cache);
             lochi_pool_publish(pool, cache);

@@ -64,6 +64,7 @@ static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capt
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     uint64_t capture;
+    if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
     *status = lane_get_capture(pool, stream, &capture);
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = pool->lanes;

@@ -9,10 +9,9 @@
 
 #define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
 #define PLACE_STEPS 16  /* neighbours of each */
-/* A new handle is at most this part of what is reserved, and grows with the square of the request above POOL_REQUEST:
- * small handles lie free more often, large ones cost fewer driver calls. */
-#define PLACE_PART 512
-#define PLACE_REQUEST ((size_t)96 << 20)
+/* Small handles lie free more often, large ones cost fewer driver calls. The size of new ones grows with the square of
+ * what is reserved, from one granule at 2 GiB on, and with the square of the request above PLACE_REQUEST. */
+#define PLACE_REQUEST ((size_t)112 << 20)
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
 
 static size_t place_round(const lochi_pool *pool, size_t bytes)
@@ -38,7 +37,7 @@ static void place_offer(place_spot *best, uintptr_t start, size_t missing, size_
 static bool place_is_open(const pool_block *block, const pool_lane *lane)
 {
     const pool_state state = lochi_pool_state(block);
-    return state == POOL_BARE || (state == POOL_FREE && block->lane == lane);
+    return state == POOL_BARE || (state == POOL_FREE && block->lane == lane && !block->is_nest && !block->is_piece);
 }
 
 /* From the start of a free block upwards. */
@@ -237,7 +236,8 @@ static size_t place_power_below(size_t value)
 static size_t place_choose_handle(const lochi_pool *pool, size_t request)
 {
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
-    size_t bytes = place_power_below(pool->reserved / PLACE_PART);
+    const size_t granules = pool->reserved >> 21;
+    size_t bytes = place_power_below(granules < (size_t)1 << 20 ? granules * granules : PLACE_HANDLE_MAX);
     const size_t times = request / (PLACE_REQUEST / 16); /* sixteenths, to keep the square whole */
     const size_t by_request = place_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
     if (bytes < by_request) bytes = by_request;

@@ -9,7 +9,7 @@
 
 static void report_publish_all(lochi_pool *pool)
 {
-    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next)
             lochi_pool_publish(pool, cache);
@@ -36,19 +36,18 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
 {
     lochi_pool_stop(pool);
     report_publish_all(pool);
-    uint64_t allocs = pool->allocs, frees = pool->frees, largest = pool->largest;
-    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+    uint64_t allocs = pool->allocs, largest = pool->largest;
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
             allocs += cache->allocs;
-            frees += cache->frees;
             if (cache->largest > largest) largest = cache->largest;
         }
     lochi_pool_go(pool);
     out->allocs = allocs;
-    out->frees = frees;
     out->failures = pool->failures;
     out->blocks = report_clamp(pool->published[POOL_BLOCKS]);
+    out->frees = allocs - out->blocks;
     out->requested_bytes = report_clamp(pool->published[POOL_REQUESTED]);
     out->allocated_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
     out->peak_blocks = report_clamp(pool->top[POOL_BLOCKS]);
@@ -69,7 +68,7 @@ void lochi_pool_begin_segment(lochi_pool *pool)
     for (int i = 0; i < POOL_METRICS; i++)
         pool->top[i] = pool->published[i];
     pool->largest = 0;
-    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next)
             cache->largest = 0;
@@ -80,7 +79,7 @@ void lochi_pool_begin_segment(lochi_pool *pool)
 void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
 {
     lochi_pool_stop(pool);
-    out->thread_bytes = lochi_pool_count_cached(pool, false);
+    out->thread_bytes = lochi_pool_count_cached(pool);
     report_publish_all(pool);
     lochi_pool_go(pool);
     out->limit_bytes = pool->limit;
@@ -195,7 +194,7 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
     if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
         return "two bare blocks are neighbours";
     if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
-        block->lane == block->behind->lane && !block->is_piece && !block->behind->is_piece)
+        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece && !block->behind->is_piece)
         return "two free blocks of a lane are neighbours";
     const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
     for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
@@ -208,9 +207,10 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
         if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
     }
     const uintptr_t page = lochi_pool_find_page(pool, block->start);
-    if ((state == POOL_USED || state == POOL_CACHED || state == POOL_SLAB || state == POOL_GROWABLE) &&
-        page != (uintptr_t)block)
+    if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != (uintptr_t)block)
         return "an address does not lead to its block";
+    if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab)
+        return "an address does not lead to its slab";
     return NULL;
 }
 
@@ -235,10 +235,14 @@ const char *lochi_pool_check(lochi_pool *pool)
         wrong = report_check_block(pool, block);
         if (lochi_pool_state(block) == POOL_FREE) free += block->bytes;
     }
-    for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
+    for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
         handles += handle->handle ? handle->bytes : handle->raw_bytes;
+        for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
+            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
+    }
     for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
-        wrong = report_check_bins(&lane->bins, POOL_FREE, &listed);
+        if (!(wrong = report_check_bins(&lane->bins, POOL_FREE, &listed)))
+            wrong = report_check_bins(&lane->nests, POOL_FREE, &listed);
     if (!wrong) wrong = report_check_bins(&pool->bare, POOL_BARE, &bare);
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";

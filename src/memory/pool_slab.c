@@ -93,6 +93,8 @@ static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, u
         return NULL;
     }
     slab->block = block;
+    slab->start = block->start;
+    slab->lane = lane;
     slab->free_count = slab->count;
     slab->free_head = POOL_WORD_NONE;
     slab->fresh = 0;
@@ -101,7 +103,7 @@ static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, u
     block->slab = slab;
     lochi_pool_set_state(block, POOL_SLAB);
     for (size_t offset = 0; offset < block->bytes; offset += POOL_PAGE)
-        lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)block);
+        lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
     slab_enlist(lane, slab);
     lane->empty_slabs++;
     return slab;
@@ -111,7 +113,7 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
 {
     pool_block *block = slab->block;
     slab_unlist(slab);
-    block->lane->empty_slabs--;
+    slab->lane->empty_slabs--;
     for (size_t offset = 0; offset < block->bytes; offset += POOL_PAGE)
         lochi_pool_enter_page(pool, block->start + offset, 0);
     lochi_free(slab->ids);
@@ -132,10 +134,10 @@ static pool_entry slab_pop(pool_slab *slab)
             (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
     else
         index = slab->fresh++;
-    pool_lane *lane = slab->block->lane;
+    pool_lane *lane = slab->lane;
     if (slab->free_count == slab->count) lane->empty_slabs--;
     if (!--slab->free_count) slab_unlist(slab);
-    return (pool_entry){(void *)(slab->block->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
+    return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
 }
 
 loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, uint32_t flags, pool_entry *out,
@@ -156,7 +158,7 @@ loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t cla
 
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
 {
-    pool_lane *lane = slab->block->lane;
+    pool_lane *lane = slab->lane;
     const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
     atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
     slab->free_head = (uint32_t)(word - slab->words);
