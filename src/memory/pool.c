@@ -654,6 +654,7 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;
+    pool->fading_end = &pool->fading;
     LOCH_TRY(pool_read_options(pool, options), fail);
     LOCH_TRY(pool_read_device(pool), fail);
     lochi_pool_lay_out_classes(pool);

@@ -272,6 +272,15 @@ pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t s
     return bare;
 }
 
+static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch)
+{
+    block->lane = lane;
+    block->is_captured = lane->capture != 0;
+    block->epoch = epoch;
+    lochi_pool_set_state(block, POOL_USED);
+    lochi_pool_enlist(&pool->filled, block);
+}
+
 /* Memory is under a part of a bare block now. It becomes free, and what it left bare, when all moves of a plan are done
  * (lochi_pool_settle): until then no record of a neighbour disappears by merging. */
 static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane,
@@ -280,12 +289,25 @@ static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *bare,
     handle->at = at;
     lochi_pool_set_cells(pool, at, handle->bytes, handle);
     lochi_pool_hide(pool, at, handle->bytes);
-    pool_block *block = lochi_pool_take_bare(pool, bare, at, handle->bytes);
-    block->lane = lane;
-    block->is_captured = lane->capture != 0;
-    block->epoch = epoch;
-    lochi_pool_set_state(block, POOL_USED);
-    lochi_pool_enlist(&pool->filled, block);
+    handle_settle_later(pool, lochi_pool_take_bare(pool, bare, at, handle->bytes), lane, epoch);
+}
+
+static void handle_fade(lochi_pool *pool, pool_block *block)
+{
+    block->list_next = NULL;
+    block->list_link = pool->fading_end;
+    *pool->fading_end = block;
+    pool->fading_end = &block->list_next;
+    pool->fading_count++;
+    pool->fading_bytes += block->bytes;
+}
+
+static void handle_unfade(lochi_pool *pool, pool_block *block)
+{
+    if (!block->list_next) pool->fading_end = block->list_link;
+    lochi_pool_unlist(block);
+    pool->fading_count--;
+    pool->fading_bytes -= block->bytes;
 }
 
 void lochi_pool_settle(lochi_pool *pool)
@@ -297,8 +319,7 @@ void lochi_pool_settle(lochi_pool *pool)
     }
     while (pool->vacated) {
         pool_block *block = pool->vacated;
-        lochi_pool_unlist(block);
-        pool->fading_count--;
+        handle_unfade(pool, block);
         lochi_pool_make_bare(pool, block);
     }
 }
@@ -415,10 +436,28 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
     pool_block *old = handle_detach(pool, block, handle);
     old->handle = handle;
     old->epoch = has_passed ? 0 : old->lane->epoch; /* the lane's stream may still use it: the present epoch has to pass */
-    lochi_pool_enlist(&pool->fading, old);
-    pool->fading_count++;
+    handle_fade(pool, old);
     handle->mappings++;
     handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane)
+{
+    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    pool_handle *handle = fading->handle;
+    const bool has_passed = lochi_pool_has_passed(home->lane, home->epoch);
+    const uint64_t epoch = home->epoch;
+    pool_block *old = handle_detach(pool, home, handle);
+    old->handle = handle;
+    old->epoch = has_passed ? 0 : old->lane->epoch;
+    handle_fade(pool, old);
+    handle_unfade(pool, fading);
+    fading->slab = NULL;
+    handle->at = fading->start;
+    lochi_pool_set_cells(pool, fading->start, fading->bytes, handle);
+    handle_settle_later(pool, fading, lane, has_passed ? 0 : epoch);
+    pool->handles_revived++;
     return LOCH_OK;
 }
 
@@ -457,13 +496,13 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
 
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
-    for (pool_block *block = pool->fading, *next; block && pool->fading_count > keep; block = next) {
+    for (pool_block *block = pool->fading, *next; block; block = next) {
+        if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, block->epoch)) continue;
         if (loch_virtual_unmap((void *)block->start) != LOCH_OK) continue; /* tried again later */
         block->handle->mappings--;
-        lochi_pool_unlist(block);
-        pool->fading_count--;
+        handle_unfade(pool, block);
         lochi_pool_make_bare(pool, block);
     }
 }

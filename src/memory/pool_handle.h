@@ -31,6 +31,9 @@ bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const 
 loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
                                  uintptr_t at, pool_lane *lane);
 
+/* Takes a handle back to an old address from the free block that it lies wholly in: no driver call. As above. */
+loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane);
+
 /* What was filled becomes free, what was left bare. */
 void lochi_pool_settle(lochi_pool *pool);
 

@@ -26,8 +26,8 @@
  *  2. Two free neighbours of one lane do not exist, nor two bare ones.
  *  3. A free block is in the bin of its size in its lane; a bare one in the pool's.
  *  4. The page of a used block's start, and every page of a slab, lead to it.
- *  5. reserved = sum of the handles, each once; a handle that is mapped twice (moved while a stream still used its old
- *     address) has a fading block at the old address, which becomes bare when its event has passed.
+ *  5. reserved = sum of the handles, each once; a handle that was moved on a device that maps twice has a fading block at
+ *     each old address. It becomes bare when it is unmapped, after its event has passed; or the handle goes back there.
  *
  * Who may touch what. Everything is under the pool's lock, but for: a thread's caches, which are its own while `busy` is
  * set and the gate is 0, or whoever's who holds the lock and has closed the gate (lochi_pool_stop); the state, size
@@ -105,6 +105,8 @@ typedef struct pool_handle {
     size_t bytes;
     unsigned mappings;              /* 1, and 1 for each fading block */
     struct pool_block *first;       /* of a raw segment: its record stays with the lowest addresses */
+    uint64_t plan;                  /* the last plan that found it idle, in the free block `home` */
+    struct pool_block *home;
     struct pool_handle *prev, *next; /* all handles; unmapped ones are in a list of their own */
 } pool_handle;
 
@@ -299,8 +301,9 @@ struct lochi_pool {
     size_t cell_bytes;
     pool_lane *lanes;
     pool_bins bare;
-    pool_block *fading; /* list */
-    size_t fading_count;
+    pool_block *fading, **fading_end; /* oldest first */
+    size_t fading_count, fading_bytes;
+    uint64_t plans; /* made so far */
     pool_elsewhere *waiting, **waiting_end; /* oldest first */
     pool_block *filled, *vacated; /* by a plan under way: lochi_pool_settle */
     pool_block *first;     /* of the reservation: its record stays with the lowest addresses */
@@ -323,7 +326,7 @@ struct lochi_pool {
     uint64_t failures;
     uint64_t allocs, largest; /* of threads that share a slot */
     int64_t published[POOL_METRICS], top[POOL_METRICS];
-    uint64_t handles_created, handles_moved, handles_released, events_recorded, waits_on_device, waits_on_host;
+    uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device, waits_on_host;
     lochi_ledger *tags; /* figures of tags alone */
     lochi_stream_listener listener;
     struct lochi_pool *next_pool; /* of the process: siblings help each other */
@@ -393,9 +396,10 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
 /* Handles that lie wholly in free blocks, or are unmapped. */
 size_t lochi_pool_count_idle(lochi_pool *pool);
 
-/* Unmaps fading blocks whose event has passed, until `keep` are left: they cost nothing but addresses, so unmapping can
- * wait until they are many. */
-#define POOL_FADING_MAX 512
+/* Unmaps the oldest fading blocks whose event has passed, until `keep` are left or they hold no more than a quarter of the
+ * addresses. They cost nothing else, and memory that goes back to an old address needs no driver call: programs that do
+ * the same again and again need none after a while. */
+#define POOL_FADING_MAX 256
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep);
 
 /* A handle of at most `max_bytes` that lies wholly in a free block of a lane and that nobody uses; NULL when there is

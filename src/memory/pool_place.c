@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
-#define PLACE_STEPS 16  /* neighbours of each */
+#define PLACE_STEPS 512 /* neighbours of each */
 /* Small handles lie free more often, large ones cost fewer driver calls. The size of new ones grows with the square of
  * what is reserved, from one granule at 2 GiB on, and with the square of the request above PLACE_REQUEST. */
 #define PLACE_REQUEST ((size_t)112 << 20)
@@ -34,24 +34,41 @@ static void place_offer(place_spot *best, uintptr_t start, size_t missing, size_
     *best = (place_spot){start, missing, hole, hint};
 }
 
-static bool place_is_open(const pool_block *block, const pool_lane *lane)
+/* What a search for a place looks for. */
+typedef struct place_search {
+    const pool_want *want;
+    uint64_t plan;   /* handles with this number are idle, and may go back to their old addresses; 0: none may */
+    uintptr_t start; /* of the spot that is looked at */
+} place_search;
+
+/* Whether a block's addresses can be part of a spot. */
+static bool place_is_open(const pool_block *block, const place_search *search)
 {
     const pool_state state = lochi_pool_state(block);
+    const pool_lane *lane = search->want->lane;
+    if (state == POOL_FADING) { /* idle, and not part of the spot by its present address */
+        const pool_handle *handle = block->handle;
+        return handle && search->plan && handle->plan == search->plan &&
+               (handle->at + handle->bytes <= search->start || handle->at >= search->start + search->want->bytes);
+    }
     return state == POOL_BARE || (state == POOL_FREE && block->lane == lane && !block->is_nest && !block->is_piece);
 }
 
 /* From the start of a free block upwards. */
-static void place_look_up(const lochi_pool *pool, pool_block *block, const pool_want *want, place_spot *best)
+static void place_look_up(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
+    const pool_want *want = search->want;
     const uintptr_t start = (block->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
+    search->start = start;
     const uintptr_t end = start + want->bytes;
     size_t missing = 0;
     pool_block *last = block;
-    for (unsigned steps = 0; last && place_is_open(last, block->lane) && steps < PLACE_STEPS; last = last->behind, steps++) {
+    for (unsigned steps = 0; last && place_is_open(last, search) && steps < PLACE_STEPS; last = last->behind, steps++) {
         const uintptr_t last_end = last->start + last->bytes;
         if (lochi_pool_state(last) == POOL_BARE && start < last_end) {
             const uintptr_t from = start > last->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : last->start;
             missing += place_round(pool, (end < last_end ? end : last_end) - from);
+            if (missing > best->missing) return;
         }
         if (last_end >= end) {
             place_offer(best, start, missing, last_end - block->start, block);
@@ -61,19 +78,22 @@ static void place_look_up(const lochi_pool *pool, pool_block *block, const pool_
 }
 
 /* From the end of a free block downwards. */
-static void place_look_down(const lochi_pool *pool, pool_block *block, const pool_want *want, place_spot *best)
+static void place_look_down(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
+    const pool_want *want = search->want;
     const uintptr_t block_end = block->start + block->bytes;
     if (block_end < want->bytes) return;
     const uintptr_t start = (block_end - want->bytes) & ~(uintptr_t)(want->alignment - 1);
+    search->start = start;
     size_t missing = 0;
     const pool_block *first = block;
-    for (unsigned steps = 0; first && place_is_open(first, block->lane) && steps < PLACE_STEPS;
+    for (unsigned steps = 0; first && place_is_open(first, search) && steps < PLACE_STEPS;
          first = first->before, steps++) {
         const uintptr_t first_end = first->start + first->bytes;
         if (lochi_pool_state(first) == POOL_BARE) {
             const uintptr_t from = start > first->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : first->start;
             missing += first_end - from;
+            if (missing > best->missing) return;
         }
         if (first->start <= start) {
             place_offer(best, start, missing, block_end - first->start, block);
@@ -82,8 +102,9 @@ static void place_look_down(const lochi_pool *pool, pool_block *block, const poo
     }
 }
 
-static bool place_find(lochi_pool *pool, const pool_want *want, place_spot *best)
+static bool place_find(lochi_pool *pool, const pool_want *want, uint64_t plan, place_spot *best)
 {
+    place_search search = {want, plan, 0};
     *best = (place_spot){.missing = SIZE_MAX};
     pool_block *bare = lochi_pool_bins_fit(&pool->bare, place_round(pool, want->bytes), want->alignment, false);
     if (bare) {
@@ -95,8 +116,8 @@ static bool place_find(lochi_pool *pool, const pool_want *want, place_spot *best
     unsigned looks = 0;
     for (pool_block *block; (block = lochi_pool_bins_below(&want->lane->bins, &bin)); bin--)
         for (; block && looks < PLACE_LOOKS; block = block->list_next, looks++) {
-            place_look_up(pool, block, want, best);
-            place_look_down(pool, block, want, best);
+            place_look_up(pool, block, &search, best);
+            place_look_down(pool, block, &search, best);
         }
     return best->missing != SIZE_MAX;
 }
@@ -114,11 +135,15 @@ typedef struct place_gap {
 } place_gap;
 
 #define PLACE_GAPS 16
+#define PLACE_REVIVED 512
 
 typedef struct place_plan {
+    uint64_t number;
     place_spot spot;
     place_gap gaps[PLACE_GAPS];
     size_t gaps_count, gap_max, missing;
+    pool_block *revived[PLACE_REVIVED]; /* fading blocks whose handles go back there */
+    size_t revived_count;
     place_source *sources;
     size_t sources_count, sources_capacity;
 } place_plan;
@@ -142,17 +167,19 @@ static uintptr_t place_cell_above(const lochi_pool *pool, uintptr_t address)
     return (address + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
 }
 
-/* Handles that lie wholly in a free block, and not where memory is wanted. */
-static void place_gather_block(lochi_pool *pool, pool_block *block, const pool_want *want, place_plan *plan)
+/* Handles that lie wholly in a free block. */
+static void place_gather_block(lochi_pool *pool, pool_block *block, place_plan *plan)
 {
-    const uintptr_t end = block->start + block->bytes, wanted = plan->spot.start, wanted_end = wanted + want->bytes;
+    const uintptr_t end = block->start + block->bytes;
     uintptr_t at = place_cell_above(pool, block->start);
     while (at < end && end - at >= pool->cell_bytes) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;
-        const bool is_inside = handle->at == at && handle_end <= end;
-        const bool is_wanted = handle_end > wanted && handle->at < wanted_end;
-        if (is_inside && !is_wanted && handle->bytes <= plan->gap_max && !place_add_source(plan, handle, block)) return;
+        if (handle->at == at && handle_end <= end) {
+            handle->plan = plan->number;
+            handle->home = block;
+            if (!place_add_source(plan, handle, block)) return;
+        }
         at = handle_end;
     }
 }
@@ -162,10 +189,19 @@ static void place_gather_lane(lochi_pool *pool, pool_lane *lane, const pool_want
     if (lane->capture) return; /* its addresses are in a graph */
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--) {
-        if (block->bytes < pool->cell_bytes / 2) return; /* the largest of the bin: those below hold no cell */
+        if (block->bytes < pool->cell_bytes / 2) return; /* those of the bins below hold no cell */
         for (; block; block = block->list_next)
-            if (!block->is_piece && lochi_pool_may_move(pool, block, want->lane)) place_gather_block(pool, block, want, plan);
+            if (!block->is_piece && lochi_pool_may_move(pool, block, want->lane)) place_gather_block(pool, block, plan);
     }
+}
+
+/* All handles that are idle now. */
+static void place_gather(lochi_pool *pool, const pool_want *want, place_plan *plan)
+{
+    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
+        if (!place_add_source(plan, handle, NULL)) break;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        place_gather_lane(pool, lane, want, plan);
 }
 
 static int place_compare(const void *a, const void *b)
@@ -177,36 +213,58 @@ static int place_compare(const void *a, const void *b)
     return x->handle->at < y->handle->at ? -1 : x->handle->at > y->handle->at;
 }
 
-static void place_gather(lochi_pool *pool, const pool_want *want, place_plan *plan)
+/* Those that fit into a gap, and do not lie in the spot or go back to an old address; the largest first. */
+static void place_sort(const pool_want *want, place_plan *plan)
 {
-    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
-        if (handle->bytes <= plan->gap_max && !place_add_source(plan, handle, NULL)) break;
-    if (want->lane->capture && !loch_device_can(pool->device, LOCH_CAN_VIRTUAL)) return;
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        place_gather_lane(pool, lane, want, plan);
-    if (plan->sources_count) qsort(plan->sources, plan->sources_count, sizeof *plan->sources, place_compare);
+    const uintptr_t start = plan->spot.start, end = start + want->bytes;
+    size_t count = 0;
+    for (size_t i = 0; i < plan->sources_count; i++) {
+        const place_source *source = &plan->sources[i];
+        const pool_handle *handle = source->handle;
+        const bool is_there = source->block && handle->at + handle->bytes > start && handle->at < end;
+        const bool is_taken = source->block && handle->plan != plan->number;
+        if (handle->bytes <= plan->gap_max && !is_there && !is_taken) plan->sources[count++] = *source;
+    }
+    plan->sources_count = count;
+    if (count) qsort(plan->sources, count, sizeof *plan->sources, place_compare);
 }
 
 /* --- planning --- */
 
-/* The stretches of a spot that have no memory. */
-static void place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan *plan)
+/* The block that holds an address, looked for from one near it. */
+static pool_block *place_find_block(pool_block *near, uintptr_t address)
+{
+    while (near->start > address)
+        near = near->before;
+    while (near->start + near->bytes <= address)
+        near = near->behind;
+    return near;
+}
+
+/* The stretches of a spot that have no memory, and old addresses that handles go back to. False when one handle would
+ * have to go to two of them, or there are too many. */
+static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
     const uintptr_t end = plan->spot.start + want->bytes;
-    uintptr_t at = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
-    while (at < end && plan->gaps_count < PLACE_GAPS) {
-        const pool_cell *cell = lochi_pool_find_cell(pool, at);
-        if (cell && cell->handle) {
-            at = cell->handle->at + cell->handle->bytes;
-            continue;
+    pool_block *block = place_find_block(plan->spot.hint, plan->spot.start);
+    for (; block && block->start < end; block = block->behind) {
+        const pool_state state = lochi_pool_state(block);
+        const uintptr_t block_end = block->start + block->bytes;
+        if (state == POOL_FADING) {
+            if (block->handle->plan != plan->number || plan->revived_count == PLACE_REVIVED) return false;
+            block->handle->plan = 0; /* taken */
+            plan->revived[plan->revived_count++] = block;
+        } else if (state == POOL_BARE) {
+            if (plan->gaps_count == PLACE_GAPS) return false;
+            const uintptr_t first = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
+            const uintptr_t from = first > block->start ? first : block->start;
+            const uintptr_t to = end < block_end ? place_cell_above(pool, end) : block_end;
+            plan->gaps[plan->gaps_count++] = (place_gap){from, to};
+            plan->missing += to - from;
+            if (to - from > plan->gap_max) plan->gap_max = to - from;
         }
-        const uintptr_t start = at;
-        while (at < end && (!(cell = lochi_pool_find_cell(pool, at)) || !cell->handle))
-            at += pool->cell_bytes;
-        plan->gaps[plan->gaps_count++] = (place_gap){start, at};
-        plan->missing += at - start;
-        if (at - start > plan->gap_max) plan->gap_max = at - start;
     }
+    return true;
 }
 
 /* Gives each source its place, the largest first; returns what stays without. Gaps shrink from their start. */
@@ -246,16 +304,6 @@ static size_t place_choose_handle(const lochi_pool *pool, size_t request)
 }
 
 /* --- carrying it out --- */
-
-/* The block that holds an address, looked for from one near it. */
-static pool_block *place_find_block(pool_block *near, uintptr_t address)
-{
-    while (near->start > address)
-        near = near->before;
-    while (near->start + near->bytes <= address)
-        near = near->behind;
-    return near;
-}
 
 /* Creates one handle for the start of a gap: the largest that the device gives, not above `bytes`. */
 static loch_status place_create(lochi_pool *pool, size_t bytes, pool_handle **out)
@@ -303,17 +351,44 @@ static loch_status place_move(lochi_pool *pool, const pool_want *want, const pla
     return LOCH_OK;
 }
 
+/* Where, and from what: first with old addresses that handles can go back to, then without. */
+static bool place_plan_for(lochi_pool *pool, const pool_want *want, place_plan *plan)
+{
+    plan->number = ++pool->plans;
+    place_gather(pool, want, plan);
+    if (pool->fading && place_find(pool, want, plan->number, &plan->spot) && place_find_gaps(pool, want, plan))
+        return true;
+    plan->gaps_count = plan->revived_count = plan->missing = plan->gap_max = 0;
+    if (!place_find(pool, want, 0, &plan->spot)) return false;
+    for (size_t i = 0; i < plan->sources_count; i++)
+        plan->sources[i].handle->plan = plan->number;
+    return place_find_gaps(pool, want, plan);
+}
+
+static loch_status place_revive(lochi_pool *pool, const pool_want *want, const place_plan *plan)
+{
+    for (size_t i = 0; i < plan->revived_count; i++) {
+        const pool_handle *handle = plan->revived[i]->handle;
+        pool_block *home = place_find_block(handle->home, handle->at);
+        LOCH_TRY_RETURN(lochi_pool_revive(pool, plan->revived[i], home, want->lane));
+    }
+    return LOCH_OK;
+}
+
 static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     place_plan plan = {0};
-    if (!place_find(pool, want, &plan.spot)) return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
-    place_find_gaps(pool, want, &plan);
-    place_gather(pool, want, &plan);
-    const size_t left = place_assign(&plan);
     loch_status status = LOCH_OK;
+    if (!place_plan_for(pool, want, &plan)) {
+        lochi_free(plan.sources);
+        return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
+    }
+    place_sort(want, &plan);
+    const size_t left = place_assign(&plan);
     if (left && source != POOL_CREATED)
         status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
     if (left && source == POOL_CREATED && pool->limit) status = lochi_pool_check_limit(pool, left);
+    if (status == LOCH_OK) status = place_revive(pool, want, &plan);
     if (status == LOCH_OK) status = place_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
         status = place_fill_gap(pool, want, &plan.gaps[g], plan.spot.hint);
@@ -340,9 +415,9 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
 {
     if (!pool->is_virtual)
         return source == POOL_CREATED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
-    const uint64_t moved = pool->handles_moved;
+    const uint64_t moved = pool->handles_moved + pool->handles_revived;
     const loch_status status = place_carry_out(pool, want, source);
-    if (pool->handles_moved != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
+    if (pool->handles_moved + pool->handles_revived != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
     return status;
 }
 

@@ -97,6 +97,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->handles_created = pool->handles_created;
     out->handles_moved = pool->handles_moved;
     out->handles_released = pool->handles_released;
+    out->handles_revived = pool->handles_revived;
     out->events_recorded = pool->events_recorded;
     out->waits_on_device = pool->waits_on_device;
     out->waits_on_host = pool->waits_on_host;
