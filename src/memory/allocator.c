@@ -189,7 +189,7 @@ void loch_allocator_release(loch_allocator *allocator)
     /* Acquire-release: what every owner did is done before the end. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
     const uint32_t mark = lochi_inside_enter(allocator);
-    if (allocator->pool) lochi_pool_close_gate(allocator->pool); /* for good: every free looks whether it is the last */
+    if (allocator->pool) lochi_pool_shut(allocator->pool); /* for good: every free looks whether it is the last */
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
     const bool is_over = allocator_is_over(allocator);
@@ -305,11 +305,20 @@ static inline bool allocator_is_plain(const loch_request *request)
            (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
+static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_allocator *allocator,
+                                                                     const loch_request *request, void **out)
+{
+    allocator_note_user(allocator);
+    if (lochi_pool_alloc_plainly(allocator->pool, request, out)) return LOCH_OK;
+    return allocator_alloc_slowly(allocator, request, out);
+}
+
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (LOCHI_LIKELY(allocator && allocator->pool && request && out && allocator_is_plain(request))) {
         *out = lochi_pool_alloc_quickly(allocator->pool, request);
         if (LOCHI_LIKELY(*out != NULL)) return LOCH_OK;
+        return allocator_alloc_plainly(allocator, request, out);
     }
     return allocator_alloc_slowly(allocator, request, out);
 }
@@ -377,10 +386,19 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     return status;
 }
 
+static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocator *allocator, void *address)
+{
+    allocator_note_user(allocator);
+    if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
+    return allocator_free_any(allocator, address, 0, NULL);
+}
+
 loch_status loch_allocator_free(loch_allocator *allocator, void *address)
 {
-    if (LOCHI_LIKELY(allocator && allocator->pool && address) && lochi_pool_free_quickly(allocator->pool, address))
-        return LOCH_OK;
+    if (LOCHI_LIKELY(allocator && allocator->pool && address)) {
+        if (LOCHI_LIKELY(lochi_pool_free_quickly(allocator->pool, address))) return LOCH_OK;
+        return allocator_free_plainly(allocator, address);
+    }
     return allocator_free_any(allocator, address, 0, NULL);
 }
 

@@ -106,14 +106,16 @@ static pool_block *pool_fit_large(lochi_pool *pool, const pool_want *want, loch_
     return block;
 }
 
-/* From a nest; a new one where none has room. When memory is short the request itself may still fit. */
+/* From a nest; a new one where none has room and its memory is at hand. Else the request itself may still fit. */
 static pool_block *pool_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, want->flags, 0};
     const loch_error saved = lochi_error_save();
-    block = pool_fit_large(pool, &nest, status);
+    block = lochi_pool_fit(pool, want->lane, &nest, status);
+    if (!block && *status == LOCH_OK && lochi_pool_supply(pool, &nest, POOL_CREATED) == LOCH_OK)
+        block = lochi_pool_fit(pool, want->lane, &nest, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
@@ -140,6 +142,7 @@ pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_
     block->is_piece = pool->is_whole;
     lochi_pool_enter_page(pool, block->start, (uintptr_t)block);
     pool->used += block->bytes;
+    if (pool->used > pool->peak_used) pool->peak_used = pool->used;
     if (block->is_captured) pool->captured_bytes += block->bytes;
     return block;
 }
@@ -230,22 +233,41 @@ void lochi_pool_count_tag(lochi_pool *pool, loch_tag tag, size_t requested, int 
     lochi_ledger_count_tag(pool->tags, &entry, sign, sign > 0);
 }
 
+/* Under the lock. */
+static loch_status pool_try_locked(lochi_pool *pool, const loch_request *request, loch_stream *stream, void **out)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return status;
+    pool_cache *cache = lochi_pool_cache(pool, lane);
+    uint32_t class;
+    return pool_is_small(pool, pool_round(pool, request->bytes), request->alignment, &class)
+               ? pool_alloc_small(pool, cache, lane, class, request, out)
+               : pool_alloc_large(pool, cache, lane, request, out);
+}
+
 static loch_status pool_try(lochi_pool *pool, const loch_request *request, void **out)
 {
     lochi_lock_take(&pool->lock);
-    loch_status status;
-    pool_lane *lane = lochi_pool_lane(pool, request->stream, &status);
-    if (lane) {
-        pool_cache *cache = lochi_pool_cache(pool, lane);
-        uint32_t class;
-        status = pool_is_small(pool, pool_round(pool, request->bytes), request->alignment, &class)
-                     ? pool_alloc_small(pool, cache, lane, class, request, out)
-                     : pool_alloc_large(pool, cache, lane, request, out);
-        if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
-    }
-    if (status != LOCH_OK) pool->failures++;
+    const loch_status status = pool_try_locked(pool, request, request->stream, out);
+    if (status == LOCH_OK)
+        lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
+    else
+        pool->failures++;
     lochi_lock_drop(&pool->lock);
     return status;
+}
+
+bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, void **out)
+{
+    loch_stream *stream = request->stream ? request->stream : pool->default_stream;
+    if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
+    if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
+    lochi_lock_take(&pool->lock);
+    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0; /* it is closed under the lock */
+    const bool is_served = is_open && pool_try_locked(pool, request, stream, out) == LOCH_OK;
+    lochi_lock_drop(&pool->lock);
+    return is_served;
 }
 
 static loch_status pool_alloc(void *self, const loch_request *request, void **out)
@@ -255,7 +277,8 @@ static loch_status pool_alloc(void *self, const loch_request *request, void **ou
         return LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", request->bytes,
                          request->alignment);
     const loch_status status = pool_try(pool, request, out);
-    if (status != LOCH_E_DEVICE_MEMORY || !lochi_pool_ask_siblings(pool)) return status;
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
+    if (!is_short || !lochi_pool_ask_siblings(pool)) return status;
     return pool_try(pool, request, out);
 }
 
@@ -373,13 +396,14 @@ static loch_status pool_free_elsewhere(lochi_pool *pool, const pool_found *found
 static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_found *found, uintptr_t address)
 {
     const bool is_elsewhere = pool_is_elsewhere(found);
+    pool_slab *slab = found->block->slab;
+    if (slab->ids) slab->ids[found->word - slab->words] = 0;
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
     lochi_pool_hide(pool, address, found->allocated);
     if (is_elsewhere) {
         lochi_pool_wait_for_uses(pool, address, found->block, found->word);
         return;
     }
-    pool_slab *slab = found->block->slab;
     const pool_entry entry = {(void *)address, found->word};
     if (!cache || cache->lane != found->block->lane || !lochi_pool_cache_give(pool, cache, slab, entry))
         lochi_pool_slab_give(pool, slab, found->word);
@@ -405,10 +429,9 @@ static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_f
     lochi_pool_put_block(pool, block);
 }
 
-static loch_status pool_free(void *self, void *address, size_t bytes, loch_stream *stream)
+/* Under the lock. */
+static loch_status pool_free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream)
 {
-    lochi_pool *pool = self;
-    lochi_lock_take(&pool->lock);
     pool_found found;
     loch_status status = pool_find_live(pool, address, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)
@@ -424,8 +447,25 @@ static loch_status pool_free(void *self, void *address, size_t bytes, loch_strea
         else
             pool_release_large(pool, cache, &found);
     }
+    return status;
+}
+
+static loch_status pool_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_pool *pool = self;
+    lochi_lock_take(&pool->lock);
+    const loch_status status = pool_free_locked(pool, address, bytes, stream);
     lochi_lock_drop(&pool->lock);
     return status;
+}
+
+bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
+{
+    lochi_lock_take(&pool->lock);
+    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
+    const bool is_freed = is_open && pool_free_locked(pool, address, 0, NULL) == LOCH_OK;
+    lochi_lock_drop(&pool->lock); /* the last touch: with the gate open nobody can have begun to end the pool before */
+    return is_freed;
 }
 
 static loch_status pool_record_use(void *self, void *address, loch_stream *stream)
@@ -513,6 +553,7 @@ static uint64_t pool_get_id(lochi_pool *pool, const pool_found *found)
         if (!slab->ids) slab->ids = lochi_zalloc(slab->count * sizeof *slab->ids);
         if (!slab->ids) return 0;
         id = &slab->ids[found->word - slab->words];
+        atomic_fetch_or_explicit(found->word, POOL_WORD_NAMED, memory_order_relaxed); /* freed the long way */
     }
     if (!*id) *id = ++pool->last_id;
     return *id;

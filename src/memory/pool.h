@@ -8,8 +8,13 @@
 
 typedef struct lochi_pool lochi_pool;
 
+/* The middle ways: under the pool's lock, but without the marks and retries of the long ones, which the closed gate asks
+ * for. False: nothing has happened, and the long way says why. The request is as for lochi_pool_alloc_quickly. */
+bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, void **out);
+bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
+
 /* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
-void lochi_pool_close_gate(lochi_pool *pool);
+void lochi_pool_shut(lochi_pool *pool);
 void lochi_pool_open_gate(lochi_pool *pool);
 
 #endif

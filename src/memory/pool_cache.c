@@ -13,7 +13,7 @@
 
 /* --- the gate --- */
 
-void lochi_pool_close_gate(lochi_pool *pool)
+void lochi_pool_stop(lochi_pool *pool)
 {
     atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
     lochi_fence_heavy();
@@ -29,9 +29,11 @@ void lochi_pool_open_gate(lochi_pool *pool)
     atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
 }
 
-void lochi_pool_stop(lochi_pool *pool)
+void lochi_pool_shut(lochi_pool *pool)
 {
-    lochi_pool_close_gate(pool);
+    lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
+    lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->lock);
 }
 
 void lochi_pool_go(lochi_pool *pool)
@@ -98,6 +100,16 @@ void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t reques
 
 /* --- the long ways, under the lock --- */
 
+/* Lets a cache serve its lane's stream, which may be a new one, without the lock. Streams that may be captured are asked
+ * about it at every allocation. */
+static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
+{
+    const pool_lane *lane = cache->lane;
+    const bool is_asked = pool->is_watched && lane->stream != pool->default_stream;
+    cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
+    return cache;
+}
+
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
 {
     const uint32_t slot = lochi_thread_slot();
@@ -106,7 +118,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
         return NULL;
     }
     pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
-    if (first && first->lane == lane) return first;
+    if (first && first->lane == lane) return cache_serve(pool, first);
     pool_cache **link = first ? &first->next : NULL;
     while (link && *link && (*link)->lane != lane)
         link = &(*link)->next;
@@ -117,14 +129,12 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
         cache = lochi_zalloc_aligned(_Alignof(pool_cache), sizeof *cache);
         if (!cache) return NULL;
         cache->lane = lane;
-        /* Streams that may be captured are asked about it at every allocation. */
-        if (!pool->is_watched || lane->stream == pool->default_stream) cache->stream = lane->stream;
         if (pool->cache_slot && pool->cache_slot != slot + 1) pool->is_shared = true;
         pool->cache_slot = slot + 1;
     }
     cache->next = first;
     atomic_store_explicit(&pool->caches[slot + 1], cache, memory_order_release);
-    return cache;
+    return cache_serve(pool, cache);
 }
 
 /* Gives the `count` oldest of a stack back to their slabs. */

@@ -319,7 +319,7 @@ void lochi_pool_settle(lochi_pool *pool)
     }
     while (pool->vacated) {
         pool_block *block = pool->vacated;
-        handle_unfade(pool, block);
+        lochi_pool_unlist(block);
         lochi_pool_make_bare(pool, block);
     }
 }
@@ -491,6 +491,7 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
                         ? handle_alias(pool, handle, block, bare, at, lane)
                         : handle_transfer(pool, handle, block, bare, at, lane));
     pool->handles_moved++;
+    pool->moved_bytes += handle->bytes;
     return LOCH_OK;
 }
 

@@ -174,6 +174,7 @@ typedef struct pool_bins {
 #define POOL_WORD_LIVE ((uint64_t)1 << 63)
 #define POOL_WORD_ELSEWHERE ((uint64_t)1 << 62) /* further streams use it */
 #define POOL_WORD_FREED ((uint64_t)1 << 61)     /* was handed out and freed; below it the next free one */
+#define POOL_WORD_NAMED ((uint64_t)1 << 60)     /* somebody has asked for its id */
 #define POOL_WORD_TAG_SHIFT 32
 #define POOL_WORD_BYTES UINT32_MAX
 #define POOL_WORD_NONE UINT32_MAX
@@ -321,6 +322,8 @@ struct lochi_pool {
     size_t limit, idle;
     size_t reserved, peak_reserved;
     size_t used;          /* in blocks that are out, cached by threads, or slabs */
+    size_t peak_used;     /* the most of that, ever */
+    size_t moved_bytes;   /* since extra memory was taken last */
     size_t waiting_bytes, captured_bytes;
     uint64_t last_id;
     uint64_t failures;
@@ -382,9 +385,9 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 /* Puts memory where it is missing so that a free block of `want->bytes` can be cut out of the addresses of the pool;
  * looks for the place that lacks least. How the memory may come: */
 typedef enum pool_source {
-    POOL_MOVED,     /* free handles of the lane, and others' that have passed, mapped elsewhere */
-    POOL_MOVED_ANY, /* also others' that have not passed, behind a wait on the device */
-    POOL_CREATED    /* the same as POOL_MOVED, and new ones for what is left */
+    POOL_MOVED,   /* free handles of the lane, and others' that have passed, mapped elsewhere */
+    POOL_CREATED, /* the same, and new ones for what is left */
+    POOL_EXTRA    /* new ones alone, where much was moved lately and little more than the most in use is held */
 } pool_source;
 
 /* LOCH_OK when such a block exists now. E_FRAGMENTED: not from that source. */
@@ -559,7 +562,7 @@ void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *str
 
 /* The calling thread's cache for a lane; NULL when it has none and none can be made. */
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
-/* Keeps everybody out of the caches until lochi_pool_go. Under the lock. */
+/* Keeps everybody out of the caches until lochi_pool_go (or lochi_pool_open_gate). Under the lock. */
 void lochi_pool_stop(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);
 /* Small blocks of a class through the thread's cache, and others; its owner under the lock. */

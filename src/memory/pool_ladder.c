@@ -116,15 +116,23 @@ static bool ladder_is_short(loch_status status)
     return status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY;
 }
 
-static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
+static pool_block *ladder_try_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     const loch_error saved = lochi_error_save();
-    pool_block *block = ladder_supply(pool, want, POOL_MOVED, status);
+    pool_block *block = ladder_supply(pool, want, source, status);
     if (ladder_is_short(*status)) {
         *status = LOCH_OK;
         lochi_error_restore(&saved);
     }
     return block;
+}
+
+static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = NULL;
+    if (pool->is_virtual && pool->moved_bytes > pool->reserved)
+        block = ladder_try_supply(pool, want, POOL_EXTRA, status);
+    return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
 }
 
 /* Unfinished blocks behind waits on the device. */

@@ -12,6 +12,8 @@
 /* Small handles lie free more often, large ones cost fewer driver calls. The size of new ones grows with the square of
  * what is reserved, from one granule at 2 GiB on, and with the square of the request above PLACE_REQUEST. */
 #define PLACE_REQUEST ((size_t)112 << 20)
+#define PLACE_MOVED_TIMES 4 /* so often all of the memory has to be moved before a little more is taken, */
+#define PLACE_EXTRA_PART 40 /* up to this part of the most in use */
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
 
 static size_t place_round(const lochi_pool *pool, size_t bytes)
@@ -375,6 +377,13 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
     return LOCH_OK;
 }
 
+/* A program whose free memory always lies in the wrong places moves it for ever: a little more memory ends that. */
+static bool place_may_take_extra(const lochi_pool *pool, size_t missing)
+{
+    return pool->moved_bytes / PLACE_MOVED_TIMES > pool->reserved &&
+           pool->reserved + missing <= pool->peak_used + pool->peak_used / PLACE_EXTRA_PART;
+}
+
 static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     place_plan plan = {0};
@@ -383,16 +392,20 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
         lochi_free(plan.sources);
         return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
     }
+    if (source == POOL_EXTRA) plan.sources_count = 0;
     place_sort(want, &plan);
     const size_t left = place_assign(&plan);
-    if (left && source != POOL_CREATED)
+    if (source == POOL_EXTRA && !place_may_take_extra(pool, plan.missing))
+        status = LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
+    if (left && source == POOL_MOVED)
         status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
-    if (left && source == POOL_CREATED && pool->limit) status = lochi_pool_check_limit(pool, left);
+    if (left && status == LOCH_OK && pool->limit) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = place_revive(pool, want, &plan);
     if (status == LOCH_OK) status = place_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
         status = place_fill_gap(pool, want, &plan.gaps[g], plan.spot.hint);
     lochi_pool_settle(pool);
+    if (source == POOL_EXTRA && status == LOCH_OK) pool->moved_bytes = 0;
     lochi_free(plan.sources);
     return status;
 }
@@ -414,7 +427,7 @@ static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     if (!pool->is_virtual)
-        return source == POOL_CREATED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
+        return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
     const loch_status status = place_carry_out(pool, want, source);
     if (pool->handles_moved + pool->handles_revived != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */

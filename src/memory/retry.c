@@ -194,7 +194,7 @@ static void retry_announce(loch_allocator *allocator, int sign)
         atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
         if (!allocator->pool) continue;
         if (sign > 0)
-            lochi_pool_close_gate(allocator->pool); /* frees take the long way, which looks at the waiters */
+            lochi_pool_shut(allocator->pool); /* frees take the long way, which looks at the waiters */
         else
             lochi_pool_open_gate(allocator->pool);
     }
