@@ -154,6 +154,11 @@ static void no_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     (void)self, (void)ns;
 }
 
+bool lochi_device_is_modelled(const loch_device *device)
+{
+    return device->driver->call_costs != no_call_costs;
+}
+
 /* --- checking and filling --- */
 
 /* The stream group is all or nothing: a half-filled one could not keep its promises. */

@@ -56,6 +56,7 @@ static loch_status pool_read_device(lochi_pool *pool)
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
+    pool->is_timed = !lochi_device_is_modelled(pool->device);
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)
@@ -201,6 +202,14 @@ static loch_status pool_alloc_small(lochi_pool *pool, pool_cache *cache, pool_la
     return LOCH_OK;
 }
 
+/* What the thread keeps is merged before a request is cut from larger blocks: all of it where none would fit. */
+static void pool_flush_for(lochi_pool *pool, pool_cache *cache, size_t bytes, size_t alignment)
+{
+    lochi_pool_flush_last(pool, cache);
+    if (cache->quick_bytes && !lochi_pool_bins_fit(&cache->lane->bins, bytes, alignment, false))
+        lochi_pool_flush_bins(pool, cache);
+}
+
 static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *lane, const loch_request *request,
                                     void **out)
 {
@@ -212,7 +221,7 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
     if (!block) {
-        if (cache && bytes > POOL_NEST_MAX) lochi_pool_flush_last(pool, cache);
+        if (cache && bytes > POOL_NEST_MAX) pool_flush_for(pool, cache, bytes, alignment);
         const pool_want want = {bytes, alignment, lane, request->flags, 1};
         block = lochi_pool_take_block(pool, &want, &status);
     }

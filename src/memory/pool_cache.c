@@ -207,7 +207,7 @@ bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache)
     return true;
 }
 
-static bool cache_flush_bins(lochi_pool *pool, pool_cache *cache)
+bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
 {
     if (!cache->quick_bytes) return false;
     cache->quick_bytes = 0;
@@ -223,7 +223,7 @@ static bool cache_flush_bins(lochi_pool *pool, pool_cache *cache)
 bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
 {
     bool has_any = lochi_pool_flush_last(pool, cache);
-    has_any |= cache_flush_bins(pool, cache);
+    has_any |= lochi_pool_flush_bins(pool, cache);
     for (uint32_t class = 0; class < pool->classes; class++) {
         pool_stack *stack = &cache->stacks[class];
         if (!stack->count) continue;
@@ -244,10 +244,10 @@ bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block
 {
     lochi_pool_set_state(block, POOL_CACHED);
     if (lochi_pool_quick_push(pool, cache, block)) return true;
-    if (block->bytes > POOL_NEST_MAX)
+    if (block->bytes > POOL_QUICK_MAX)
         lochi_pool_flush_last(pool, cache);
     else
-        cache_flush_bins(pool, cache);
+        lochi_pool_flush_bins(pool, cache);
     return lochi_pool_quick_push(pool, cache, block);
 }
 

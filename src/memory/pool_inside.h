@@ -243,12 +243,13 @@ typedef struct pool_stack {
     pool_entry *entries;
 } pool_stack;
 
-/* Freed blocks above slabs' sizes that a thread keeps: up to POOL_NEST_MAX by size, and the last larger one. */
+/* Freed blocks above slabs' sizes that a thread keeps: up to POOL_QUICK_MAX by size, and the last larger one. */
+#define POOL_QUICK_MAX ((size_t)1 << 20)
 #define POOL_QUICK_DIRECT 129 /* bins of single sizes, up to 64 KiB */
 #define POOL_QUICK_HASHED 64  /* bins that several sizes share */
 #define POOL_QUICK_BINS (POOL_QUICK_DIRECT + POOL_QUICK_HASHED)
 #define POOL_QUICK_LOOKS 4
-#define POOL_QUICK_BYTES ((size_t)2 << 20) /* in bins */
+#define POOL_QUICK_BYTES ((size_t)4 << 20) /* in bins */
 
 struct pool_cache {
     _Alignas(64) atomic_bool busy; /* its thread is inside: set in the first of the thread's caches */
@@ -324,6 +325,8 @@ struct lochi_pool {
     size_t used;          /* in blocks that are out, cached by threads, or slabs */
     size_t peak_used;     /* the most of that, ever */
     size_t moved_bytes;   /* since extra memory was taken last */
+    bool is_timed;        /* the host's clock says what moving costs */
+    uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
     size_t waiting_bytes, captured_bytes;
     uint64_t last_id;
     uint64_t failures;
@@ -570,9 +573,10 @@ loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t 
 bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry);
 pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes);
 bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block);
-/* What a thread keeps goes back: the last large block, or everything. Its owner under the lock, or stopped. They say
+/* What a thread keeps goes back: the last large block, those by size, or everything. Its owner under the lock, or stopped. They say
  * whether there was anything. */
 bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache);
+bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache);
 bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache);
 /* The same for all threads; stopped. */
 bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache));

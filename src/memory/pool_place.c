@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool_handle.h"
+#include <loch/host.h>
 #include <stdlib.h>
 
 #define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
@@ -14,6 +15,8 @@
 #define PLACE_REQUEST ((size_t)112 << 20)
 #define PLACE_MOVED_TIMES 4 /* so often all of the memory has to be moved before a little more is taken, */
 #define PLACE_EXTRA_PART 40 /* up to this part of the most in use */
+#define PLACE_EXTRA_PERCENT 50   /* of the time at most counts; half as many percent more may be held */
+#define PLACE_WINDOW_NS 1000000000u
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
 
 static size_t place_round(const lochi_pool *pool, size_t bytes)
@@ -377,11 +380,29 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
     return LOCH_OK;
 }
 
-/* A program whose free memory always lies in the wrong places moves it for ever: a little more memory ends that. */
+/* A program whose free memory always lies in the wrong places moves it for ever: a little more memory ends that. How much
+ * depends on the part of the program's time that goes into moving; where that is not known, on how much was moved. */
 static bool place_may_take_extra(const lochi_pool *pool, size_t missing)
 {
-    return pool->moved_bytes / PLACE_MOVED_TIMES > pool->reserved &&
-           pool->reserved + missing <= pool->peak_used + pool->peak_used / PLACE_EXTRA_PART;
+    size_t extra = 0;
+    if (pool->is_timed) {
+        const uint64_t passed_ns = loch_host_now_ns() - pool->since_ns;
+        const uint64_t percent = pool->supply_ns / (passed_ns / 100 + 1);
+        extra = pool->peak_used / 100 * (percent < PLACE_EXTRA_PERCENT ? percent / 2 : PLACE_EXTRA_PERCENT / 2);
+    } else if (pool->moved_bytes / PLACE_MOVED_TIMES > pool->reserved) {
+        extra = pool->peak_used / PLACE_EXTRA_PART;
+    }
+    return pool->reserved + missing <= pool->peak_used + extra;
+}
+
+/* Notes how long the pool was at it. Old times count less and less. */
+static void place_note_time(lochi_pool *pool, uint64_t start_ns)
+{
+    const uint64_t now_ns = loch_host_now_ns();
+    pool->supply_ns += now_ns - start_ns;
+    if (now_ns - pool->since_ns < PLACE_WINDOW_NS) return;
+    pool->supply_ns /= 2;
+    pool->since_ns += (now_ns - pool->since_ns) / 2;
 }
 
 static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
@@ -429,7 +450,10 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
     if (!pool->is_virtual)
         return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
+    const uint64_t start_ns = pool->is_timed ? loch_host_now_ns() : 0;
+    if (!pool->since_ns) pool->since_ns = start_ns;
     const loch_status status = place_carry_out(pool, want, source);
+    if (pool->is_timed) place_note_time(pool, start_ns);
     if (pool->handles_moved + pool->handles_revived != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
     return status;
 }

@@ -68,7 +68,7 @@ static inline unsigned lochi_pool_quick_bin(size_t bytes)
 /* Takes a kept block of exactly that size out; NULL when there is none. */
 static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
 {
-    if (bytes > POOL_NEST_MAX) {
+    if (bytes > POOL_QUICK_MAX) {
         pool_block *last = cache->last;
         if (!last || last->bytes != bytes) return NULL;
         cache->last = NULL;
@@ -89,7 +89,7 @@ static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
 static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
     const size_t bytes = block->bytes;
-    if (bytes > POOL_NEST_MAX) {
+    if (bytes > POOL_QUICK_MAX) {
         if (cache->last || pool->is_capped) return false;
         cache->last = block;
         atomic_store_explicit(&cache->last_bytes, bytes, memory_order_relaxed);
