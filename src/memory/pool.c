@@ -157,6 +157,7 @@ void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
     if (block->is_captured) pool->captured_bytes -= block->bytes;
     if (lochi_pool_state(block) != POOL_SLAB) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_pool_note_freed(pool, lane, block->bytes);
+    if (bytes > POOL_NEST_MAX) pool->freed_bytes += bytes;
     lochi_pool_make_free(pool, block, lane->epoch);
     if (block_is_small) pool->small_idle += bytes;
     if (pool->is_capped || pool->limit) lochi_pool_obey_idle(pool);

@@ -491,7 +491,6 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
                         ? handle_alias(pool, handle, block, bare, at, lane)
                         : handle_transfer(pool, handle, block, bare, at, lane));
     pool->handles_moved++;
-    pool->moved_bytes += handle->bytes;
     return LOCH_OK;
 }
 

@@ -324,7 +324,7 @@ struct lochi_pool {
     size_t reserved, peak_reserved;
     size_t used;          /* in blocks that are out, cached by threads, or slabs */
     size_t peak_used;     /* the most of that, ever */
-    size_t moved_bytes;   /* since extra memory was taken last */
+    size_t freed_bytes;   /* in large blocks, since the pool was made */
     bool is_timed;        /* the host's clock says what moving costs */
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
     size_t waiting_bytes, captured_bytes;
@@ -390,7 +390,7 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 typedef enum pool_source {
     POOL_MOVED,   /* free handles of the lane, and others' that have passed, mapped elsewhere */
     POOL_CREATED, /* the same, and new ones for what is left */
-    POOL_EXTRA    /* new ones alone, where much was moved lately and little more than the most in use is held */
+    POOL_EXTRA    /* new ones alone, where little more than the most in use is held */
 } pool_source;
 
 /* LOCH_OK when such a block exists now. E_FRAGMENTED: not from that source. */

@@ -129,9 +129,7 @@ static pool_block *ladder_try_supply(lochi_pool *pool, const pool_want *want, po
 
 static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    pool_block *block = NULL;
-    if (pool->is_virtual && pool->moved_bytes > (pool->is_timed ? pool->reserved / 8 : pool->reserved))
-        block = ladder_try_supply(pool, want, POOL_EXTRA, status);
+    pool_block *block = pool->is_virtual ? ladder_try_supply(pool, want, POOL_EXTRA, status) : NULL;
     return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
 }
 

@@ -10,14 +10,23 @@
 
 #define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
 #define PLACE_STEPS 512 /* neighbours of each */
-/* Small handles lie free more often, large ones cost fewer driver calls. The size of new ones grows with the square of
- * what is reserved, from one granule at 2 GiB on, and with the square of the request above PLACE_REQUEST. */
+/* Small handles lie free more often, large ones cost fewer driver calls. While a program takes memory and hardly gives any
+ * back, new ones are a small part of what is reserved: they will not be moved soon. After that their size grows with the
+ * square of what is reserved, from one granule at 4 GiB on, and with the square of the request above PLACE_REQUEST. */
+#define PLACE_GROWING_PART 64
+#define PLACE_GROWING_MAX ((size_t)64 << 20)
+#define PLACE_GROWING_FREED 4 /* it is growing until this part of what is reserved was freed */
 #define PLACE_REQUEST ((size_t)112 << 20)
-#define PLACE_MOVED_TIMES 4 /* so often all of the memory has to be moved before a little more is taken, */
-#define PLACE_EXTRA_PART 40 /* up to this part of the most in use */
-#define PLACE_EXTRA_PERCENT 50   /* of the time at most counts; half as many percent more may be held */
-#define PLACE_WINDOW_NS 1000000000u
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
+/* New memory is taken rather than free memory moved while the pool holds little more than the most in use. How much more
+ * depends on the part of the program's time that goes into moving, where the host's clock tells. */
+#define PLACE_EXTRA_PART 64
+#define PLACE_BUSY_PERCENT 2        /* of the time: from there on */
+#define PLACE_BUSY_EXTRA_PART 25    /* this much more, and */
+#define PLACE_BUSY_HANDLE_PART 256  /* handles of this size at least */
+#define PLACE_MAD_PERCENT 20        /* and from there on half as many percent more */
+#define PLACE_MAD_MAX 50
+#define PLACE_WINDOW_NS 1000000000u
 
 static size_t place_round(const lochi_pool *pool, size_t bytes)
 {
@@ -295,12 +304,25 @@ static size_t place_power_below(size_t value)
     return value ? (size_t)1 << (63 - __builtin_clzll(value)) : 0;
 }
 
+/* The percentage of the time that goes into moving; 0 where the clock does not tell. */
+static uint64_t place_get_share(const lochi_pool *pool)
+{
+    if (!pool->is_timed || !pool->since_ns) return 0;
+    return pool->supply_ns / ((loch_host_now_ns() - pool->since_ns) / 100 + 1);
+}
+
 /* How large new handles are. */
 static size_t place_choose_handle(const lochi_pool *pool, size_t request)
 {
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
     const size_t granules = pool->reserved >> 21;
     size_t bytes = place_power_below(granules < (size_t)1 << 20 ? granules * granules : PLACE_HANDLE_MAX);
+    if (place_get_share(pool) >= PLACE_BUSY_PERCENT && bytes < pool->reserved / PLACE_BUSY_HANDLE_PART)
+        bytes = place_power_below(pool->reserved / PLACE_BUSY_HANDLE_PART);
+    if (pool->freed_bytes < pool->reserved / PLACE_GROWING_FREED) {
+        bytes = place_power_below(pool->reserved / PLACE_GROWING_PART);
+        if (bytes > PLACE_GROWING_MAX) bytes = PLACE_GROWING_MAX;
+    }
     const size_t times = request / (PLACE_REQUEST / 16); /* sixteenths, to keep the square whole */
     const size_t by_request = place_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
     if (bytes < by_request) bytes = by_request;
@@ -380,19 +402,14 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
     return LOCH_OK;
 }
 
-/* A program whose free memory always lies in the wrong places moves it for ever: a little more memory ends that. How much
- * depends on the part of the program's time that goes into moving; where that is not known, on how much was moved. */
-static bool place_may_take_extra(const lochi_pool *pool, size_t missing)
+/* Whether `missing` bytes may be taken rather than moved. */
+static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing)
 {
-    size_t extra = 0;
-    if (pool->is_timed) {
-        const uint64_t passed_ns = loch_host_now_ns() - pool->since_ns;
-        const uint64_t percent = pool->supply_ns / (passed_ns / 100 + 1);
-        extra = pool->peak_used / 100 * (percent < PLACE_EXTRA_PERCENT ? percent / 2 : PLACE_EXTRA_PERCENT / 2);
-    } else if (pool->moved_bytes / PLACE_MOVED_TIMES > pool->reserved) {
-        extra = pool->peak_used / PLACE_EXTRA_PART;
-    }
-    return pool->reserved + missing <= pool->peak_used + extra;
+    const size_t now = pool->used + want->bytes, most = now > pool->peak_used ? now : pool->peak_used;
+    const uint64_t share = place_get_share(pool);
+    size_t extra = most / (share >= PLACE_BUSY_PERCENT ? PLACE_BUSY_EXTRA_PART : PLACE_EXTRA_PART);
+    if (share >= PLACE_MAD_PERCENT) extra = most / 200 * (share < PLACE_MAD_MAX ? share : PLACE_MAD_MAX);
+    return pool->reserved + missing <= most + extra;
 }
 
 /* Notes how long the pool was at it. Old times count less and less. */
@@ -416,7 +433,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     if (source == POOL_EXTRA) plan.sources_count = 0;
     place_sort(want, &plan);
     const size_t left = place_assign(&plan);
-    if (source == POOL_EXTRA && !place_may_take_extra(pool, plan.missing))
+    if (source == POOL_EXTRA && !place_may_take_extra(pool, want, plan.missing))
         status = LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
     if (left && source == POOL_MOVED)
         status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
@@ -426,7 +443,6 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
         status = place_fill_gap(pool, want, &plan.gaps[g], plan.spot.hint);
     lochi_pool_settle(pool);
-    if (source == POOL_EXTRA && status == LOCH_OK) pool->moved_bytes = 0;
     lochi_free(plan.sources);
     return status;
 }
