@@ -149,8 +149,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_on(loch_allocator *alloca
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes);
 
 /** Makes a block hold `bytes`, with the contents that it had as far as they fit; what comes behind them is undefined. In
- *  place where the allocator can; else a new block with the same tag and the allocator's own alignment, the contents copied
- *  in the order of the stream, and the old one freed in that order. NULL for an address allocates, 0 bytes free.
+ *  place where the allocator can and the stream is the block's own; else a new block with the same tag and the
+ *  allocator's own alignment, the contents copied in the order of the stream, and the old one freed in that order. NULL
+ *  for an address allocates, 0 bytes free.
  *  @param stream  that the caller has ordered behind every other use of the block, as for loch_allocator_free_on. NULL: the
  *                 stream of the allocation, where the allocator knows it (loch_block) and it was not destroyed; else
  *                 the default stream, after waiting for the device. It must stay until the call returns. Streams that were

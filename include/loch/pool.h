@@ -13,8 +13,8 @@
  *
  *  When a request does not fit, the pool looks again after each of these: own free blocks, other streams' finished
  *  blocks, free memory mapped elsewhere, other streams' unfinished blocks behind a wait on the device while they are
- *  much, new memory up to the limit, other pools of the device and the threads' caches, unfinished blocks behind any
- *  wait, and waiting on the host. Then come pressure functions and waiting (allocator.h), then a failure that says why:
+ *  much, new memory up to the limit, the threads' caches, unfinished blocks behind any wait, waiting on the host, and
+ *  other pools of the device and kind. Then come pressure functions and waiting (allocator.h), then a failure that says why:
  *  E_LIMIT, E_FRAGMENTED or E_DEVICE_MEMORY, with a report in the error record's sentence.
  */
 #ifndef LOCH_POOL_H

@@ -81,7 +81,8 @@ typedef enum loch_fallback {
  *  | + a scope id | the same memory and limits, with an allocator and figures of its own for each scope |
  *
  *  E_UNSUPPORTED for anything else: never a silent substitute, but for pinned memory that cannot be had when `fallback`
- *  allows it. Pinned memory obeys the options `pinned` and `pinned_limit`. */
+ *  allows it. The library's own are pools (pool.h), unless the option `default_allocator` says "direct"; they obey the
+ *  options `pool_limit` and `pool_idle`, and pinned memory `pinned` and `pinned_limit`. */
 LOCH_API LOCH_MUST_USE loch_status loch_device_get_allocator(loch_device *device, loch_attributes attributes,
                                                              loch_fallback fallback, loch_allocator **out);
 

@@ -17,12 +17,23 @@ static const loch_option option_table[] = {
      "File name of the CUDA driver library; empty means libcuda.so.1. Read when a CUDA device is first looked for."},
     {"cpu_huge_pages", "LOCH_CPU_HUGE_PAGES", "switch", "off",
      "Asks the system for huge pages behind CPU memory of 2 MiB and more. Read when a CPU device is opened."},
+    {"default_allocator", "LOCH_DEFAULT_ALLOCATOR", "pool|direct", "pool",
+     "What a device's own allocators are: pools, or direct ones, which ask the driver for every block. Read when such "
+     "an "
+     "allocator is made."},
+    {"pool_limit", "LOCH_POOL_LIMIT", "bytes", "0",
+     "Bytes that the pool of a device's own memory may hold from the device; 0 means no limit. Read when that pool is "
+     "made."},
+    {"pool_idle", "LOCH_POOL_IDLE", "bytes", "0",
+     "Bytes of free memory that each of a device's own pools keeps, more is given back; 0 means no cap. Read when such "
+     "a "
+     "pool is made."},
     {"pinned", "LOCH_PINNED", "switch", "on",
      "Whether the library's own allocators hand out pinned host memory. Read whenever pinned memory is asked of a "
      "device."},
     {"pinned_limit", "LOCH_PINNED_LIMIT", "bytes", "0",
-     "Bytes of pinned host memory that a device's own allocator may have in use; 0 means no limit. Read when that "
-     "allocator is made."},
+     "Bytes of pinned host memory that a device's own allocator may hold; 0 means no limit. Read when that allocator "
+     "is made."},
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},

@@ -12,8 +12,10 @@
 #include "memory/allocator.h"
 #include "memory/registry.h"
 #include <loch/direct.h>
+#include <loch/pool.h>
 #include <loch/wrapper.h>
 #include <stdio.h>
+#include <string.h>
 
 #define DEFAULT_PINNED (LOCH_ON_HOST | LOCH_GPU_COMPATIBLE)
 #define DEFAULT_KNOWN                                                                                                  \
@@ -82,6 +84,22 @@ static loch_status default_make_scoped(loch_device *device, loch_attributes attr
     return status;
 }
 
+/* Without a cache: every block is the driver's own. */
+static loch_status default_make_direct(loch_device *device, loch_memory_kind kind, const char *name, size_t limit,
+                                       loch_allocator **out)
+{
+    const loch_direct_options options = {.size = sizeof options, .kind = kind, .limit_bytes = limit};
+    return loch_direct_create(device, name, &options, out);
+}
+
+static loch_status default_make_pool(loch_device *device, loch_memory_kind kind, const char *name, size_t limit,
+                                     loch_allocator **out)
+{
+    const loch_pool_options options = {
+        .size = sizeof options, .kind = kind, .limit_bytes = limit, .idle_bytes = lochi_option_bytes("pool_idle")};
+    return loch_pool_create(device, name, &options, out);
+}
+
 loch_status lochi_default_make(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
 {
     (void)user;
@@ -93,10 +111,12 @@ loch_status lochi_default_make(loch_device *device, loch_attributes attributes, 
         return default_make_scoped(device, attributes, name, out);
     }
     snprintf(name, sizeof name, "%.40s %s", device->name, kind);
-    const loch_direct_options options = {.size = sizeof options,
-                                         .kind = is_pinned ? LOCH_MEMORY_PINNED : LOCH_MEMORY_DEVICE,
-                                         .limit_bytes = is_pinned ? lochi_option_bytes("pinned_limit") : 0};
-    return loch_direct_create(device, name, &options, out);
+    const loch_memory_kind memory = is_pinned ? LOCH_MEMORY_PINNED : LOCH_MEMORY_DEVICE;
+    const size_t pinned_limit = is_pinned ? lochi_option_bytes("pinned_limit") : 0;
+    char wish[LOCH_OPTION_VALUE_MAX];
+    lochi_option_text("default_allocator", wish);
+    if (strcmp(wish, "direct") == 0) return default_make_direct(device, memory, name, pinned_limit, out);
+    return default_make_pool(device, memory, name, is_pinned ? pinned_limit : lochi_option_bytes("pool_limit"), out);
 }
 
 /* --- choosing --- */

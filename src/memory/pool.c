@@ -52,10 +52,11 @@ static loch_status pool_read_device(lochi_pool *pool)
     pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : POOL_RAW_CELL;
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
-    pool->is_host = pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
+    pool->is_host = pool->is_at_once && /* else work that is queued may use it after the free */
+                    (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
     pool->is_timed = !lochi_device_is_modelled(pool->device);
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
@@ -75,6 +76,7 @@ static void pool_destroy(void *self)
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
         lochi_pool_wait_for_all(pool);
+        lochi_pool_wait_for_graphs(pool);
     }
     lochi_pool_drop_all(pool);
     lochi_pool_close_caches(pool);
@@ -94,7 +96,7 @@ static pool_block *pool_fit_whole(lochi_pool *pool, const pool_want *want)
 {
     pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
     if (!block || -block->start & (want->alignment - 1)) return NULL;
-    if (want->bytes > POOL_WHOLE_BIG && block->bytes - want->bytes >= POOL_WHOLE_SLACK) return NULL;
+    if (block->bytes > POOL_WHOLE_BIG && block->bytes - want->bytes >= POOL_WHOLE_SLACK) return NULL;
     lochi_pool_bins_remove(&want->lane->bins, block);
     if (block->bytes <= POOL_WHOLE_BIG) pool->small_idle -= block->bytes;
     return block;
@@ -122,7 +124,7 @@ static pool_block *pool_fit_nest(lochi_pool *pool, const pool_want *want, loch_s
         *status = LOCH_OK;
         return NULL;
     }
-    lochi_pool_make_nest(block);
+    lochi_pool_make_nest(pool, block);
     return lochi_pool_fit_nest(pool, want->lane, want, status);
 }
 
@@ -130,7 +132,7 @@ pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_
 {
     *status = LOCH_OK;
     pool_block *block = pool->is_whole ? pool_fit_whole(pool, want) : NULL;
-    if (!block && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
+    if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
         block = pool_fit_nest(pool, want, status);
     if (!block && *status == LOCH_OK) block = pool_fit_large(pool, want, status);
     if (!block) return NULL;
@@ -395,6 +397,7 @@ static loch_status pool_free_elsewhere(lochi_pool *pool, const pool_found *found
     if (lane == found->block->lane || lane->done == UINT64_MAX) return LOCH_OK;
     if (!found->word && !lane->capture && !found->block->is_captured && lochi_pool_state(found->block) != POOL_GROWABLE) {
         found->block->lane = lane; /* free in that stream's order from now on */
+        pool->crossed_bytes += found->block->bytes;
         return LOCH_OK;
     }
     status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
@@ -512,14 +515,28 @@ static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t
         if (block->behind) block->behind->before = block;
         lochi_pool_drop_record(pool, behind);
         pool->used += more;
+        if (block->is_captured) pool->captured_bytes += more;
     } else if (rounded < block->bytes) {
         pool_block *rest = lochi_pool_split(pool, block, block->start + rounded);
         pool->used -= rest->bytes;
+        if (block->is_captured) pool->captured_bytes -= rest->bytes;
         lochi_pool_hide(pool, rest->start, rest->bytes);
         lochi_pool_make_free(pool, rest, rest->lane->epoch);
     }
     block->requested = bytes;
+    lochi_pool_hide(pool, block->start, block->bytes);
     lochi_pool_show(pool, block->start, bytes);
+    return LOCH_OK;
+}
+
+/* Within its class, unless much of it would be lost. */
+static loch_status pool_resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
+{
+    if (pool_round(pool, bytes) > found->allocated || bytes <= found->allocated / 2)
+        return LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
+    atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
+    lochi_pool_hide(pool, address, found->allocated);
+    lochi_pool_show(pool, address, bytes);
     return LOCH_OK;
 }
 
@@ -530,10 +547,7 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
     pool_found found;
     loch_status status = pool_find_live(pool, address, &found);
     if (status == LOCH_OK && found.word) {
-        if (pool_round(pool, bytes) > found.allocated || bytes <= found.allocated / 2)
-            status = LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
-        else
-            atomic_fetch_add_explicit(found.word, bytes - found.requested, memory_order_relaxed);
+        status = pool_resize_small(pool, &found, (uintptr_t)address, bytes);
     } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
         status = lochi_pool_resize_block(pool, found.block, bytes);
     } else if (status == LOCH_OK) {
@@ -625,11 +639,13 @@ static loch_status pool_walk_blocks(void *self, loch_block_visitor *visitor, voi
     const pool_walk walk = {visitor, user};
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
+    lochi_pool_stop(pool); /* the short ways change what is described */
     for (const pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
         if (lochi_pool_is_out(state) || state == POOL_SLAB)
             status = pool_visit_block(pool, block, &walk);
     }
+    lochi_pool_go(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -711,7 +727,7 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     LOCH_TRY(lochi_pool_open_place(pool), fail);
-    LOCH_TRY(loch_allocator_create(device, name, &pool_ops, pool, &pool->allocator), fail);
+    LOCH_TRY(loch_allocator_create(device, name ? name : "pool", &pool_ops, pool, &pool->allocator), fail);
     pool->listener = (lochi_stream_listener){.device = device, .closing = lochi_pool_stream_closing};
     lochi_stream_listen(&pool->listener);
     lochi_pool_join(pool);
@@ -766,16 +782,15 @@ loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t captur
 {
     POOL_NEEDED(pool, allocator);
     lochi_lock_take(&pool->lock);
-    loch_status status = LOCH_E_NOT_FOUND;
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (!lane->capture || lane->capture != capture_id || lane->is_released) continue;
-        if (status == LOCH_E_NOT_FOUND) status = loch_device_sync(pool->device); /* its last launch may still run */
-        if (status != LOCH_OK) break;
-        lane->is_released = true;
-        lane->done = UINT64_MAX;
-    }
-    if (status == LOCH_E_NOT_FOUND)
+    bool is_known = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        is_known |= capture_id && lane->capture == capture_id;
+    loch_status status;
+    if (is_known)
+        status = loch_device_sync(pool->device); /* its last launch may still run */
+    else
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
+    if (status == LOCH_OK) lochi_pool_release_lanes(pool, capture_id);
     lochi_lock_drop(&pool->lock);
     return status;
 }

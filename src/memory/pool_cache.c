@@ -119,6 +119,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
     }
     pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
     if (first && first->lane == lane) return cache_serve(pool, first);
+    if (first) lochi_pool_publish(pool, first); /* a thread counts in its first cache */
     pool_cache **link = first ? &first->next : NULL;
     while (link && *link && (*link)->lane != lane)
         link = &(*link)->next;

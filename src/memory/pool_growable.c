@@ -35,16 +35,31 @@ static bool growable_loosen(lochi_pool *pool, size_t bytes)
     return false;
 }
 
+/* Creates one of at most `bytes`, smaller when there is no more. Not larger than the pool's others, so that shrinking gives
+ * something back. */
+static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    const size_t usual = lochi_pool_choose_handle(pool, bytes);
+    if (bytes > usual) bytes = usual;
+    loch_status status = lochi_pool_create_handle(pool, bytes, out);
+    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
+        bytes = growable_round(pool, bytes / 2);
+        status = lochi_pool_create_handle(pool, bytes, out);
+    }
+    return status;
+}
+
 /* One handle for the end of a growable block. */
 static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
     *out = growable_find_loose(pool, bytes);
     if (!*out && growable_loosen(pool, bytes)) *out = growable_find_loose(pool, bytes);
     if (*out) return LOCH_OK;
-    loch_status status = lochi_pool_create_handle(pool, bytes, out);
-    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
-        bytes = growable_round(pool, bytes / 2);
-        status = lochi_pool_create_handle(pool, bytes, out);
+    const loch_error saved = lochi_error_save();
+    loch_status status = growable_create(pool, bytes, out);
+    if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && lochi_pool_trim(pool, 0)) {
+        lochi_error_restore(&saved); /* all that was free has gone back */
+        status = growable_create(pool, bytes, out);
     }
     return status;
 }
@@ -72,24 +87,32 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
         LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, at)); /* else it stays loose, for the next */
         handle->at = at;
         lochi_pool_set_cells(pool, at, handle->bytes, handle);
+        lochi_pool_show(pool, at, handle->bytes);
         block->committed += handle->bytes;
         pool->used += handle->bytes;
     }
     return LOCH_OK;
 }
 
+/* Makes room for `bytes`, or leaves the block as it was. */
+static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    const size_t committed = block->committed, requested = block->requested;
+    block->requested = bytes; /* what comes is wanted, whoever looks for what is not */
+    const loch_status status = growable_grow(pool, block, bytes);
+    if (status == LOCH_OK) return LOCH_OK;
+    growable_shrink(pool, block, committed); /* nobody has used what came now */
+    block->requested = requested;
+    if (growable_round(pool, requested) < block->committed) pool->has_shrunk = true;
+    return status;
+}
+
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     if (bytes > block->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
-    if (growable_round(pool, bytes) > block->committed) {
-        const size_t before = block->requested;
-        const loch_status status = growable_grow(pool, block, bytes);
-        if (status != LOCH_OK) {
-            growable_shrink(pool, block, before); /* nobody has used what came now */
-            return status;
-        }
-    } else if (growable_round(pool, bytes) < block->committed) {
+    if (growable_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
+    if (growable_round(pool, bytes) < block->committed) {
         block->shrink_epoch = block->lane->epoch;
         lochi_pool_mark(pool, block->lane);
         pool->has_shrunk = true;
@@ -104,10 +127,13 @@ void lochi_pool_drop_shrunk(lochi_pool *pool)
     pool->has_shrunk = false;
     for (pool_block *block = pool->growables; block; block = block->list_next) {
         if (block->committed <= growable_round(pool, block->requested)) continue;
-        if (lochi_pool_has_passed(block->lane, block->shrink_epoch))
-            growable_shrink(pool, block, block->requested);
-        else
+        if (!lochi_pool_has_passed(block->lane, block->shrink_epoch)) {
             pool->has_shrunk = true;
+            continue;
+        }
+        const size_t committed = block->committed;
+        growable_shrink(pool, block, block->requested);
+        lochi_pool_count_change(pool, NULL, 0, (int64_t)block->committed - (int64_t)committed);
     }
 }
 
@@ -126,6 +152,8 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
         lochi_pool_make_bare(pool, rest);
     }
     if (!committed) {
+        if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+        block->is_elsewhere = false;
         lochi_pool_make_bare(pool, block);
         return;
     }
@@ -138,6 +166,7 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
         return;
     }
     lochi_pool_make_free(pool, block, lane->epoch);
+    lochi_pool_mark(pool, lane); /* its handles serve other growable blocks when it has passed */
 }
 
 /* Addresses for a growable block. */
@@ -152,7 +181,7 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     pool_block *bare = lochi_pool_bins_fit(&pool->bare, bytes, step, false);
     if (!bare) return LOCH_FAIL(DEVICE_MEMORY, "%zu bytes of addresses are not free", bytes);
     const uintptr_t start = (bare->start + step - 1) & ~(uintptr_t)(step - 1);
-    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, pool->cell_bytes));
+    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
     LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, start, 1));
     pool_block *block = lochi_pool_take_bare(pool, bare, start, bytes);
     block->lane = lane;

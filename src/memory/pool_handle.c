@@ -11,6 +11,7 @@
 
 #define HANDLE_SPAN_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
 #define HANDLE_SPAN_MAX ((size_t)1 << 42)
+#define HANDLE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
 
 /* --- chunks of cells --- */
 
@@ -146,10 +147,13 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 
 /* --- addresses --- */
 
+static atomic_size_t handle_reservations; /* of all pools */
+
 static size_t handle_choose_span(const lochi_pool *pool)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT, total = pool->device->properties.total_bytes;
-    size_t span = total > HANDLE_SPAN_MAX / HANDLE_SPAN_FACTOR ? HANDLE_SPAN_MAX : total * HANDLE_SPAN_FACTOR;
+    const size_t factor = atomic_load(&handle_reservations) < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
+    size_t span = total > HANDLE_SPAN_MAX / factor ? HANDLE_SPAN_MAX : total * factor;
     if (span < total) span = total; /* larger than the largest */
     return (span + chunk - 1) / chunk * chunk;
 }
@@ -168,6 +172,7 @@ static loch_status handle_reserve(lochi_pool *pool)
     if (status != LOCH_OK) return status;
     pool->base = (uintptr_t)base;
     pool->span = span;
+    atomic_fetch_add(&handle_reservations, 1);
     return LOCH_OK;
 }
 
@@ -197,6 +202,8 @@ void lochi_pool_close_place(lochi_pool *pool)
             handle_free_chunk(pool, atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);
         lochi_unmap((void *)pool->pages, (pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
+        if (!pool->span) return;
+        atomic_fetch_sub(&handle_reservations, 1);
         const loch_status status = loch_virtual_unreserve((void *)pool->base);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a pool's addresses are lost: %s", loch_error_get()->sentence);
         return;
@@ -546,7 +553,8 @@ loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *l
     loch_status status = loch_raw_alloc(pool->device, pool->kind, bytes, pool->cell_bytes, &segment->raw);
     if (status == LOCH_E_UNSUPPORTED) { /* the driver aligns less: more is taken */
         segment->raw_bytes = bytes + pool->cell_bytes;
-        status = loch_raw_alloc(pool->device, pool->kind, segment->raw_bytes, 0, &segment->raw);
+        status = lochi_pool_check_limit(pool, segment->raw_bytes);
+        if (status == LOCH_OK) status = loch_raw_alloc(pool->device, pool->kind, segment->raw_bytes, 0, &segment->raw);
     }
     if (status != LOCH_OK) goto fail;
     segment->at = ((uintptr_t)segment->raw + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool_inside.h"
+#include <limits.h>
 #include <string.h>
 
 #define HEAP_RECORDS 63  /* taken from the host at a time */
@@ -119,10 +120,10 @@ static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
 }
 
 /* The smallest block of a bin that fits, of the first few; of equal ones the lowest. */
-static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece)
+static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
 {
     pool_block *best = NULL;
-    for (unsigned looks = 0; block && looks < HEAP_LOOKS; block = block->list_next, looks++) {
+    for (; block && looks; block = block->list_next, looks--) {
         if (!heap_holds(block, bytes, alignment) || block->is_piece != is_piece) continue;
         if (!best || block->bytes < best->bytes || (block->bytes == best->bytes && block->start < best->start))
             best = block;
@@ -130,13 +131,20 @@ static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignme
     return best;
 }
 
-pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+static pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
 {
     for (unsigned bin = heap_bin(bytes); (bin = heap_bin_above(bins, bin)) < POOL_BINS; bin++) {
-        pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece);
+        pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece, looks);
         if (block) return block;
     }
     return NULL;
+}
+
+/* Quick, and at all of them before it gives up. */
+pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+{
+    pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
+    return block ? block : heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
 }
 
 /* --- cutting --- */
@@ -200,13 +208,6 @@ pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_wa
     return heap_fit(pool, &lane->nests, want, status);
 }
 
-void lochi_pool_make_nest(pool_block *block)
-{
-    block->is_nest = true;
-    lochi_pool_set_state(block, POOL_FREE);
-    lochi_pool_bins_add(&block->lane->nests, block);
-}
-
 /* --- merging --- */
 
 /* Joins a block with the one behind it; both are in no list. */
@@ -241,6 +242,14 @@ static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
     return block;
 }
 
+void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
+{
+    block->is_nest = true;
+    lochi_pool_set_state(block, POOL_FREE);
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(&block->lane->nests, block);
+}
+
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
     lochi_pool_set_state(block, POOL_FREE);
@@ -255,6 +264,14 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     return block;
 }
 
+pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
+{
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->lane = lane;
+    block->is_captured = lane->capture != 0;
+    return lochi_pool_make_free(pool, block, 0); /* passed in every lane */
+}
+
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 {
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
@@ -264,6 +281,40 @@ void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
         block = lochi_pool_make_free(pool, block, block->epoch);
     }
     pool->small_idle = 0;
+}
+
+/* Whether a free block may belong to any lane. */
+static bool heap_is_anybodys(const pool_block *block)
+{
+    return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
+           lochi_pool_has_passed(block->lane, block->epoch);
+}
+
+/* A nest's free memory becomes like any other of its lane. */
+static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->is_nest = false;
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+void lochi_pool_join_lanes(lochi_pool *pool)
+{
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (lochi_pool_state(block) == POOL_FREE && block->is_nest) block = heap_open_nest(pool, block);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
+        lochi_pool_bins_remove(heap_bins(block), block);
+        while (heap_is_anybodys(block->behind)) {
+            lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
+            block->epoch = block->behind->epoch = 0; /* passed in every lane */
+            heap_join(pool, block);
+        }
+        block = heap_merge(pool, block); /* with what its own lane still uses */
+        lochi_pool_bins_add(heap_bins(block), block);
+    }
 }
 
 void lochi_pool_close_records(lochi_pool *pool)

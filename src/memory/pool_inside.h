@@ -209,7 +209,7 @@ struct pool_lane {
     loch_stream *stream; /* retained */
     uint64_t capture;    /* 0, or the capture that this memory belongs to */
     bool is_closed;      /* its stream has gone: no driver call through it */
-    bool is_released;    /* a capture that nobody launches any more */
+    bool is_spare;       /* of a released capture, beside the stream's own: for the next capture once it is empty */
     uint64_t epoch;      /* the present one */
     uint64_t done;       /* up to this all has passed */
     size_t unmarked_bytes; /* of blocks that wait for the present epoch, or were freed in it while streams share */
@@ -337,6 +337,7 @@ struct lochi_pool {
     lochi_stream_listener listener;
     struct lochi_pool *next_pool; /* of the process: siblings help each other */
     bool is_hungry;               /* streams have wanted each other's memory */
+    size_t crossed_bytes;         /* of blocks that went from one lane to another since free ones were joined */
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; those not in use */
 };
 
@@ -396,6 +397,9 @@ typedef enum pool_source {
 /* LOCH_OK when such a block exists now. E_FRAGMENTED: not from that source. */
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
 
+/* How large new handles are, for a request. */
+size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request);
+
 /* Gives free handles back to the device until `bytes` have gone or none is left that has passed. */
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
 
@@ -440,7 +444,7 @@ pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *w
 
 /* The same among its nests; and a cut block becomes one. */
 pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
-void lochi_pool_make_nest(pool_block *block);
+void lochi_pool_make_nest(lochi_pool *pool, pool_block *block);
 
 /* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours; returns what it is part of. */
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
@@ -448,8 +452,14 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
 /* The same for addresses whose memory has gone. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
 
+/* Gives a free block that nobody uses to another lane; returns what it is part of. */
+pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
+
 /* Free pieces are merged again: all, or those up to 1 MiB. */
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
+/* Free memory of nests becomes like any other, and free neighbours of different lanes are merged where nobody uses them any
+ * more: a handle that lies under several of them can move or go back then. */
+void lochi_pool_join_lanes(lochi_pool *pool);
 void lochi_pool_close_records(lochi_pool *pool);
 
 /* Cuts a block in two at an address inside; takes a record, which the caller has stocked. */
@@ -532,6 +542,9 @@ static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address
 /* The lane of a stream; NULL with the status when it cannot be made. Asks whether the stream is captured. */
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status);
 
+/* Memory of a capture is that of its stream from now on: nobody uses it now. */
+void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture);
+
 /* Ends the present epoch with an event; false when that cannot be done now. */
 bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane);
 /* Looks at the events under way. */
@@ -545,11 +558,15 @@ static inline bool lochi_pool_has_passed(const pool_lane *lane, uint64_t epoch)
 loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch);
 /* Waits on the host for the oldest event of each lane; false when there is none to wait for. */
 bool lochi_pool_wait_on_host(lochi_pool *pool);
-/* Waits for all work that may use the pool's memory. */
+/* Waits for all work that may use the pool's memory, but for that of captures; and for graphs of captures that were not
+ * released. */
 void lochi_pool_wait_for_all(lochi_pool *pool);
+void lochi_pool_wait_for_graphs(lochi_pool *pool);
 
 /* Notes a use on a further stream. E_HOST_MEMORY. */
 loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane);
+/* The same in reverse: nobody uses the block there. */
+void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address);
 /* A freed block that others use: it waits for them. `word` for a small one. */
 void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word);
 /* Frees what waits and whose events have passed; returns whether there was anything. */

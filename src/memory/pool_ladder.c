@@ -9,13 +9,14 @@
 #include "memory/pool_inside.h"
 
 #define LADDER_LOOKS 64 /* blocks of another lane that are looked at */
+#define LADDER_CROSSED_PART 8 /* of the memory went from lane to lane before all blocks are looked at */
 
 /* --- others' memory --- */
 
 /* Whether a lane's free blocks may go to other streams at all. */
 static bool ladder_may_lend(const pool_lane *lane)
 {
-    return !lane->capture || lane->is_released;
+    return !lane->capture;
 }
 
 /* A free block of another lane that fits and has passed, or any that fits. */
@@ -27,7 +28,7 @@ static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *w
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
         for (; block && looks < LADDER_LOOKS; block = block->list_next, looks++) {
             const size_t shift = -block->start & (want->alignment - 1);
-            if (shift > block->bytes || want->bytes > block->bytes - shift) continue;
+            if (block->is_piece || shift > block->bytes || want->bytes > block->bytes - shift) continue;
             if (!is_any && !lochi_pool_has_passed(lane, block->epoch)) continue;
             if (!best || block->bytes < best->bytes) best = block;
         }
@@ -41,8 +42,10 @@ static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, cons
     *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     if (shift) block = block->behind;
+    block->epoch = lochi_pool_has_passed(block->lane, block->epoch) ? 0 : want->lane->epoch; /* behind the wait */
     block->lane = want->lane;
     block->is_captured = want->lane->capture != 0;
+    pool->crossed_bytes += block->bytes;
     return block;
 }
 
@@ -99,6 +102,16 @@ static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *w
     const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+}
+
+/* Free memory that is in pieces because blocks went from stream to stream, once that is much. */
+static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->crossed_bytes || pool->crossed_bytes < pool->reserved / LADDER_CROSSED_PART) return NULL;
+    pool->crossed_bytes = 0;
+    lochi_pool_join_lanes(pool);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
 }
 
 /* Memory from a source, then the block. Shortages are not the end. */
@@ -158,13 +171,13 @@ static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, 
 static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_stop(pool);
-    bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
-    has_any |= pool->is_whole;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        has_any |= lochi_pool_slab_trim(pool, lane);
-    pool_block *block = has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+        lochi_pool_slab_trim(pool, lane);
+    lochi_pool_join_lanes(pool);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
     return block;
 }
@@ -172,6 +185,7 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_drop_faded(pool, 0);
+    lochi_pool_join_lanes(pool);
     if (!lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
     return ladder_supply(pool, want, POOL_CREATED, status);
 }
@@ -192,7 +206,7 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
 
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    static ladder_step *const before[] = {ladder_look_at_events, ladder_take_from_threads, ladder_move,
+    static ladder_step *const before[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes, ladder_move,
                                           ladder_wait_if_much};
     static ladder_step *const after[] = {ladder_scrape, ladder_remake, ladder_wait_on_device, ladder_wait_on_host,
                                          ladder_remake};
@@ -219,7 +233,8 @@ static size_t ladder_free_bytes(const lochi_pool *pool)
     return pool->reserved > pool->used ? pool->reserved - pool->used : 0;
 }
 
-size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
+/* What threads, slabs and streams keep becomes free as far as it can. */
+static void ladder_gather(lochi_pool *pool)
 {
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
@@ -232,16 +247,22 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     }
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
-    size_t gone = 0;
-    if (ladder_free_bytes(pool) > keep) gone = lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
-    if (ladder_free_bytes(pool) > keep) { /* the rest is in use by streams as far as is known */
+    lochi_pool_join_lanes(pool);
+}
+
+size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
+{
+    const size_t before = pool->reserved;
+    ladder_gather(pool);
+    if (ladder_free_bytes(pool) > keep) lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+    /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
+     * freed behind them: twice. */
+    for (int i = 0; i < 2 && ladder_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
         lochi_pool_wait_for_all(pool);
-        lochi_pool_collect(pool);
-        lochi_pool_drop_faded(pool, 0);
-        lochi_pool_drop_shrunk(pool);
-        if (ladder_free_bytes(pool) > keep) gone += lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+        ladder_gather(pool);
+        if (ladder_free_bytes(pool) > keep) lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
     }
-    return gone;
+    return before - pool->reserved;
 }
 
 void lochi_pool_obey_idle(lochi_pool *pool)
@@ -306,7 +327,7 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool)
     size_t gone = 0;
     lochi_lock_take(&ladder_lock);
     for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
-        if (other == pool || other->device != pool->device) continue;
+        if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
         lochi_lock_take(&other->lock);
         gone += lochi_pool_trim(other, 0);
         lochi_lock_drop(&other->lock);

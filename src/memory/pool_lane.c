@@ -34,17 +34,45 @@ static pool_lane *lane_find_idle(lochi_pool *pool)
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (!lane->is_closed || lane->capture) continue;
         lochi_pool_poll(pool, lane);
-        if (!lane->marks_count) return lane;
+        if (lochi_pool_has_passed(lane, lane->epoch)) return lane;
+    }
+    return NULL;
+}
+
+/* Hands over what lies free in a lane; says whether nothing is left there. */
+static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
+{
+    pool_lane *heir = pool->lanes;
+    while (heir && (heir == lane || heir->capture))
+        heir = heir->next;
+    bool is_empty = true;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (block->lane != lane) continue;
+        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece && lochi_pool_has_passed(lane, block->epoch))
+            block = lochi_pool_hand_over(pool, block, heir);
+        else
+            is_empty = false;
+    }
+    return is_empty;
+}
+
+/* An empty lane for a capture: what is in a capture's lane cannot be had by others. */
+static pool_lane *lane_find_empty(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->capture || !(lane->is_spare || lane->is_closed)) continue;
+        lochi_pool_poll(pool, lane);
+        if (!lane->marks_count && lane_vacate(pool, lane)) return lane;
     }
     return NULL;
 }
 
 static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capture)
 {
-    pool_lane *lane = capture ? NULL : lane_find_idle(pool);
+    pool_lane *lane = capture ? lane_find_empty(pool) : lane_find_idle(pool);
     if (lane) {
         lochi_stream_release(lane->stream);
-        lane->is_closed = false;
+        lane->is_closed = lane->is_spare = false;
         lane->epoch++;
     } else {
         lane = lochi_zalloc(sizeof *lane);
@@ -61,15 +89,42 @@ static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capt
     return lane;
 }
 
+/* The lane of a stream or of a capture there; NULL when it has none. */
+static pool_lane *lane_find(const lochi_pool *pool, const loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = pool->lanes;
+    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed || lane->is_spare))
+        lane = lane->next;
+    return lane;
+}
+
+void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture)
+{
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->capture || lane->capture != capture) continue;
+        lochi_pool_slab_trim(pool, lane);
+        lane->is_spare = lane_find(pool, lane->stream, 0) != NULL;
+        lane->capture = 0;
+        lane->done = lane->epoch++;
+        if (lane->is_closed) lane->done = lane->epoch; /* nothing will mark it */
+    }
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!block->is_captured || block->lane->capture) continue;
+        block->is_captured = false;
+        if (lochi_pool_state(block) != POOL_FREE) pool->captured_bytes -= block->bytes;
+    }
+}
+
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     uint64_t capture;
     if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
     *status = lane_get_capture(pool, stream, &capture);
     if (*status != LOCH_OK) return NULL;
-    pool_lane *lane = pool->lanes;
-    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed))
-        lane = lane->next;
+    pool_lane *lane = lane_find(pool, stream, capture);
     if (!lane) lane = lane_make(pool, stream, capture);
     if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
     return lane;
@@ -101,13 +156,15 @@ static void lane_drop_event(lochi_pool *pool, loch_event *event)
 
 static pool_mark *lane_mark_at(const pool_lane *lane, size_t index)
 {
-    return &lane->marks[(lane->marks_first + index) % lane->marks_capacity];
+    return &lane->marks[(lane->marks_first + index) & (lane->marks_capacity - 1)]; /* a power of two */
 }
 
-/* Room for one more event under way. */
-static bool lane_grow_marks(pool_lane *lane)
+/* Room for one more event under way. Those that have passed go first, or they would pile up while nobody asks. */
+static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 {
     if (lane->marks_count < lane->marks_capacity) return true;
+    if (lane->marks_count) lochi_pool_poll(pool, lane);
+    if (lane->marks_count < lane->marks_capacity / 2) return true;
     const size_t capacity = lane->marks_capacity ? 2 * lane->marks_capacity : 16;
     pool_mark *grown = lochi_alloc_array(capacity, sizeof *grown);
     if (!grown) return false;
@@ -127,7 +184,7 @@ static bool lane_record(lochi_pool *pool, pool_lane *lane)
     if (lane->is_closed || lane->capture) return false;
     const loch_error saved = lochi_error_save();
     loch_event *event = NULL;
-    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture && lane_grow_marks(lane) &&
+    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture && lane_grow_marks(pool, lane) &&
                        (event = lane_take_event(pool));
     if (is_recorded) is_recorded = loch_event_record(event, lane->stream) == LOCH_OK;
     lochi_error_restore(&saved);
@@ -156,7 +213,7 @@ static void lane_pass(lochi_pool *pool, pool_lane *lane)
     pool_mark *mark = lane_mark_at(lane, 0);
     lane->done = mark->epoch;
     lane_drop_event(pool, mark->event);
-    lane->marks_first = (lane->marks_first + 1) % lane->marks_capacity;
+    lane->marks_first++;
     lane->marks_count--;
 }
 
@@ -206,17 +263,34 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
     return has_waited;
 }
 
+/* Whether a lane's stream is under capture: then nothing can be recorded on it, nor the device be waited for. */
+static bool lane_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
+{
+    uint64_t capture = 0;
+    return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
+}
+
 void lochi_pool_wait_for_all(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
     bool is_certain = true;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (lane->done == UINT64_MAX) continue;
-        if (!lane->is_closed && !lochi_pool_mark(pool, lane)) is_certain = false;
+        if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture's memory stays with it */
+        if (!lane->is_closed && !lochi_pool_mark(pool, lane) && !lane_is_under_capture(pool, lane)) is_certain = false;
         while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
             lane_pass(pool, lane);
     }
     if (!is_certain) (void)!loch_device_sync(pool->device); /* a lost device runs nothing */
+    lochi_error_restore(&saved);
+}
+
+void lochi_pool_wait_for_graphs(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool has_graphs = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        has_graphs |= lane->capture != 0;
+    if (has_graphs) (void)!loch_device_sync(pool->device);
     lochi_error_restore(&saved);
 }
 
@@ -255,6 +329,13 @@ loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *
     return LOCH_OK;
 }
 
+void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    lochi_tree_remove(&pool->elsewhere, node);
+    lane_drop_elsewhere(LOCHI_CONTAINER(node, pool_elsewhere, node));
+}
+
 /* Ends the epoch of a lane once enough waits for it. */
 static void lane_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
 {
@@ -285,7 +366,9 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
     *pool->waiting_end = elsewhere;
     pool->waiting_end = &elsewhere->next;
     pool->waiting_bytes += bytes;
-    if (!word) lochi_pool_set_state(block, POOL_WAITING);
+    if (word) return;
+    lochi_pool_set_state(block, POOL_WAITING);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
 }
 
 /* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
@@ -301,6 +384,8 @@ static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t 
     } else {
         pool->waiting_bytes -= block->bytes;
         pool->used -= block->bytes;
+        if (block->is_captured) pool->captured_bytes -= block->bytes;
+        if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle += block->bytes;
         lochi_pool_make_free(pool, block, epoch);
     }
     lane_drop_elsewhere(elsewhere);

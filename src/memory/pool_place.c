@@ -311,8 +311,7 @@ static uint64_t place_get_share(const lochi_pool *pool)
     return pool->supply_ns / ((loch_host_now_ns() - pool->since_ns) / 100 + 1);
 }
 
-/* How large new handles are. */
-static size_t place_choose_handle(const lochi_pool *pool, size_t request)
+size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
 {
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
     const size_t granules = pool->reserved >> 21;
@@ -346,7 +345,7 @@ static loch_status place_create(lochi_pool *pool, size_t bytes, pool_handle **ou
 static loch_status place_fill_gap(lochi_pool *pool, const pool_want *want, place_gap *gap, pool_block *near)
 {
     while (gap->start < gap->end) {
-        size_t bytes = place_choose_handle(pool, want->bytes);
+        size_t bytes = lochi_pool_choose_handle(pool, want->bytes);
         if (bytes > gap->end - gap->start) bytes = gap->end - gap->start;
         pool_handle *handle;
         LOCH_TRY_RETURN(place_create(pool, bytes, &handle));
@@ -452,7 +451,7 @@ static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
     const size_t needed = place_round(pool, want->bytes + slack);
-    const size_t wished = place_choose_handle(pool, want->bytes);
+    const size_t wished = lochi_pool_choose_handle(pool, want->bytes);
     if (wished > needed) {
         const loch_error saved = lochi_error_save();
         if (lochi_pool_take_segment(pool, wished, want->lane) == LOCH_OK) return LOCH_OK;
@@ -528,7 +527,7 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
         lochi_pool_destroy_loose(pool, pool->loose);
     }
     for (pool_lane *lane = pool->lanes; lane && gone < bytes; lane = lane->next) {
-        if (lane->capture && !lane->is_released) continue;
+        if (lane->capture) continue;
         pool_block *block;
         for (pool_handle *handle; gone < bytes && (handle = lochi_pool_find_idle(pool, lane, SIZE_MAX, &block));) {
             const size_t size = handle->handle ? handle->bytes : handle->raw_bytes;

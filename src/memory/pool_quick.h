@@ -20,7 +20,7 @@ static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
     if (LOCHI_UNLIKELY(!first)) return NULL;
     atomic_store_explicit(&first->busy, true, memory_order_relaxed);
     lochi_fence_light();
-    if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0)) return first;
+    if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0)) return first; /* behind who opened it */
     atomic_store_explicit(&first->busy, false, memory_order_release);
     return NULL;
 }
@@ -105,24 +105,24 @@ static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cac
 
 /* --- allocating --- */
 
-static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *cache, size_t bytes)
+static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
 {
     pool_stack *stack = &cache->stacks[pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT]];
     if (LOCHI_UNLIKELY(!stack->count)) return NULL;
     const pool_entry entry = stack->entries[--stack->count];
     atomic_store_explicit(entry.word, POOL_WORD_LIVE | bytes, memory_order_relaxed);
-    lochi_pool_note_alloc(cache, bytes, stack->bytes);
+    lochi_pool_note_alloc(first, bytes, stack->bytes);
     lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
     return entry.address;
 }
 
-static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *cache, size_t bytes)
+static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
 {
     pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
     if (!block) return NULL;
     block->requested = bytes;
     lochi_pool_set_state(block, POOL_USED);
-    lochi_pool_note_alloc(cache, bytes, block->bytes);
+    lochi_pool_note_alloc(first, bytes, block->bytes);
     lochi_pool_show(pool, block->start, bytes);
     return (void *)block->start;
 }
@@ -150,8 +150,8 @@ static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_reques
     if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
     void *address = NULL;
     if (LOCHI_LIKELY(cache != NULL))
-        address = request->bytes <= POOL_SMALL_MAX ? lochi_pool_quick_small(pool, cache, request->bytes)
-                                                   : lochi_pool_quick_large(pool, cache, request->bytes);
+        address = request->bytes <= POOL_SMALL_MAX ? lochi_pool_quick_small(pool, first, cache, request->bytes)
+                                                   : lochi_pool_quick_large(pool, first, cache, request->bytes);
     lochi_pool_exit(first);
     return address;
 }
@@ -179,7 +179,7 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
         return false;
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
     stack->entries[stack->count++] = (pool_entry){(void *)address, word};
-    lochi_pool_note_free(cache, live & POOL_WORD_BYTES, slab->object_bytes);
+    lochi_pool_note_free(first, live & POOL_WORD_BYTES, slab->object_bytes);
     lochi_pool_hide(pool, address, slab->object_bytes);
     return true;
 }
@@ -196,7 +196,7 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
         return false;
     }
     block->id = 0;
-    lochi_pool_note_free(cache, requested, block->bytes);
+    lochi_pool_note_free(first, requested, block->bytes);
     lochi_pool_hide(pool, block->start, block->bytes);
     return true;
 }

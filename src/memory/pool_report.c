@@ -93,7 +93,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->largest_free_bytes = report_largest(pool);
     out->handles = pool->handles_count;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        out->streams += !lane->is_closed;
+        out->streams += !lane->is_closed && !lane->is_spare;
     out->handles_created = pool->handles_created;
     out->handles_moved = pool->handles_moved;
     out->handles_released = pool->handles_released;
@@ -109,9 +109,10 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
     const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
-    const size_t room = pool->limit && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
+    const size_t room = !is_full && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
     const size_t largest = report_largest(pool);
-    if (pool->limit && status != LOCH_E_DEVICE_MEMORY && want->bytes > free + room)
+    if (pool->limit && !is_full && want->bytes > free + room)
         return LOCH_FAIL(LIMIT,
                          "%zu bytes do not fit the limit of %zu: %zu held, %zu in blocks, %zu free (largest %zu), "
                          "%zu waiting for streams",

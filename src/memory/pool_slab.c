@@ -102,7 +102,7 @@ static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, u
         atomic_store_explicit(&slab->words[i], 0, memory_order_relaxed);
     block->slab = slab;
     lochi_pool_set_state(block, POOL_SLAB);
-    for (size_t offset = 0; offset < block->bytes; offset += POOL_PAGE)
+    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
         lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
     slab_enlist(lane, slab);
     lane->empty_slabs++;
@@ -114,7 +114,7 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
     pool_block *block = slab->block;
     slab_unlist(slab);
     slab->lane->empty_slabs--;
-    for (size_t offset = 0; offset < block->bytes; offset += POOL_PAGE)
+    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
         lochi_pool_enter_page(pool, block->start + offset, 0);
     lochi_free(slab->ids);
     slab->ids = NULL;

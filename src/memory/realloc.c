@@ -26,6 +26,17 @@ static loch_status realloc_in_place(loch_allocator *allocator, void *address, si
     return status;
 }
 
+/* Whether the block may keep its place: what it is used for next, and freed behind, is then in the order of its own
+ * stream. A stream that has gone, or another one, needs a block of its own. */
+static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream *given, const loch_block *block)
+{
+    if (!block->stream_id || lochi_device_is_at_once(allocator->device)) return true;
+    if (given) return loch_stream_get_id(given) == block->stream_id;
+    loch_stream *own = lochi_stream_find(allocator->device, block->stream_id);
+    if (own) lochi_stream_release(own);
+    return own != NULL;
+}
+
 /* --- by moving --- */
 
 /* How much of the old block goes along. An allocator of a user's may not know what was asked for. */
@@ -92,7 +103,9 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
     if (bytes >= LOCHI_ALLOCATOR_BYTES_MAX) return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
     loch_block block;
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
-    loch_status status = bytes == block.requested_bytes ? LOCH_OK : realloc_in_place(allocator, address, bytes);
+    loch_status status = LOCH_E_UNSUPPORTED;
+    if (realloc_may_stay(allocator, stream, &block))
+        status = bytes == block.requested_bytes ? LOCH_OK : realloc_in_place(allocator, address, bytes);
     if (status == LOCH_OK) *out = address;
     if (!realloc_is_refusal(status)) return status;
     loch_stream *chosen;

@@ -37,7 +37,7 @@ static void traits_and_attributes(void **state)
     const bool is_unsafe = test_stack_has(s.stack, "user-unsafe") && !test_stack_has(s.stack, "locked");
     assert_int_equal((s.traits & LOCH_THREAD_SAFE) != 0, !is_unsafe);
     const loch_attributes attributes = loch_allocator_get_attributes(s.allocator);
-    const bool is_pinned = test_stack_has(s.stack, "direct-pinned");
+    const bool is_pinned = test_stack_is_pinned(s.stack);
     const bool is_host = is_pinned || test_bed_can(s.bed, LOCH_CAN_HOST_ACCESS);
     assert_int_equal(loch_attributes_has(attributes, LOCH_ON_HOST), is_host);
     if (is_pinned || !is_host) assert_true(loch_attributes_has(attributes, LOCH_GPU_COMPATIBLE));

@@ -3,6 +3,7 @@
 #include "allocators.h"
 
 #include <loch/direct.h>
+#include <loch/pool.h>
 #include <loch/wrapper.h>
 #include <unistd.h>
 
@@ -20,6 +21,10 @@ const char *const test_stacks[] = {
     "direct-deferred",
     "direct-pinned",
     "direct-zones",
+    "pool",
+    "pool-pinned",
+    "pool-whole",
+    "pool-idle",
     /* each wrapper */
     "wrapper/user",
     "limit/user",
@@ -37,6 +42,12 @@ const char *const test_stacks[] = {
     "fault/direct",
     "locked/user-unsafe",
     "locked/user-full",
+    "limit/pool",
+    "tracking/pool",
+    "logging/pool",
+    "guard/pool",
+    "fault/pool",
+    "locked/pool",
     /* stacks */
     "tracking/limit/guard/direct",
     "limit/tracking/direct",
@@ -47,6 +58,9 @@ const char *const test_stacks[] = {
     "wrapper/limit/limit/tracking/tracking/wrapper/direct",
     "tracking/guard/guard/direct-deferred",
     "fault/locked/guard/logging/direct-pinned",
+    "tracking/limit/guard/pool",
+    "wrapper/tracking/pool-whole",
+    "guard/logging/pool-pinned",
 };
 
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
@@ -130,12 +144,28 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
     return status;
 }
 
+/* Pools with a limit on what they hold: whole granules, and what rounding takes. */
+static loch_status stack_pool(loch_device *device, const char *kind, loch_allocator **out)
+{
+    loch_pool_options options = {.size = sizeof options, .limit_bytes = TEST_USER_CAPACITY};
+    if (!strcmp(kind, "pool-pinned"))
+        options.kind = LOCH_MEMORY_PINNED;
+    else if (!strcmp(kind, "pool-whole"))
+        options.preset = LOCH_POOL_WHOLE_BLOCKS;
+    else if (!strcmp(kind, "pool-idle"))
+        options.idle_bytes = TEST_USER_CAPACITY / 4;
+    else if (strcmp(kind, "pool") != 0)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "no pool is named %s", kind);
+    return loch_pool_create(device, NULL, &options, out);
+}
+
 static loch_status stack_base(loch_device *device, const char *kind, loch_allocator **out)
 {
     loch_direct_options options = {.size = sizeof options, .limit_bytes = TEST_USER_CAPACITY};
     if (!strcmp(kind, "user")) return test_user_create(device, TEST_USER_PLAIN, out);
     if (!strcmp(kind, "user-unsafe")) return test_user_create(device, TEST_USER_UNSAFE, out);
     if (!strcmp(kind, "user-full")) return test_user_create(device, TEST_USER_FULL, out);
+    if (!strncmp(kind, "pool", 4)) return stack_pool(device, kind, out);
     if (!strcmp(kind, "direct-deferred")) {
         options.when = LOCH_DIRECT_FREE_DEFERRED;
         options.limit_bytes = STACK_DEFERRED_CAPACITY;
@@ -171,13 +201,24 @@ bool test_stack_has(const char *stack, const char *part)
     return false;
 }
 
+bool test_stack_is_pinned(const char *stack)
+{
+    return test_stack_has(stack, "direct-pinned") || test_stack_has(stack, "pool-pinned");
+}
+
+bool test_stack_is_pool(const char *stack)
+{
+    const char *base = strrchr(stack, '/');
+    return !strncmp(base ? base + 1 : stack, "pool", 4);
+}
+
 loch_status test_stack_create(loch_device *device, const char *stack, loch_allocator **out)
 {
     char parts[STACK_PARTS_MAX][STACK_PART_MAX];
     const size_t count = stack_split(stack, parts);
     *out = NULL;
     if (!count) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a stack has parts");
-    if (!strcmp(parts[count - 1], "direct-pinned") && !loch_device_can(device, LOCH_CAN_PINNED))
+    if (test_stack_is_pinned(stack) && !loch_device_can(device, LOCH_CAN_PINNED))
         return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "the device has no pinned memory");
     loch_allocator *inner = NULL;
     loch_status status = stack_base(device, parts[count - 1], &inner);
@@ -195,6 +236,10 @@ loch_status test_stack_create(loch_device *device, const char *stack, loch_alloc
 
 static const char *subject_stack; /* of the group that runs */
 
+/* Pools do what the device can: they run over more kinds of it. */
+static const char subject_pool_devices[] =
+    "sim:1GiB,granule=64KiB,backed;sim:1GiB,backed,async=off;sim:1GiB,backed,alias=off,clock=stepped";
+
 static void subject_hear(loch_log_level level, const char *line, void *user)
 {
     (void)level;
@@ -210,7 +255,7 @@ void test_subject_begin(test_subject *subject, void **state)
     subject->wrong = test_user_wrong();
     loch_host_get_usage(&subject->usage);
     const loch_status status = test_stack_create(bed->device, subject->stack, &subject->allocator);
-    if (status == LOCH_E_UNSUPPORTED && test_stack_has(subject->stack, "direct-pinned")) skip();
+    if (status == LOCH_E_UNSUPPORTED && test_stack_is_pinned(subject->stack)) skip();
     CHECK_OK(status);
     assert_non_null(subject->allocator);
     subject->traits = loch_allocator_get_traits(subject->allocator);
@@ -304,8 +349,11 @@ int test_subjects_run(const struct CMUnitTest *cases, size_t count)
             group[k] = cases[k];
             group[k].name = names[k];
         }
-        const int result = test_bed_run(group, count);
+        int result = test_bed_run(group, count);
         has_run |= result != TEST_SKIPPED;
+        if (result != TEST_SKIPPED) failures += result;
+        if (!test_stack_is_pool(subject_stack)) continue;
+        result = test_bed_run_also(subject_pool_devices, group, count);
         if (result != TEST_SKIPPED) failures += result;
     }
     loch_log_set_hook(NULL, NULL, LOCH_LOG_OFF);

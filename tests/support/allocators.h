@@ -28,6 +28,10 @@ extern const size_t test_wrappers_count;
 /* Whether a part of that name is in the stack. */
 bool test_stack_has(const char *stack, const char *part);
 
+/* Whether its memory is pinned; whether it stands on a pool. */
+bool test_stack_is_pinned(const char *stack);
+bool test_stack_is_pool(const char *stack);
+
 /* What a case works on. */
 typedef struct test_subject {
     const test_bed *bed;

@@ -119,10 +119,9 @@ static bool bed_run_device(const char *name, const struct CMUnitTest *tests, siz
     return true;
 }
 
-int test_bed_run(const struct CMUnitTest *tests, size_t count)
+static int bed_run_list(const char *devices, const struct CMUnitTest *tests, size_t count)
 {
     static char list[4096];
-    const char *wanted = getenv("LOCH_TEST_DEVICES");
     int failures = 0;
     size_t run = 0;
 
@@ -130,7 +129,7 @@ int test_bed_run(const struct CMUnitTest *tests, size_t count)
         printf("a group has %zu tests, more than %d\n", count, BED_TESTS_MAX);
         return 1;
     }
-    snprintf(list, sizeof list, "%s", wanted && *wanted ? wanted : bed_default_list);
+    snprintf(list, sizeof list, "%s", devices);
     char *rest = NULL;
     for (char *name = strtok_r(list, ";", &rest); name; name = strtok_r(NULL, ";", &rest))
         run += bed_run_device(name, tests, count, &failures);
@@ -141,6 +140,18 @@ int test_bed_run(const struct CMUnitTest *tests, size_t count)
         return TEST_SKIPPED;
     }
     return 0;
+}
+
+int test_bed_run(const struct CMUnitTest *tests, size_t count)
+{
+    const char *wanted = getenv("LOCH_TEST_DEVICES");
+    return bed_run_list(wanted && *wanted ? wanted : bed_default_list, tests, count);
+}
+
+int test_bed_run_also(const char *devices, const struct CMUnitTest *tests, size_t count)
+{
+    const char *wanted = getenv("LOCH_TEST_DEVICES");
+    return wanted && *wanted ? TEST_SKIPPED : bed_run_list(devices, tests, count);
 }
 
 bool test_bed_can(const test_bed *bed, uint32_t capabilities)

@@ -22,6 +22,9 @@ typedef struct test_bed {
 /* The exit status of the program: 0, the number of failures, or TEST_SKIPPED when no device could be opened. */
 int test_bed_run(const struct CMUnitTest *tests, size_t count);
 
+/* The same over these devices, unless LOCH_TEST_DEVICES names others: TEST_SKIPPED then. */
+int test_bed_run_also(const char *devices, const struct CMUnitTest *tests, size_t count);
+
 #define TEST_BED_RUN(tests) test_bed_run((tests), sizeof(tests) / sizeof *(tests))
 
 /* Opens a device that is another than the bed's: the bed's own driver's when `same_driver`, where that can be had

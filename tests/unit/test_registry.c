@@ -349,7 +349,7 @@ static void factories_wrap_what_would_be_found_without_them(void **state)
     loch_allocator *innermost = loch_allocator_get_wrapped(middle);
     assert_non_null(innermost);
     assert_null(loch_allocator_get_wrapped(innermost));
-    assert_string_equal(loch_allocator_get_kind(innermost), "direct");
+    assert_string_equal(loch_allocator_get_kind(innermost), "pool");
     loch_allocator_release(found);
     CHECK_OK(loch_registry_find("inner", device, &found));
     assert_ptr_equal(found, middle);
@@ -679,12 +679,12 @@ static void pinned_memory_has_a_switch_and_a_limit(void **state)
     assert_ptr_equal(loch_allocator_get_device(found), cpu);
     loch_allocator_release(found);
     CHECK_OK(loch_option_set("pinned", NULL));
-    CHECK_OK(loch_option_set("pinned_limit", "10KiB"));
+    CHECK_OK(loch_option_set("pinned_limit", "4MiB"));
     found = get(device, pinned);
     scoped = get(device, (loch_attributes){pinned.bits, 5});
-    CHECK_OK(loch_alloc(found, 6 * TEST_KIB, &block));
-    CHECK_FAILS(loch_alloc(scoped, 4 * TEST_KIB + 1, &more), LIMIT); /* scopes share the device's limit */
-    CHECK_OK(loch_alloc(scoped, 4 * TEST_KIB, &more));
+    CHECK_OK(loch_alloc(found, 3 * TEST_MIB, &block));
+    CHECK_FAILS(loch_alloc(scoped, 2 * TEST_MIB, &more), LIMIT); /* scopes share the device's limit */
+    CHECK_OK(loch_alloc(scoped, TEST_MIB / 2, &more));
     CHECK_OK(loch_free(scoped, more));
     CHECK_OK(loch_free(found, block));
     CHECK_OK(loch_option_set("pinned", "off")); /* what was handed out goes on */
@@ -697,6 +697,39 @@ static void pinned_memory_has_a_switch_and_a_limit(void **state)
     shut_down(0);
     loch_device_release(device);
     loch_device_release(cpu);
+}
+
+static void options_shape_the_defaults(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    loch_pool_info info = {.size = sizeof info};
+    CHECK_OK(loch_option_set("pool_limit", "8MiB"));
+    CHECK_OK(loch_option_set("pool_idle", "2MiB"));
+    loch_allocator *found = get(device, own), *pins = get(device, pinned);
+    CHECK_OK(loch_pool_get_info(found, &info));
+    assert_int_equal(info.limit_bytes, 8 * TEST_MIB);
+    assert_int_equal(info.idle_bytes, 2 * TEST_MIB);
+    CHECK_OK(loch_pool_get_info(pins, &info));
+    assert_int_equal(info.limit_bytes, 0);
+    assert_int_equal(info.idle_bytes, 2 * TEST_MIB);
+    loch_allocator_release(found);
+    loch_allocator_release(pins);
+    shut_down(0);
+    CHECK_FAILS(loch_option_set("default_allocator", "heap"), INVALID);
+    CHECK_OK(loch_option_set("default_allocator", "direct"));
+    found = get(device, own);
+    assert_string_equal(loch_allocator_get_kind(found), "direct");
+    CHECK_FAILS(loch_pool_get_info(found, &info), INVALID);
+    void *block;
+    CHECK_OK(loch_alloc(found, 16 * TEST_MIB, &block)); /* the pool's limit is the pool's */
+    CHECK_OK(loch_free(found, block));
+    loch_allocator_release(found);
+    CHECK_OK(loch_option_set("default_allocator", NULL));
+    CHECK_OK(loch_option_set("pool_limit", NULL));
+    CHECK_OK(loch_option_set("pool_idle", NULL));
+    shut_down(0);
+    loch_device_release(device);
 }
 
 static void scopes_have_allocators_of_their_own(void **state)
@@ -745,7 +778,7 @@ static void defaults_can_be_replaced(void **state)
     assert_ptr_equal(found, mine);
     loch_allocator_release(found);
     found = get(device, pinned); /* which it does not serve */
-    assert_string_equal(loch_allocator_get_kind(found), "direct");
+    assert_string_equal(loch_allocator_get_kind(found), "pool");
     loch_allocator_release(found);
     CHECK_OK(loch_alloc(mine, 100, &new_block));
     CHECK_OK(loch_device_set_allocator(device, NULL));
@@ -902,6 +935,7 @@ int main(void)
         SIM_TEST(everything_at_once),
         SIM_TEST(what_serves_which_attributes),
         SIM_TEST(pinned_memory_has_a_switch_and_a_limit),
+        SIM_TEST(options_shape_the_defaults),
         SIM_TEST(scopes_have_allocators_of_their_own),
         SIM_TEST(defaults_can_be_replaced),
         SIM_TEST(shutdown_lists_what_is_live_and_harms_nobody),

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* A pool with a limit holds the weights of a model and its key/value cache: one growable block, which keeps its address
+ * while it grows with the sequence. What the cache no longer needs serves the next request. */
+#include <loch/loch.h>
+#include <stdio.h>
+
+#define MIB ((size_t)1 << 20)
+#define LIMIT (256 * MIB)
+#define TOKEN (MIB / 4) /* bytes of the cache for each token */
+
+/* Writes a token at a time until the pool is full; returns how many there are. */
+static size_t decode(loch_allocator *pool, char *cache)
+{
+    size_t tokens = 0;
+    while (loch_pool_resize_growable(pool, cache, (tokens + 1) * TOKEN) == LOCH_OK) {
+        if (loch_fill(cache + tokens * TOKEN, TOKEN, "k", 1) != LOCH_OK) break;
+        tokens++;
+    }
+    return tokens;
+}
+
+static loch_status serve(loch_allocator *pool, size_t *tokens)
+{
+    void *weights, *cache, *scratch = NULL;
+    const loch_request empty = {.size = sizeof empty};
+    loch_status status = loch_alloc(pool, 100 * MIB, &weights);
+    if (status != LOCH_OK) return status;
+    status = loch_pool_alloc_growable(pool, &empty, 1024 * MIB, &cache); /* addresses for far more than there is */
+    if (status != LOCH_OK) return status;
+    *tokens = decode(pool, cache);
+    printf("%zu tokens, then %s: %s\n", *tokens, loch_status_name(loch_error_get()->status),
+           loch_error_get()->sentence);
+    if (loch_alloc(pool, 64 * MIB, &scratch) == LOCH_OK) puts("this should not fit");
+    status = loch_pool_resize_growable(pool, cache, 16 * TOKEN); /* the sequence was cut */
+    if (status == LOCH_OK) status = loch_alloc(pool, 64 * MIB, &scratch);
+    if (loch_free(pool, scratch) != LOCH_OK || loch_free(pool, cache) != LOCH_OK || loch_free(pool, weights) != LOCH_OK)
+        return LOCH_E_DRIVER;
+    return status;
+}
+
+int main(void)
+{
+    loch_device *device = NULL;
+    loch_allocator *pool = NULL;
+    size_t tokens = 0;
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
+    loch_pool_info info = {.size = sizeof info};
+    loch_status status = loch_device_open("sim:8GiB", &device);
+    if (status == LOCH_OK) status = loch_pool_create(device, "model", &options, &pool);
+    if (status == LOCH_OK) status = serve(pool, &tokens);
+    if (status == LOCH_OK) status = loch_pool_get_info(pool, &info);
+    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    char text[1024];
+    if (pool && loch_pool_print(pool, text, sizeof text)) fputs(text, stdout);
+    loch_allocator_release(pool);
+    loch_device_release(device);
+    return status == LOCH_OK && tokens == (LIMIT - 100 * MIB) / TOKEN && info.peak_reserved_bytes <= LIMIT ? 0 : 1;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Two streams share a pool. A block that a second stream reads is freed while both still run; whoever gets the memory
+ * next is ordered behind them on the device, and the host never waits. The simulator's checker would tell otherwise. */
+#include <loch/loch.h>
+#include <stdio.h>
+
+#define BYTES ((size_t)8 << 20)
+#define STEPS 100
+
+static loch_status launch(loch_stream *stream, const char *name, void *written, void *read)
+{
+    const loch_sim_range to = {written, BYTES}, from = {read, BYTES};
+    const loch_sim_kernel kernel = {.size = sizeof kernel,
+                                    .name = name,
+                                    .duration_ns = 50000,
+                                    .writes = &to,
+                                    .writes_count = written != NULL,
+                                    .reads = &from,
+                                    .reads_count = read != NULL};
+    return loch_sim_launch(stream, &kernel);
+}
+
+/* One step: computed on one stream, sent on the other. Both blocks are freed before anything has run. */
+static loch_status step(loch_allocator *pool, loch_stream *compute, loch_stream *send, loch_event *computed)
+{
+    void *result, *buffer;
+    const loch_request on_compute = {.size = sizeof on_compute, .bytes = BYTES, .stream = compute};
+    const loch_request on_send = {.size = sizeof on_send, .bytes = BYTES, .stream = send};
+    loch_status status = loch_allocator_alloc(pool, &on_compute, &result);
+    if (status == LOCH_OK) status = launch(compute, "compute", result, NULL);
+    if (status == LOCH_OK) status = loch_event_record(computed, compute);
+    if (status == LOCH_OK) status = loch_stream_wait(send, computed);
+    if (status == LOCH_OK) status = loch_allocator_alloc(pool, &on_send, &buffer);
+    if (status == LOCH_OK) status = launch(send, "send", buffer, result);
+    if (status == LOCH_OK)
+        status = loch_allocator_record_use(pool, result, send); /* else it would be used again too soon */
+    if (status == LOCH_OK) status = loch_free(pool, result);
+    if (status == LOCH_OK) status = loch_free(pool, buffer);
+    return status;
+}
+
+int main(void)
+{
+    loch_device *device = NULL;
+    loch_stream *compute = NULL, *send = NULL;
+    loch_event *computed = NULL;
+    loch_allocator *pool = NULL;
+    loch_pool_info info = {.size = sizeof info};
+    size_t violations = 1;
+    loch_status status = loch_device_open("sim:1GiB", &device);
+    if (status == LOCH_OK) status = loch_stream_create(device, NULL, &compute);
+    if (status == LOCH_OK) status = loch_stream_create(device, NULL, &send);
+    if (status == LOCH_OK) status = loch_event_create(device, LOCH_EVENT_PLAIN, &computed);
+    if (status == LOCH_OK) status = loch_pool_create(device, "shared", NULL, &pool);
+    for (int i = 0; i < STEPS && status == LOCH_OK; i++)
+        status = step(pool, compute, send, computed);
+    if (status == LOCH_OK) status = loch_pool_get_info(pool, &info);
+    if (status == LOCH_OK) status = loch_device_sync(device);
+    if (status == LOCH_OK) status = loch_sim_get_violations(device, NULL, 0, &violations);
+    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    printf(
+        "%d steps of two blocks of %zu MiB held %zu MiB: %llu waits on the device, %llu on the host, %zu violations\n",
+        STEPS, BYTES >> 20, info.peak_reserved_bytes >> 20, (unsigned long long)info.waits_on_device,
+        (unsigned long long)info.waits_on_host, violations);
+    loch_allocator_release(pool);
+    loch_event_destroy(computed);
+    loch_stream_destroy(compute);
+    loch_stream_destroy(send);
+    loch_device_release(device);
+    return status == LOCH_OK && !violations && !info.waits_on_host && info.peak_reserved_bytes < STEPS * BYTES ? 0 : 1;
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: MIT */
+/* A program that uses a pool fully, run while every host allocation and every driver call fails in turn, once and for
+ * good, and while the device is lost before each of its steps.
+ *
+ * After each fault the pool is whole (lochi_pool_check), what could not be freed is still there, later requests
+ * succeed, and nothing is left in the end: neither on the host nor on the device. */
+#include "faulty_driver.h"
+#include "memory/pool_inside.h"
+#include "sweep.h"
+#include "test.h"
+
+#define SLOTS 96
+#define LIMIT (4 * TEST_MIB)
+#define NEVER UINT64_MAX
+
+/* What the program runs on. */
+typedef struct ground {
+    const char *device;
+    loch_pool_options options;
+} ground;
+
+typedef struct program {
+    const ground *ground;
+    loch_device *device; /* open around the runs */
+    loch_stream *one, *two;
+    loch_allocator *pool;
+    void *blocks[SLOTS];
+    loch_sim_graph *graph;
+    bool is_capturing;
+    uint64_t steps, lose_at;
+    loch_pool_info info;
+    loch_status status; /* of the first call that failed */
+    const char *call;   /* its text */
+    const char *wrong;  /* a promise that was broken */
+} program;
+
+/* --- steps --- */
+
+static void program_expect_whole(program *p)
+{
+    lochi_pool *pool = lochi_pool_of(p->pool);
+    const char *wrong = pool ? lochi_pool_check(pool) : NULL;
+    if (wrong && !p->wrong) p->wrong = wrong;
+}
+
+static bool program_note(program *p, loch_status status, const char *call)
+{
+    if (status == LOCH_OK) return true;
+    p->status = status;
+    p->call = call;
+    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
+    program_expect_whole(p);
+    return false;
+}
+
+static void program_count_step(program *p)
+{
+    if (p->steps++ == p->lose_at && loch_sim_lose(p->device) != LOCH_OK) p->wrong = "the device cannot be lost";
+}
+
+#define STEP(call)                                                                                                     \
+    do {                                                                                                               \
+        program_count_step(p);                                                                                         \
+        if (!program_note(p, (call), #call)) return;                                                                   \
+    } while (0)
+
+static loch_status take(program *p, size_t slot, size_t bytes, loch_stream *stream)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream, .tag = slot % 3 ? 0 : 1};
+    void *block = TEST_UNTOUCHED;
+    const loch_status status = loch_allocator_alloc(p->pool, &request, &block);
+    if ((status == LOCH_OK) != (block != NULL)) p->wrong = "a block beside a failure";
+    p->blocks[slot] = status == LOCH_OK ? block : NULL;
+    return status;
+}
+
+static loch_status give(program *p, size_t slot)
+{
+    const loch_status status = loch_free(p->pool, p->blocks[slot]);
+    if (status == LOCH_OK) p->blocks[slot] = NULL;
+    return status;
+}
+
+/* Work on a stream that writes the block. */
+static loch_status use(const program *p, size_t slot, size_t bytes, loch_stream *stream)
+{
+    return loch_fill_on(stream, p->blocks[slot], bytes, "x", 1);
+}
+
+static void program_sizes(program *p)
+{
+    for (size_t i = 0; i < 24; i++)
+        STEP(take(p, i, 40 + 97 * i, i % 2 ? p->one : NULL));
+    for (size_t i = 24; i < 32; i++)
+        STEP(take(p, i, 12 * TEST_KIB + 999 * i, i % 2 ? p->one : NULL));
+    for (size_t i = 32; i < 36; i++)
+        STEP(take(p, i, 300 * TEST_KIB, p->one));
+    for (size_t i = 0; i < 36; i += 3)
+        STEP(give(p, i));
+    for (size_t i = 0; i < 36; i += 3)
+        STEP(take(p, i, 100 + 50 * i, p->two));
+    for (size_t i = 0; i < 36; i++)
+        STEP(give(p, i));
+}
+
+static void program_streams(program *p)
+{
+    STEP(take(p, 0, 200 * TEST_KIB, p->one));
+    STEP(take(p, 1, 700, p->one));
+    STEP(use(p, 0, 200 * TEST_KIB, p->one));
+    STEP(use(p, 1, 700, p->one));
+    STEP(loch_stream_sync(p->one));
+    STEP(use(p, 0, 200 * TEST_KIB, p->two));
+    STEP(use(p, 1, 700, p->two));
+    STEP(loch_allocator_record_use(p->pool, p->blocks[0], p->two));
+    STEP(loch_allocator_record_use(p->pool, p->blocks[1], p->two));
+    STEP(loch_allocator_record_use(p->pool, p->blocks[1], NULL));
+    STEP(give(p, 0));
+    STEP(give(p, 1));
+    STEP(take(p, 0, 200 * TEST_KIB, p->one));
+    STEP(use(p, 0, 200 * TEST_KIB, p->one));
+    STEP(loch_stream_sync(p->one));
+    STEP(use(p, 0, 200 * TEST_KIB, p->two));
+    STEP(loch_allocator_free_on(p->pool, p->blocks[0], p->two));
+    p->blocks[0] = NULL;
+}
+
+/* Memory is free in many pieces, and wanted in one: on both streams, up to the limit. */
+static void program_pieces(program *p)
+{
+    for (size_t i = 0; i < 12; i++)
+        STEP(take(p, i, 256 * TEST_KIB, p->one));
+    for (size_t i = 0; i < 12; i++)
+        STEP(use(p, i, 256 * TEST_KIB, p->one));
+    for (size_t i = 0; i < 12; i += 2)
+        STEP(give(p, i));
+    if (p->ground->options.kind == LOCH_MEMORY_PINNED || strstr(p->ground->device, "virtual=off")) return;
+    STEP(take(p, 0, 1300 * TEST_KIB, p->one));
+    STEP(use(p, 0, 1300 * TEST_KIB, p->one));
+    STEP(give(p, 0));
+    STEP(take(p, 2, 1400 * TEST_KIB, p->two));
+    STEP(use(p, 2, 1400 * TEST_KIB, p->two));
+    STEP(give(p, 1));
+    void *none = TEST_UNTOUCHED;
+    program_count_step(p);
+    if (loch_alloc(p->pool, p->ground->options.limit_bytes, &none) == LOCH_OK || none) p->wrong = "more than the limit";
+    program_expect_whole(p);
+}
+
+static void program_growable(program *p)
+{
+    const loch_request request = {.size = sizeof request, .bytes = 100 * TEST_KIB, .stream = p->one, .tag = 1};
+    program_count_step(p);
+    const loch_status status = loch_pool_alloc_growable(p->pool, &request, TEST_MIB, &p->blocks[40]);
+    if (status == LOCH_E_UNSUPPORTED) return;
+    if (!program_note(p, status, "loch_pool_alloc_growable")) return;
+    STEP(use(p, 40, 100 * TEST_KIB, p->one));
+    STEP(loch_pool_resize_growable(p->pool, p->blocks[40], 700 * TEST_KIB));
+    STEP(use(p, 40, 700 * TEST_KIB, p->one));
+    STEP(loch_pool_resize_growable(p->pool, p->blocks[40], 50 * TEST_KIB));
+    STEP(loch_pool_resize_growable(p->pool, p->blocks[40], 300 * TEST_KIB));
+    STEP(loch_allocator_record_use(p->pool, p->blocks[40], p->two));
+    STEP(give(p, 40));
+}
+
+static void program_resize(program *p, size_t slot, size_t bytes)
+{
+    void *resized = TEST_UNTOUCHED;
+    const loch_status status = loch_allocator_realloc(p->pool, p->blocks[slot], bytes, NULL, &resized);
+    if ((status == LOCH_OK) != (resized != NULL)) p->wrong = "a block beside a failure";
+    if (status == LOCH_OK) p->blocks[slot] = resized;
+    STEP(status /* of loch_allocator_realloc */);
+}
+
+static void program_changes(program *p)
+{
+    static const size_t sizes[] = {100, 5000, 20 * TEST_KIB, 21 * TEST_KIB, 300 * TEST_KIB, 10 * TEST_KIB, 200};
+    STEP(take(p, 50, 60, p->one));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && p->status == LOCH_OK; i++)
+        program_resize(p, 50, sizes[i]);
+    if (p->status != LOCH_OK) return;
+    loch_block block;
+    STEP(loch_allocator_find(p->pool, p->blocks[50], &block));
+    if (block.requested_bytes != 200) p->wrong = "another size";
+    STEP(loch_allocator_trim(p->pool, TEST_MIB, NULL));
+    STEP(loch_pool_set_idle(p->pool, 128 * TEST_KIB));
+    STEP(take(p, 51, 400 * TEST_KIB, p->two));
+    STEP(give(p, 51));
+    STEP(loch_pool_set_idle(p->pool, 0));
+    STEP(loch_pool_set_limit(p->pool, p->ground->options.limit_bytes / 2));
+    STEP(loch_pool_set_limit(p->pool, p->ground->options.limit_bytes));
+    STEP(loch_allocator_trim(p->pool, 0, NULL));
+}
+
+/* Blocks that come and go inside a capture. Work on pinned memory is the host's, and not captured. */
+static void program_capture(program *p)
+{
+    loch_capture_info info = {0};
+    program_count_step(p);
+    loch_status status = loch_sim_capture_begin(p->two);
+    if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) return;
+    if (!program_note(p, status, "loch_sim_capture_begin")) return;
+    p->is_capturing = true;
+    STEP(loch_stream_get_capture(p->two, &info));
+    STEP(take(p, 60, 100 * TEST_KIB, p->two));
+    STEP(take(p, 61, 500, p->two));
+    if (p->ground->options.kind == LOCH_MEMORY_DEVICE) STEP(use(p, 60, 100 * TEST_KIB, p->two));
+    STEP(give(p, 60));
+    STEP(take(p, 62, 100 * TEST_KIB, p->two));
+    if (p->ground->options.kind == LOCH_MEMORY_DEVICE) STEP(use(p, 62, 100 * TEST_KIB, p->two));
+    STEP(give(p, 62));
+    p->is_capturing = false;
+    STEP(loch_sim_capture_end(p->two, &p->graph));
+    STEP(loch_sim_graph_launch(p->graph, p->two));
+    STEP(give(p, 61));
+    STEP(loch_stream_sync(p->two));
+    loch_sim_graph_destroy(p->graph);
+    p->graph = NULL;
+    STEP(loch_pool_release_capture(p->pool, info.id));
+    STEP(take(p, 63, 100 * TEST_KIB, p->one));
+}
+
+/* A stream goes before what it used; its memory serves the other. */
+static void program_end_of_a_stream(program *p)
+{
+    STEP(take(p, 70, 250 * TEST_KIB, p->two));
+    STEP(take(p, 71, 3000, p->two));
+    STEP(use(p, 70, 250 * TEST_KIB, p->two));
+    STEP(give(p, 70));
+    loch_stream_destroy(p->two);
+    p->two = NULL;
+    STEP(give(p, 71));
+    STEP(take(p, 72, 250 * TEST_KIB, p->one));
+    STEP(use(p, 72, 250 * TEST_KIB, p->one));
+}
+
+static void program_work(program *p)
+{
+    static void (*const parts[])(program *) = {program_sizes,          program_streams, program_pieces,
+                                               program_growable,       program_changes, program_capture,
+                                               program_end_of_a_stream};
+    STEP(loch_stream_create(p->device, NULL, &p->one));
+    STEP(loch_stream_create(p->device, NULL, &p->two));
+    STEP(loch_pool_create(p->device, "pool", &p->ground->options, &p->pool));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++) {
+        parts[i](p);
+        program_expect_whole(p);
+    }
+    p->info.size = sizeof p->info;
+    if (p->status == LOCH_OK) STEP(loch_pool_get_info(p->pool, &p->info));
+}
+
+/* --- the end of a run --- */
+
+static void program_try_to_free(program *p)
+{
+    for (size_t i = 0; i < SLOTS; i++) {
+        if (!p->blocks[i]) continue;
+        const loch_status status = give(p, i);
+        if (status == LOCH_E_DOUBLE_FREE || status == LOCH_E_FOREIGN || status == LOCH_E_INTERIOR)
+            p->wrong = "a block is not known any more";
+    }
+    if (p->pool && loch_allocator_trim(p->pool, 0, NULL) != LOCH_OK) p->wrong = "trim failed";
+    program_expect_whole(p);
+}
+
+static void program_stop_capture(program *p)
+{
+    if (p->is_capturing) (void)!loch_sim_capture_end(p->two, &p->graph);
+    loch_sim_graph_destroy(p->graph);
+    p->graph = NULL;
+    p->is_capturing = false;
+}
+
+/* Nothing fails any more. A lost device takes back, and gives nothing. */
+static void program_end(program *p)
+{
+    const bool is_lost = p->lose_at != NEVER;
+    program_stop_capture(p);
+    for (size_t i = 0; i < SLOTS; i++)
+        if (p->blocks[i] && give(p, i) != LOCH_OK) p->wrong = loch_error_get()->sentence;
+    if (p->pool && !is_lost) {
+        if (take(p, 0, 900 * TEST_KIB, p->one) != LOCH_OK || take(p, 1, 300, p->one) != LOCH_OK ||
+            take(p, 2, 30 * TEST_KIB, NULL) != LOCH_OK)
+            p->wrong = loch_error_get()->sentence;
+        program_expect_whole(p);
+        for (size_t i = 0; i < 3; i++)
+            if (p->blocks[i] && give(p, i) != LOCH_OK) p->wrong = loch_error_get()->sentence;
+    }
+    if (p->pool) {
+        loch_stats stats = {.size = sizeof stats};
+        if (loch_allocator_get_stats(p->pool, &stats) != LOCH_OK || stats.blocks || stats.requested_bytes)
+            p->wrong = "the figures are wrong";
+        program_expect_whole(p);
+    }
+    loch_allocator_release(p->pool);
+    loch_stream_destroy(p->one);
+    loch_stream_destroy(p->two);
+    if (!is_lost && loch_device_sync(p->device) != LOCH_OK) p->wrong = "the device does not recover";
+}
+
+/* --- sweeps --- */
+
+typedef struct source {
+    const char *name;
+    void (*set)(test_failing mode, uint64_t after, loch_device *device);
+    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
+} source;
+
+static bool is_sim(const ground *on)
+{
+    return strncmp(on->device, "sim:", 4) == 0;
+}
+
+static void check_left(const program *p, const char *when)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    if (!is_sim(p->ground)) return;
+    CHECK_OK(loch_sim_get_stats(p->device, &stats));
+    /* memory may have been given back under work that could not be waited for, but not when all went well */
+    if (stats.violations && p->status == LOCH_OK && p->lose_at == NEVER) {
+        loch_sim_violation first = {0};
+        size_t count = 0;
+        CHECK_OK(loch_sim_get_violations(p->device, &first, 1, &count));
+        fail_msg("%s, %s: %zu uses without order, the first: %s", p->ground->device, when, count, first.text);
+    }
+    CHECK_OK(loch_sim_clear_violations(p->device));
+    if (stats.physical_bytes || stats.pinned_bytes || stats.reserved_bytes || stats.handles || stats.mappings ||
+        stats.events || stats.streams)
+        fail_msg("%s, %s (%s): left on the device: %zu bytes, %zu pinned, %zu reserved, %zu handles, %zu mappings, "
+                 "%zu events, %zu streams",
+                 p->ground->device, when, p->call ? p->call : "coped", stats.physical_bytes, stats.pinned_bytes,
+                 stats.reserved_bytes, stats.handles, stats.mappings, stats.events, stats.streams);
+}
+
+static void check_run(const program *p, const char *when)
+{
+    if (p->wrong) fail_msg("%s, %s (%s): %s", p->ground->device, when, p->call ? p->call : "coped", p->wrong);
+    check_left(p, when);
+}
+
+static void run_plain(const ground *on, loch_device *device, const char *when)
+{
+    program p = {.ground = on, .device = device, .lose_at = NEVER};
+    program_work(&p);
+    program_end(&p);
+    if (p.status != LOCH_OK) fail_msg("%s, %s: %s gave %s", on->device, when, p.call, loch_status_name(p.status));
+    check_run(&p, when);
+}
+
+/* One faulted run. Returns whether there was anything at place `after`. */
+static bool sweep_at(const source *from, const ground *on, test_failing mode, uint64_t after, uint64_t *felt)
+{
+    char when[80];
+    loch_host_usage before, usage;
+    program p = {.ground = on, .lose_at = NEVER};
+    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
+             (unsigned long long)after);
+    loch_host_get_usage(&before);
+    CHECK_OK(loch_device_open(on->device, &p.device));
+    from->set(mode, after, p.device);
+    program_work(&p);
+    program_stop_capture(&p);
+    program_try_to_free(&p);
+    const bool is_reached = from->count(p.device) > after;
+    from->set(TEST_FAILING_NEVER, 0, p.device);
+    program_end(&p);
+    *felt += p.status != LOCH_OK;
+    check_run(&p, when);
+    if (after % 16 == 0) run_plain(on, p.device, when);
+    loch_device_release(p.device);
+    loch_host_get_usage(&usage);
+    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
+        fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", on->device, when, p.call ? p.call : "coped",
+                 usage.blocks - before.blocks);
+    return is_reached;
+}
+
+static const ground grounds[] = {
+    {"sim:64MiB,granule=64KiB", {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT}},
+    {"sim:64MiB,granule=64KiB,alias=off", {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT}},
+    {"sim:64MiB,granule=64KiB,async=off", {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT}},
+    {"sim:64MiB,virtual=off", {.size = sizeof(loch_pool_options), .limit_bytes = 4 * LIMIT}},
+    {"sim:64MiB,granule=64KiB",
+     {.size = sizeof(loch_pool_options), .limit_bytes = 4 * LIMIT, .kind = LOCH_MEMORY_PINNED}},
+    {"sim:64MiB,granule=64KiB",
+     {.size = sizeof(loch_pool_options), .limit_bytes = 2 * LIMIT, .preset = LOCH_POOL_WHOLE_BLOCKS}},
+    {"cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}},
+};
+
+static void sweep(const source *from, const ground *on)
+{
+    uint64_t places = 0, felt = 0;
+    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+        uint64_t after = 0;
+        while (sweep_at(from, on, mode, after, &felt))
+            after++;
+        places += after;
+    }
+    print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, on->device, (unsigned long long)places,
+                  (unsigned long long)felt);
+    assert_true(places > 60 && felt > 20);
+}
+
+/* --- the sources --- */
+
+static void heap_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_heap_set(mode, after);
+}
+
+static uint64_t heap_count(loch_device *device)
+{
+    (void)device;
+    return test_heap_count();
+}
+
+static void host_memory(void **state)
+{
+    (void)state;
+    const source heap = {.name = "host allocations", .set = heap_set, .count = heap_count};
+    for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
+        sweep(&heap, &grounds[i]);
+    assert_int_equal(test_heap_wrong(), 0);
+}
+
+static void driver_calls_of_sim(void **state)
+{
+    (void)state;
+    const source calls = {.name = "driver calls", .set = test_sim_set, .count = test_sim_count};
+    for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
+        if (is_sim(&grounds[i])) sweep(&calls, &grounds[i]);
+}
+
+static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_faulty_set(mode, after);
+}
+
+static uint64_t faulty_count(loch_device *device)
+{
+    (void)device;
+    return test_faulty_count();
+}
+
+/* Any call, not one name alone, fails for good. */
+static void driver_calls_of_another(void **state)
+{
+    (void)state;
+    const source calls = {.name = "driver calls", .set = faulty_set, .count = faulty_count};
+    sweep(&calls, &(ground){"faulty:sim:64MiB,granule=64KiB", grounds[0].options});
+    sweep(&calls, &(ground){"faulty:cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}});
+    assert_int_equal(test_faulty_open(), 0);
+}
+
+/* Without a fault the program gets to every part of the pool. */
+static void the_program_itself(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
+        program p = {.ground = &grounds[i], .lose_at = NEVER};
+        CHECK_OK(loch_device_open(grounds[i].device, &p.device));
+        program_work(&p);
+        program_end(&p);
+        if (p.status != LOCH_OK) fail_msg("%s: %s gave %s", grounds[i].device, p.call, loch_status_name(p.status));
+        check_run(&p, "plain");
+        if (i == 0) assert_true(p.info.handles_moved > 0 && p.info.waits_on_device > 0 && p.info.handles_released > 0);
+        assert_true(p.info.handles_created > 0 && p.steps > 150);
+        loch_device_release(p.device);
+    }
+}
+
+/* Before each step in turn the device is lost: nothing crashes, and everything can be given back. */
+static void a_lost_device(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
+        if (!is_sim(&grounds[i])) continue;
+        uint64_t step = 0, felt = 0;
+        for (bool is_reached = true; is_reached; step++) {
+            char when[60];
+            loch_host_usage before, usage;
+            loch_host_get_usage(&before);
+            program p = {.ground = &grounds[i], .lose_at = step};
+            CHECK_OK(loch_device_open(grounds[i].device, &p.device));
+            snprintf(when, sizeof when, "lost before step %llu", (unsigned long long)step);
+            program_work(&p);
+            program_end(&p);
+            is_reached = p.steps > step;
+            felt += p.status == LOCH_E_DEVICE_LOST;
+            check_run(&p, when);
+            loch_device_release(p.device);
+            loch_host_get_usage(&usage);
+            if (usage.blocks != before.blocks) fail_msg("%s, %s: bookkeeping is left", grounds[i].device, when);
+        }
+        assert_true(step > 150 && felt > step / 2);
+    }
+}
+
+static int prepare(void **state)
+{
+    (void)state;
+    loch_tag tag;
+    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK && loch_tag_get("fault", &tag) == LOCH_OK
+               ? 0
+               : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_program_itself),  cmocka_unit_test(host_memory),
+        cmocka_unit_test(driver_calls_of_sim), cmocka_unit_test(driver_calls_of_another),
+        cmocka_unit_test(a_lost_device),
+    };
+    test_heap_set(TEST_FAILING_NEVER, 0);
+    test_faulty_set(TEST_FAILING_NEVER, 0);
+    return cmocka_run_group_tests_name("a pool while things fail", tests, prepare, NULL);
+}

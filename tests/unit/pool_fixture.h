@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of the pool share: pools, blocks and figures in one line each, and the walk over the invariants. */
+#ifndef LOCH_TEST_POOL_FIXTURE_H
+#define LOCH_TEST_POOL_FIXTURE_H
+
+#include "memory/pool_inside.h"
+#include "sim_fixture.h"
+
+#define POOL_TEST(function) SIM_TEST(function)
+
+/* Answers to a request that does not fit. */
+#define POOL_SHORT (TEST_SET(LIMIT) | TEST_SET(FRAGMENTED) | TEST_SET(DEVICE_MEMORY))
+
+__attribute__((unused)) static loch_allocator *pool_make(loch_device *device, const loch_pool_options *options)
+{
+    loch_allocator *pool;
+    CHECK_OK(loch_pool_create(device, "pool", options, &pool));
+    return pool;
+}
+
+__attribute__((unused)) static loch_status pool_try_alloc(loch_allocator *pool, size_t bytes, size_t alignment,
+                                                          loch_stream *stream, void **out)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = alignment, .stream = stream};
+    return loch_allocator_alloc(pool, &request, out);
+}
+
+__attribute__((unused)) static void *pool_alloc_on(loch_allocator *pool, size_t bytes, loch_stream *stream)
+{
+    void *address;
+    CHECK_OK(pool_try_alloc(pool, bytes, 0, stream, &address));
+    return address;
+}
+
+__attribute__((unused)) static void *pool_alloc(loch_allocator *pool, size_t bytes)
+{
+    return pool_alloc_on(pool, bytes, NULL);
+}
+
+__attribute__((unused)) static loch_pool_info pool_info(loch_allocator *pool)
+{
+    loch_pool_info info = {.size = sizeof info};
+    CHECK_OK(loch_pool_get_info(pool, &info));
+    return info;
+}
+
+__attribute__((unused)) static loch_stats pool_stats(loch_allocator *pool)
+{
+    loch_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_allocator_get_stats(pool, &stats));
+    return stats;
+}
+
+/* Trims to `keep` bytes; how much went. */
+__attribute__((unused)) static size_t pool_trim(loch_allocator *pool, size_t keep)
+{
+    size_t released;
+    CHECK_OK(loch_allocator_trim(pool, keep, &released));
+    return released;
+}
+
+/* The walk over the invariants; NULL when they hold. */
+__attribute__((unused)) static const char *pool_check(loch_allocator *allocator)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    lochi_lock_take(&pool->lock);
+    lochi_pool_stop(pool);
+    const char *wrong = lochi_pool_check(pool);
+    lochi_pool_go(pool);
+    lochi_lock_drop(&pool->lock);
+    return wrong;
+}
+
+__attribute__((unused)) static void pool_expect_whole(loch_allocator *pool)
+{
+    const char *wrong = pool_check(pool);
+    if (wrong) fail_msg("the pool is broken: %s", wrong);
+}
+
+/* Nothing is out any more: what the pool caches goes back, all of it. */
+__attribute__((unused)) static void pool_expect_empty(loch_allocator *pool)
+{
+    pool_expect_whole(pool);
+    (void)pool_trim(pool, 0);
+    pool_expect_whole(pool);
+    const loch_pool_info info = pool_info(pool);
+    const loch_stats stats = pool_stats(pool);
+    assert_int_equal(stats.blocks, 0);
+    assert_int_equal(stats.requested_bytes, 0);
+    assert_int_equal(stats.allocated_bytes, 0);
+    assert_int_equal(stats.allocs, stats.frees);
+    assert_int_equal(info.used_bytes, 0);
+    assert_int_equal(info.waiting_bytes, 0);
+    assert_int_equal(info.thread_bytes, 0);
+    assert_int_equal(info.reserved_bytes, 0);
+    assert_int_equal(info.free_bytes, 0);
+    assert_int_equal(info.largest_free_bytes, 0);
+    assert_int_equal(info.handles, 0);
+}
+
+/* Empties a pool and ends it, and its device. */
+__attribute__((unused)) static void pool_end(loch_allocator *pool, loch_device *device)
+{
+    pool_expect_empty(pool);
+    loch_allocator_release(pool);
+    loch_device_release(device);
+}
+
+/* The same for a simulated device: nothing is left there, and nothing was used without order. */
+__attribute__((unused)) static void pool_end_sim(loch_allocator *pool, loch_device *device)
+{
+    loch_sim_violation found;
+    if (sim_violations(device, &found)) fail_msg("%s", found.text);
+    pool_expect_empty(pool);
+    loch_allocator_release(pool);
+    const loch_sim_stats stats = sim_stats(device);
+    assert_int_equal(stats.physical_bytes, 0);
+    assert_int_equal(stats.pinned_bytes, 0);
+    assert_int_equal(stats.mappings, 0);
+    assert_int_equal(stats.reserved_bytes, 0);
+    assert_int_equal(stats.events, 0);
+    if (sim_violations(device, &found)) fail_msg("%s", found.text);
+    loch_device_release(device);
+}
+
+/* Makes `later` wait for what is queued on `earlier`. */
+__attribute__((unused)) static void pool_order(loch_device *device, loch_stream *earlier, loch_stream *later)
+{
+    loch_event *event = sim_event(device);
+    CHECK_OK(loch_event_record(event, earlier));
+    CHECK_OK(loch_stream_wait(later, event));
+    loch_event_destroy(event);
+}
+
+#endif

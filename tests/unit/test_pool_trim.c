@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* What a pool keeps: trimming, the cap on idle memory, limits set at run time, and the figures that say it. */
+#include "pool_fixture.h"
+
+#define MIB TEST_MIB
+
+/* Free memory of every device in whole handles: blocks of 8 MiB each, of which every second one is freed. */
+typedef struct half {
+    loch_device *device;
+    loch_allocator *pool;
+    char *blocks[8];
+} half;
+
+static half half_open(const char *name)
+{
+    half h = {.device = sim_open(name)};
+    const loch_pool_options options = {.size = sizeof options, .handle_bytes = 2 * MIB};
+    h.pool = pool_make(h.device, &options);
+    for (size_t i = 0; i < 8; i++) {
+        h.blocks[i] = pool_alloc(h.pool, 8 * MIB);
+        memset(h.blocks[i], (int)i, 8 * MIB);
+    }
+    for (size_t i = 0; i < 8; i += 2)
+        CHECK_OK(loch_free(h.pool, h.blocks[i]));
+    return h;
+}
+
+static void half_close(half *h)
+{
+    for (size_t i = 1; i < 8; i += 2) {
+        assert_int_equal(h->blocks[i][0], i);
+        assert_int_equal(h->blocks[i][8 * MIB - 1], i);
+        CHECK_OK(loch_free(h->pool, h->blocks[i]));
+    }
+    pool_end(h->pool, h->device);
+}
+
+static const char *const devices[] = {"cpu", "sim:256MiB,granule=2MiB,backed", "sim:256MiB,granule=64KiB,backed",
+                                      "sim:256MiB,granule=2MiB,backed,alias=off"};
+#define DEVICES (sizeof devices / sizeof *devices)
+
+static void trimming_to_a_target(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        half h = half_open(devices[d]);
+        assert_int_equal(pool_info(h.pool).reserved_bytes, 64 * MIB);
+        assert_int_equal(pool_trim(h.pool, 32 * MIB), 0);
+        assert_int_equal(pool_trim(h.pool, 20 * MIB), 12 * MIB);
+        assert_int_equal(pool_info(h.pool).reserved_bytes, 52 * MIB);
+        assert_int_equal(pool_info(h.pool).free_bytes, 20 * MIB);
+        assert_int_equal(pool_trim(h.pool, 5 * MIB), 16 * MIB); /* whole handles */
+        pool_expect_whole(h.pool);
+        assert_int_equal(pool_trim(h.pool, 0), 4 * MIB);
+        assert_int_equal(pool_trim(h.pool, 0), 0);
+        const loch_pool_info info = pool_info(h.pool);
+        assert_int_equal(info.reserved_bytes, 32 * MIB);
+        assert_int_equal(info.free_bytes, 0);
+        assert_int_equal(info.largest_free_bytes, 0);
+        assert_int_equal(info.handles_released, 16);
+        CHECK_OK(loch_free(h.pool, pool_alloc(h.pool, 24 * MIB))); /* it comes again */
+        half_close(&h);
+    }
+}
+
+static void an_idle_cap(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        half h = half_open(devices[d]);
+        CHECK_OK(loch_pool_set_idle(h.pool, 10 * MIB));
+        assert_int_equal(pool_info(h.pool).idle_bytes, 10 * MIB);
+        assert_int_equal(pool_info(h.pool).reserved_bytes, 42 * MIB);
+        for (size_t i = 0; i < 20; i++) {
+            void *first = pool_alloc(h.pool, 12 * MIB), *second = pool_alloc(h.pool, 6 * MIB);
+            CHECK_OK(loch_free(h.pool, first));
+            CHECK_OK(loch_free(h.pool, second));
+            CHECK_OK(loch_device_sync(h.device));
+        }
+        CHECK_OK(loch_free(h.pool, pool_alloc(h.pool, MIB))); /* frees look at it: all streams have passed by now */
+        const loch_pool_info info = pool_info(h.pool);
+        assert_true(info.free_bytes <= 12 * MIB);
+        pool_expect_whole(h.pool);
+        CHECK_OK(loch_pool_set_idle(h.pool, 0));
+        CHECK_OK(loch_free(h.pool, pool_alloc(h.pool, 64 * MIB)));
+        assert_true(pool_info(h.pool).reserved_bytes >= 96 * MIB);
+        half_close(&h);
+    }
+}
+
+static void a_limit_above_and_below(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        half h = half_open(devices[d]);
+        CHECK_OK(loch_pool_set_limit(h.pool, 100 * MIB)); /* above: nothing happens */
+        assert_int_equal(pool_info(h.pool).reserved_bytes, 64 * MIB);
+        CHECK_OK(loch_pool_set_limit(h.pool, 48 * MIB)); /* what is above it goes */
+        const size_t held = pool_info(h.pool).reserved_bytes;
+        assert_true(held <= 48 * MIB && held >= 32 * MIB);
+        CHECK_OK(loch_pool_set_limit(h.pool, 16 * MIB)); /* below what is in use: that stays */
+        assert_int_equal(pool_info(h.pool).reserved_bytes, 32 * MIB);
+        pool_expect_whole(h.pool);
+        void *block = TEST_UNTOUCHED;
+        CHECK_FAILS(loch_alloc(h.pool, 4 * MIB, &block), LIMIT);
+        for (size_t i = 1; i < 7; i += 2) { /* and goes when it is freed */
+            CHECK_OK(loch_free(h.pool, h.blocks[i]));
+            CHECK_OK(loch_device_sync(h.device));
+        }
+        CHECK_OK(loch_pool_set_limit(h.pool, 16 * MIB));
+        assert_true(pool_info(h.pool).reserved_bytes <= 16 * MIB);
+        CHECK_OK(loch_free(h.pool, pool_alloc(h.pool, 4 * MIB)));
+        CHECK_OK(loch_pool_set_limit(h.pool, 0));
+        for (size_t i = 1; i < 7; i += 2) {
+            h.blocks[i] = pool_alloc(h.pool, 8 * MIB);
+            memset(h.blocks[i], (int)i, 8 * MIB);
+        }
+        half_close(&h);
+    }
+}
+
+static void peaks(void **state)
+{
+    (void)state;
+    half h = half_open("sim:256MiB,granule=2MiB,backed");
+    assert_int_equal(pool_info(h.pool).peak_reserved_bytes, 64 * MIB);
+    (void)pool_trim(h.pool, 0);
+    assert_int_equal(pool_info(h.pool).peak_reserved_bytes, 64 * MIB);
+    assert_int_equal(pool_stats(h.pool).peak_blocks, 8);
+    assert_int_equal(pool_stats(h.pool).peak_requested_bytes, 64 * MIB);
+    CHECK_OK(loch_allocator_reset_stats(h.pool));
+    assert_int_equal(pool_info(h.pool).peak_reserved_bytes, 32 * MIB);
+    const loch_stats stats = pool_stats(h.pool);
+    assert_int_equal(stats.peak_blocks, 4);
+    assert_int_equal(stats.peak_requested_bytes, 32 * MIB);
+    assert_int_equal(stats.largest_bytes, 0);
+    assert_int_equal(stats.allocs, 0);
+    assert_int_equal(stats.blocks, 4);
+    CHECK_OK(loch_free(h.pool, pool_alloc(h.pool, 6 * MIB)));
+    assert_int_equal(pool_info(h.pool).peak_reserved_bytes, 38 * MIB);
+    assert_int_equal(pool_stats(h.pool).peak_requested_bytes, 38 * MIB);
+    assert_int_equal(pool_stats(h.pool).largest_bytes, 6 * MIB);
+    for (size_t i = 0; i < 8; i += 2)
+        h.blocks[i] = NULL;
+    for (size_t i = 1; i < 8; i += 2)
+        CHECK_OK(loch_free(h.pool, h.blocks[i]));
+    (void)pool_trim(h.pool, 0);
+    loch_allocator_release(h.pool);
+    loch_device_release(h.device);
+}
+
+/* Where every byte is: in blocks, free, waiting, or with a thread. */
+static void figures_add_up(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=2MiB,clock=stepped,lag=1000");
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    loch_allocator *pool = pool_make(device, NULL);
+    char *used = pool_alloc(pool, 10 * MIB), *waiting = pool_alloc(pool, 6 * MIB), *kept = pool_alloc(pool, 4 * MIB);
+    CHECK_OK(loch_allocator_record_use(pool, waiting, stream));
+    CHECK_OK(sim_reads(stream, waiting, 6 * MIB));
+    loch_pool_info info = pool_info(pool);
+    assert_int_equal(info.used_bytes, 20 * MIB);
+    assert_int_equal(info.streams, 2);
+    CHECK_OK(loch_free(pool, waiting));
+    CHECK_OK(loch_free(pool, kept));
+    info = pool_info(pool);
+    assert_int_equal(info.used_bytes, 10 * MIB);
+    assert_int_equal(info.waiting_bytes, 6 * MIB);
+    assert_int_equal(info.thread_bytes, 4 * MIB);
+    assert_int_equal(info.reserved_bytes, info.used_bytes + info.free_bytes + info.waiting_bytes + info.thread_bytes);
+    assert_int_equal(info.reserved_bytes, sim_stats(device).physical_bytes);
+    assert_int_equal(info.handles, sim_stats(device).handles);
+    CHECK_OK(loch_device_sync(device));
+    (void)pool_trim(pool, TEST_GIB);
+    info = pool_info(pool);
+    assert_int_equal(info.waiting_bytes + info.thread_bytes, 0);
+    assert_int_equal(info.reserved_bytes, info.used_bytes + info.free_bytes);
+    assert_int_equal(info.reserved_bytes, 20 * MIB);
+    char text[1024];
+    assert_true(loch_pool_print(pool, text, sizeof text) < sizeof text);
+    assert_non_null(strstr(text, "20971520"));
+    CHECK_OK(loch_free(pool, used));
+    loch_stream_destroy(stream);
+    pool_end_sim(pool, device);
+}
+
+/* Trimming waits for what only streams keep; small blocks and large ones. */
+static void trimming_waits_for_streams(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 5000, 100 << 10, 2 << 20, 9 << 20};
+    loch_device *device = sim_open("sim:256MiB,granule=64KiB,clock=stepped,lag=1000");
+    loch_allocator *pool = pool_make(device, NULL);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *block = pool_alloc(pool, sizes[i]);
+        CHECK_OK(sim_writes(loch_stream_get_default(device), block, sizes[i]));
+        CHECK_OK(loch_allocator_record_use(pool, block, stream));
+        pool_order(device, loch_stream_get_default(device), stream);
+        CHECK_OK(sim_reads(stream, block, sizes[i]));
+        CHECK_OK(loch_free(pool, block));
+        assert_true(pool_trim(pool, 0) >= sizes[i]);
+        assert_int_equal(pool_info(pool).reserved_bytes, 0);
+        assert_int_equal(sim_violations(device, NULL), 0);
+    }
+    loch_stream_destroy(stream);
+    pool_end_sim(pool, device);
+}
+
+/* A handle that blocks of two streams shared goes back when both are free. */
+static void handles_shared_by_streams_go_back(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=2MiB,clock=stepped,lag=1000");
+    loch_allocator *pool = pool_make(device, NULL);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    enum { COUNT = 16 };
+    void *blocks[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        blocks[i] = pool_alloc(pool, 100 * TEST_KIB + i % 2 * MIB / 2);
+    for (size_t i = 0; i < COUNT; i++) {
+        pool_order(device, loch_stream_get_default(device), stream);
+        CHECK_OK(i % 3 ? loch_free(pool, blocks[i]) : loch_allocator_free_on(pool, blocks[i], stream));
+    }
+    assert_true(pool_info(pool).reserved_bytes > 0);
+    (void)pool_trim(pool, 0);
+    assert_int_equal(pool_info(pool).reserved_bytes, 0);
+    loch_stream_destroy(stream);
+    pool_end_sim(pool, device);
+}
+
+/* Whole blocks are handed out again as they are, and cut only when memory is short. */
+static void whole_blocks(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=2MiB");
+    const loch_pool_options options = {.size = sizeof options, .preset = LOCH_POOL_WHOLE_BLOCKS};
+    loch_allocator *pool = pool_make(device, &options);
+    char *large = pool_alloc(pool, 20 * MIB);
+    CHECK_OK(loch_free(pool, large));
+    char *little_less = pool_alloc(pool, 20 * MIB - 1000), *much_less = pool_alloc(pool, 18 * MIB);
+    assert_ptr_equal(little_less, large);
+    loch_block found;
+    CHECK_OK(loch_allocator_find(pool, little_less, &found));
+    assert_int_equal(found.allocated_bytes, 20 * MIB);
+    assert_true(much_less < large || much_less >= large + 20 * MIB);
+    CHECK_OK(loch_free(pool, little_less));
+    CHECK_OK(loch_free(pool, much_less));
+    char *other = pool_alloc(pool, 4 * MIB); /* less by more than 1 MiB: a new one */
+    assert_true(other < large || other >= large + 20 * MIB);
+    pool_expect_whole(pool);
+    char *all = pool_alloc(pool, 54 * MIB); /* does not fit beside them */
+    pool_expect_whole(pool);
+    CHECK_OK(loch_free(pool, all));
+    CHECK_OK(loch_free(pool, other));
+    pool_end_sim(pool, device);
+}
+
+static void rounding(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=2MiB");
+    const loch_pool_options options = {.size = sizeof options, .round_bytes = 2 * MIB, .handle_bytes = 3 * MIB};
+    loch_allocator *pool = pool_make(device, &options);
+    loch_block found;
+    void *block = pool_alloc(pool, 2 * MIB + 1);
+    CHECK_OK(loch_allocator_find(pool, block, &found));
+    assert_int_equal(found.requested_bytes, 2 * MIB + 1);
+    assert_int_equal(found.allocated_bytes, 4 * MIB);
+    assert_int_equal(pool_info(pool).handles, 1); /* of 4 MiB: up to granules */
+    CHECK_OK(loch_allocator_free_sized(pool, block, 2 * MIB + 1));
+    pool_end_sim(pool, device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POOL_TEST(trimming_to_a_target),
+        POOL_TEST(an_idle_cap),
+        POOL_TEST(a_limit_above_and_below),
+        POOL_TEST(peaks),
+        POOL_TEST(figures_add_up),
+        POOL_TEST(trimming_waits_for_streams),
+        POOL_TEST(handles_shared_by_streams_go_back),
+        POOL_TEST(whole_blocks),
+        POOL_TEST(rounding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
