@@ -191,8 +191,7 @@ static double pool_trace(pool_measure *measure, const char *path)
     replay_result results[POOL_TRACE_RUNS], summary;
     trace_log trace;
     replay_kept kept = {.allocator = NULL};
-    replay_setup setup = {
-        .trace = &trace, .device = measure->memory.device, .allocator = "pool", .kept = &kept};
+    replay_setup setup = {.trace = &trace, .device = measure->memory.device, .allocator = "pool", .kept = &kept};
     const size_t runs = measure->options->is_quick ? 1 : POOL_TRACE_RUNS;
     if (peer_memory_is_slow(&measure->memory)) return -1;
     if (measure->memory.kind == PEER_MALLOC) setup.allocator = "libc";

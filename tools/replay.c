@@ -172,8 +172,7 @@ static int replay_command_run(int count, char **arguments)
     int code = replay_read(&command, count, arguments);
     if (code != TOOL_DONE) return code;
     replay_kept kept = {.allocator = NULL};
-    replay_setup setup = {
-        .trace = &trace, .allocator = command.allocator, .touches = command.touches, .kept = &kept};
+    replay_setup setup = {.trace = &trace, .allocator = command.allocator, .touches = command.touches, .kept = &kept};
     if (strcmp(command.allocator, "libc") != 0) {
         const loch_status status = replay_open_device(command.device, 1000 * command.lag_us, &setup.device);
         if (status != LOCH_OK) return tool_fail_status(status);

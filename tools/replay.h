@@ -44,8 +44,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out);
 void replay_end(replay_kept *kept);
 
 /* Sorts the results of several runs by their own time and sums them up in `out`: the median run, with the median of the
- * total times, the highest of all peaks and failures, and the driver calls of the run that had most: the first, which
- * finds an empty allocator. */
+ * total times, the highest of all peaks and failures, and the driver calls of the first run, which finds an empty
+ * allocator. */
 void replay_summarize(replay_result *results, size_t count, replay_result *out);
 
 #endif

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 #define REPLAY_PAGE_BYTES 4096
 #define REPLAY_CLOCK_STEP_US 100 /* finer than any lag that matters, and some events apart */
 
@@ -268,9 +267,11 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
     }
     if (!setup->device) return status;
     if (status == LOCH_OK) status = replay_make_kept(setup);
+    if (status != LOCH_OK) return status;
     loop->streams = setup->kept->streams;
     loop->allocator = setup->kept->allocator;
-    if (status == LOCH_OK) status = loch_allocator_reset_stats(loop->allocator);
+    if (!loop->streams || !loop->allocator) return replay_no_memory();
+    status = loch_allocator_reset_stats(loop->allocator);
     if (status == LOCH_OK) status = loch_device_measure_calls(setup->device, LOCH_MEASURE_ON);
     return status;
 }
@@ -296,6 +297,7 @@ static loch_status replay_time(const replay_setup *setup, replay_loop *loop, rep
     const uint64_t overhead_ns = replay_clock_overhead();
     loch_stats stats = {.size = sizeof stats};
     uint64_t inside_ns = 0;
+    if (setup->device && !loop->streams) return replay_no_memory();
     if (setup->touches) {
         replay_reset_rss();
         out->rss_before = replay_read_status("VmRSS:");
@@ -357,8 +359,7 @@ loch_status replay_open_device(const char *name, uint64_t lag_ns, loch_device **
 {
     char full[2 * LOCH_DEVICE_NAME_MAX], lag[64] = "";
     const bool is_simulated = !strncmp(name, "sim:", 4);
-    if (!strstr(name, "event_lag="))
-        snprintf(lag, sizeof lag, ",event_lag=%llu", (unsigned long long)lag_ns);
+    if (!strstr(name, "event_lag=")) snprintf(lag, sizeof lag, ",event_lag=%llu", (unsigned long long)lag_ns);
     if (strlen(name) >= LOCH_DEVICE_NAME_MAX || !is_simulated) return loch_device_open(name, out);
     snprintf(full, sizeof full, "%s%s%s", name, strstr(name, "clock=") ? "" : ",clock=stepped", lag);
     return loch_device_open(full, out);
@@ -379,18 +380,16 @@ static int replay_compare_total(const void *a, const void *b)
 
 void replay_summarize(replay_result *results, size_t count, replay_result *out)
 {
-    const uint64_t rss_before = results[0].rss_before; /* later runs find what the first left */
+    const replay_result first = results[0]; /* later runs find what it left */
     qsort(results, count, sizeof *results, replay_compare_total);
     const double total_ns_per_event = results[count / 2].total_ns_per_event;
     qsort(results, count, sizeof *results, replay_compare_own);
     *out = results[count / 2];
     out->total_ns_per_event = total_ns_per_event;
-    out->rss_before = rss_before;
+    out->rss_before = first.rss_before;
+    out->driver_ns = first.driver_ns;
+    memcpy(out->driver_calls, first.driver_calls, sizeof out->driver_calls);
     for (size_t i = 0; i < count; i++) {
-        if (results[i].driver_ns > out->driver_ns) {
-            out->driver_ns = results[i].driver_ns;
-            memcpy(out->driver_calls, results[i].driver_calls, sizeof out->driver_calls);
-        }
         if (results[i].peak_reserved > out->peak_reserved) out->peak_reserved = results[i].peak_reserved;
         if (results[i].rss_peak > out->rss_peak) out->rss_peak = results[i].rss_peak;
         if (results[i].failures > out->failures) out->failures = results[i].failures;

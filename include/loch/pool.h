@@ -50,7 +50,7 @@ typedef struct loch_pool_options {
     size_t handle_bytes;     /**< of new handles or segments, rounded up to granules; 0 for the pool's choice */
     size_t round_bytes;      /**< sizes are rounded up to a multiple; 0 or 1 for none */
     loch_pool_captures captures; /**< whether streams may be captured */
-    loch_handle_options handle; /**< how handles are created: sharing, RDMA; all zero for plain ones */
+    loch_handle_options handle;  /**< how handles are created: sharing, RDMA; all zero for plain ones */
 } loch_pool_options;
 
 /** Makes a pool. @param out  the caller's reference, given back by loch_allocator_release; NULL on failure. */
@@ -59,26 +59,26 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_create(loch_device *device, const c
 
 /** What only a pool knows. All at one moment. */
 typedef struct loch_pool_info {
-    size_t size;               /**< set by the caller to sizeof(loch_pool_info) */
-    size_t limit_bytes;        /**< 0 for none */
-    size_t idle_bytes;         /**< cap on free memory; 0 for none */
-    size_t reserved_bytes;     /**< held from the device, each handle once */
+    size_t size;                /**< set by the caller to sizeof(loch_pool_info) */
+    size_t limit_bytes;         /**< 0 for none */
+    size_t idle_bytes;          /**< cap on free memory; 0 for none */
+    size_t reserved_bytes;      /**< held from the device, each handle once */
     size_t peak_reserved_bytes; /**< the most since it was made or its statistics were reset */
-    size_t used_bytes;         /**< in blocks, rounding included */
-    size_t free_bytes;         /**< free to any stream or to its own */
-    size_t waiting_bytes;      /**< freed, but still used by a stream as far as is known */
-    size_t thread_bytes;       /**< free, kept for single threads */
-    size_t captured_bytes;     /**< with captures that were not released */
-    size_t largest_free_bytes; /**< one piece */
-    size_t handles;            /**< handles or raw segments */
-    size_t streams;            /**< streams that have memory here */
-    uint64_t handles_created;  /**< since it was made */
-    uint64_t handles_moved;    /**< times that free memory was mapped elsewhere */
-    uint64_t handles_released; /**< given back to the device */
-    uint64_t events_recorded;  /**< marks put into streams */
-    uint64_t waits_on_device;  /**< streams made to wait for others */
-    uint64_t waits_on_host;    /**< times that a thread waited for streams */
-    uint64_t handles_revived;  /**< times that free memory went back to an old address, without a driver call */
+    size_t used_bytes;          /**< in blocks, rounding included */
+    size_t free_bytes;          /**< free to any stream or to its own */
+    size_t waiting_bytes;       /**< freed, but still used by a stream as far as is known */
+    size_t thread_bytes;        /**< free, kept for single threads */
+    size_t captured_bytes;      /**< with captures that were not released */
+    size_t largest_free_bytes;  /**< one piece */
+    size_t handles;             /**< handles or raw segments */
+    size_t streams;             /**< streams that have memory here */
+    uint64_t handles_created;   /**< since it was made */
+    uint64_t handles_moved;     /**< times that free memory was mapped elsewhere */
+    uint64_t handles_released;  /**< given back to the device */
+    uint64_t events_recorded;   /**< marks put into streams */
+    uint64_t waits_on_device;   /**< streams made to wait for others */
+    uint64_t waits_on_host;     /**< times that a thread waited for streams */
+    uint64_t handles_revived;   /**< times that free memory went back to an old address, without a driver call */
 } loch_pool_info;
 
 /** Reads them. E_INVALID for an allocator that is no pool; wrappers are looked through. Any thread. */

@@ -10,15 +10,15 @@ typedef enum lochi_rank {
     LOCHI_RANK_REGISTRY = 1, /* the registry of allocators */
     LOCHI_RANK_ALLOCATOR, /* an allocator's figures and lists: one rank for each depth of wrapping, outer ones first */
     LOCHI_RANK_POOLS = LOCHI_RANK_ALLOCATOR + 32, /* the list of pools */
-    LOCHI_RANK_STREAM_LISTENERS, /* who hears of streams that go; held around the calls */
-    LOCHI_RANK_MEMORY,                                       /* an allocator's own state */
-    LOCHI_RANK_TAGS,                                         /* the table of tags */
-    LOCHI_RANK_VISITORS,                                     /* the list of visitors */
-    LOCHI_RANK_DEVICES,                                      /* the table of open devices; held while one is opened */
-    LOCHI_RANK_DRIVERS,                                      /* the table of drivers */
-    LOCHI_RANK_DEVICE,                                       /* a device's thread-default streams */
-    LOCHI_RANK_CUDA,                                         /* the loading of libcuda */
-    LOCHI_RANK_CPU,                                          /* the CPU driver's handles */
+    LOCHI_RANK_STREAM_LISTENERS,                  /* who hears of streams that go; held around the calls */
+    LOCHI_RANK_MEMORY,                            /* an allocator's own state */
+    LOCHI_RANK_TAGS,                              /* the table of tags */
+    LOCHI_RANK_VISITORS,                          /* the list of visitors */
+    LOCHI_RANK_DEVICES,                           /* the table of open devices; held while one is opened */
+    LOCHI_RANK_DRIVERS,                           /* the table of drivers */
+    LOCHI_RANK_DEVICE,                            /* a device's thread-default streams */
+    LOCHI_RANK_CUDA,                              /* the loading of libcuda */
+    LOCHI_RANK_CPU,                               /* the CPU driver's handles */
     LOCHI_RANK_SIM,     /* all state of all simulated devices, which share events and memory */
     LOCHI_RANK_RANGES,  /* the table of ranges */
     LOCHI_RANK_OPTIONS, /* option values */

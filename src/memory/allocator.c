@@ -369,7 +369,8 @@ loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, 
 }
 
 /* Takes a block back that may be all that keeps the allocator alive. */
-static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes,
+                                                 loch_stream *stream)
 {
     if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
     if (!address) return LOCH_OK;

@@ -41,9 +41,9 @@ struct loch_allocator {
     void *self;
     loch_device *device;
     loch_allocator *wrapped;
-    loch_allocator *keeper; /* of the figures: itself, or the nearest wrapped one that keeps any */
+    loch_allocator *keeper;  /* of the figures: itself, or the nearest wrapped one that keeps any */
     struct lochi_pool *pool; /* a pool's own, for the short ways in and out; else NULL */
-    lochi_ledger *ledger;   /* kept by the library for an allocator that does not keep account itself; else NULL */
+    lochi_ledger *ledger;    /* kept by the library for an allocator that does not keep account itself; else NULL */
     uint32_t traits;
     lochi_forwards forwards;
     bool counts_live;       /* a wrapper: its figures may include blocks that others have of the wrapped one */

@@ -105,8 +105,9 @@ static uint64_t figures_clamp(int64_t value)
 
 static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
 {
-    const lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
+    lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
     if (!figures) return;
+    lochi_ledger_lock(&figures->is_locked); /* a pool counts tags alone, and without entering the ledger */
     out->allocs = figures->allocs;
     out->blocks = figures_clamp(figures->blocks);
     out->frees = figures->allocs - out->blocks;
@@ -114,6 +115,7 @@ static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
     out->requested_bytes = figures_clamp(figures->requested);
     out->peak_requested_bytes = figures_clamp(figures->peak_requested);
     out->largest_bytes = figures->largest;
+    lochi_ledger_unlock(&figures->is_locked);
 }
 
 /* What all threads have in use; everything is published by it. */
@@ -176,9 +178,11 @@ void lochi_ledger_new_segment(lochi_ledger *ledger)
     for (loch_tag tag = 1; tag < loch_tag_count(); tag++) {
         lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
         if (!figures) continue;
+        lochi_ledger_lock(&figures->is_locked);
         figures->peak_requested = figures->requested;
         figures->peak_blocks = figures->blocks;
         figures->largest = 0;
+        lochi_ledger_unlock(&figures->is_locked);
     }
     lochi_ledger_resume(ledger);
 }

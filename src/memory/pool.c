@@ -12,7 +12,8 @@
 #define POOL_CELL_MIN ((size_t)64 << 10)
 #define POOL_RAW_CELL ((size_t)2 << 20)
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
-#define POOL_WHOLE_SLACK ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: by less than this a big block may exceed the request */
+#define POOL_WHOLE_SLACK                                                                                               \
+    ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: by less than this a big block may exceed the request */
 #define POOL_WHOLE_IDLE ((size_t)1 << 30)
 
 /* --- making and ending --- */
@@ -117,8 +118,7 @@ static pool_block *pool_fit_nest(lochi_pool *pool, const pool_want *want, loch_s
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, want->flags, 0};
     const loch_error saved = lochi_error_save();
     block = lochi_pool_fit(pool, want->lane, &nest, status);
-    if (!block && *status == LOCH_OK && lochi_pool_supply(pool, &nest, POOL_CREATED) == LOCH_OK)
-        block = lochi_pool_fit(pool, want->lane, &nest, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb_some(pool, &nest, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
@@ -194,10 +194,10 @@ static loch_status pool_alloc_small(lochi_pool *pool, pool_cache *cache, pool_la
     size_t taken;
     loch_status status = LOCH_E_HOST_MEMORY;
     if (cache) status = lochi_pool_cache_take(pool, cache, class, request->flags, &entry);
-    if (status == LOCH_E_HOST_MEMORY) status = lochi_pool_slab_take(pool, lane, class, request->flags, &entry, 1, &taken);
+    if (status == LOCH_E_HOST_MEMORY)
+        status = lochi_pool_slab_take(pool, lane, class, request->flags, &entry, 1, &taken);
     if (status != LOCH_OK) return status;
-    atomic_store_explicit(entry.word,
-                          POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
+    atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
                           memory_order_relaxed);
     lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
     lochi_pool_show(pool, (uintptr_t)entry.address, request->bytes);
@@ -313,8 +313,7 @@ static bool pool_is_inside(lochi_pool *pool, uintptr_t address)
             const pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
             if (block->start > address) continue; /* starts in the same page, above it */
             const pool_state state = lochi_pool_state(block);
-            return (lochi_pool_is_out(state) || state == POOL_SLAB) &&
-                   address - block->start < block->bytes;
+            return (lochi_pool_is_out(state) || state == POOL_SLAB) && address - block->start < block->bytes;
         }
     }
     return false;
@@ -324,8 +323,7 @@ static loch_status pool_refuse(lochi_pool *pool, const void *address, uintptr_t 
 {
     if (page & POOL_IS_FREED && page == POOL_MARK((uintptr_t)address))
         return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
-    if (pool_is_inside(pool, (uintptr_t)address))
-        return LOCH_FAIL(INTERIOR, "%p lies inside a block", address);
+    if (pool_is_inside(pool, (uintptr_t)address)) return LOCH_FAIL(INTERIOR, "%p lies inside a block", address);
     return LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
 }
 
@@ -334,8 +332,8 @@ static loch_status pool_find_small(lochi_pool *pool, const void *address, pool_s
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)address);
     if (!word) { /* whether it points into a block that is out */
         const uint32_t index = (uint32_t)(((uintptr_t)address - slab->start) / slab->object_bytes);
-        const bool is_live = index < slab->count && atomic_load_explicit(&slab->words[index], memory_order_relaxed) &
-                                                        POOL_WORD_LIVE;
+        const bool is_live =
+            index < slab->count && atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_LIVE;
         return is_live ? LOCH_FAIL(INTERIOR, "%p lies inside a block", address)
                        : LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p",
                                    loch_allocator_get_name(pool->allocator), address);
@@ -363,8 +361,8 @@ static loch_status pool_find_live(lochi_pool *pool, const void *address, pool_fo
     if (state == POOL_CACHED || state == POOL_WAITING)
         return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
     if (!lochi_pool_is_out(state)) return pool_refuse(pool, address, 0);
-    *out = (pool_found){block, NULL, block->requested,
-                        state == POOL_GROWABLE ? block->committed : block->bytes, block->tag};
+    *out = (pool_found){block, NULL, block->requested, state == POOL_GROWABLE ? block->committed : block->bytes,
+                        block->tag};
     return LOCH_OK;
 }
 
@@ -395,7 +393,8 @@ static loch_status pool_free_elsewhere(lochi_pool *pool, const pool_found *found
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return loch_stream_sync(stream);
     if (lane == found->block->lane || lane->done == UINT64_MAX) return LOCH_OK;
-    if (!found->word && !lane->capture && !found->block->is_captured && lochi_pool_state(found->block) != POOL_GROWABLE) {
+    if (!found->word && !lane->capture && !found->block->is_captured &&
+        lochi_pool_state(found->block) != POOL_GROWABLE) {
         found->block->lane = lane; /* free in that stream's order from now on */
         pool->crossed_bytes += found->block->bytes;
         return LOCH_OK;
@@ -410,7 +409,6 @@ static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_f
 {
     const bool is_elsewhere = pool_is_elsewhere(found);
     pool_slab *slab = found->block->slab;
-    if (slab->ids) slab->ids[found->word - slab->words] = 0;
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
     lochi_pool_hide(pool, address, found->allocated);
     if (is_elsewhere) {
@@ -554,9 +552,9 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
         status = pool_resize_large(pool, found.block, bytes);
     }
     if (status == LOCH_OK) {
-        *allocated = found.word ? found.allocated
-                                : lochi_pool_state(found.block) == POOL_GROWABLE ? found.block->committed
-                                                                                 : found.block->bytes;
+        *allocated = found.word                                       ? found.allocated
+                     : lochi_pool_state(found.block) == POOL_GROWABLE ? found.block->committed
+                                                                      : found.block->bytes;
         pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
         lochi_pool_count_change(pool, cache, (int64_t)bytes - (int64_t)found.requested,
                                 (int64_t)*allocated - (int64_t)found.allocated);
@@ -569,18 +567,26 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
 
 /* --- questions --- */
 
+/* The mark in the word goes with the block: the next one at its place gets an id of its own. */
+static uint64_t pool_get_small_id(lochi_pool *pool, const pool_found *found)
+{
+    pool_slab *slab = found->block->slab;
+    if (!slab->ids) slab->ids = lochi_zalloc(slab->count * sizeof *slab->ids);
+    if (!slab->ids) return 0;
+    uint64_t *id = &slab->ids[found->word - slab->words];
+    uint64_t seen = atomic_load_explicit(found->word, memory_order_relaxed);
+    while (seen & POOL_WORD_LIVE && !(seen & POOL_WORD_NAMED)) /* may be freed meanwhile, the short way */
+        if (atomic_compare_exchange_weak_explicit(found->word, &seen, seen | POOL_WORD_NAMED, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return *id = ++pool->last_id;
+    return *id;
+}
+
 static uint64_t pool_get_id(lochi_pool *pool, const pool_found *found)
 {
-    uint64_t *id = &found->block->id;
-    if (found->word) {
-        pool_slab *slab = found->block->slab;
-        if (!slab->ids) slab->ids = lochi_zalloc(slab->count * sizeof *slab->ids);
-        if (!slab->ids) return 0;
-        id = &slab->ids[found->word - slab->words];
-        atomic_fetch_or_explicit(found->word, POOL_WORD_NAMED, memory_order_relaxed); /* freed the long way */
-    }
-    if (!*id) *id = ++pool->last_id;
-    return *id;
+    if (found->word) return pool_get_small_id(pool, found);
+    if (!found->block->id) found->block->id = ++pool->last_id;
+    return found->block->id;
 }
 
 static void pool_describe(lochi_pool *pool, const pool_found *found, uintptr_t address, loch_block *out)
@@ -642,8 +648,7 @@ static loch_status pool_walk_blocks(void *self, loch_block_visitor *visitor, voi
     lochi_pool_stop(pool); /* the short ways change what is described */
     for (const pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
-        if (lochi_pool_is_out(state) || state == POOL_SLAB)
-            status = pool_visit_block(pool, block, &walk);
+        if (lochi_pool_is_out(state) || state == POOL_SLAB) status = pool_visit_block(pool, block, &walk);
     }
     lochi_pool_go(pool);
     lochi_lock_drop(&pool->lock);

@@ -174,8 +174,8 @@ loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t 
     if (!stack->count) {
         if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
         size_t taken;
-        LOCH_TRY_RETURN(lochi_pool_slab_take(pool, cache->lane, class, flags, stack->entries,
-                                             (stack->capacity + 1) / 2, &taken));
+        LOCH_TRY_RETURN(
+            lochi_pool_slab_take(pool, cache->lane, class, flags, stack->entries, (stack->capacity + 1) / 2, &taken));
         stack->count = (uint32_t)taken;
         for (uint32_t i = 0; i < stack->count / 2; i++) { /* the lowest address is handed out first */
             const pool_entry entry = stack->entries[i];
@@ -225,7 +225,7 @@ bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
 {
     bool has_any = lochi_pool_flush_last(pool, cache);
     has_any |= lochi_pool_flush_bins(pool, cache);
-    for (uint32_t class = 0; class < pool->classes; class++) {
+    for (uint32_t class = 0; class < pool->classes; class ++) {
         pool_stack *stack = &cache->stacks[class];
         if (!stack->count) continue;
         cache_spill(pool, stack, stack->count);
@@ -279,7 +279,7 @@ size_t lochi_pool_count_cached(lochi_pool *pool)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
             bytes += cache->quick_bytes;
-            for (uint32_t class = 0; class < pool->classes; class++)
+            for (uint32_t class = 0; class < pool->classes; class ++)
                 bytes += (size_t)cache->stacks[class].count * pool->class_bytes[class];
         }
     return bytes;
@@ -304,7 +304,7 @@ void lochi_pool_close_caches(lochi_pool *pool)
         pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed);
         while (cache) {
             pool_cache *next = cache->next;
-            for (uint32_t class = 0; class < pool->classes; class++)
+            for (uint32_t class = 0; class < pool->classes; class ++)
                 lochi_free(cache->stacks[class].entries);
             lochi_free_aligned(cache);
             cache = next;

@@ -149,10 +149,11 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 
 static atomic_size_t handle_reservations; /* of all pools */
 
+/* Counts the reservation in. */
 static size_t handle_choose_span(const lochi_pool *pool)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT, total = pool->device->properties.total_bytes;
-    const size_t factor = atomic_load(&handle_reservations) < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
+    const size_t factor = atomic_fetch_add(&handle_reservations, 1) < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
     size_t span = total > HANDLE_SPAN_MAX / factor ? HANDLE_SPAN_MAX : total * factor;
     if (span < total) span = total; /* larger than the largest */
     return (span + chunk - 1) / chunk * chunk;
@@ -169,7 +170,10 @@ static loch_status handle_reserve(lochi_pool *pool)
         span = (span / 2 + chunk - 1) / chunk * chunk;
         status = loch_virtual_reserve(pool->device, span, chunk, &base);
     }
-    if (status != LOCH_OK) return status;
+    if (status != LOCH_OK) {
+        atomic_fetch_sub(&handle_reservations, 1);
+        return status;
+    }
     pool->base = (uintptr_t)base;
     pool->span = span;
     atomic_fetch_add(&handle_reservations, 1);
@@ -442,7 +446,8 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
     LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, NULL, 0));
     pool_block *old = handle_detach(pool, block, handle);
     old->handle = handle;
-    old->epoch = has_passed ? 0 : old->lane->epoch; /* the lane's stream may still use it: the present epoch has to pass */
+    old->epoch =
+        has_passed ? 0 : old->lane->epoch; /* the lane's stream may still use it: the present epoch has to pass */
     handle_fade(pool, old);
     handle->mappings++;
     handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);

@@ -56,9 +56,9 @@
 #define POOL_SMALL_MAX POOL_PAGE /* blocks up to this size come from slabs */
 #define POOL_STEP_SHIFT 6        /* of the table from sizes to classes */
 #define POOL_CLASS_MAX 48
-#define POOL_NEST ((size_t)1 << 20)       /* smaller blocks keep together, so that they do not pin handles everywhere: */
+#define POOL_NEST ((size_t)1 << 20) /* smaller blocks keep together, so that they do not pin handles everywhere: */
 #define POOL_NEST_MAX ((size_t)256 << 10) /* up to this size they come from nests, which are cut from free blocks */
-#define POOL_BINS 1152 /* 32 a power of two */
+#define POOL_BINS 1152                    /* 32 a power of two */
 #define POOL_CHUNK_SHIFT 10
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 
@@ -103,9 +103,9 @@ typedef struct pool_handle {
     size_t raw_bytes;    /* of which `bytes` from `at` on are used */
     uintptr_t at;
     size_t bytes;
-    unsigned mappings;              /* 1, and 1 for each fading block */
-    struct pool_block *first;       /* of a raw segment: its record stays with the lowest addresses */
-    uint64_t plan;                  /* the last plan that found it idle, in the free block `home` */
+    unsigned mappings;        /* 1, and 1 for each fading block */
+    struct pool_block *first; /* of a raw segment: its record stays with the lowest addresses */
+    uint64_t plan;            /* the last plan that found it idle, in the free block `home` */
     struct pool_block *home;
     struct pool_handle *prev, *next; /* all handles; unmapped ones are in a list of their own */
 } pool_handle;
@@ -120,18 +120,18 @@ typedef struct pool_block {
     bool is_nest;     /* free memory that blocks up to POOL_NEST_MAX come from */
     bool is_piece;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
     size_t requested;
-    pool_lane *lane;               /* in whose order it is used or free */
-    struct pool_block *list_next;  /* bin, cache or list of waiting blocks */
-    uint64_t id;                   /* 0 until somebody asks; up to here is what the short ways touch: one line */
-    struct pool_block **list_link; /* what points at it in its list */
+    pool_lane *lane;                    /* in whose order it is used or free */
+    struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
+    uint64_t id;                        /* 0 until somebody asks; up to here is what the short ways touch: one line */
+    struct pool_block **list_link;      /* what points at it in its list */
     struct pool_block *before, *behind; /* neighbours by address; NULL at the ends of a region */
     union {
-        uint64_t epoch;    /* POOL_FREE: of its lane when the last part was freed; POOL_FADING: that has to pass */
-        size_t committed;  /* POOL_GROWABLE: bytes with memory */
+        uint64_t epoch;   /* POOL_FREE: of its lane when the last part was freed; POOL_FADING: that has to pass */
+        size_t committed; /* POOL_GROWABLE: bytes with memory */
     };
     union {
-        pool_slab *slab;     /* POOL_SLAB */
-        pool_handle *handle; /* POOL_FADING */
+        pool_slab *slab;         /* POOL_SLAB */
+        pool_handle *handle;     /* POOL_FADING */
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no memory */
     };
     uint64_t shrink_epoch; /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
@@ -206,14 +206,14 @@ typedef struct pool_mark {
  * passed, so has everything freed up to then. */
 struct pool_lane {
     pool_lane *next;
-    loch_stream *stream; /* retained */
-    uint64_t capture;    /* 0, or the capture that this memory belongs to */
-    bool is_closed;      /* its stream has gone: no driver call through it */
-    bool is_spare;       /* of a released capture, beside the stream's own: for the next capture once it is empty */
-    uint64_t epoch;      /* the present one */
-    uint64_t done;       /* up to this all has passed */
+    loch_stream *stream;   /* retained */
+    uint64_t capture;      /* 0, or the capture that this memory belongs to */
+    bool is_closed;        /* its stream has gone: no driver call through it */
+    bool is_spare;         /* of a released capture, beside the stream's own: for the next capture once it is empty */
+    uint64_t epoch;        /* the present one */
+    uint64_t done;         /* up to this all has passed */
     size_t unmarked_bytes; /* of blocks that wait for the present epoch, or were freed in it while streams share */
-    pool_mark *marks; /* events under way, oldest first: a ring */
+    pool_mark *marks;      /* events under way, oldest first: a ring */
     size_t marks_first, marks_count, marks_capacity;
     pool_slab *partial[POOL_CLASS_MAX]; /* slabs with free objects */
     size_t empty_slabs;
@@ -255,8 +255,8 @@ struct pool_cache {
     _Alignas(64) atomic_bool busy; /* its thread is inside: set in the first of the thread's caches */
     const loch_stream *stream;     /* whose allocations it serves without the lock; NULL: every call takes the lock */
     pool_lane *lane;
-    pool_cache *next; /* of the same thread, for another stream */
-    pool_block *last; /* the larger block that was freed last */
+    pool_cache *next;          /* of the same thread, for another stream */
+    pool_block *last;          /* the larger block that was freed last */
     _Atomic size_t last_bytes; /* its size or 0, for others to see */
     size_t quick_bytes;
     uint64_t allocs, largest;
@@ -273,16 +273,16 @@ struct lochi_pool {
     size_t span;
     unsigned cell_shift;
     bool is_virtual;
-    bool is_host;   /* the host may touch it: poisoned for ASan while it is free */
-    bool is_watched; /* streams are asked whether they are captured */
-    bool is_at_once; /* work is done when it is queued: all streams are one lane */
-    bool is_whole;   /* blocks are handed out whole */
-    bool is_capped;  /* free memory has a cap: threads keep no large blocks */
-    bool is_shared;  /* several threads have used it */
+    bool is_host;        /* the host may touch it: poisoned for ASan while it is free */
+    bool is_watched;     /* streams are asked whether they are captured */
+    bool is_at_once;     /* work is done when it is queued: all streams are one lane */
+    bool is_whole;       /* blocks are handed out whole */
+    bool is_capped;      /* free memory has a cap: threads keep no large blocks */
+    bool is_shared;      /* several threads have used it */
     uint32_t cache_slot; /* of the first, plus 1 */
     loch_stream *default_stream;
-    _Atomic uintptr_t *pages;      /* of a reservation: the table of pages */
-    _Atomic(pool_chunk *) *chunks; /* and of cells */
+    _Atomic uintptr_t *pages;                   /* of a reservation: the table of pages */
+    _Atomic(pool_chunk *) *chunks;              /* and of cells */
     _Atomic(struct pool_directory *) directory; /* of raw segments */
     uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
     uint32_t class_bytes[POOL_CLASS_MAX];
@@ -305,14 +305,14 @@ struct lochi_pool {
     pool_bins bare;
     pool_block *fading, **fading_end; /* oldest first */
     size_t fading_count, fading_bytes;
-    uint64_t plans; /* made so far */
+    uint64_t plans;                         /* made so far */
     pool_elsewhere *waiting, **waiting_end; /* oldest first */
-    pool_block *filled, *vacated; /* by a plan under way: lochi_pool_settle */
-    pool_block *first;     /* of the reservation: its record stays with the lowest addresses */
-    pool_block *growables; /* list */
-    bool has_shrunk;       /* some of them hold more than they need */
-    size_t small_idle;     /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces up to 1 MiB */
-    pool_block *spare; /* records to use again */
+    pool_block *filled, *vacated;           /* by a plan under way: lochi_pool_settle */
+    pool_block *first;                      /* of the reservation: its record stays with the lowest addresses */
+    pool_block *growables;                  /* list */
+    bool has_shrunk;                        /* some of them hold more than they need */
+    size_t small_idle;                      /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces up to 1 MiB */
+    pool_block *spare;                      /* records to use again */
     struct pool_records *records;
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
@@ -322,17 +322,18 @@ struct lochi_pool {
     size_t events_count, events_capacity;
     size_t limit, idle;
     size_t reserved, peak_reserved;
-    size_t used;          /* in blocks that are out, cached by threads, or slabs */
-    size_t peak_used;     /* the most of that, ever */
-    size_t freed_bytes;   /* in large blocks, since the pool was made */
-    bool is_timed;        /* the host's clock says what moving costs */
+    size_t used;                  /* in blocks that are out, cached by threads, or slabs */
+    size_t peak_used;             /* the most of that, ever */
+    size_t freed_bytes;           /* in large blocks, since the pool was made */
+    bool is_timed;                /* the host's clock says what moving costs */
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
     size_t waiting_bytes, captured_bytes;
     uint64_t last_id;
     uint64_t failures;
     uint64_t allocs, largest; /* of threads that share a slot */
     int64_t published[POOL_METRICS], top[POOL_METRICS];
-    uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device, waits_on_host;
+    uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device,
+        waits_on_host;
     lochi_ledger *tags; /* figures of tags alone */
     lochi_stream_listener listener;
     struct lochi_pool *next_pool; /* of the process: siblings help each other */
@@ -361,8 +362,8 @@ static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t 
     if (LOCHI_LIKELY(pool->is_virtual)) {
         const size_t offset = address - pool->base;
         if (offset >= pool->span) return NULL;
-        chunk = atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)],
-                                     memory_order_acquire);
+        chunk =
+            atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)], memory_order_acquire);
     } else {
         chunk = lochi_pool_find_raw_chunk(pool, address);
     }
@@ -615,6 +616,8 @@ void lochi_pool_publish(lochi_pool *pool, pool_cache *cache);
 
 /* A block for a request that did not fit: everything is tried that needs no other pool. NULL with the status. */
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status);
+/* The same, but only what is quick: up to new memory, without giving back or waiting on the host. */
+pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status);
 /* Gives memory back until at most `keep` bytes are free; returns what went. */
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep);
 /* Gives back what is above the idle cap, as far as nobody has to wait for it. */

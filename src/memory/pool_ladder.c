@@ -8,7 +8,7 @@
 #include "base/heap.h"
 #include "memory/pool_inside.h"
 
-#define LADDER_LOOKS 64 /* blocks of another lane that are looked at */
+#define LADDER_LOOKS 64       /* blocks of another lane that are looked at */
 #define LADDER_CROSSED_PART 8 /* of the memory went from lane to lane before all blocks are looked at */
 
 /* --- others' memory --- */
@@ -204,17 +204,22 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     return block;
 }
 
+pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
+                                         ladder_move, ladder_wait_if_much};
+    pool_block *block = NULL;
+    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof steps / sizeof *steps; i++)
+        block = steps[i](pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    return ladder_supply(pool, want, POOL_CREATED, status);
+}
+
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    static ladder_step *const before[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes, ladder_move,
-                                          ladder_wait_if_much};
     static ladder_step *const after[] = {ladder_scrape, ladder_remake, ladder_wait_on_device, ladder_wait_on_host,
                                          ladder_remake};
-    pool_block *block = NULL;
-    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof before / sizeof *before; i++)
-        block = before[i](pool, want, status);
-    if (block || *status != LOCH_OK) return block;
-    block = ladder_supply(pool, want, POOL_CREATED, status);
+    pool_block *block = lochi_pool_climb_some(pool, want, status);
     loch_status why = *status;
     for (size_t i = 0; !block && ladder_is_short(why) && i < sizeof after / sizeof *after; i++) {
         *status = LOCH_OK;
@@ -269,10 +274,11 @@ void lochi_pool_obey_idle(lochi_pool *pool)
 {
     const size_t cap = pool->idle, limit = pool->limit;
     const size_t idle = pool->is_whole ? pool->small_idle : ladder_free_bytes(pool);
+    const size_t above = limit && pool->reserved > limit ? pool->reserved - limit : 0;
     size_t excess = cap && idle > cap ? idle - cap : 0;
-    if (limit && pool->reserved > limit && pool->reserved - limit > excess) excess = pool->reserved - limit;
+    if (above > excess) excess = above;
     if (!excess) return;
-    if (pool->is_whole) lochi_pool_join_pieces(pool, POOL_WHOLE_BIG);
+    if (pool->is_whole) lochi_pool_join_pieces(pool, above ? SIZE_MAX : POOL_WHOLE_BIG);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         lochi_pool_poll(pool, lane);
         if (!lane->marks_count && lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);

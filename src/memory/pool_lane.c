@@ -48,7 +48,8 @@ static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
     bool is_empty = true;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->lane != lane) continue;
-        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece && lochi_pool_has_passed(lane, block->epoch))
+        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
+            lochi_pool_has_passed(lane, block->epoch))
             block = lochi_pool_hand_over(pool, block, heir);
         else
             is_empty = false;
@@ -168,7 +169,7 @@ static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
     const size_t capacity = lane->marks_capacity ? 2 * lane->marks_capacity : 16;
     pool_mark *grown = lochi_alloc_array(capacity, sizeof *grown);
     if (!grown) return false;
-    for (size_t i = 0; i < lane->marks_count; i++)
+    for (size_t i = 0; lane->marks_capacity && i < lane->marks_count; i++)
         grown[i] = *lane_mark_at(lane, i);
     lochi_free(lane->marks);
     lane->marks = grown;
@@ -184,8 +185,8 @@ static bool lane_record(lochi_pool *pool, pool_lane *lane)
     if (lane->is_closed || lane->capture) return false;
     const loch_error saved = lochi_error_save();
     loch_event *event = NULL;
-    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture && lane_grow_marks(pool, lane) &&
-                       (event = lane_take_event(pool));
+    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture &&
+                       lane_grow_marks(pool, lane) && (event = lane_take_event(pool));
     if (is_recorded) is_recorded = loch_event_record(event, lane->stream) == LOCH_OK;
     lochi_error_restore(&saved);
     if (!is_recorded) {
@@ -309,8 +310,7 @@ static void lane_drop_elsewhere(pool_elsewhere *elsewhere)
 loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
 {
     lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    pool_elsewhere *elsewhere =
-        node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+    pool_elsewhere *elsewhere = node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
         if (use->lane == lane) return LOCH_OK;
     pool_use *use = lochi_alloc(sizeof *use);

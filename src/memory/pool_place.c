@@ -21,10 +21,10 @@
 /* New memory is taken rather than free memory moved while the pool holds little more than the most in use. How much more
  * depends on the part of the program's time that goes into moving, where the host's clock tells. */
 #define PLACE_EXTRA_PART 64
-#define PLACE_BUSY_PERCENT 2        /* of the time: from there on */
-#define PLACE_BUSY_EXTRA_PART 25    /* this much more, and */
-#define PLACE_BUSY_HANDLE_PART 256  /* handles of this size at least */
-#define PLACE_MAD_PERCENT 20        /* and from there on half as many percent more */
+#define PLACE_BUSY_PERCENT 2       /* of the time: from there on */
+#define PLACE_BUSY_EXTRA_PART 25   /* this much more, and */
+#define PLACE_BUSY_HANDLE_PART 256 /* handles of this size at least */
+#define PLACE_MAD_PERCENT 20       /* and from there on half as many percent more */
 #define PLACE_MAD_MAX 50
 #define PLACE_WINDOW_NS 1000000000u
 
@@ -37,8 +37,8 @@ static size_t place_round(const lochi_pool *pool, size_t bytes)
 
 typedef struct place_spot {
     uintptr_t start;
-    size_t missing; /* bytes without memory; SIZE_MAX: no spot yet */
-    size_t hole;    /* all that is free or bare around it */
+    size_t missing;   /* bytes without memory; SIZE_MAX: no spot yet */
+    size_t hole;      /* all that is free or bare around it */
     pool_block *hint; /* a block of the hole */
 } place_spot;
 
@@ -434,8 +434,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     const size_t left = place_assign(&plan);
     if (source == POOL_EXTRA && !place_may_take_extra(pool, want, plan.missing))
         status = LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
-    if (left && source == POOL_MOVED)
-        status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
+    if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
     if (left && status == LOCH_OK && pool->limit) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = place_revive(pool, want, &plan);
     if (status == LOCH_OK) status = place_move(pool, want, &plan);
@@ -469,7 +468,8 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
     if (!pool->since_ns) pool->since_ns = start_ns;
     const loch_status status = place_carry_out(pool, want, source);
     if (pool->is_timed) place_note_time(pool, start_ns);
-    if (pool->handles_moved + pool->handles_revived != moved) lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
+    if (pool->handles_moved + pool->handles_revived != moved)
+        lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
     return status;
 }
 
@@ -494,10 +494,11 @@ size_t lochi_pool_count_idle(lochi_pool *pool)
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
         for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
-            for (; block; block = block->list_next)
-                for (pool_handle *handle = NULL;
-                     (handle = place_first_whole(pool, block, handle ? handle->at + handle->bytes : 0));)
+            for (; block; block = block->list_next) {
+                const pool_handle *handle = place_first_whole(pool, block, 0);
+                for (; handle; handle = place_first_whole(pool, block, handle->at + handle->bytes))
                     bytes += handle->bytes;
+            }
     }
     return bytes;
 }

@@ -20,7 +20,8 @@ static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
     if (LOCHI_UNLIKELY(!first)) return NULL;
     atomic_store_explicit(&first->busy, true, memory_order_relaxed);
     lochi_fence_light();
-    if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0)) return first; /* behind who opened it */
+    if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0))
+        return first; /* behind who opened it */
     atomic_store_explicit(&first->busy, false, memory_order_release);
     return NULL;
 }

@@ -119,9 +119,9 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
                          want->bytes, pool->limit, pool->reserved, pool->used - pool->waiting_bytes, free, largest,
                          pool->waiting_bytes);
     if (want->bytes <= free + room)
-        return LOCH_FAIL(FRAGMENTED,
-                         "%zu bytes are not free in one piece: %zu held, %zu in blocks, %zu free, the largest piece %zu",
-                         want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest);
+        return LOCH_FAIL(
+            FRAGMENTED, "%zu bytes are not free in one piece: %zu held, %zu in blocks, %zu free, the largest piece %zu",
+            want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest);
     return LOCH_FAIL(DEVICE_MEMORY,
                      "%s has no %zu bytes more: the pool holds %zu, %zu in blocks, %zu free (largest %zu), %zu waiting "
                      "for streams",
@@ -196,7 +196,8 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
     if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
         return "two bare blocks are neighbours";
     if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
-        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece && !block->behind->is_piece)
+        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece &&
+        !block->behind->is_piece)
         return "two free blocks of a lane are neighbours";
     const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
     for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
@@ -211,8 +212,7 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
     const uintptr_t page = lochi_pool_find_page(pool, block->start);
     if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != (uintptr_t)block)
         return "an address does not lead to its block";
-    if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab)
-        return "an address does not lead to its slab";
+    if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab) return "an address does not lead to its slab";
     return NULL;
 }
 

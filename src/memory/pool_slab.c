@@ -36,7 +36,7 @@ void lochi_pool_lay_out_classes(lochi_pool *pool)
         pool->class_bytes[class] = (uint32_t)bytes;
         pool->slab_bytes[class] = (uint32_t)slab_choose_bytes(bytes);
         for (; step << POOL_STEP_SHIFT <= bytes && step <= POOL_SMALL_MAX >> POOL_STEP_SHIFT; step++)
-            pool->class_of[step] = (uint8_t)class;
+            pool->class_of[step] = (uint8_t) class;
     }
 }
 
@@ -130,8 +130,7 @@ static pool_entry slab_pop(pool_slab *slab)
 {
     uint32_t index = slab->free_head;
     if (index != POOL_WORD_NONE)
-        slab->free_head =
-            (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
+        slab->free_head = (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
     else
         index = slab->fresh++;
     pool_lane *lane = slab->lane;
@@ -171,7 +170,7 @@ void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)
 {
     bool has_freed = false;
-    for (uint32_t class = 0; class < pool->classes && lane->empty_slabs; class++)
+    for (uint32_t class = 0; class < pool->classes && lane->empty_slabs; class ++)
         for (pool_slab *slab = lane->partial[class], *next; slab; slab = next) {
             next = slab->next;
             if (slab->free_count < slab->count) continue;

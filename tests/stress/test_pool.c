@@ -19,7 +19,7 @@
 #define PIECES 24
 #define STEPS 1200
 #define ROUNDS 3
-#define LIMIT (24 * TEST_MIB)
+#define LIMIT (10 * TEST_MIB) /* less than the threads would have */
 #define BYTES_MAX (900 * TEST_KIB)
 
 typedef struct piece {
@@ -361,6 +361,7 @@ static void stress(const char *device, const loch_pool_options *options)
                   device, (unsigned long long)info.handles_created, (unsigned long long)info.handles_moved,
                   (unsigned long long)info.waits_on_device, (unsigned long long)info.waits_on_host,
                   (unsigned long long)refusals);
+    assert_true(!a.has_limit || refusals + info.waits_on_device + info.waits_on_host > 0);
     loch_allocator_release(a.pool);
     check_order(&a);
     loch_device_release(a.device);

@@ -74,8 +74,8 @@ static void memory_goes_to_another_stream_behind_a_wait(void **state)
         enum { COUNT = 4096 };
         void **blocks = malloc(COUNT * sizeof *blocks);
         size_t count = 0;
-        for (loch_status status; count < COUNT; count++) { /* all of the limit, or much of it */
-            if ((status = pool_try_alloc(it.pool, sizes[i], 0, it.a, &blocks[count])) != LOCH_OK) break;
+        for (; count < COUNT; count++) { /* all of the limit, or much of it */
+            if (pool_try_alloc(it.pool, sizes[i], 0, it.a, &blocks[count]) != LOCH_OK) break;
             CHECK_OK(sim_writes(it.a, blocks[count], sizes[i]));
         }
         for (size_t k = 0; k < count; k++)

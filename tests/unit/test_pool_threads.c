@@ -233,7 +233,7 @@ static void churn_all(worker *w)
         unsigned char *address;
         size_t bytes;
     } live[LIVE] = {{NULL, 0}};
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 20000; i++) {
         const size_t slot = test_random_below(&random, LIVE), bits = test_random_below(&random, 19);
         if (live[slot].address) {
             EXPECT(live[slot].address[0] == (unsigned char)w->seed);
@@ -258,7 +258,15 @@ static void *churn(void *user)
     return NULL;
 }
 
-/* Figures, trims and limits from one thread while others allocate and free. */
+static loch_status count_block(const loch_block *block, void *user)
+{
+    size_t *count = user;
+    ++*count;
+    return block->id && block->requested_bytes && block->requested_bytes <= block->allocated_bytes ? LOCH_OK
+                                                                                                   : LOCH_E_CORRUPT;
+}
+
+/* Figures, walks, trims and limits from one thread while others allocate and free. */
 static void questions_while_threads_work(void **state)
 {
     (void)state;
@@ -278,6 +286,9 @@ static void questions_while_threads_work(void **state)
             const loch_stats stats = pool_stats(pool);
             assert_true(stats.blocks <= 4 * LIVE + 4);
             assert_true(stats.peak_blocks >= stats.blocks);
+            size_t count = 0;
+            CHECK_OK(loch_allocator_walk(pool, count_block, &count));
+            assert_true(count <= 4 * LIVE + 4);
             if (i % 10 == 9) pool_expect_whole(pool);
             if (i % 7 == 6) (void)pool_trim(pool, i % 2 ? 0 : 4 * MIB);
             if (i % 5 == 4) CHECK_OK(loch_pool_set_idle(pool, i % 2 ? 8 * MIB : 0));

@@ -119,6 +119,28 @@ static void a_limit_above_and_below(void **state)
     }
 }
 
+/* What is above the limit goes as it is freed, whatever the preset. */
+static void frees_obey_a_limit(void **state)
+{
+    (void)state;
+    for (int preset = LOCH_POOL_STANDARD; preset <= LOCH_POOL_WHOLE_BLOCKS; preset++) {
+        loch_device *device = sim_open("cpu");
+        const loch_pool_options options = {
+            .size = sizeof options, .preset = (loch_pool_preset)preset, .handle_bytes = 2 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *blocks[8];
+        for (size_t i = 0; i < 8; i++)
+            blocks[i] = pool_alloc(pool, 8 * MIB);
+        CHECK_OK(loch_pool_set_limit(pool, 16 * MIB));
+        assert_int_equal(pool_info(pool).reserved_bytes, 64 * MIB);
+        for (size_t i = 0; i < 8; i++)
+            CHECK_OK(loch_free(pool, blocks[i]));
+        assert_true(pool_info(pool).reserved_bytes <= 16 * MIB);
+        CHECK_OK(loch_free(pool, pool_alloc(pool, 12 * MIB)));
+        pool_end(pool, device);
+    }
+}
+
 static void peaks(void **state)
 {
     (void)state;
@@ -279,6 +301,7 @@ int main(void)
         POOL_TEST(trimming_to_a_target),
         POOL_TEST(an_idle_cap),
         POOL_TEST(a_limit_above_and_below),
+        POOL_TEST(frees_obey_a_limit),
         POOL_TEST(peaks),
         POOL_TEST(figures_add_up),
         POOL_TEST(trimming_waits_for_streams),
