@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define HEAP_RECORDS 63 /* taken from the host at a time */
+#define HEAP_RECORDS 31 /* taken from the host at a time */
 #define HEAP_LOOKS 16   /* blocks of a bin that are looked at */
 #define HEAP_BIN_BITS 5
 
@@ -19,7 +19,7 @@ typedef struct pool_records {
 
 static bool heap_add_records(lochi_pool *pool)
 {
-    pool_records *records = lochi_zalloc(sizeof *records);
+    pool_records *records = lochi_zalloc_aligned(_Alignof(pool_records), sizeof *records);
     if (!records) return false;
     records->next = pool->records;
     pool->records = records;
@@ -321,7 +321,7 @@ void lochi_pool_close_records(lochi_pool *pool)
 {
     while (pool->records) {
         pool_records *next = pool->records->next;
-        lochi_free(pool->records);
+        lochi_free_aligned(pool->records);
         pool->records = next;
     }
 }

@@ -111,7 +111,7 @@ typedef struct pool_handle {
 } pool_handle;
 
 typedef struct pool_block {
-    uintptr_t start;
+    _Alignas(128) uintptr_t start; /* two lines, fetched together: threads write to the first ones of their own blocks */
     size_t bytes;
     _Atomic uint8_t state; /* pool_state; relaxed: who may change it is said above */
     bool is_elsewhere;     /* further streams use it: the pool's tree knows which */
