@@ -90,6 +90,7 @@ static void replay_print_json(const replay_command *command, const trace_log *tr
     json_real(&json, "total_ns_per_event", result->total_ns_per_event);
     json_number(&json, "peak_requested", trace->peak_requested);
     json_number(&json, "peak_reserved", result->peak_reserved);
+    json_number(&json, "peak_reserved_ever", result->peak_reserved_ever);
     json_real(&json, "reserved_ratio", replay_ratio(result->peak_reserved, trace->peak_requested));
     json_open_object(&json, "driver_calls");
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)

@@ -25,7 +25,8 @@ typedef struct replay_setup {
 typedef struct replay_result {
     double ns_per_event;       /* the allocator's own time */
     double total_ns_per_event; /* nothing taken off */
-    uint64_t peak_reserved;    /* 0 for libc, which does not tell */
+    uint64_t peak_reserved;      /* 0 for libc, which does not tell */
+    uint64_t peak_reserved_ever; /* of several runs; peak_reserved is the first one's then */
     uint64_t rss_before;       /* resident bytes of the process before the loop; with `touches` only */
     uint64_t rss_peak;         /* and the most in it */
     uint64_t driver_ns;
@@ -44,8 +45,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out);
 void replay_end(replay_kept *kept);
 
 /* Sorts the results of several runs by their own time and sums them up in `out`: the median run, with the median of the
- * total times, the highest of all peaks and failures, and the driver calls of the first run, which finds an empty
- * allocator. */
+ * total times, the highest resident memory and failures, and what was held and asked of the driver in the first run, which
+ * finds an empty allocator. */
 void replay_summarize(replay_result *results, size_t count, replay_result *out);
 
 #endif

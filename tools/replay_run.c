@@ -387,10 +387,11 @@ void replay_summarize(replay_result *results, size_t count, replay_result *out)
     *out = results[count / 2];
     out->total_ns_per_event = total_ns_per_event;
     out->rss_before = first.rss_before;
+    out->peak_reserved = out->peak_reserved_ever = first.peak_reserved;
     out->driver_ns = first.driver_ns;
     memcpy(out->driver_calls, first.driver_calls, sizeof out->driver_calls);
     for (size_t i = 0; i < count; i++) {
-        if (results[i].peak_reserved > out->peak_reserved) out->peak_reserved = results[i].peak_reserved;
+        if (results[i].peak_reserved > out->peak_reserved_ever) out->peak_reserved_ever = results[i].peak_reserved;
         if (results[i].rss_peak > out->rss_peak) out->rss_peak = results[i].rss_peak;
         if (results[i].failures > out->failures) out->failures = results[i].failures;
     }

@@ -32,6 +32,25 @@ static inline void lochi_fence_light(void)
 }
 #endif
 
+/* The light fence without a look at the system; whether that is enough is asked once, after lochi_fence_prepare. */
+static inline bool lochi_fence_has_lightest(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return !atomic_load_explicit(&lochi_fence_is_symmetric, memory_order_relaxed);
+#endif
+}
+
+static inline void lochi_fence_lightest(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    lochi_fence_light();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
 void lochi_fence_heavy(void);
 
 #endif

@@ -2,6 +2,7 @@
 /* The pool: making and ending it, and the long ways in and out, under its lock. How it is built: pool_inside.h. */
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/fence.h"
 #include "base/heap.h"
 #include "base/sized.h"
 #include "memory/ledger_inside.h"
@@ -729,6 +730,8 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
     pool->fading_end = &pool->fading;
     LOCH_TRY(pool_read_options(pool, options), fail);
     LOCH_TRY(pool_read_device(pool), fail);
+    /* For good: the short ways round no sizes, and rely on a fence that not every system has. */
+    if (pool->options.round_bytes > 1 || !lochi_fence_has_lightest()) atomic_store(&pool->gate, 1);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     LOCH_TRY(lochi_pool_open_place(pool), fail);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define HEAP_RECORDS 31 /* taken from the host at a time */
-#define HEAP_LOOKS 16   /* blocks of a bin that are looked at */
+#define HEAP_LOOKS 4    /* blocks of a bin that are looked at */
 #define HEAP_BIN_BITS 5
 
 typedef struct pool_records {

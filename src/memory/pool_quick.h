@@ -19,7 +19,7 @@ static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
     pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_acquire);
     if (LOCHI_UNLIKELY(!first)) return NULL;
     atomic_store_explicit(&first->busy, true, memory_order_relaxed);
-    lochi_fence_light();
+    lochi_fence_lightest();
     if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0))
         return first; /* behind who opened it */
     atomic_store_explicit(&first->busy, false, memory_order_release);
@@ -144,7 +144,7 @@ static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool
  * bytes, and wants nothing but bytes, a stream, and an alignment that is a power of two. */
 static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request)
 {
-    if (LOCHI_UNLIKELY(request->alignment > pool->unit || pool->options.round_bytes > 1)) return NULL;
+    if (LOCHI_UNLIKELY(request->alignment > pool->unit)) return NULL;
     const loch_stream *stream = request->stream ? request->stream : pool->default_stream;
     pool_cache *first = lochi_pool_enter(pool), *cache = first;
     if (LOCHI_UNLIKELY(!first)) return NULL;
