@@ -146,7 +146,7 @@ pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_
     block->is_piece = pool->is_whole;
     lochi_pool_enter_page(pool, block->start, (uintptr_t)block);
     pool->used += block->bytes;
-    if (pool->used > pool->peak_used) pool->peak_used = pool->used;
+    if (pool->used - pool->waiting_bytes > pool->peak_used) pool->peak_used = pool->used - pool->waiting_bytes;
     if (block->is_captured) pool->captured_bytes += block->bytes;
     return block;
 }

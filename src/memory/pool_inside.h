@@ -323,7 +323,7 @@ struct lochi_pool {
     size_t limit, idle;
     size_t reserved, peak_reserved;
     size_t used;                  /* in blocks that are out, cached by threads, or slabs */
-    size_t peak_used;             /* the most of that, ever */
+    size_t peak_used; /* the most of that, ever, but for what waits for streams */
     size_t freed_bytes;           /* in large blocks, since the pool was made */
     bool is_timed;                /* the host's clock says what moving costs */
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */

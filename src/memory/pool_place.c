@@ -27,6 +27,7 @@
 #define PLACE_MAD_PERCENT 20       /* and from there on half as many percent more */
 #define PLACE_MAD_MAX 50
 #define PLACE_WINDOW_NS 1000000000u
+#define PLACE_WINDOW_MIN_NS 20000000u /* so that a program's first moves do not look like all of its time */
 
 static size_t place_round(const lochi_pool *pool, size_t bytes)
 {
@@ -307,8 +308,9 @@ static size_t place_power_below(size_t value)
 /* The percentage of the time that goes into moving; 0 where the clock does not tell. */
 static uint64_t place_get_share(const lochi_pool *pool)
 {
-    if (!pool->is_timed || !pool->since_ns) return 0;
-    return pool->supply_ns / ((loch_host_now_ns() - pool->since_ns) / 100 + 1);
+    if (!pool->supply_ns) return 0;
+    const uint64_t passed_ns = loch_host_now_ns() - pool->since_ns;
+    return pool->supply_ns / ((passed_ns > PLACE_WINDOW_MIN_NS ? passed_ns : PLACE_WINDOW_MIN_NS) / 100);
 }
 
 size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
@@ -404,7 +406,8 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
 /* Whether `missing` bytes may be taken rather than moved. */
 static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing)
 {
-    const size_t now = pool->used + want->bytes, most = now > pool->peak_used ? now : pool->peak_used;
+    const size_t now = pool->used - pool->waiting_bytes + want->bytes;
+    const size_t most = now > pool->peak_used ? now : pool->peak_used;
     const uint64_t share = place_get_share(pool);
     size_t extra = most / (share >= PLACE_BUSY_PERCENT ? PLACE_BUSY_EXTRA_PART : PLACE_EXTRA_PART);
     if (share >= PLACE_MAD_PERCENT) extra = most / 200 * (share < PLACE_MAD_MAX ? share : PLACE_MAD_MAX);
@@ -464,10 +467,10 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
     if (!pool->is_virtual)
         return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
-    const uint64_t start_ns = pool->is_timed ? loch_host_now_ns() : 0;
+    const uint64_t start_ns = pool->is_timed ? loch_host_now_ns() : 0, moves = pool->handles_moved;
     if (!pool->since_ns) pool->since_ns = start_ns;
     const loch_status status = place_carry_out(pool, want, source);
-    if (pool->is_timed) place_note_time(pool, start_ns);
+    if (pool->is_timed && pool->handles_moved != moves) place_note_time(pool, start_ns);
     if (pool->handles_moved + pool->handles_revived != moved)
         lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
     return status;
