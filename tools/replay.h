@@ -23,12 +23,12 @@ typedef struct replay_setup {
 
 /* What came out of one run. */
 typedef struct replay_result {
-    double ns_per_event;       /* the allocator's own time */
-    double total_ns_per_event; /* nothing taken off */
+    double ns_per_event;         /* the allocator's own time */
+    double total_ns_per_event;   /* nothing taken off */
     uint64_t peak_reserved;      /* 0 for libc, which does not tell */
     uint64_t peak_reserved_ever; /* of several runs; peak_reserved is the first one's then */
-    uint64_t rss_before;       /* resident bytes of the process before the loop; with `touches` only */
-    uint64_t rss_peak;         /* and the most in it */
+    uint64_t rss_before;         /* resident bytes of the process before the loop; with `touches` only */
+    uint64_t rss_peak;           /* and the most in it */
     uint64_t driver_ns;
     uint64_t driver_calls[LOCH_CALL_COUNT];
     size_t failures; /* allocations that could not be served */

@@ -111,7 +111,8 @@ typedef struct pool_handle {
 } pool_handle;
 
 typedef struct pool_block {
-    _Alignas(128) uintptr_t start; /* two lines, fetched together: threads write to the first ones of their own blocks */
+    _Alignas(
+        128) uintptr_t start; /* two lines, fetched together: threads write to the first ones of their own blocks */
     size_t bytes;
     _Atomic uint8_t state; /* pool_state; relaxed: who may change it is said above */
     bool is_elsewhere;     /* further streams use it: the pool's tree knows which */
@@ -323,7 +324,7 @@ struct lochi_pool {
     size_t limit, idle;
     size_t reserved, peak_reserved;
     size_t used;                  /* in blocks that are out, cached by threads, or slabs */
-    size_t peak_used; /* the most of that, ever, but for what waits for streams */
+    size_t peak_used;             /* the most of that, ever, but for what waits for streams */
     size_t freed_bytes;           /* in large blocks, since the pool was made */
     bool is_timed;                /* the host's clock says what moving costs */
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
