@@ -22,9 +22,9 @@
  * depends on the part of the program's time that goes into moving, where the host's clock tells. */
 #define PLACE_EXTRA_PART 64
 #define PLACE_BUSY_PERCENT 2       /* of the time: from there on */
-#define PLACE_BUSY_EXTRA_PART 25   /* this much more, and */
+#define PLACE_BUSY_EXTRA_PART 33   /* this much more, and */
 #define PLACE_BUSY_HANDLE_PART 256 /* handles of this size at least */
-#define PLACE_MAD_PERCENT 20       /* and from there on half as many percent more */
+#define PLACE_MAD_PERCENT 40       /* and from there on half as many percent more */
 #define PLACE_MAD_MAX 50
 #define PLACE_WINDOW_NS 1000000000u
 #define PLACE_WINDOW_MIN_NS 20000000u /* so that a program's first moves do not look like all of its time */
