@@ -11,6 +11,7 @@
 
 #define HANDLE_SPAN_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
 #define HANDLE_SPAN_MAX ((size_t)1 << 42)
+#define HANDLE_SPAN_SANITIZED ((size_t)4 << 30)
 #define HANDLE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
 
 /* --- chunks of cells --- */
@@ -156,6 +157,10 @@ static size_t handle_choose_span(const lochi_pool *pool)
     const size_t factor = atomic_fetch_add(&handle_reservations, 1) < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
     size_t span = total > HANDLE_SPAN_MAX / factor ? HANDLE_SPAN_MAX : total * factor;
     if (span < total) span = total; /* larger than the largest */
+#if defined(__SANITIZE_THREAD__)    /* leaves the process an address space that a few pools would fill */
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > HANDLE_SPAN_SANITIZED)
+        span = HANDLE_SPAN_SANITIZED;
+#endif
     return (span + chunk - 1) / chunk * chunk;
 }
 

@@ -175,10 +175,15 @@ static const char *crowd_work(const crowd *job)
 {
     loch_allocator *own = NULL;
     void *a = NULL, *b = NULL, *c = NULL;
-    if (test_stack_create(job->device, job->stack, &own) != LOCH_OK) return "create";
-    if (loch_alloc(own, 100, &a) != LOCH_OK || loch_alloc(own, 200, &b) != LOCH_OK) return "alloc";
-    if (loch_alloc(job->shared, 50, &c) != LOCH_OK) return "alloc from the shared one";
-    pthread_barrier_wait(job->start);
+    const char *wrong = NULL;
+    if (test_stack_create(job->device, job->stack, &own) != LOCH_OK)
+        wrong = "create";
+    else if (loch_alloc(own, 100, &a) != LOCH_OK || loch_alloc(own, 200, &b) != LOCH_OK)
+        wrong = "alloc";
+    else if (loch_alloc(job->shared, 50, &c) != LOCH_OK)
+        wrong = "alloc from the shared one";
+    pthread_barrier_wait(job->start); /* who has failed comes too: the others wait for all */
+    if (wrong) return wrong;
     if (loch_free(own, a) != LOCH_OK) return "free";
     loch_allocator_release(own);
     if (loch_free(own, b) != LOCH_OK) return "the last free";
