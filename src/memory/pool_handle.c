@@ -11,7 +11,6 @@
 
 #define HANDLE_SPAN_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
 #define HANDLE_SPAN_MAX ((size_t)1 << 42)
-#define HANDLE_SPAN_SANITIZED ((size_t)4 << 30)
 #define HANDLE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
 
 /* --- chunks of cells --- */
@@ -154,12 +153,14 @@ static atomic_size_t handle_reservations; /* of all pools */
 static size_t handle_choose_span(const lochi_pool *pool)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT, total = pool->device->properties.total_bytes;
-    const size_t factor = atomic_fetch_add(&handle_reservations, 1) < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
+    const size_t others = atomic_fetch_add(&handle_reservations, 1);
+    const size_t factor = others < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
     size_t span = total > HANDLE_SPAN_MAX / factor ? HANDLE_SPAN_MAX : total * factor;
     if (span < total) span = total; /* larger than the largest */
-#if defined(__SANITIZE_THREAD__)    /* leaves the process an address space that a few pools would fill */
-    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > HANDLE_SPAN_SANITIZED)
-        span = HANDLE_SPAN_SANITIZED;
+        /* Thread sanitizers leave the process little address space, which a few pools would fill. */
+#if defined(__SANITIZE_THREAD__)
+    const size_t most = (size_t)(others < HANDLE_WIDE_POOLS / 2 ? 32 : 2) << 30;
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
 #endif
     return (span + chunk - 1) / chunk * chunk;
 }
