@@ -61,7 +61,7 @@ loch_status loch_allocator_measure(loch_allocator *allocator, loch_measure measu
     const bool was_on = atomic_load_explicit(&allocator->latency, memory_order_relaxed) != NULL;
     const bool is_on = measure == LOCH_MEASURE_ON && latency;
     if (allocator->pool && is_on && !was_on) lochi_pool_shut(allocator->pool); /* the short ways do not measure */
-    if (allocator->pool && !is_on && was_on) lochi_pool_open_gate(allocator->pool);
+    if (allocator->pool && !is_on && was_on) lochi_pool_go(allocator->pool);
     /* Release: whoever sees the histograms sees them made. */
     atomic_store_explicit(&allocator->latency, measure == LOCH_MEASURE_ON ? latency : NULL, memory_order_release);
     lochi_lock_drop(&allocator->lock);

@@ -116,7 +116,7 @@ static pool_block *pool_fit_nest(lochi_pool *pool, const pool_want *want, loch_s
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
-    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, want->flags, 0};
+    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
     const loch_error saved = lochi_error_save();
     block = lochi_pool_fit(pool, want->lane, &nest, status);
     if (!block && *status == LOCH_OK) block = lochi_pool_climb_some(pool, &nest, status);
@@ -151,18 +151,21 @@ pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_
     return block;
 }
 
+void lochi_pool_uncount(lochi_pool *pool, const pool_block *block)
+{
+    pool->used -= block->bytes;
+    if (block->is_captured) pool->captured_bytes -= block->bytes;
+    if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle += block->bytes;
+}
+
 void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
 {
     pool_lane *lane = block->lane;
-    const size_t bytes = block->bytes;
-    const bool block_is_small = block->is_piece && bytes <= POOL_WHOLE_BIG;
-    pool->used -= bytes;
-    if (block->is_captured) pool->captured_bytes -= block->bytes;
+    lochi_pool_uncount(pool, block);
     if (lochi_pool_state(block) != POOL_SLAB) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_pool_note_freed(pool, lane, block->bytes);
-    if (bytes > POOL_NEST_MAX) pool->freed_bytes += bytes;
+    if (block->bytes > POOL_NEST_MAX) pool->freed_bytes += block->bytes;
     lochi_pool_make_free(pool, block, lane->epoch);
-    if (block_is_small) pool->small_idle += bytes;
     if (pool->is_capped || pool->limit) lochi_pool_obey_idle(pool);
 }
 
@@ -171,6 +174,14 @@ static size_t pool_round(const lochi_pool *pool, size_t bytes)
     const size_t round = pool->options.round_bytes;
     if (round > 1) bytes = (bytes + round - 1) / round * round;
     return bytes;
+}
+
+/* What a large block for `bytes` takes. */
+static size_t pool_round_large(const lochi_pool *pool, size_t bytes)
+{
+    bytes = pool_round(pool, bytes);
+    if (bytes <= POOL_PAGE) bytes = POOL_PAGE + 1; /* at most one block starts in a page */
+    return (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1);
 }
 
 /* Whether a request is served from slabs, and the class then. */
@@ -194,9 +205,8 @@ static loch_status pool_alloc_small(lochi_pool *pool, pool_cache *cache, pool_la
     pool_entry entry;
     size_t taken;
     loch_status status = LOCH_E_HOST_MEMORY;
-    if (cache) status = lochi_pool_cache_take(pool, cache, class, request->flags, &entry);
-    if (status == LOCH_E_HOST_MEMORY)
-        status = lochi_pool_slab_take(pool, lane, class, request->flags, &entry, 1, &taken);
+    if (cache) status = lochi_pool_cache_take(pool, cache, class, &entry);
+    if (status == LOCH_E_HOST_MEMORY) status = lochi_pool_slab_take(pool, lane, class, &entry, 1, &taken);
     if (status != LOCH_OK) return status;
     atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
                           memory_order_relaxed);
@@ -218,15 +228,13 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
                                     void **out)
 {
     const size_t alignment = request->alignment > POOL_UNIT ? request->alignment : POOL_UNIT;
-    size_t bytes = pool_round(pool, request->bytes);
-    if (bytes <= POOL_PAGE) bytes = POOL_PAGE + 1; /* at most one block starts in a page */
-    bytes = (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1);
+    const size_t bytes = pool_round_large(pool, request->bytes);
     pool_block *block = NULL;
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
     if (!block) {
         if (cache && bytes > POOL_NEST_MAX) pool_flush_for(pool, cache, bytes, alignment);
-        const pool_want want = {bytes, alignment, lane, request->flags, 1};
+        const pool_want want = {bytes, alignment, lane, 1};
         block = lochi_pool_take_block(pool, &want, &status);
     }
     if (!block) return status;
@@ -498,9 +506,7 @@ static loch_status pool_record_use(void *self, void *address, loch_stream *strea
 /* In place: a large block into what is free behind it, or giving its end back. */
 static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    size_t rounded = pool_round(pool, bytes);
-    if (rounded <= POOL_PAGE) rounded = POOL_PAGE + 1;
-    rounded = (rounded + POOL_UNIT - 1) & ~(POOL_UNIT - 1);
+    const size_t rounded = pool_round_large(pool, bytes);
     if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     if (rounded > block->bytes) {

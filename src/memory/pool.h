@@ -15,6 +15,6 @@ bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
 
 /* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
 void lochi_pool_shut(lochi_pool *pool);
-void lochi_pool_open_gate(lochi_pool *pool);
+void lochi_pool_go(lochi_pool *pool);
 
 #endif

@@ -24,7 +24,7 @@ void lochi_pool_stop(lochi_pool *pool)
                 sched_yield();
 }
 
-void lochi_pool_open_gate(lochi_pool *pool)
+void lochi_pool_go(lochi_pool *pool)
 {
     atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
 }
@@ -34,11 +34,6 @@ void lochi_pool_shut(lochi_pool *pool)
     lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
     lochi_pool_stop(pool);
     lochi_lock_drop(&pool->lock);
-}
-
-void lochi_pool_go(lochi_pool *pool)
-{
-    lochi_pool_open_gate(pool);
 }
 
 /* --- counting --- */
@@ -168,14 +163,14 @@ static bool cache_make_stack(const lochi_pool *pool, pool_cache *cache, uint32_t
     return stack->entries != NULL;
 }
 
-loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, uint32_t flags, pool_entry *out)
+loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out)
 {
     pool_stack *stack = &cache->stacks[class];
     if (!stack->count) {
         if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
         size_t taken;
         LOCH_TRY_RETURN(
-            lochi_pool_slab_take(pool, cache->lane, class, flags, stack->entries, (stack->capacity + 1) / 2, &taken));
+            lochi_pool_slab_take(pool, cache->lane, class, stack->entries, (stack->capacity + 1) / 2, &taken));
         stack->count = (uint32_t)taken;
         for (uint32_t i = 0; i < stack->count / 2; i++) { /* the lowest address is handed out first */
             const pool_entry entry = stack->entries[i];

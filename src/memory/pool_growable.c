@@ -8,11 +8,6 @@
 #include "base/sized.h"
 #include "memory/pool_handle.h"
 
-static size_t growable_round(const lochi_pool *pool, size_t bytes)
-{
-    return (bytes + pool->cell_bytes - 1) & ~(pool->cell_bytes - 1);
-}
-
 /* A loose handle of at most `bytes`, the largest; NULL when there is none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
 {
@@ -41,12 +36,7 @@ static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle *
 {
     const size_t usual = lochi_pool_choose_handle(pool, bytes);
     if (bytes > usual) bytes = usual;
-    loch_status status = lochi_pool_create_handle(pool, bytes, out);
-    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
-        bytes = growable_round(pool, bytes / 2);
-        status = lochi_pool_create_handle(pool, bytes, out);
-    }
-    return status;
+    return lochi_pool_create_some(pool, bytes, out);
 }
 
 /* One handle for the end of a growable block. */
@@ -67,7 +57,7 @@ static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_hand
 /* Unmaps handles at the end until at most `bytes` are committed, rounded up to handles. */
 static void growable_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    while (block->committed > growable_round(pool, bytes)) {
+    while (block->committed > lochi_pool_round(pool, bytes)) {
         const uintptr_t end = block->start + block->committed;
         pool_handle *handle = lochi_pool_find_cell(pool, end - pool->cell_bytes)->handle;
         if (handle->at < block->start + bytes) return; /* part of it is wanted */
@@ -79,7 +69,7 @@ static void growable_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
 
 static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    const size_t target = growable_round(pool, bytes);
+    const size_t target = lochi_pool_round(pool, bytes);
     while (block->committed < target) {
         pool_handle *handle;
         const uintptr_t at = block->start + block->committed;
@@ -103,7 +93,7 @@ static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t b
     if (status == LOCH_OK) return LOCH_OK;
     growable_shrink(pool, block, committed); /* nobody has used what came now */
     block->requested = requested;
-    if (growable_round(pool, requested) < block->committed) pool->has_shrunk = true;
+    if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
     return status;
 }
 
@@ -111,8 +101,8 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
 {
     if (bytes > block->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
-    if (growable_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
-    if (growable_round(pool, bytes) < block->committed) {
+    if (lochi_pool_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
+    if (lochi_pool_round(pool, bytes) < block->committed) {
         block->shrink_epoch = block->lane->epoch;
         lochi_pool_mark(pool, block->lane);
         pool->has_shrunk = true;
@@ -126,7 +116,7 @@ void lochi_pool_drop_shrunk(lochi_pool *pool)
     if (!pool->has_shrunk) return;
     pool->has_shrunk = false;
     for (pool_block *block = pool->growables; block; block = block->list_next) {
-        if (block->committed <= growable_round(pool, block->requested)) continue;
+        if (block->committed <= lochi_pool_round(pool, block->requested)) continue;
         if (!lochi_pool_has_passed(block->lane, block->shrink_epoch)) {
             pool->has_shrunk = true;
             continue;

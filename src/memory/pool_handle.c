@@ -99,9 +99,8 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
     return LOCH_OK;
 }
 
-static void handle_free_chunk(const lochi_pool *pool, pool_chunk *chunk)
+static void handle_free_chunk(pool_chunk *chunk)
 {
-    (void)pool;
     for (size_t i = 0; chunk && i < POOL_CHUNK_CELLS; i++)
         lochi_free((void *)atomic_load_explicit(&chunk->cells[i].pages, memory_order_relaxed));
     lochi_free(chunk);
@@ -209,7 +208,7 @@ void lochi_pool_close_place(lochi_pool *pool)
     if (pool->is_virtual) {
         const size_t chunks = pool->chunks ? pool->span >> (pool->cell_shift + POOL_CHUNK_SHIFT) : 0;
         for (size_t i = 0; i < chunks; i++)
-            handle_free_chunk(pool, atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
+            handle_free_chunk(atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);
         lochi_unmap((void *)pool->pages, (pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
         if (!pool->span) return;
@@ -220,7 +219,7 @@ void lochi_pool_close_place(lochi_pool *pool)
     }
     struct pool_directory *directory = atomic_load_explicit(&pool->directory, memory_order_relaxed);
     for (size_t i = 0; directory && i <= directory->mask; i++)
-        handle_free_chunk(pool, atomic_load_explicit(&directory->places[i].chunk, memory_order_relaxed));
+        handle_free_chunk(atomic_load_explicit(&directory->places[i].chunk, memory_order_relaxed));
     while (directory) {
         struct pool_directory *old = directory->old;
         lochi_free(directory);
@@ -365,6 +364,16 @@ loch_status lochi_pool_create_handle(lochi_pool *pool, size_t bytes, pool_handle
     pool->loose_bytes += bytes;
     *out = handle;
     return LOCH_OK;
+}
+
+loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    loch_status status = lochi_pool_create_handle(pool, bytes, out);
+    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
+        bytes = lochi_pool_round(pool, bytes / 2);
+        status = lochi_pool_create_handle(pool, bytes, out);
+    }
+    return status;
 }
 
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)

@@ -14,8 +14,17 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
 /* A part of a bare block becomes a block of its own, in no list. The caller has stocked two records. */
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes);
 
+/* Up to whole cells: a size, or an address. */
+static inline size_t lochi_pool_round(const lochi_pool *pool, size_t bytes)
+{
+    return (bytes + pool->cell_bytes - 1) & ~(pool->cell_bytes - 1);
+}
+
 /* A new handle, not mapped yet, in the list of loose ones. */
 loch_status lochi_pool_create_handle(lochi_pool *pool, size_t bytes, pool_handle **out);
+
+/* The same, smaller where the device or the limit gives no more: not below a cell. */
+loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out);
 
 /* Maps a loose handle; the caller notes what lies there now. */
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at);

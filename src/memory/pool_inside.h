@@ -317,7 +317,6 @@ struct lochi_pool {
     struct pool_records *records;
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
-    struct pool_directory *old_directories;
     lochi_tree elsewhere; /* pool_elsewhere, by address */
     pool_mark *events;    /* to use again */
     size_t events_count, events_capacity;
@@ -348,7 +347,6 @@ typedef struct pool_want {
     size_t bytes;     /* rounded */
     size_t alignment; /* at least POOL_UNIT */
     pool_lane *lane;
-    uint32_t flags;
     size_t paged_bytes; /* whose pages lead to the block: 1, or all of a slab */
 } pool_want;
 
@@ -521,8 +519,8 @@ static inline void lochi_pool_set_state(pool_block *block, pool_state state)
 void lochi_pool_lay_out_classes(lochi_pool *pool);
 
 /* Takes up to `count` small blocks of a class, at least one. */
-loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, uint32_t flags, pool_entry *out,
-                                 size_t count, size_t *taken);
+loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_entry *out, size_t count,
+                                 size_t *taken);
 /* Takes one back into its slab. */
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
 /* Frees slabs without a block in use; says whether there was one. */
@@ -584,11 +582,10 @@ void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *str
 
 /* The calling thread's cache for a lane; NULL when it has none and none can be made. */
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
-/* Keeps everybody out of the caches until lochi_pool_go (or lochi_pool_open_gate). Under the lock. */
+/* Keeps everybody out of the caches until lochi_pool_go. Under the lock. */
 void lochi_pool_stop(lochi_pool *pool);
-void lochi_pool_go(lochi_pool *pool);
 /* Small blocks of a class through the thread's cache, and others; its owner under the lock. */
-loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, uint32_t flags, pool_entry *out);
+loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out);
 bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry);
 pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes);
 bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block);
@@ -658,6 +655,8 @@ lochi_pool *lochi_pool_of(loch_allocator *allocator);
 void lochi_pool_count_tag(lochi_pool *pool, loch_tag tag, size_t requested, int sign);
 /* A large block for a lane, entered in the table of pages. Under the lock. */
 pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_status *status);
+/* A block is no longer in use as far as the figures go. */
+void lochi_pool_uncount(lochi_pool *pool, const pool_block *block);
 /* Takes a block that nobody uses any more back to the free ones. */
 void lochi_pool_put_block(lochi_pool *pool, pool_block *block);
 

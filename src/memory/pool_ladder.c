@@ -166,14 +166,20 @@ static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, 
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }
 
-/* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
- * the right places. */
-static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
+/* What threads keep goes back, and whole blocks are cut and merged again. */
+static void ladder_flush(lochi_pool *pool)
 {
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+}
+
+/* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
+ * the right places. */
+static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    ladder_flush(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_slab_trim(pool, lane);
     lochi_pool_join_lanes(pool);
@@ -241,10 +247,7 @@ static size_t ladder_free_bytes(const lochi_pool *pool)
 /* What threads, slabs and streams keep becomes free as far as it can. */
 static void ladder_gather(lochi_pool *pool)
 {
-    lochi_pool_stop(pool);
-    lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_go(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+    ladder_flush(pool);
     lochi_pool_collect(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         lochi_pool_poll(pool, lane);

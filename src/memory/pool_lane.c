@@ -383,9 +383,7 @@ static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t 
         lochi_pool_slab_give(pool, block->slab, elsewhere->word);
     } else {
         pool->waiting_bytes -= block->bytes;
-        pool->used -= block->bytes;
-        if (block->is_captured) pool->captured_bytes -= block->bytes;
-        if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle += block->bytes;
+        lochi_pool_uncount(pool, block);
         lochi_pool_make_free(pool, block, epoch);
     }
     lane_drop_elsewhere(elsewhere);

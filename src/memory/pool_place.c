@@ -29,11 +29,6 @@
 #define PLACE_WINDOW_NS 1000000000u
 #define PLACE_WINDOW_MIN_NS 20000000u /* so that a program's first moves do not look like all of its time */
 
-static size_t place_round(const lochi_pool *pool, size_t bytes)
-{
-    return (bytes + pool->cell_bytes - 1) & ~(pool->cell_bytes - 1);
-}
-
 /* --- choosing a place --- */
 
 typedef struct place_spot {
@@ -82,7 +77,7 @@ static void place_look_up(const lochi_pool *pool, pool_block *block, place_searc
         const uintptr_t last_end = last->start + last->bytes;
         if (lochi_pool_state(last) == POOL_BARE && start < last_end) {
             const uintptr_t from = start > last->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : last->start;
-            missing += place_round(pool, (end < last_end ? end : last_end) - from);
+            missing += lochi_pool_round(pool, (end < last_end ? end : last_end) - from);
             if (missing > best->missing) return;
         }
         if (last_end >= end) {
@@ -121,11 +116,11 @@ static bool place_find(lochi_pool *pool, const pool_want *want, uint64_t plan, p
 {
     place_search search = {want, plan, 0};
     *best = (place_spot){.missing = SIZE_MAX};
-    pool_block *bare = lochi_pool_bins_fit(&pool->bare, place_round(pool, want->bytes), want->alignment, false);
+    pool_block *bare = lochi_pool_bins_fit(&pool->bare, lochi_pool_round(pool, want->bytes), want->alignment, false);
     if (bare) {
         const uintptr_t start = (bare->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
         const uintptr_t from = start & ~(uintptr_t)(pool->cell_bytes - 1);
-        place_offer(best, start, place_round(pool, start + want->bytes - from), bare->bytes, bare);
+        place_offer(best, start, lochi_pool_round(pool, start + want->bytes - from), bare->bytes, bare);
     }
     int bin = POOL_BINS - 1;
     unsigned looks = 0;
@@ -176,17 +171,11 @@ static bool place_add_source(place_plan *plan, pool_handle *handle, pool_block *
     return true;
 }
 
-/* The first cell at or above an address. */
-static uintptr_t place_cell_above(const lochi_pool *pool, uintptr_t address)
-{
-    return (address + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
-}
-
 /* Handles that lie wholly in a free block. */
 static void place_gather_block(lochi_pool *pool, pool_block *block, place_plan *plan)
 {
     const uintptr_t end = block->start + block->bytes;
-    uintptr_t at = place_cell_above(pool, block->start);
+    uintptr_t at = lochi_pool_round(pool, block->start);
     while (at < end && end - at >= pool->cell_bytes) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;
@@ -273,7 +262,7 @@ static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan 
             if (plan->gaps_count == PLACE_GAPS) return false;
             const uintptr_t first = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
             const uintptr_t from = first > block->start ? first : block->start;
-            const uintptr_t to = end < block_end ? place_cell_above(pool, end) : block_end;
+            const uintptr_t to = end < block_end ? lochi_pool_round(pool, end) : block_end;
             plan->gaps[plan->gaps_count++] = (place_gap){from, to};
             plan->missing += to - from;
             if (to - from > plan->gap_max) plan->gap_max = to - from;
@@ -328,21 +317,10 @@ size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
     const size_t by_request = place_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
     if (bytes < by_request) bytes = by_request;
     if (bytes > PLACE_HANDLE_MAX) bytes = PLACE_HANDLE_MAX;
-    return bytes > pool->cell_bytes ? place_round(pool, bytes) : pool->cell_bytes;
+    return bytes > pool->cell_bytes ? lochi_pool_round(pool, bytes) : pool->cell_bytes;
 }
 
 /* --- carrying it out --- */
-
-/* Creates one handle for the start of a gap: the largest that the device gives, not above `bytes`. */
-static loch_status place_create(lochi_pool *pool, size_t bytes, pool_handle **out)
-{
-    loch_status status = lochi_pool_create_handle(pool, bytes, out);
-    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
-        bytes = place_round(pool, bytes / 2);
-        status = lochi_pool_create_handle(pool, bytes, out);
-    }
-    return status;
-}
 
 static loch_status place_fill_gap(lochi_pool *pool, const pool_want *want, place_gap *gap, pool_block *near)
 {
@@ -350,7 +328,7 @@ static loch_status place_fill_gap(lochi_pool *pool, const pool_want *want, place
         size_t bytes = lochi_pool_choose_handle(pool, want->bytes);
         if (bytes > gap->end - gap->start) bytes = gap->end - gap->start;
         pool_handle *handle;
-        LOCH_TRY_RETURN(place_create(pool, bytes, &handle));
+        LOCH_TRY_RETURN(lochi_pool_create_some(pool, bytes, &handle));
         pool_block *bare = place_find_block(near, gap->start);
         const loch_status status = lochi_pool_map_free(pool, handle, bare, gap->start, want->lane);
         if (status != LOCH_OK) {
@@ -428,6 +406,8 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
 {
     place_plan plan = {0};
     loch_status status = LOCH_OK;
+    if (source == POOL_EXTRA && !place_may_take_extra(pool, want, pool->cell_bytes)) /* no plan lacks less */
+        return LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
     if (!place_plan_for(pool, want, &plan)) {
         lochi_free(plan.sources);
         return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
@@ -452,7 +432,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
 static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
-    const size_t needed = place_round(pool, want->bytes + slack);
+    const size_t needed = lochi_pool_round(pool, want->bytes + slack);
     const size_t wished = lochi_pool_choose_handle(pool, want->bytes);
     if (wished > needed) {
         const loch_error saved = lochi_error_save();
@@ -481,7 +461,7 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
 static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
 {
     const uintptr_t end = block->start + block->bytes;
-    uintptr_t at = place_cell_above(pool, from > block->start ? from : block->start);
+    uintptr_t at = lochi_pool_round(pool, from > block->start ? from : block->start);
     while (at < end && end - at >= pool->cell_bytes) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;

@@ -78,14 +78,14 @@ static pool_slab *slab_take_record(lochi_pool *pool, uint32_t class)
     return slab;
 }
 
-static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, uint32_t flags, loch_status *status)
+static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, loch_status *status)
 {
     pool_slab *slab = slab_take_record(pool, class);
     if (!slab) {
         *status = LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
         return NULL;
     }
-    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, flags, pool->slab_bytes[class]};
+    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
     pool_block *block = lochi_pool_take_block(pool, &want, status);
     if (!block) {
         slab->next = pool->spare_slabs[class];
@@ -139,15 +139,15 @@ static pool_entry slab_pop(pool_slab *slab)
     return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
 }
 
-loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, uint32_t flags, pool_entry *out,
-                                 size_t count, size_t *taken)
+loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_entry *out, size_t count,
+                                 size_t *taken)
 {
     loch_status status = LOCH_OK;
     *taken = 0;
     while (*taken < count) {
         pool_slab *slab = lane->partial[class];
         if (!slab && *taken) break; /* what there is will do */
-        if (!slab) slab = slab_make(pool, lane, class, flags, &status);
+        if (!slab) slab = slab_make(pool, lane, class, &status);
         if (!slab) return status;
         while (*taken < count && slab->free_count)
             out[(*taken)++] = slab_pop(slab);

@@ -196,7 +196,7 @@ static void retry_announce(loch_allocator *allocator, int sign)
         if (sign > 0)
             lochi_pool_shut(allocator->pool); /* frees take the long way, which looks at the waiters */
         else
-            lochi_pool_open_gate(allocator->pool);
+            lochi_pool_go(allocator->pool);
     }
 }
 
