@@ -51,6 +51,23 @@ LOCH_API LOCH_MUST_USE loch_status loch_copy_on(loch_stream *stream, void *to, c
 LOCH_API LOCH_MUST_USE loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from,
                                                   size_t bytes);
 
+/** Rows of bytes at a distance from each other, in planes at a distance from each other. Distances count bytes, from start to
+ *  start, and are at least the length of what lies between. */
+typedef struct loch_pitched {
+    size_t row_bytes;        /**< of one row */
+    size_t rows;             /**< in one plane */
+    size_t planes;           /**< 1 for one plane */
+    size_t to_row_pitch;     /**< between rows of the target; ignored for one row */
+    size_t to_plane_pitch;   /**< between planes of the target; ignored for one plane */
+    size_t from_row_pitch;   /**< of the source */
+    size_t from_plane_pitch; /**< of the source */
+} loch_pitched;
+
+/** Copies rows, in one driver call where the driver has one for it. As loch_copy_with, but no byte may be both read and written
+ *  unless the host does the copying. E_INVALID for pitches that make rows overlap, E_OVERFLOW. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_copy_pitched(const loch_copy_options *options, void *to, const void *from,
+                                                     const loch_pitched *shape);
+
 /** Fills `bytes` with a pattern of 1, 2 or 4 bytes, repeated, and returns when it is there. E_INVALID for another
  *  pattern size, or when `to` or `bytes` is not a multiple of it. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes);

@@ -70,7 +70,8 @@ LOCH_BEGIN_DECLS
     X(event_elapsed)                                                                                                   \
     X(peer_enable)                                                                                                     \
     X(device_sync)                                                                                                     \
-    X(address_query)
+    X(address_query)                                                                                                   \
+    X(copy_pitched)
 
 /** Numbers of the driver calls: LOCH_CALL_map and so on. */
 typedef enum loch_driver_call {
@@ -184,6 +185,15 @@ typedef struct loch_driver {
     loch_status (*address_query)(void *self, const void *address, loch_address_info *out);
     /** Replaces the measured times of driver calls by modelled ones. Default: keeps them. */
     void (*call_costs)(void *self, uint64_t ns[LOCH_CALL_COUNT]);
+
+    /* --- added later --- */
+
+    /** optional: queues a copy of at least two rows on `stream`; otherwise as `copy`. Rows and planes are not zero, pitches
+     *  hold what lies between them, and are set where there is one row or one plane too. No byte is both read and written
+     *  unless the device has LOCH_CAN_HOST_ACCESS: then the two pitches of both sides are equal and all is as if the
+     *  source had been read first. Default: E_UNSUPPORTED; Loch then calls `copy` for each row. */
+    loch_status (*copy_pitched)(void *self, loch_direction direction, void *to, const void *from,
+                                const loch_pitched *shape, void *peer, void *stream);
 } loch_driver;
 
 /** Registers a driver for the life of the process: checks the table, copies it (not the strings, which have to stay).

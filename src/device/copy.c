@@ -13,16 +13,6 @@
 
 #define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
 #define COPY_PIECES_MAX 64                    /* more direct pieces than this cost more than the detour */
-#define COPY_BOUNCE_BYTES ((size_t)4 << 20)   /* host memory between devices of different drivers */
-
-typedef struct copy_job {
-    char *to;
-    const char *from;
-    size_t bytes;
-    lochi_place to_place, from_place;
-    loch_direction direction;
-    loch_stream *stream; /* where it is queued, unless it is host to host */
-} copy_job;
 
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
 {
@@ -43,6 +33,12 @@ loch_status lochi_copy_wait_for_owner(const lochi_place *place)
 {
     loch_device *device = place->device;
     return device && !lochi_device_is_at_once(device) ? loch_stream_sync(&device->default_stream) : LOCH_OK;
+}
+
+loch_device *lochi_copy_host_runner(const lochi_copy_job *job)
+{
+    if (loch_device_can(job->to_place.device, LOCH_CAN_HOST_ACCESS)) return job->to_place.device;
+    return loch_device_can(job->from_place.device, LOCH_CAN_HOST_ACCESS) ? job->from_place.device : NULL;
 }
 
 static loch_status copy_call(loch_device *device, loch_direction direction, void *to, const void *from, size_t bytes,
@@ -69,7 +65,7 @@ static void copy_run_on_host(void *user)
 }
 
 /* On a queue of an asynchronous device the copy has to wait for its turn. */
-static loch_status copy_queue_on_host(const copy_job *job, loch_stream *stream)
+static loch_status copy_queue_on_host(const lochi_copy_job *job, loch_stream *stream)
 {
     copy_on_host *work = lochi_alloc(sizeof *work);
     if (!work) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
@@ -79,17 +75,17 @@ static loch_status copy_queue_on_host(const copy_job *job, loch_stream *stream)
     return status;
 }
 
-static loch_status copy_host_to_host(const copy_job *job, loch_stream *stream, loch_wait wait)
+static loch_status copy_host_to_host(const lochi_copy_job *job)
 {
-    if (stream && !lochi_device_is_at_once(stream->device)) {
-        LOCH_TRY_RETURN(copy_queue_on_host(job, stream));
-        return lochi_copy_settle(stream, wait);
+    loch_stream *given = job->given;
+    if (given && !lochi_device_is_at_once(given->device)) {
+        LOCH_TRY_RETURN(copy_queue_on_host(job, given));
+        return lochi_copy_settle(given, job->wait);
     }
     LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->to_place));
     LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&job->from_place));
-    loch_device *device = job->to_place.device;
-    if (!loch_device_can(device, LOCH_CAN_HOST_ACCESS)) device = job->from_place.device;
-    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS))
+    loch_device *device = lochi_copy_host_runner(job);
+    if (device)
         return copy_call(device, LOCH_HOST_TO_HOST, job->to, job->from, job->bytes, NULL, &device->default_stream);
     memmove(job->to, job->from, job->bytes);
     return LOCH_OK;
@@ -98,7 +94,7 @@ static loch_status copy_host_to_host(const copy_job *job, loch_stream *stream, l
 /* --- inside one device --- */
 
 /* Calls for [0, bytes) piece by piece, from the end that must be read first. */
-static loch_status copy_in_pieces(const copy_job *job, size_t piece_bytes, void *scratch)
+static loch_status copy_in_pieces(const lochi_copy_job *job, size_t piece_bytes, void *scratch)
 {
     loch_device *device = job->to_place.device;
     const bool is_backwards = job->to > job->from;
@@ -118,7 +114,7 @@ static loch_status copy_in_pieces(const copy_job *job, size_t piece_bytes, void 
     return LOCH_OK;
 }
 
-static loch_status copy_overlapping(const copy_job *job, size_t gap)
+static loch_status copy_overlapping(const lochi_copy_job *job, size_t gap)
 {
     if (!gap) return LOCH_OK;
     if (job->bytes / gap <= COPY_PIECES_MAX) return copy_in_pieces(job, gap, NULL);
@@ -136,7 +132,7 @@ static loch_status copy_overlapping(const copy_job *job, size_t gap)
     return status != LOCH_OK ? status : free_status;
 }
 
-static loch_status copy_inside_device(const copy_job *job)
+static loch_status copy_inside_device(const lochi_copy_job *job)
 {
     const uintptr_t to = (uintptr_t)job->to, from = (uintptr_t)job->from;
     const size_t gap = to > from ? to - from : from - to;
@@ -146,8 +142,7 @@ static loch_status copy_inside_device(const copy_job *job)
 
 /* --- between devices --- */
 
-/* Makes `later` wait for what is queued on `earlier`. */
-static loch_status copy_order(loch_stream *earlier, loch_stream *later)
+loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later)
 {
     loch_event *event;
     LOCH_TRY_RETURN(loch_event_create(earlier->device, LOCH_EVENT_PLAIN, &event));
@@ -159,25 +154,25 @@ static loch_status copy_order(loch_stream *earlier, loch_stream *later)
 
 /* Two devices of one driver: the target's driver does it, on a stream of the target. A stream of the source is ordered
  * around that. */
-static loch_status copy_between_peers(const copy_job *job)
+static loch_status copy_between_peers(const lochi_copy_job *job)
 {
     loch_device *device = job->to_place.device;
     loch_stream *stream = job->stream->device == device ? job->stream : &device->default_stream;
-    if (stream != job->stream) LOCH_TRY_RETURN(copy_order(job->stream, stream));
+    if (stream != job->stream) LOCH_TRY_RETURN(lochi_copy_order(job->stream, stream));
     LOCH_TRY_RETURN(
         copy_call(device, LOCH_PEER_TO_PEER, job->to, job->from, job->bytes, job->from_place.device->self, stream));
-    return stream != job->stream ? copy_order(stream, job->stream) : LOCH_OK;
+    return stream != job->stream ? lochi_copy_order(stream, job->stream) : LOCH_OK;
 }
 
 /* Two drivers that do not know each other: through the host, waiting for each piece. */
-static loch_status copy_through_host(const copy_job *job)
+static loch_status copy_through_host(const lochi_copy_job *job)
 {
     loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;
     loch_stream *to_stream = job->stream->device == to_device ? job->stream : &to_device->default_stream;
     loch_stream *from_stream = job->stream->device == from_device ? job->stream : &from_device->default_stream;
     loch_status status = loch_stream_sync(job->stream);
     if (status != LOCH_OK) return status;
-    const size_t bounce_bytes = job->bytes < COPY_BOUNCE_BYTES ? job->bytes : COPY_BOUNCE_BYTES;
+    const size_t bounce_bytes = job->bytes < LOCHI_COPY_BOUNCE_BYTES ? job->bytes : LOCHI_COPY_BOUNCE_BYTES;
     char *bounce = lochi_alloc(bounce_bytes);
     if (!bounce)
         return LOCH_FAIL(HOST_MEMORY, "no host memory to copy from %s to %s", from_device->name, to_device->name);
@@ -193,11 +188,10 @@ end:
     return status;
 }
 
-static loch_status copy_between_devices(const copy_job *job)
+bool lochi_copy_is_of_peers(const lochi_copy_job *job)
 {
-    const loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;
-    const bool are_peers = to_device->driver == from_device->driver && loch_device_can(to_device, LOCH_CAN_PEER);
-    return are_peers ? copy_between_peers(job) : copy_through_host(job);
+    const loch_device *to = job->to_place.device, *from = job->from_place.device;
+    return to->driver == from->driver && loch_device_can(to, LOCH_CAN_PEER);
 }
 
 /* --- planning --- */
@@ -218,7 +212,7 @@ static const char *copy_direction_name(loch_direction direction)
 }
 
 /* A stream that was given has to be one of a device involved; for memory that no device knows any will do. */
-static loch_status copy_check_stream(const copy_job *job, const loch_stream *given)
+static loch_status copy_check_stream(const lochi_copy_job *job, const loch_stream *given)
 {
     const loch_device *to = job->to_place.device, *from = job->from_place.device;
     LOCH_TRY_RETURN(lochi_stream_check(given, NULL));
@@ -228,54 +222,69 @@ static loch_status copy_check_stream(const copy_job *job, const loch_stream *giv
                      to ? to->name : "the host");
 }
 
-/* Queues a copy with a device on at least one side. Without a stream it goes on the default one of the target, or of the
- * source when the target is the host. A stream of a device that only owns the host memory involved cannot run another
- * device's copy: it is waited for, and so is the copy. */
-static loch_status copy_on_device(copy_job *job, loch_stream *given, loch_wait wait)
+/* Without a stream it goes on the default one of the target, or of the source when the target is the host. A stream of a
+ * device that only owns the host memory involved cannot run another device's copy: it is waited for, and so is the copy. */
+loch_status lochi_copy_route(lochi_copy_job *job)
 {
     loch_device *runner = job->direction == LOCH_DEVICE_TO_HOST ? job->from_place.device : job->to_place.device;
-    const bool is_peers = job->direction == LOCH_PEER_TO_PEER;
-    const bool runs_on_given = given && (given->device == runner || is_peers);
+    loch_stream *given = job->given;
+    const bool runs_on_given = given && (given->device == runner || job->direction == LOCH_PEER_TO_PEER);
     job->stream = runs_on_given ? given : &runner->default_stream;
-    if (given && !runs_on_given) {
-        LOCH_TRY_RETURN(loch_stream_sync(given));
-        wait = LOCH_WAIT_END;
-    }
+    if (!given || runs_on_given) return LOCH_OK;
+    job->wait = LOCH_WAIT_END;
+    return loch_stream_sync(given);
+}
+
+static loch_status copy_on_device(lochi_copy_job *job)
+{
+    LOCH_TRY_RETURN(lochi_copy_route(job));
     loch_status status;
     if (job->direction == LOCH_DEVICE_TO_DEVICE)
         status = copy_inside_device(job);
-    else if (is_peers)
-        status = copy_between_devices(job);
+    else if (job->direction == LOCH_PEER_TO_PEER)
+        status = lochi_copy_is_of_peers(job) ? copy_between_peers(job) : copy_through_host(job);
     else
-        status = copy_call(runner, job->direction, job->to, job->from, job->bytes, NULL, job->stream);
-    return status != LOCH_OK ? status : lochi_copy_settle(job->stream, wait);
+        status = copy_call(job->stream->device, job->direction, job->to, job->from, job->bytes, NULL, job->stream);
+    return status != LOCH_OK ? status : lochi_copy_settle(job->stream, job->wait);
 }
 
-static loch_status copy_read_options(const loch_copy_options *given, loch_copy_options *out)
+loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const void *from, lochi_copy_job *out)
 {
-    *out = (loch_copy_options){.size = sizeof *out};
-    LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
-    if ((unsigned)out->direction > LOCH_PEER_TO_PEER || (unsigned)out->wait > LOCH_WAIT_END)
+    loch_copy_options read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", options, &read, sizeof read));
+    if ((unsigned)read.direction > LOCH_PEER_TO_PEER || (unsigned)read.wait > LOCH_WAIT_END)
         return LOCH_FAIL(INVALID, "copy options hold values that are not known");
-    if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    if (read.wait == LOCH_WAIT_DEFAULT) read.wait = read.stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    *out =
+        (lochi_copy_job){.to = to, .from = from, .direction = read.direction, .given = read.stream, .wait = read.wait};
     return LOCH_OK;
+}
+
+loch_status lochi_copy_place(lochi_copy_job *job, size_t to_bytes, size_t from_bytes)
+{
+    LOCH_TRY_RETURN(lochi_copy_locate(job->to, to_bytes, "target", &job->to_place));
+    LOCH_TRY_RETURN(lochi_copy_locate(job->from, from_bytes, "source", &job->from_place));
+    const loch_direction stated = job->direction;
+    job->direction = copy_deduce(&job->to_place, &job->from_place);
+    if (stated != LOCH_DIRECTION_DEDUCED && stated != job->direction)
+        return LOCH_FAIL(INVALID, "the copy was said to be %s, but the addresses make it %s",
+                         copy_direction_name(stated), copy_direction_name(job->direction));
+    return job->given ? copy_check_stream(job, job->given) : LOCH_OK;
+}
+
+loch_status lochi_copy_run(lochi_copy_job *job)
+{
+    return job->direction == LOCH_HOST_TO_HOST ? copy_host_to_host(job) : copy_on_device(job);
 }
 
 loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from, size_t bytes)
 {
-    loch_copy_options read;
-    LOCH_TRY_RETURN(copy_read_options(options, &read));
+    lochi_copy_job job;
+    LOCH_TRY_RETURN(lochi_copy_begin(options, to, from, &job));
     if (!bytes) return LOCH_OK;
-    copy_job job = {.to = to, .from = from, .bytes = bytes};
-    LOCH_TRY_RETURN(lochi_copy_locate(to, bytes, "target", &job.to_place));
-    LOCH_TRY_RETURN(lochi_copy_locate(from, bytes, "source", &job.from_place));
-    job.direction = copy_deduce(&job.to_place, &job.from_place);
-    if (read.direction != LOCH_DIRECTION_DEDUCED && read.direction != job.direction)
-        return LOCH_FAIL(INVALID, "the copy was said to be %s, but the addresses make it %s",
-                         copy_direction_name(read.direction), copy_direction_name(job.direction));
-    if (read.stream) LOCH_TRY_RETURN(copy_check_stream(&job, read.stream));
-    if (job.direction == LOCH_HOST_TO_HOST) return copy_host_to_host(&job, read.stream, read.wait);
-    return copy_on_device(&job, read.stream, read.wait);
+    LOCH_TRY_RETURN(lochi_copy_place(&job, bytes, bytes));
+    job.bytes = bytes;
+    return lochi_copy_run(&job);
 }
 
 loch_status loch_copy(void *to, const void *from, size_t bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What copying and filling share. */
+/* What copying, copying rows and filling share. */
 #ifndef LOCHI_COPY_H
 #define LOCHI_COPY_H
 
@@ -15,12 +15,47 @@ static inline bool lochi_place_is_host(const lochi_place *place)
            place->kind == LOCH_MEMORY_REGISTERED || loch_device_can(place->device, LOCH_CAN_HOST_ACCESS);
 }
 
+/* A copy: what was asked for, and what has become of it. */
+typedef struct lochi_copy_job {
+    char *to;
+    const char *from;
+    size_t bytes; /* of a plain copy */
+    lochi_place to_place, from_place;
+    loch_direction direction;
+    loch_stream *given;  /* the caller's; NULL: none */
+    loch_wait wait;      /* not LOCH_WAIT_DEFAULT */
+    loch_stream *stream; /* where it is queued, unless it is host to host; from lochi_copy_route */
+} lochi_copy_job;
+
+/* The steps of a copy. Reads the options; finds and checks both ranges, the direction and the stream; queues a plain one. */
+loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const void *from, lochi_copy_job *out);
+loch_status lochi_copy_place(lochi_copy_job *job, size_t to_bytes, size_t from_bytes);
+loch_status lochi_copy_run(lochi_copy_job *job);
+
+/* Chooses the stream of a copy with a device on at least one side. */
+loch_status lochi_copy_route(lochi_copy_job *job);
+
+/* The device that copies from host to host at its own addresses, or NULL: then it is memmove's. */
+loch_device *lochi_copy_host_runner(const lochi_copy_job *job);
+
+/* Of a copy between two devices: whether one driver does it, or it goes through the host. */
+bool lochi_copy_is_of_peers(const lochi_copy_job *job);
+
+/* Makes `later` wait for what is queued on `earlier`. */
+loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
+
+/* Host memory between devices of different drivers, at a time. */
+#define LOCHI_COPY_BOUNCE_BYTES ((size_t)4 << 20)
+
 /* Waits for the default stream of the device that owns host memory (pinned, registered), before the host touches it
  * without a stream. */
 loch_status lochi_copy_wait_for_owner(const lochi_place *place);
 
 /* Waits for `stream` when the caller wants the end of the work. */
 loch_status lochi_copy_settle(loch_stream *stream, loch_wait wait);
+
+/* Copies rows on the host, in the order in which equal pitches on both sides allow the two to overlap. */
+void lochi_pitched_host(void *to, const void *from, const loch_pitched *shape);
 
 /* Fills host memory; `pattern` holds the pattern's bytes from its lowest on. */
 void lochi_fill_host(void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes);

@@ -113,6 +113,14 @@ static loch_status cpu_copy(void *self, loch_direction direction, void *to, cons
     return LOCH_OK;
 }
 
+static loch_status cpu_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                    const loch_pitched *shape, void *peer, void *stream)
+{
+    (void)self, (void)direction, (void)peer, (void)stream;
+    lochi_pitched_host(to, from, shape);
+    return LOCH_OK;
+}
+
 static loch_status cpu_fill(void *self, void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes, void *stream)
 {
     (void)self, (void)stream;
@@ -142,4 +150,5 @@ const loch_driver lochi_cpu_driver = {
     .decommit = lochi_cpu_decommit,
     .copy = cpu_copy,
     .fill = cpu_fill,
+    .copy_pitched = cpu_copy_pitched,
 };

@@ -164,6 +164,7 @@ static loch_status cuda_open(const char *arguments, void **self)
     LOCH_TRY(cuda_retain(device), fail);
     LOCH_TRY(cuda_read_granule(device), fail);
     device->capabilities = cuda_capabilities(device);
+    device->pitch_max = (size_t)cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_MAX_PITCH);
     *self = device;
     return LOCH_OK;
 fail:;
@@ -343,4 +344,5 @@ const loch_driver lochi_cuda_driver = {
     .stream_capture = lochi_cuda_stream_capture,
     .peer_enable = cuda_peer_enable,
     .address_query = cuda_address_query,
+    .copy_pitched = lochi_cuda_copy_pitched,
 };

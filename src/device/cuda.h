@@ -20,6 +20,7 @@ typedef struct lochi_cuda_device {
     uint32_t capabilities;
     size_t total_bytes;
     size_t granule_bytes; /* 0 without virtual memory */
+    size_t pitch_max;     /* the most bytes between rows of one copy */
 } lochi_cuda_device;
 
 /* The driver's side of a loch_event. Asking the driver for an event that was last recorded in a capture would end that
@@ -117,6 +118,10 @@ loch_status lochi_cuda_unmap(void *self, void *address, size_t bytes, loch_drive
 
 /* How a handle of this device's memory is described to the driver. */
 cu_allocation lochi_cuda_describe(const lochi_cuda_device *device);
+
+/* cuda_pitched.c */
+loch_status lochi_cuda_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                    const loch_pitched *shape, void *peer, void *stream);
 
 /* cuda_stream.c */
 loch_status lochi_cuda_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,

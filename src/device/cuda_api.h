@@ -58,6 +58,63 @@ typedef struct cu_access {
     cu_choice flags;
 } cu_access;
 
+typedef struct cu_array cu_array;
+
+/* CUDA_MEMCPY2D */
+typedef struct cu_copy_2d {
+    size_t srcXInBytes, srcY;
+    cu_choice srcMemoryType;
+    const void *srcHost;
+    cu_address srcDevice;
+    cu_array *srcArray;
+    size_t srcPitch;
+    size_t dstXInBytes, dstY;
+    cu_choice dstMemoryType;
+    void *dstHost;
+    cu_address dstDevice;
+    cu_array *dstArray;
+    size_t dstPitch;
+    size_t WidthInBytes, Height;
+} cu_copy_2d;
+
+/* CUDA_MEMCPY3D */
+typedef struct cu_copy_3d {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    cu_choice srcMemoryType;
+    const void *srcHost;
+    cu_address srcDevice;
+    cu_array *srcArray;
+    void *reserved0;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    cu_choice dstMemoryType;
+    void *dstHost;
+    cu_address dstDevice;
+    cu_array *dstArray;
+    void *reserved1;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} cu_copy_3d;
+
+/* CUDA_MEMCPY3D_PEER */
+typedef struct cu_copy_3d_peer {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    cu_choice srcMemoryType;
+    const void *srcHost;
+    cu_address srcDevice;
+    cu_array *srcArray;
+    cu_context *srcContext;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    cu_choice dstMemoryType;
+    void *dstHost;
+    cu_address dstDevice;
+    cu_array *dstArray;
+    cu_context *dstContext;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} cu_copy_3d_peer;
+
 /* Constants, by their names in cuda.h; here with LOCHI_ before them. */
 #define LOCHI_CUDA_CONSTANTS(X)                                                                                        \
     X(CUDA_SUCCESS, 0)                                                                                                 \
@@ -89,6 +146,7 @@ typedef struct cu_access {
     X(CUDA_ERROR_MPS_RPC_FAILURE, 806)                                                                                 \
     X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                                         \
     X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                                                  \
+    X(CU_DEVICE_ATTRIBUTE_MAX_PITCH, 11)                                                                               \
     X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
     X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
@@ -197,6 +255,9 @@ enum {
     X(cuMemcpyPeerAsync, , NEEDED,                                                                                     \
       (cu_address to, cu_context *to_context, cu_address from, cu_context *from_context, size_t bytes,                 \
        cu_stream *stream))                                                                                             \
+    X(cuMemcpy2DAsync, _v2, NEEDED, (const cu_copy_2d *copy, cu_stream *stream))                                       \
+    X(cuMemcpy3DAsync, _v2, NEEDED, (const cu_copy_3d *copy, cu_stream *stream))                                       \
+    X(cuMemcpy3DPeerAsync, , NEEDED, (const cu_copy_3d_peer *copy, cu_stream *stream))                                 \
     X(cuMemsetD8Async, , NEEDED, (cu_address to, unsigned char pattern, size_t count, cu_stream *stream))              \
     X(cuMemsetD16Async, , NEEDED, (cu_address to, unsigned short pattern, size_t count, cu_stream *stream))            \
     X(cuMemsetD32Async, , NEEDED, (cu_address to, unsigned int pattern, size_t count, cu_stream *stream))              \

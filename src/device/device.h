@@ -84,6 +84,9 @@ static inline bool lochi_device_is_at_once(const loch_device *device)
 /* Whether its driver calls take a modelled time, and the host's clock says nothing of them. */
 bool lochi_device_is_modelled(const loch_device *device);
 
+/* Whether its driver copies rows in one call. */
+bool lochi_device_copies_rows(const loch_device *device);
+
 /* Calls `visit` for every open device, under the lock of the table of devices, until it returns true. */
 bool lochi_device_any(bool (*visit)(loch_device *device, void *user), void *user);
 

@@ -154,6 +154,18 @@ static void no_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     (void)self, (void)ns;
 }
 
+static loch_status no_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                   const loch_pitched *shape, void *peer, void *stream)
+{
+    (void)self, (void)direction, (void)to, (void)from, (void)shape, (void)peer, (void)stream;
+    return driver_cannot("way of copying rows in one call");
+}
+
+bool lochi_device_copies_rows(const loch_device *device)
+{
+    return device->driver->copy_pitched != no_copy_pitched;
+}
+
 bool lochi_device_is_modelled(const loch_device *device)
 {
     return device->driver->call_costs != no_call_costs;
@@ -225,6 +237,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(peer_enable, no_peer_enable);
     DRIVER_FILL(address_query, no_address_query);
     DRIVER_FILL(call_costs, no_call_costs);
+    DRIVER_FILL(copy_pitched, no_copy_pitched);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

@@ -380,4 +380,5 @@ const loch_driver lochi_sim_driver = {
     .peer_enable = lochi_sim_peer_enable,
     .address_query = lochi_sim_address_query,
     .call_costs = sim_call_costs,
+    .copy_pitched = lochi_sim_copy_pitched,
 };

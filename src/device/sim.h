@@ -204,6 +204,7 @@ typedef struct lochi_sim_request {
     void *to; /* copy and fill */
     const void *from;
     size_t bytes;
+    loch_pitched shape; /* of a copy of rows; else all zero */
     uint32_t pattern;
     size_t pattern_bytes;
     bool is_staged; /* the source is pageable: taken when queued */
@@ -233,6 +234,7 @@ typedef struct lochi_sim_op {
     void *to, *staging;
     const void *from;
     size_t bytes, pattern_bytes;
+    loch_pitched shape; /* the source's pitches are those of `staging` when there is one */
     uint32_t pattern;
     loch_stream_function *function;
     void *user;
@@ -446,6 +448,8 @@ loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver
 /* sim_work.c */
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
                            void *stream);
+loch_status lochi_sim_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                   const loch_pitched *shape, void *peer, void *stream);
 loch_status lochi_sim_fill(void *self, void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes, void *stream);
 loch_status lochi_sim_stream_call(void *self, void *stream, loch_stream_function *function, void *user);
 /* sim_stream.c */

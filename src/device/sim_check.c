@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "device/sim.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct check_reads {
@@ -47,28 +48,49 @@ void lochi_sim_check_gone(lochi_sim *sim, const lochi_sim_span *span, const loch
     check_report(sim, &violation);
 }
 
+static void check_report_overlap(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *to,
+                                 const lochi_sim_use *from)
+{
+    const size_t start = to->offset > from->offset ? to->offset : from->offset;
+    const size_t to_end = to->offset + to->bytes, from_end = from->offset + from->bytes;
+    loch_sim_violation violation = {.kind = LOCH_SIM_OVERLAP,
+                                    .address = (const char *)to->span->node.key + start,
+                                    .bytes = (to_end < from_end ? to_end : from_end) - start,
+                                    .stream = stream->number,
+                                    .other_stream = stream->number};
+    snprintf(violation.text, sizeof violation.text,
+             "a copy of %zu bytes from %p to %p on stream %llu overlaps itself, which CUDA does not define", op->bytes,
+             op->from, op->to, (unsigned long long)stream->number);
+    check_report(stream->device, &violation);
+}
+
+static int check_compare_uses(const void *left, const void *right)
+{
+    const lochi_sim_use *a = *(const lochi_sim_use *const *)left, *b = *(const lochi_sim_use *const *)right;
+    if (a->span->object != b->span->object) return (uintptr_t)a->span->object < (uintptr_t)b->span->object ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* In order of offset, a use overlaps an earlier one of the other kind if it starts before the furthest of them ends. */
 void lochi_sim_check_overlap(lochi_sim_stream *stream, const lochi_sim_op *op)
 {
+    const lochi_sim_use *few[CHECK_CELLS_FEW], **uses = few, *furthest[2] = {NULL, NULL};
+    if (op->uses_count > CHECK_CELLS_FEW) uses = lochi_alloc_array(op->uses_count, sizeof *uses);
+    if (!uses) return; /* may hide a mistake, but invents none */
+    for (size_t i = 0; i < op->uses_count; i++)
+        uses[i] = &op->uses[i];
+    qsort(uses, op->uses_count, sizeof *uses, check_compare_uses);
     for (size_t i = 0; i < op->uses_count; i++) {
-        for (size_t j = 0; j < op->uses_count; j++) {
-            const lochi_sim_use *to = &op->uses[i], *from = &op->uses[j];
-            if (!to->is_write || from->is_write || to->span->object != from->span->object) continue;
-            const size_t start = to->offset > from->offset ? to->offset : from->offset;
-            const size_t to_end = to->offset + to->bytes, from_end = from->offset + from->bytes;
-            const size_t end = to_end < from_end ? to_end : from_end;
-            if (start >= end) continue;
-            loch_sim_violation violation = {.kind = LOCH_SIM_OVERLAP,
-                                            .address = (const char *)to->span->node.key + start,
-                                            .bytes = end - start,
-                                            .stream = stream->number,
-                                            .other_stream = stream->number};
-            snprintf(violation.text, sizeof violation.text,
-                     "a copy of %zu bytes from %p to %p on stream %llu overlaps itself, which CUDA does not define",
-                     op->bytes, op->from, op->to, (unsigned long long)stream->number);
-            check_report(stream->device, &violation);
-            return;
+        const lochi_sim_use *use = uses[i], *other = furthest[!use->is_write], **own = &furthest[use->is_write];
+        if (other && other->span->object == use->span->object && other->offset + other->bytes > use->offset) {
+            check_report_overlap(stream, op, use->is_write ? use : other, use->is_write ? other : use);
+            break;
         }
+        if (!*own || (*own)->span->object != use->span->object ||
+            (*own)->offset + (*own)->bytes < use->offset + use->bytes)
+            *own = use;
     }
+    if (uses != few) lochi_free(uses);
 }
 
 /* --- sets of reads --- */

@@ -58,6 +58,7 @@ static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_peer_enable]     = {1, {{0, 100000}}},
     [LOCH_CALL_device_sync]     = {1, {{0, 720}}},
     [LOCH_CALL_address_query]   = {1, {{0, 380}}},
+    [LOCH_CALL_copy_pitched]    = {1, {{0, 3600}}},
 }};
 /* clang-format on */
 

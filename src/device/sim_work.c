@@ -8,6 +8,7 @@
  * follows the keys, so two devices cannot wait for each other in a circle. */
 #include "base/checked.h"
 #include "base/heap.h"
+#include "device/copy.h"
 #include "device/sim.h"
 #include <string.h>
 
@@ -43,6 +44,22 @@ static loch_status work_find(const lochi_sim *sim, const lochi_sim_range *range,
     return LOCH_OK;
 }
 
+/* Takes what the operation is to copy out of pageable memory: side by side, whatever the distances there. */
+static void work_stage(lochi_sim_op *op)
+{
+    loch_pitched *shape = &op->shape;
+    if (!shape->rows) {
+        memcpy(op->staging, op->from, op->bytes);
+        return;
+    }
+    loch_pitched packing = *shape;
+    packing.to_row_pitch = shape->row_bytes;
+    packing.to_plane_pitch = shape->row_bytes * shape->rows;
+    lochi_pitched_host(op->staging, op->from, &packing);
+    shape->from_row_pitch = packing.to_row_pitch;
+    shape->from_plane_pitch = packing.to_plane_pitch;
+}
+
 loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request, lochi_sim_op **out)
 {
     size_t count = 0, bytes;
@@ -57,6 +74,7 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
                          .to = request->to,
                          .from = request->from,
                          .bytes = request->bytes,
+                         .shape = request->shape,
                          .pattern = request->pattern,
                          .pattern_bytes = request->pattern_bytes,
                          .function = request->function,
@@ -74,7 +92,7 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
             lochi_free(op);
             return SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %zu bytes", request->bytes);
         }
-        memcpy(op->staging, op->from, op->bytes);
+        work_stage(op);
     }
     *out = op;
     return LOCH_OK;
@@ -157,13 +175,22 @@ static void work_fill(const lochi_sim_op *op)
         memcpy((char *)op->to + i, pattern, op->pattern_bytes);
 }
 
+static void work_copy(const lochi_sim_op *op)
+{
+    const void *from = op->staging ? op->staging : op->from;
+    if (op->shape.rows)
+        lochi_pitched_host(op->to, from, &op->shape);
+    else
+        memmove(op->to, from, op->bytes);
+}
+
 /* False when the operation waits for a device that this thread is settling further out, and that is not there yet. */
 static bool work_take_effect(lochi_sim *sim, lochi_sim_op *op)
 {
     const bool is_alive = !op->is_dead && !sim->is_lost;
     switch (op->kind) {
     case LOCHI_SIM_COPY:
-        if (is_alive && op->is_real) memmove(op->to, op->staging ? op->staging : op->from, op->bytes);
+        if (is_alive && op->is_real) work_copy(op);
         break;
     case LOCHI_SIM_FILL:
         if (is_alive && op->is_real) work_fill(op);
@@ -248,16 +275,32 @@ loch_status lochi_sim_wait(lochi_sim *sim, lochi_sim_key key)
 
 /* --- slots --- */
 
-/* Sets up the host's side of a copy: page-locked memory is used when the copy runs, pageable memory during the call. */
-static void work_add_host(const lochi_sim *sim, lochi_sim_request *request, lochi_sim_range *ranges)
+/* One side of a copy: its rows, and all that lies from the first byte to the last. */
+typedef struct work_side {
+    const void *address;
+    size_t extent;
+    lochi_sim_range *ranges;
+    size_t count;
+} work_side;
+
+/* Sets up a copy's ranges, which lie target first, source behind it. Device memory is used when the copy runs, and so is
+ * page-locked memory; pageable memory is used during the call and is not the device's to check. */
+static void work_add_sides(const lochi_sim *sim, loch_direction direction, lochi_sim_request *request,
+                           const work_side *to, const work_side *from)
 {
-    const lochi_sim_range *host = &ranges[1];
-    if (lochi_sim_is_pinned(sim, host->address, host->bytes))
-        request->ranges_count = 2;
-    else if (host->is_write)
+    const bool to_host = direction == LOCH_DEVICE_TO_HOST, from_host = direction == LOCH_HOST_TO_DEVICE;
+    request->ranges = to->ranges;
+    request->ranges_count = to->count + from->count;
+    request->any_device = direction == LOCH_PEER_TO_PEER;
+    if (to_host && !lochi_sim_is_pinned(sim, to->address, to->extent)) {
         request->is_waited = true;
-    else
+        request->ranges = from->ranges;
+        request->ranges_count = from->count;
+    }
+    if (from_host && !lochi_sim_is_pinned(sim, from->address, from->extent)) {
         request->is_staged = true;
+        request->ranges_count = to->count;
+    }
 }
 
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
@@ -267,25 +310,64 @@ loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const
     (void)peer; /* the addresses say where they are */
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy, bytes));
     lochi_sim_range ranges[] = {{to, bytes, true}, {from, bytes, false}};
+    lochi_sim_request request = {
+        .kind = LOCHI_SIM_COPY, .duration_ns = sim->lag_ns, .name = "copy", .to = to, .from = from, .bytes = bytes};
+    const work_side target = {to, bytes, &ranges[0], 1}, source = {from, bytes, &ranges[1], 1};
+    work_add_sides(sim, direction, &request, &target, &source);
+    return lochi_sim_end(lochi_sim_submit(lochi_sim_stream_of(sim, stream), &request));
+}
+
+/* How many ranges the rows of one side are, and how long each: rows that touch are one. */
+static size_t work_count_runs(const loch_pitched *shape, size_t row_pitch, size_t plane_pitch, size_t *run_bytes)
+{
+    *run_bytes = shape->row_bytes;
+    if (row_pitch != shape->row_bytes) return shape->rows * shape->planes;
+    *run_bytes = shape->row_bytes * shape->rows;
+    if (shape->planes == 1 || plane_pitch != *run_bytes) return shape->planes;
+    *run_bytes *= shape->planes;
+    return 1;
+}
+
+/* Writes the ranges of one side, and describes it. */
+static work_side work_lay_side(const loch_pitched *shape, const void *address, size_t row_pitch, size_t plane_pitch,
+                               lochi_sim_range *ranges, bool is_write)
+{
+    size_t run_bytes, extent = (shape->rows - 1) * row_pitch + shape->row_bytes;
+    const size_t count = work_count_runs(shape, row_pitch, plane_pitch, &run_bytes);
+    const size_t rows = row_pitch == shape->row_bytes ? 1 : shape->rows;
+    for (size_t i = 0; i < count; i++)
+        ranges[i] = (lochi_sim_range){(const char *)address + i / rows * plane_pitch + i % rows * row_pitch, run_bytes,
+                                      is_write};
+    if (shape->planes > 1) extent += (shape->planes - 1) * plane_pitch;
+    return (work_side){address, extent, ranges, count};
+}
+
+loch_status lochi_sim_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                   const loch_pitched *shape, void *peer, void *stream)
+{
+    lochi_sim *sim = self;
+    (void)peer;
+    const size_t bytes = shape->row_bytes * shape->rows * shape->planes;
+    LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy_pitched, bytes));
+    size_t run_bytes;
+    const size_t to_count = work_count_runs(shape, shape->to_row_pitch, shape->to_plane_pitch, &run_bytes);
+    const size_t from_count = work_count_runs(shape, shape->from_row_pitch, shape->from_plane_pitch, &run_bytes);
+    lochi_sim_range *ranges = lochi_alloc_array(to_count + from_count, sizeof *ranges);
+    if (!ranges) return lochi_sim_end(SIM_FAIL(HOST_MEMORY, "no host memory for a copy of %zu rows", shape->rows));
     lochi_sim_request request = {.kind = LOCHI_SIM_COPY,
                                  .duration_ns = sim->lag_ns,
-                                 .name = "copy",
-                                 .ranges = ranges,
-                                 .ranges_count = 1,
+                                 .name = "copy of rows",
                                  .to = to,
                                  .from = from,
-                                 .bytes = bytes};
-    if (direction == LOCH_DEVICE_TO_HOST) {
-        ranges[0] = (lochi_sim_range){from, bytes, false};
-        ranges[1] = (lochi_sim_range){to, bytes, true};
-    }
-    if (direction == LOCH_DEVICE_TO_DEVICE || direction == LOCH_PEER_TO_PEER) {
-        request.ranges_count = 2;
-        request.any_device = direction == LOCH_PEER_TO_PEER;
-    } else {
-        work_add_host(sim, &request, ranges);
-    }
-    return lochi_sim_end(lochi_sim_submit(lochi_sim_stream_of(sim, stream), &request));
+                                 .bytes = bytes,
+                                 .shape = *shape};
+    const work_side target = work_lay_side(shape, to, shape->to_row_pitch, shape->to_plane_pitch, ranges, true);
+    const work_side source =
+        work_lay_side(shape, from, shape->from_row_pitch, shape->from_plane_pitch, ranges + to_count, false);
+    work_add_sides(sim, direction, &request, &target, &source);
+    const loch_status status = lochi_sim_end(lochi_sim_submit(lochi_sim_stream_of(sim, stream), &request));
+    lochi_free(ranges);
+    return status;
 }
 
 loch_status lochi_sim_fill(void *self, void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes, void *stream)

@@ -20,6 +20,9 @@ enum {
 typedef cu_location own_location;
 typedef cu_allocation own_allocation;
 typedef cu_access own_access;
+typedef cu_copy_2d own_copy_2d;
+typedef cu_copy_3d own_copy_3d;
+typedef cu_copy_3d_peer own_copy_3d_peer;
 typedef lochi_cuda_api own_api;
 
 #include <cuda.h>
@@ -42,6 +45,9 @@ typedef lochi_cuda_api own_api;
 #define cu_location CUmemLocation
 #define cu_allocation CUmemAllocationProp
 #define cu_access CUmemAccessDesc
+#define cu_copy_2d CUDA_MEMCPY2D
+#define cu_copy_3d CUDA_MEMCPY3D
+#define cu_copy_3d_peer CUDA_MEMCPY3D_PEER
 #define cu_choice_device_attribute CUdevice_attribute
 #define cu_choice_pointer_attribute CUpointer_attribute
 #define cu_choice_granularity CUmemAllocationGranularity_flags
@@ -89,6 +95,75 @@ SAME_MEMBER(own_allocation, CUmemAllocationProp, allocFlags.reserved);
 SAME_SIZE(sizeof(own_access), CUmemAccessDesc);
 SAME_MEMBER(own_access, CUmemAccessDesc, location);
 SAME_MEMBER(own_access, CUmemAccessDesc, flags);
+SAME_SIZE(sizeof(own_copy_2d), CUDA_MEMCPY2D);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcXInBytes);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcY);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcMemoryType);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcHost);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcDevice);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcArray);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, srcPitch);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstXInBytes);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstY);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstMemoryType);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstHost);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstDevice);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstArray);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, dstPitch);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, WidthInBytes);
+SAME_MEMBER(own_copy_2d, CUDA_MEMCPY2D, Height);
+SAME_SIZE(sizeof(own_copy_3d), CUDA_MEMCPY3D);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcXInBytes);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcY);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcZ);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcLOD);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcMemoryType);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcHost);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcDevice);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcArray);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, reserved0);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcPitch);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, srcHeight);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstXInBytes);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstY);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstZ);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstLOD);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstMemoryType);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstHost);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstDevice);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstArray);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, reserved1);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstPitch);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, dstHeight);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, WidthInBytes);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, Height);
+SAME_MEMBER(own_copy_3d, CUDA_MEMCPY3D, Depth);
+SAME_SIZE(sizeof(own_copy_3d_peer), CUDA_MEMCPY3D_PEER);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcXInBytes);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcY);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcZ);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcLOD);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcMemoryType);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcHost);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcDevice);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcArray);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcContext);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcPitch);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, srcHeight);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstXInBytes);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstY);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstZ);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstLOD);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstMemoryType);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstHost);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstDevice);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstArray);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstContext);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstPitch);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, dstHeight);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, WidthInBytes);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, Height);
+SAME_MEMBER(own_copy_3d_peer, CUDA_MEMCPY3D_PEER, Depth);
 
 /* --- constants --- */
 

@@ -92,6 +92,14 @@ static loch_status faulty_copy(void *self, loch_direction direction, void *to, c
     return f->driver->copy(f->self, direction, to, from, bytes, other ? other->self : NULL, stream);
 }
 
+static loch_status faulty_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                       const loch_pitched *shape, void *peer, void *stream)
+{
+    const faulty_device *f = self, *other = peer;
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "copy_pitched");
+    return f->driver->copy_pitched(f->self, direction, to, from, shape, other ? other->self : NULL, stream);
+}
+
 static loch_status faulty_peer_enable(void *self, void *peer)
 {
     const faulty_device *f = self, *other = peer;
@@ -435,6 +443,7 @@ loch_status test_faulty_register(void)
         .peer_enable = faulty_peer_enable,
         .address_query = faulty_address_query,
         .call_costs = faulty_call_costs,
+        .copy_pitched = faulty_copy_pitched,
     };
     return loch_driver_register(&driver);
 }
