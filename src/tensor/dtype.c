@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Types of elements: their names and sizes, and single numbers of any of them. */
+#include "tensor/convert.h"
+#include "base/fail.h"
+#include <string.h>
+
+/* --- names and sizes --- */
+
+static const char *const dtype_names[LOCH_DTYPE_COUNT] = {[LOCH_DTYPE_NONE] = "none",
+#define DTYPE_NAME(suffix, name, bytes) [LOCH_##suffix] = (name),
+                                                          LOCH_DTYPE_LIST(DTYPE_NAME)
+#undef DTYPE_NAME
+};
+
+static const unsigned char dtype_sizes[LOCH_DTYPE_COUNT] = {
+#define DTYPE_SIZE(suffix, name, bytes) [LOCH_##suffix] = (bytes),
+    LOCH_DTYPE_LIST(DTYPE_SIZE)
+#undef DTYPE_SIZE
+};
+
+const char *loch_dtype_name(loch_dtype dtype)
+{
+    return dtype_names[lochi_dtype_is_valid(dtype) ? dtype : LOCH_DTYPE_NONE];
+}
+
+size_t loch_dtype_bytes(loch_dtype dtype)
+{
+    return lochi_dtype_is_valid(dtype) ? dtype_sizes[dtype] : 0;
+}
+
+typedef struct dtype_alias {
+    const char *name;
+    loch_dtype dtype;
+} dtype_alias;
+
+/* What NumPy (with ml_dtypes) and PyTorch call the same type. */
+static const dtype_alias dtype_aliases[] = {
+    {"float64", LOCH_F64}, {"double", LOCH_F64},         {"float32", LOCH_F32}, {"float16", LOCH_F16},
+    {"half", LOCH_F16},    {"bfloat16", LOCH_BF16},      {"int8", LOCH_I8},     {"float8_e4m3fn", LOCH_F8E4M3},
+    {"int16", LOCH_I16},   {"float8_e5m2", LOCH_F8E5M2}, {"int32", LOCH_I32},   {"int64", LOCH_I64},
+    {"uint8", LOCH_U8},    {"uint16", LOCH_U16},         {"uint32", LOCH_U32},  {"uint64", LOCH_U64},
+    {"bool", LOCH_BOOL},   {"bool_", LOCH_BOOL},
+};
+
+/* Only behind "torch.": NumPy means others by "float" and "int", and C's long by "long". */
+static const dtype_alias dtype_aliases_torch[] = {
+    {"float", LOCH_F32},
+    {"short", LOCH_I16},
+    {"int", LOCH_I32},
+    {"long", LOCH_I64},
+};
+
+#define DTYPE_FIND(list, name) dtype_find(list, sizeof(list) / sizeof *(list), name)
+
+static loch_dtype dtype_find(const dtype_alias *list, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(list[i].name, name)) return list[i].dtype;
+    return LOCH_DTYPE_NONE;
+}
+
+/* What is behind the prefix, or NULL. */
+static const char *dtype_skip(const char *name, const char *prefix)
+{
+    const size_t length = strlen(prefix);
+    return strncmp(name, prefix, length) != 0 ? NULL : name + length;
+}
+
+loch_dtype loch_dtype_find(const char *name)
+{
+    if (!name) return LOCH_DTYPE_NONE;
+    const char *torch = dtype_skip(name, "torch."), *numpy = dtype_skip(name, "numpy.");
+    if (torch) {
+        const loch_dtype found = DTYPE_FIND(dtype_aliases_torch, torch);
+        return found ? found : DTYPE_FIND(dtype_aliases, torch);
+    }
+    if (numpy) return DTYPE_FIND(dtype_aliases, numpy);
+    for (int dtype = LOCH_DTYPE_NONE + 1; dtype < LOCH_DTYPE_COUNT; dtype++)
+        if (!strcmp(dtype_names[dtype], name)) return (loch_dtype)dtype;
+    return DTYPE_FIND(dtype_aliases, name);
+}
+
+/* --- scalars --- */
+
+loch_scalar loch_scalar_from_double(double value)
+{
+    return (loch_scalar){.dtype = LOCH_F64, .value.f = value};
+}
+
+loch_scalar loch_scalar_from_signed(long long value)
+{
+    return (loch_scalar){.dtype = LOCH_I64, .value.i = value};
+}
+
+loch_scalar loch_scalar_from_unsigned(unsigned long long value)
+{
+    return (loch_scalar){.dtype = LOCH_U64, .value.u = value};
+}
+
+/* The type of the member that holds numbers of that type. */
+static loch_dtype scalar_member(loch_dtype dtype)
+{
+    if (dtype <= LOCH_F8E5M2) return LOCH_F64;
+    return dtype <= LOCH_I64 ? LOCH_I64 : LOCH_U64;
+}
+
+loch_status loch_scalar_store(loch_scalar scalar, loch_dtype dtype, void *to)
+{
+    if (!lochi_dtype_is_valid(scalar.dtype))
+        return LOCH_FAIL(INVALID, "a scalar of %d, which is no type", (int)scalar.dtype);
+    if (scalar.dtype == LOCH_BOOL) scalar.value.u = scalar.value.u != 0;
+    return loch_convert(dtype, to, scalar_member(scalar.dtype), &scalar.value, 1, NULL);
+}
+
+loch_status loch_scalar_load(loch_dtype dtype, const void *from, loch_scalar *out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "loch_scalar_load needs a place for the scalar");
+    *out = (loch_scalar){.dtype = LOCH_DTYPE_NONE};
+    loch_scalar scalar = {.dtype = LOCH_DTYPE_NONE};
+    LOCH_TRY_RETURN(loch_convert(scalar_member(dtype), &scalar.value, dtype, from, 1, NULL));
+    scalar.dtype = dtype == LOCH_BOOL ? LOCH_BOOL : scalar_member(dtype);
+    *out = scalar;
+    return LOCH_OK;
+}
