@@ -7,7 +7,9 @@
 #include <pthread.h>
 
 typedef enum lochi_rank {
-    LOCHI_RANK_REGISTRY = 1, /* the registry of allocators */
+    LOCHI_RANK_SCRATCH = 1, /* a pool of buffers, a workspace */
+    LOCHI_RANK_BUFFERS,     /* uses of buffers, and buffers that wait for them; held for list operations alone */
+    LOCHI_RANK_REGISTRY,    /* the registry of allocators */
     LOCHI_RANK_ALLOCATOR, /* an allocator's figures and lists: one rank for each depth of wrapping, outer ones first */
     LOCHI_RANK_POOLS = LOCHI_RANK_ALLOCATOR + 32, /* the list of pools */
     LOCHI_RANK_STREAM_LISTENERS,                  /* who hears of streams that go; held around the calls */

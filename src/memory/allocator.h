@@ -86,6 +86,11 @@ static inline bool lochi_is_freed(loch_status status)
     return status == LOCH_OK || status == LOCH_E_CORRUPT;
 }
 
+/* loch_allocator_realloc of a live block, with an alignment for the case that it moves, and with contents that may be lost;
+ * the tag stays that of the block (realloc.c). */
+loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, const loch_request *request,
+                                   bool keeps_contents, void **out);
+
 /* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c). */
 loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out);
 

@@ -70,12 +70,13 @@ static loch_status realloc_choose_stream(const loch_allocator *allocator, loch_s
     return LOCH_OK;
 }
 
-static loch_status realloc_move(loch_allocator *allocator, const loch_block *block, size_t bytes, loch_stream *stream,
-                                void **out)
+/* `request` is complete but for its stream. */
+static loch_status realloc_move(loch_allocator *allocator, const loch_block *block, loch_request request,
+                                loch_stream *stream, bool keeps_contents, void **out)
 {
-    size_t kept;
-    LOCH_TRY_RETURN(realloc_measure(allocator, block, bytes, &kept));
-    const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream, .tag = block->tag};
+    size_t kept = 0;
+    if (keeps_contents) LOCH_TRY_RETURN(realloc_measure(allocator, block, request.bytes, &kept));
+    request.stream = stream;
     void *moved;
     LOCH_TRY_RETURN(loch_allocator_alloc(allocator, &request, &moved));
     loch_status status = kept ? loch_copy_on(stream, moved, block->address, kept) : LOCH_OK;
@@ -87,31 +88,50 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     return status;
 }
 
-/* --- in public --- */
+/* --- the ways in --- */
+
+/* The block is live, the stream the device's or NULL, the size neither 0 nor too large. */
+static loch_status realloc_block(loch_allocator *allocator, const loch_block *block, const loch_request *request,
+                                 bool keeps_contents, void **out)
+{
+    loch_status status = LOCH_E_UNSUPPORTED;
+    if (realloc_may_stay(allocator, request->stream, block))
+        status = request->bytes == block->requested_bytes ? LOCH_OK
+                                                          : realloc_in_place(allocator, block->address, request->bytes);
+    if (status == LOCH_OK) *out = block->address;
+    if (!realloc_is_refusal(status)) return status;
+    loch_stream *chosen;
+    LOCH_TRY_RETURN(realloc_choose_stream(allocator, request->stream, block, &chosen));
+    status = realloc_move(allocator, block, *request, chosen, keeps_contents, out);
+    lochi_stream_release(chosen);
+    return status;
+}
+
+loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, const loch_request *request,
+                                   bool keeps_contents, void **out)
+{
+    *out = NULL;
+    loch_stream *stream = request->stream;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
+    if (!request->bytes)
+        return stream ? loch_allocator_free_on(allocator, address, stream) : loch_free(allocator, address);
+    if (request->bytes >= LOCHI_ALLOCATOR_BYTES_MAX)
+        return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", request->bytes);
+    loch_block block;
+    LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+    block.address = address; /* whatever a user's allocator wrote there */
+    loch_request complete = *request;
+    complete.tag = block.tag;
+    return realloc_block(allocator, &block, &complete, keeps_contents, out);
+}
 
 loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream,
                                    void **out)
 {
     if (out) *out = NULL;
     if (!allocator || !out) return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place");
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
+    if (address) return lochi_allocator_resize(allocator, address, &request, true, out);
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
-    if (!address) {
-        const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
-        return loch_allocator_alloc(allocator, &request, out);
-    }
-    if (!bytes) return stream ? loch_allocator_free_on(allocator, address, stream) : loch_free(allocator, address);
-    if (bytes >= LOCHI_ALLOCATOR_BYTES_MAX) return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
-    loch_block block;
-    LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
-    loch_status status = LOCH_E_UNSUPPORTED;
-    if (realloc_may_stay(allocator, stream, &block))
-        status = bytes == block.requested_bytes ? LOCH_OK : realloc_in_place(allocator, address, bytes);
-    if (status == LOCH_OK) *out = address;
-    if (!realloc_is_refusal(status)) return status;
-    loch_stream *chosen;
-    LOCH_TRY_RETURN(realloc_choose_stream(allocator, stream, &block, &chosen));
-    block.address = address; /* whatever a user's allocator wrote there */
-    status = realloc_move(allocator, &block, bytes, chosen, out);
-    lochi_stream_release(chosen);
-    return status;
+    return loch_allocator_alloc(allocator, &request, out);
 }

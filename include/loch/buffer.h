@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/** @file buffer.h
+ *  A buffer is shared, counted ownership of one block, or of memory from outside; sub-buffers are parts of one.
+ *
+ *  - The last reference frees the memory: in the order of the stream of its allocation, and behind all work that was said to
+ *    use it. Copies made here say so by themselves, loch_buffer_record_use says it of other work. So both sides of an
+ *    asynchronous copy may be released right after it was queued.
+ *  - The count is safe in any thread. Contents, resize and detach are for one thread at a time to change, as with any memory.
+ *  - Memory that queued work of another device still uses, and memory from outside, waits for that work's events: it goes
+ *    with the first call on any buffer after they have passed, or with loch_buffer_collect.
+ *  - Work that is captured into a graph uses memory whenever the graph runs: its owner keeps the buffers.
+ */
+#ifndef LOCH_BUFFER_H
+#define LOCH_BUFFER_H
+
+#include <loch/allocator.h>
+#include <loch/copy.h>
+#include <loch/raw.h>
+
+LOCH_BEGIN_DECLS
+
+/** Counted ownership of memory. */
+typedef struct loch_buffer loch_buffer;
+
+/** @name Making and sharing */
+/** @{ */
+
+/** Makes a buffer with a block of its own. Zero bytes give a buffer without memory.
+ *  @param allocator  retained by the buffer
+ *  @param request    alignment, stream, tag, flags (LOCH_ALLOC_ZEROED) and patience; its own bytes are ignored; may be NULL
+ *  @param out        the caller's reference, given back by loch_buffer_release; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes,
+                                                      const loch_request *request, loch_buffer **out);
+
+/** The same from the default allocator of a device; NULL: of "cpu". */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_request *request,
+                                                         loch_buffer **out);
+
+/** Called once, when the last reference on memory from outside has gone and no work uses it any more; by the thread that
+ *  sees to that, without locks. It may call Loch. */
+typedef void loch_buffer_deleter(void *address, size_t bytes, void *user);
+
+/** Whether memory may be written. */
+typedef enum loch_access {
+    LOCH_READ_WRITE, /**< */
+    LOCH_READ_ONLY   /**< copies into it and fills are E_INVALID */
+} loch_access;
+
+/** About memory from outside; zero means default. */
+typedef struct loch_external {
+    size_t size;                  /**< sizeof(loch_external) */
+    loch_device *device;          /**< where it is; NULL: found out, and the host where no device knows it */
+    loch_buffer_deleter *deleter; /**< NULL: it stays the caller's, who keeps it as long as the buffer and its work */
+    void *user;                   /**< handed to the deleter */
+    loch_buffer *owner;           /**< a buffer that is kept alive as long as this one; may be NULL */
+    loch_access access;           /**< whether it may be written */
+} loch_external;
+
+/** Makes a buffer of memory from outside. `external` may be NULL. E_INVALID when the memory is known to be elsewhere than
+ *  said. On failure nothing is taken over, and the deleter is not called. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *external,
+                                                    loch_buffer **out);
+
+/** Makes a buffer of a live block, which becomes the buffer's to free. Errors of the address as for a free. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buffer **out);
+
+/** Makes a buffer of a part of another, which it keeps alive. It follows the other one's resizes; one that then no
+ *  longer fits is E_OUT_OF_RANGE to use. E_OUT_OF_RANGE. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_slice(loch_buffer *buffer, size_t offset, size_t bytes,
+                                                     loch_buffer **out);
+
+/** Takes another reference; returns `buffer`. NULL gives NULL. Any thread. */
+LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
+
+/** Gives a reference back. NULL does nothing. Any thread. */
+LOCH_API void loch_buffer_release(loch_buffer *buffer);
+
+/** Releases what `*slot` holds and sets it to NULL; NULL and an empty slot do nothing. */
+LOCH_API void loch_buffer_clear(loch_buffer **slot);
+
+/** Moves a reference out: returns what `*slot` held, and sets it to NULL. */
+LOCH_API loch_buffer *loch_buffer_take(loch_buffer **slot);
+
+/** Takes the block out of a buffer, which is empty then; the caller frees it with the buffer's allocator. E_BUSY when
+ *  others hold the buffer or a part of it, or work of another device still uses it; E_UNSUPPORTED for memory from outside
+ *  and for a part. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
+
+/** Releases memory that waited for work to end. @param wait  LOCH_WAIT_END waits for all of it; anything else takes what
+ *  has ended. @param waiting  how many are still waiting; may be NULL. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_collect(loch_wait wait, size_t *waiting);
+
+/** @} */
+/** @name Questions */
+/** @{ */
+
+/** Where it is; NULL for an empty buffer, and for a part that its storage no longer holds. Valid until the buffer is
+ *  resized, detached or ends. */
+LOCH_API void *loch_buffer_get_address(const loch_buffer *buffer);
+
+/** How many bytes. */
+LOCH_API size_t loch_buffer_get_bytes(const loch_buffer *buffer);
+
+/** The device; NULL for plain host memory from outside. Borrowed. */
+LOCH_API loch_device *loch_buffer_get_device(const loch_buffer *buffer);
+
+/** The allocator of its block; NULL for memory from outside. Borrowed. */
+LOCH_API loch_allocator *loch_buffer_get_allocator(const loch_buffer *buffer);
+
+/** The kind of memory. */
+LOCH_API loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer);
+
+/** Whether it may be written. */
+LOCH_API loch_access loch_buffer_get_access(const loch_buffer *buffer);
+
+/** Non-zero if the host may read and write it in place. */
+LOCH_API int loch_buffer_is_on_host(const loch_buffer *buffer);
+
+/** References now, of this object; parts hold one each on the whole. For tests and curiosity: other threads may change it. */
+LOCH_API size_t loch_buffer_get_references(const loch_buffer *buffer);
+
+/** A number that no other buffer's memory of this process has or will have; parts share it. */
+LOCH_API uint64_t loch_buffer_get_id(const loch_buffer *buffer);
+
+/** @} */
+/** @name Contents */
+/** @{ */
+
+/** What becomes of the contents. */
+typedef enum loch_contents {
+    LOCH_CONTENTS_KEEP, /**< as far as they fit; what comes behind them is undefined */
+    LOCH_CONTENTS_DROP  /**< undefined; nothing is copied */
+} loch_contents;
+
+/** Changes the size, in place where the allocator can. The address may change: parts and tensors follow. On failure the
+ *  buffer is as it was.
+ *  @param stream  ordered by the caller behind every other use, as for loch_allocator_realloc; NULL likewise
+ *  E_UNSUPPORTED for memory from outside and for a part, E_BUSY while work of another device uses it. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents contents,
+                                                      loch_stream *stream);
+
+/** Whether sizes have to agree. */
+typedef enum loch_fit {
+    LOCH_FIT_EXACT, /**< E_INVALID when they do not */
+    LOCH_FIT_CLIP   /**< as much as both have */
+} loch_fit;
+
+/** How to copy between buffers; zero means default, NULL all defaults. */
+typedef struct loch_buffer_copy_options {
+    size_t size;         /**< sizeof(loch_buffer_copy_options) */
+    loch_stream *stream; /**< of one of the devices involved; NULL: the default stream, and waits */
+    loch_wait wait;      /**< when to return */
+    loch_fit fit;        /**< whether sizes have to agree */
+} loch_buffer_copy_options;
+
+/** Copies a buffer's contents, between any two devices. Both sides stay alive until an asynchronous copy has ended, whatever
+ *  the caller does. They may overlap. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from,
+                                                    const loch_buffer_copy_options *options);
+
+/** Fills a buffer with a pattern of 1, 2 or 4 bytes, in the order of `stream`; NULL: the default stream, and waits. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes,
+                                                    loch_stream *stream);
+
+/** Says that work queued so far on `stream` uses the buffer: its memory stays until that work has ended. To be called
+ *  after the work was queued and before the reference is released. Streams of any device. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream);
+
+/** @} */
+
+LOCH_END_DECLS
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* Buffers: how they come to be, are shared and end. */
+#include "tensor/buffer.h"
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "base/sized.h"
+#include "device/copy.h"
+#include <loch/registry.h>
+
+static _Atomic uint64_t buffer_last_id; /* relaxed: only uniqueness matters */
+
+static loch_buffer *buffer_new(void)
+{
+    loch_buffer *buffer = lochi_zalloc(sizeof *buffer);
+    if (!buffer) return NULL;
+    atomic_init(&buffer->references, 1);
+    buffer->id = atomic_fetch_add_explicit(&buffer_last_id, 1, memory_order_relaxed) + 1;
+    return buffer;
+}
+
+static loch_status buffer_no_memory(void)
+{
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for a buffer");
+}
+
+/* --- from allocators --- */
+
+static loch_buffer *buffer_new_of(loch_allocator *allocator)
+{
+    loch_buffer *buffer = buffer_new();
+    if (!buffer) return NULL;
+    buffer->allocator = loch_allocator_retain(allocator);
+    buffer->device = loch_device_retain(loch_allocator_get_device(allocator));
+    buffer->is_on_host = loch_attributes_has(loch_allocator_get_attributes(allocator), LOCH_ON_HOST) ||
+                         loch_device_can(buffer->device, LOCH_CAN_HOST_ACCESS);
+    return buffer;
+}
+
+loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const loch_request *request, loch_buffer **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and a place");
+    loch_request read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
+    lochi_buffer_sweep();
+    loch_buffer *buffer = buffer_new_of(allocator);
+    if (!buffer) return buffer_no_memory();
+    read.bytes = bytes;
+    void *address;
+    const loch_status status = loch_allocator_alloc(allocator, &read, &address);
+    if (status != LOCH_OK) {
+        (void)lochi_buffer_end(buffer);
+        return status;
+    }
+    buffer->address = address;
+    buffer->bytes = buffer->capacity = bytes;
+    buffer->alignment = read.alignment;
+    buffer->tag = read.tag;
+    *out = buffer;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_request *request, loch_buffer **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a buffer needs a place");
+    *out = NULL;
+    loch_device *opened = NULL;
+    loch_allocator *allocator = NULL;
+    loch_status status = LOCH_OK;
+    if (!device) LOCH_TRY(loch_device_open("cpu", &opened), end);
+    LOCH_TRY(loch_device_get_allocator(device ? device : opened, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator),
+             end);
+    status = loch_buffer_create(allocator, bytes, request, out);
+end:
+    loch_allocator_release(allocator);
+    loch_device_release(opened);
+    return status;
+}
+
+loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buffer **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !address || !out)
+        return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and a place");
+    loch_block block;
+    LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+    const size_t bytes = block.requested_bytes ? block.requested_bytes : block.allocated_bytes;
+    if (!bytes)
+        return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" does not know the size of the block at %p",
+                         loch_allocator_get_name(allocator), address);
+    loch_buffer *buffer = buffer_new_of(allocator);
+    if (!buffer) return buffer_no_memory();
+    buffer->address = address;
+    buffer->bytes = buffer->capacity = bytes;
+    buffer->tag = block.tag;
+    *out = buffer;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
+{
+    if (out) *out = NULL;
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "detaching needs a buffer and a place");
+    if (buffer->whole || !buffer->allocator)
+        return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can give it away");
+    if (!lochi_buffer_is_sole(buffer)) return LOCH_FAIL(BUSY, "others hold the buffer or a part of it");
+    if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
+    *out = buffer->address;
+    buffer->address = NULL;
+    buffer->bytes = buffer->capacity = 0;
+    return LOCH_OK;
+}
+
+/* --- from outside --- */
+
+static bool buffer_is_host_kind(const lochi_place *place)
+{
+    return lochi_place_is_host(place) || place->kind == LOCH_MEMORY_MANAGED;
+}
+
+/* Whether memory that was found at `place` may be said to be of `stated`: its own device, or "the host" for memory of a
+ * device that the host reaches. */
+static bool buffer_is_at(const lochi_place *place, const loch_device *stated)
+{
+    if (!stated || stated == place->device) return true;
+    return loch_device_can(stated, LOCH_CAN_HOST_ACCESS) && buffer_is_host_kind(place);
+}
+
+static loch_status buffer_place(loch_buffer *buffer, void *address, size_t bytes, loch_device *stated)
+{
+    lochi_place place = {.device = stated, .kind = stated ? LOCH_MEMORY_DEVICE : LOCH_MEMORY_HOST};
+    if (bytes) LOCH_TRY_RETURN(lochi_copy_locate(address, bytes, "memory from outside", &place));
+    if (!buffer_is_at(&place, stated))
+        return LOCH_FAIL(INVALID, "%zu bytes at %p are not memory of %s but of %s", bytes, address,
+                         loch_device_get_name(stated), place.device ? loch_device_get_name(place.device) : "the host");
+    buffer->address = bytes ? address : NULL;
+    buffer->bytes = buffer->capacity = bytes;
+    buffer->kind = place.kind;
+    buffer->is_on_host = buffer_is_host_kind(&place);
+    buffer->device = loch_device_retain(place.device ? place.device : stated);
+    return LOCH_OK;
+}
+
+static loch_status buffer_read_external(const loch_external *external, loch_external *out)
+{
+    *out = (loch_external){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("a description of memory from outside", external, out, sizeof *out));
+    if ((unsigned)out->access > LOCH_READ_ONLY) return LOCH_FAIL(INVALID, "access %d is not known", (int)out->access);
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *external, loch_buffer **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a buffer needs a place");
+    *out = NULL;
+    loch_external read;
+    LOCH_TRY_RETURN(buffer_read_external(external, &read));
+    lochi_buffer_sweep();
+    loch_buffer *buffer = buffer_new();
+    if (!buffer) return buffer_no_memory();
+    const loch_status status = buffer_place(buffer, address, bytes, read.device);
+    if (status != LOCH_OK) {
+        (void)lochi_buffer_end(buffer);
+        return status;
+    }
+    buffer->access = read.access;
+    buffer->owner = loch_buffer_retain(read.owner);
+    buffer->deleter = read.deleter;
+    buffer->user = read.user;
+    *out = buffer;
+    return LOCH_OK;
+}
+
+/* --- parts --- */
+
+loch_status loch_buffer_slice(loch_buffer *buffer, size_t offset, size_t bytes, loch_buffer **out)
+{
+    if (out) *out = NULL;
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a part of a buffer needs the buffer and a place");
+    if (offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from %zu on reach beyond a buffer of %zu", bytes, offset,
+                         buffer->bytes);
+    loch_buffer *part = lochi_zalloc(sizeof *part);
+    if (!part) return buffer_no_memory();
+    atomic_init(&part->references, 1);
+    part->whole = loch_buffer_retain(lochi_buffer_whole(buffer));
+    part->offset = buffer->offset + offset; /* a whole's is 0 */
+    part->bytes = bytes;
+    *out = part;
+    return LOCH_OK;
+}
+
+/* --- sharing and ending --- */
+
+loch_buffer *loch_buffer_retain(loch_buffer *buffer)
+{
+    /* relaxed: who retains holds a reference already, so nothing has to be seen */
+    if (buffer) atomic_fetch_add_explicit(&buffer->references, 1, memory_order_relaxed);
+    return buffer;
+}
+
+/* Release: what this thread did with the buffer comes before its end. Acquire: whoever ends it sees what all others did. */
+static bool buffer_drop(loch_buffer *buffer)
+{
+    return atomic_fetch_sub_explicit(&buffer->references, 1, memory_order_acq_rel) == 1;
+}
+
+static void buffer_free_block(loch_buffer *whole)
+{
+    const loch_status status = loch_allocator_free(whole->allocator, whole->address);
+    if (status != LOCH_OK)
+        LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
+                  loch_error_get()->sentence);
+}
+
+loch_buffer *lochi_buffer_end(loch_buffer *whole)
+{
+    loch_buffer *owner = whole->owner;
+    if (whole->allocator && whole->address) buffer_free_block(whole);
+    if (whole->deleter) whole->deleter(whole->address, whole->bytes, whole->user);
+    loch_allocator_release(whole->allocator);
+    loch_device_release(whole->device);
+    lochi_free(whole);
+    return owner;
+}
+
+/* The end of a part lets go of its whole, that of a whole of its owner: in a loop, because such a chain may be long. */
+void loch_buffer_release(loch_buffer *buffer)
+{
+    lochi_buffer_sweep();
+    while (buffer && buffer_drop(buffer)) {
+        loch_buffer *next = buffer->whole;
+        if (next)
+            lochi_free(buffer);
+        else if (!lochi_buffer_keep_if_used(buffer))
+            next = lochi_buffer_end(buffer);
+        buffer = next;
+    }
+}
+
+void loch_buffer_clear(loch_buffer **slot)
+{
+    if (slot) loch_buffer_release(loch_buffer_take(slot));
+}
+
+loch_buffer *loch_buffer_take(loch_buffer **slot)
+{
+    if (!slot) return NULL;
+    loch_buffer *taken = *slot;
+    *slot = NULL;
+    return taken;
+}
+
+/* --- questions --- */
+
+loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out)
+{
+    *out = NULL;
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    size_t end;
+    if (!lochi_add(offset, bytes, &end) || end > buffer->bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from %zu on reach beyond a buffer of %zu", bytes, offset,
+                         buffer->bytes);
+    if (buffer->offset + end > whole->bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "the part of a buffer was cut off: it ends at %zu, and the buffer has %zu bytes",
+                         buffer->offset + end, whole->bytes);
+    if (bytes) *out = whole->address + buffer->offset + offset;
+    return LOCH_OK;
+}
+
+void *loch_buffer_get_address(const loch_buffer *buffer)
+{
+    if (!buffer) return NULL;
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    const bool is_there = whole->address && buffer->offset + buffer->bytes <= whole->bytes;
+    return is_there ? whole->address + buffer->offset : NULL;
+}
+
+size_t loch_buffer_get_bytes(const loch_buffer *buffer)
+{
+    return buffer ? buffer->bytes : 0;
+}
+
+loch_device *loch_buffer_get_device(const loch_buffer *buffer)
+{
+    return buffer ? lochi_buffer_whole_const(buffer)->device : NULL;
+}
+
+loch_allocator *loch_buffer_get_allocator(const loch_buffer *buffer)
+{
+    return buffer ? lochi_buffer_whole_const(buffer)->allocator : NULL;
+}
+
+/* That of an allocator's block is asked for when somebody wants to know: buffers are made more often. */
+loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer)
+{
+    if (!buffer) return LOCH_MEMORY_HOST;
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    loch_address_info info;
+    if (!whole->allocator || !whole->address || loch_address_query(whole->address, &info) != LOCH_OK)
+        return whole->kind;
+    return info.kind;
+}
+
+loch_access loch_buffer_get_access(const loch_buffer *buffer)
+{
+    return buffer ? lochi_buffer_whole_const(buffer)->access : LOCH_READ_ONLY;
+}
+
+int loch_buffer_is_on_host(const loch_buffer *buffer)
+{
+    return buffer && lochi_buffer_whole_const(buffer)->is_on_host;
+}
+
+size_t loch_buffer_get_references(const loch_buffer *buffer)
+{
+    return buffer ? atomic_load_explicit(&buffer->references, memory_order_relaxed) : 0;
+}
+
+uint64_t loch_buffer_get_id(const loch_buffer *buffer)
+{
+    return buffer ? lochi_buffer_whole_const(buffer)->id : 0;
+}
+
+loch_status lochi_buffer_check_writable(const loch_buffer *buffer)
+{
+    return loch_buffer_get_access(buffer) == LOCH_READ_WRITE
+               ? LOCH_OK
+               : LOCH_FAIL(INVALID, "the memory is read-only: it must not be written");
+}
+
+/* --- for pools of buffers --- */
+
+loch_status lochi_buffer_set_bytes(loch_buffer *buffer, size_t bytes)
+{
+    if (buffer->whole || bytes > buffer->capacity)
+        return LOCH_FAIL(OUT_OF_RANGE, "a buffer's block has %zu bytes, not %zu", buffer->capacity, bytes);
+    buffer->bytes = bytes;
+    return LOCH_OK;
+}
+
+size_t lochi_buffer_get_capacity(const loch_buffer *buffer)
+{
+    return lochi_buffer_whole_const(buffer)->capacity;
+}
+
+/* Acquire: what those did who let go comes before what the caller does alone. */
+bool lochi_buffer_is_sole(const loch_buffer *buffer)
+{
+    return !buffer->whole && atomic_load_explicit(&buffer->references, memory_order_acquire) == 1;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of buffers.
+ *
+ *   part ──► whole ──► block of an allocator, or memory from outside (deleter, owner)
+ *              │
+ *              └──► uses: events of work that the allocator cannot know of
+ *
+ * A part holds a reference on its whole, never on another part, and reads the address there each time. A whole whose last
+ * reference goes while such work is under way is put on the list of those that wait (buffer_uses.c); no lock is held while
+ * memory is given back, because deleters and allocators may come back to buffers. */
+#ifndef LOCHI_BUFFER_H
+#define LOCHI_BUFFER_H
+
+#include <loch/buffer.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* Work on one stream that uses a buffer: its mark. */
+typedef struct lochi_use {
+    struct lochi_use *next;
+    uint64_t stream_id;
+    loch_event *event; /* recorded behind the work */
+} lochi_use;
+
+struct loch_buffer {
+    atomic_size_t references;
+    loch_buffer *whole; /* of a part, held; NULL for a whole. A part has `offset` and `bytes` alone of what follows */
+    size_t offset;      /* of a part */
+    size_t bytes;
+    size_t capacity; /* of the block or the memory from outside: at least bytes */
+    char *address;   /* NULL when it is empty */
+    uint64_t id;
+    loch_device *device; /* held; NULL for plain host memory from outside */
+    loch_memory_kind kind;
+    loch_access access;
+    bool is_on_host;
+    loch_allocator *allocator; /* held; NULL for memory from outside */
+    size_t alignment;          /* as asked for, kept by resizes */
+    loch_tag tag;
+    loch_buffer_deleter *deleter;
+    void *user;
+    loch_buffer *owner;        /* held */
+    uint64_t mark;             /* of the pool of buffers that it came from; 0 for none */
+    lochi_use *uses;           /* under the lock of uses */
+    loch_buffer *next_waiting; /* in the list of those that wait, or of those taken from it */
+};
+
+/* The buffer that has the memory. */
+static inline loch_buffer *lochi_buffer_whole(loch_buffer *buffer)
+{
+    return buffer->whole ? buffer->whole : buffer;
+}
+
+static inline const loch_buffer *lochi_buffer_whole_const(const loch_buffer *buffer)
+{
+    return buffer->whole ? buffer->whole : buffer;
+}
+
+/* Checks [offset, offset + bytes) against what the buffer has now, and gives its address; NULL for no bytes. */
+loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out);
+
+/* Copies and fills: E_INVALID for memory that must not be written. */
+loch_status lochi_buffer_check_writable(const loch_buffer *buffer);
+
+/* --- for pools of buffers --- */
+
+/* Changes what a whole says that it has, within its capacity: nothing is reallocated. */
+loch_status lochi_buffer_set_bytes(loch_buffer *buffer, size_t bytes);
+size_t lochi_buffer_get_capacity(const loch_buffer *buffer);
+
+/* Whether the caller's reference is the only one. */
+bool lochi_buffer_is_sole(const loch_buffer *buffer);
+
+static inline void lochi_buffer_set_mark(loch_buffer *buffer, uint64_t mark)
+{
+    buffer->mark = mark;
+}
+
+static inline uint64_t lochi_buffer_get_mark(const loch_buffer *buffer)
+{
+    return buffer->mark;
+}
+
+/* --- uses (buffer_uses.c) --- */
+
+/* Whether work that the allocator does not know of still uses a whole; drops marks that have passed. */
+bool lochi_buffer_is_used(loch_buffer *whole);
+
+/* The last reference on a whole has gone: true, and the whole is on the list of those that wait, when such work still uses
+ * it. */
+bool lochi_buffer_keep_if_used(loch_buffer *whole);
+
+/* Gives back what waited and need not wait any longer. One load when nothing waits. */
+void lochi_buffer_sweep(void);
+
+/* Gives a whole's memory back and ends it; the reference on its owner, which may be NULL, passes to the caller
+ * (buffer.c). */
+loch_buffer *lochi_buffer_end(loch_buffer *whole);
+
+#endif

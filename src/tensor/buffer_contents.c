@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* What is in buffers: resizing, copying, filling. */
+#include "base/fail.h"
+#include "base/sized.h"
+#include "memory/allocator.h"
+#include "tensor/buffer.h"
+
+/* --- resizing --- */
+
+static loch_status buffer_check_resizable(loch_buffer *buffer, loch_contents contents)
+{
+    if (!buffer || (unsigned)contents > LOCH_CONTENTS_DROP)
+        return LOCH_FAIL(INVALID, "resizing needs a buffer, and contents that are kept or dropped");
+    if (buffer->whole) return LOCH_FAIL(UNSUPPORTED, "a part of a buffer cannot be resized");
+    if (!buffer->allocator) return LOCH_FAIL(UNSUPPORTED, "memory from outside cannot be resized");
+    if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents contents, loch_stream *stream)
+{
+    LOCH_TRY_RETURN(buffer_check_resizable(buffer, contents));
+    const loch_request request = {
+        .size = sizeof request, .bytes = bytes, .alignment = buffer->alignment, .stream = stream, .tag = buffer->tag};
+    const bool keeps = contents == LOCH_CONTENTS_KEEP;
+    void *address;
+    const loch_status status =
+        buffer->address ? lochi_allocator_resize(buffer->allocator, buffer->address, &request, keeps, &address)
+                        : loch_allocator_alloc(buffer->allocator, &request, &address);
+    if (!lochi_is_freed(status)) return status;
+    buffer->address = address;
+    buffer->bytes = buffer->capacity = bytes;
+    return status;
+}
+
+/* --- copying --- */
+
+static loch_status buffer_read_copy(const loch_buffer_copy_options *given, loch_buffer_copy_options *out)
+{
+    *out = (loch_buffer_copy_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
+    if ((unsigned)out->wait > LOCH_WAIT_END || (unsigned)out->fit > LOCH_FIT_CLIP)
+        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+    if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buffer_copy_options *options)
+{
+    if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two buffers");
+    loch_buffer_copy_options read;
+    LOCH_TRY_RETURN(buffer_read_copy(options, &read));
+    LOCH_TRY_RETURN(lochi_buffer_check_writable(to));
+    if (to->bytes != from->bytes && read.fit == LOCH_FIT_EXACT)
+        return LOCH_FAIL(INVALID, "the buffers have %zu and %zu bytes; a copy that clips has to be asked for",
+                         to->bytes, from->bytes);
+    const size_t bytes = to->bytes < from->bytes ? to->bytes : from->bytes;
+    char *target, *source;
+    LOCH_TRY_RETURN(lochi_buffer_locate(to, 0, bytes, &target));
+    LOCH_TRY_RETURN(lochi_buffer_locate(from, 0, bytes, &source));
+    lochi_buffer_sweep();
+    const loch_copy_options copy = {.size = sizeof copy, .stream = read.stream, .wait = read.wait};
+    LOCH_TRY_RETURN(loch_copy_with(&copy, target, source, bytes));
+    if (!bytes || read.wait == LOCH_WAIT_END) return LOCH_OK;
+    LOCH_TRY_RETURN(loch_buffer_record_use(to, read.stream));
+    return loch_buffer_record_use(from, read.stream);
+}
+
+loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)
+{
+    if (!buffer) return LOCH_FAIL(INVALID, "a fill needs a buffer");
+    LOCH_TRY_RETURN(lochi_buffer_check_writable(buffer));
+    char *target;
+    LOCH_TRY_RETURN(lochi_buffer_locate(buffer, 0, buffer->bytes, &target));
+    if (!stream) return loch_fill(target, buffer->bytes, pattern, pattern_bytes);
+    LOCH_TRY_RETURN(loch_fill_on(stream, target, buffer->bytes, pattern, pattern_bytes));
+    return buffer->bytes ? loch_buffer_record_use(buffer, stream) : LOCH_OK;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools of buffers: what was given back is kept for the next one who needs about as much.
+ *
+ * A kept buffer stands in a list, the one unused longest first. No stream is remembered, only its number and an event that was
+ * recorded when the buffer came back: so streams may end meanwhile. Whoever takes the buffer for another stream waits for
+ * that event on the device, unless it has passed. The allocator is told of every stream that a block goes to, so it
+ * frees the block behind all of them, whether the buffer is kept, simply released, or thrown out here.
+ *
+ * The lock guards the list and the figures. Entries are taken out under it, and allocating, freeing and waiting are done
+ * outside. On devices whose work is done when it is queued there are no events, and every stream is the same. */
+#include "base/checked.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include "tensor/buffer.h"
+#include <loch/scratch.h>
+
+#define BUFFER_POOL_IDLE_BYTES ((size_t)256 << 20)
+#define BUFFER_POOL_IDLE_COUNT 64
+#define BUFFER_POOL_WASTE_PERCENT 25
+
+/* A buffer that is kept, or, in the list of spare ones, a record without a buffer whose event serves again. */
+typedef struct kept {
+    struct kept *older, *newer; /* spare ones use `older` alone */
+    loch_buffer *buffer;        /* the one reference on it */
+    size_t bytes;               /* of its block */
+    loch_event *event;  /* behind the work of the stream that it came back on; NULL where work is done at once */
+    uint64_t stream_id; /* of that stream */
+    bool has_passed;    /* the event has; once true it stays so until it is recorded again */
+    bool is_used;       /* by work of another device, which no order with this one's streams is known of */
+} kept;
+
+struct loch_buffer_pool {
+    loch_allocator *allocator;
+    loch_device *device; /* the allocator's */
+    loch_buffer_pool_options options;
+    uint64_t mark;   /* on buffers that are out: a number that no other pool has or will have */
+    lochi_lock lock; /* LOCHI_RANK_SCRATCH: what follows */
+    kept *oldest, *newest;
+    kept *spare;
+    size_t spare_count;
+    uint64_t acquired, reused;
+    size_t out, idle, idle_bytes;
+};
+
+static _Atomic uint64_t buffer_pool_last_mark; /* relaxed: only uniqueness matters */
+
+/* --- the list; under the lock --- */
+
+static void buffer_pool_link(loch_buffer_pool *pool, kept *it)
+{
+    it->older = pool->newest;
+    it->newer = NULL;
+    *(pool->newest ? &pool->newest->newer : &pool->oldest) = it;
+    pool->newest = it;
+    pool->idle++;
+    pool->idle_bytes += it->bytes;
+}
+
+static void buffer_pool_unlink(loch_buffer_pool *pool, kept *it)
+{
+    *(it->older ? &it->older->newer : &pool->oldest) = it->newer;
+    *(it->newer ? &it->newer->older : &pool->newest) = it->older;
+    pool->idle--;
+    pool->idle_bytes -= it->bytes;
+}
+
+/* Whether a buffer of `bytes` is not too large for `wanted`. */
+static bool buffer_pool_fits(const loch_buffer_pool *pool, size_t bytes, size_t wanted)
+{
+    size_t hundredfold, allowed;
+    if (bytes < wanted) return false;
+    if (!lochi_mul(bytes - wanted, 100, &hundredfold))
+        return (bytes - wanted) / pool->options.waste_percent <= wanted / 100;
+    return !lochi_mul(wanted, pool->options.waste_percent, &allowed) || hundredfold <= allowed;
+}
+
+/* How readily a buffer serves a stream. */
+typedef enum readiness {
+    READY_IN_ORDER,    /* of the stream itself */
+    READY_PASSED,      /* its work has ended */
+    READY_BEHIND_WAIT, /* once the stream has waited on the device */
+    READY_LATER        /* not now */
+} readiness;
+
+static readiness buffer_pool_rate(kept *it, uint64_t stream_id)
+{
+    if (it->is_used) it->is_used = lochi_buffer_is_used(it->buffer);
+    if (it->is_used) return READY_LATER;
+    if (!it->event || it->stream_id == stream_id) return READY_IN_ORDER;
+    if (!it->has_passed) {
+        const loch_error saved = lochi_error_save(); /* being busy is no failure of the caller's */
+        it->has_passed = loch_event_query(it->event) == LOCH_OK;
+        lochi_error_restore(&saved);
+    }
+    return it->has_passed ? READY_PASSED : READY_BEHIND_WAIT;
+}
+
+/* Takes out the best buffer for a stream: the smallest of those that serve most readily, of equals the one used last. */
+static kept *buffer_pool_take(loch_buffer_pool *pool, size_t bytes, uint64_t stream_id)
+{
+    kept *best = NULL;
+    readiness best_rate = READY_LATER;
+    lochi_lock_take(&pool->lock);
+    for (kept *it = pool->newest; it; it = it->older) {
+        if (!buffer_pool_fits(pool, it->bytes, bytes)) continue;
+        const bool is_smaller = !best || it->bytes < best->bytes;
+        const bool is_own = !it->event || it->stream_id == stream_id;
+        if (best_rate == READY_IN_ORDER && !(is_smaller && is_own)) continue; /* asking an event is a driver call */
+        const readiness rate = buffer_pool_rate(it, stream_id);
+        if (rate > best_rate || rate == READY_LATER || (rate == best_rate && !is_smaller)) continue;
+        best = it;
+        best_rate = rate;
+    }
+    if (best) buffer_pool_unlink(pool, best);
+    lochi_lock_drop(&pool->lock);
+    return best;
+}
+
+/* --- records --- */
+
+static void buffer_pool_free_record(kept *it)
+{
+    loch_event_destroy(it->event);
+    lochi_free(it);
+}
+
+/* A record without a buffer, with an event where the device needs one; NULL when there is no memory for it. */
+static kept *buffer_pool_make_record(loch_buffer_pool *pool)
+{
+    kept *it = lochi_zalloc(sizeof *it);
+    if (!it || lochi_device_is_at_once(pool->device)) return it;
+    if (loch_event_create(pool->device, LOCH_EVENT_PLAIN, &it->event) == LOCH_OK) return it;
+    lochi_free(it);
+    return NULL;
+}
+
+/* Under the lock: keeps a record for the next buffer; false when there are enough of them. */
+static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
+{
+    if (pool->spare_count >= pool->options.idle_count_max) return false;
+    it->older = pool->spare;
+    pool->spare = it;
+    pool->spare_count++;
+    return true;
+}
+
+/* Under the lock; NULL when there is none. */
+static kept *buffer_pool_take_spare(loch_buffer_pool *pool)
+{
+    kept *it = pool->spare;
+    if (!it) return NULL;
+    pool->spare = it->older;
+    pool->spare_count--;
+    return it;
+}
+
+static void buffer_pool_put_record(loch_buffer_pool *pool, kept *it)
+{
+    lochi_lock_take(&pool->lock);
+    const bool is_taken = buffer_pool_put_spare(pool, it);
+    lochi_lock_drop(&pool->lock);
+    if (!is_taken) buffer_pool_free_record(it);
+}
+
+/* Throws out the one unused longest while more is kept than said; adds up what went. Any thread, without the lock. */
+static void buffer_pool_shrink(loch_buffer_pool *pool, size_t bytes_max, size_t count_max, size_t enough,
+                               size_t *released)
+{
+    while (*released < enough) {
+        lochi_lock_take(&pool->lock);
+        kept *it = pool->idle_bytes > bytes_max || pool->idle > count_max ? pool->oldest : NULL;
+        if (it) buffer_pool_unlink(pool, it);
+        lochi_lock_drop(&pool->lock);
+        if (!it) return;
+        *released += it->bytes;
+        loch_buffer_release(it->buffer);
+        buffer_pool_put_record(pool, it);
+    }
+}
+
+/* The allocator is short of memory: what is kept here is the first to go. */
+static size_t buffer_pool_press(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator;
+    size_t released = 0;
+    buffer_pool_shrink(user, 0, 0, bytes, &released);
+    return released;
+}
+
+/* --- making and ending --- */
+
+static loch_status buffer_pool_read_options(const loch_buffer_pool_options *given, loch_buffer_pool_options *out)
+{
+    *out = (loch_buffer_pool_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("loch_buffer_pool_options", given, out, sizeof *out));
+    if (out->alignment && !lochi_is_power_of_two(out->alignment))
+        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
+    if (!out->idle_bytes_max) out->idle_bytes_max = BUFFER_POOL_IDLE_BYTES;
+    if (!out->idle_count_max) out->idle_count_max = BUFFER_POOL_IDLE_COUNT;
+    if (!out->waste_percent) out->waste_percent = BUFFER_POOL_WASTE_PERCENT;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_pool_create(loch_allocator *allocator, const loch_buffer_pool_options *options,
+                                    loch_buffer_pool **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a pool of buffers needs an allocator and a place");
+    loch_buffer_pool_options read;
+    LOCH_TRY_RETURN(buffer_pool_read_options(options, &read));
+    loch_buffer_pool *pool = lochi_zalloc(sizeof *pool);
+    if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool of buffers");
+    pool->options = read;
+    pool->device = loch_allocator_get_device(allocator);
+    pool->mark = atomic_fetch_add_explicit(&buffer_pool_last_mark, 1, memory_order_relaxed) + 1;
+    const loch_status status = loch_allocator_add_pressure(allocator, buffer_pool_press, pool);
+    if (status != LOCH_OK) {
+        lochi_free(pool);
+        return status;
+    }
+    pool->allocator = loch_allocator_retain(allocator);
+    lochi_lock_init(&pool->lock, LOCHI_RANK_SCRATCH);
+    *out = pool;
+    return LOCH_OK;
+}
+
+static void buffer_pool_free_spare(loch_buffer_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    kept *spare = pool->spare;
+    pool->spare = NULL;
+    pool->spare_count = 0;
+    lochi_lock_drop(&pool->lock);
+    while (spare) {
+        kept *next = spare->older;
+        buffer_pool_free_record(spare);
+        spare = next;
+    }
+}
+
+void loch_buffer_pool_destroy(loch_buffer_pool *pool)
+{
+    if (!pool) return;
+    /* It is there: it was added when the pool was made. */
+    (void)!loch_allocator_remove_pressure(pool->allocator, buffer_pool_press, pool);
+    size_t released = 0;
+    buffer_pool_shrink(pool, 0, 0, SIZE_MAX, &released);
+    buffer_pool_free_spare(pool);
+    lochi_lock_fini(&pool->lock);
+    loch_allocator_release(pool->allocator);
+    lochi_free(pool);
+}
+
+/* --- handing out --- */
+
+/* Whether work on the stream goes into a graph. Its addresses are then used whenever the graph runs, and it can neither wait
+ * for events from outside nor record ones that others wait for: such work gets buffers of its own, which are not kept. */
+static loch_status buffer_pool_ask_capture(loch_buffer_pool *pool, loch_stream *stream, bool *out)
+{
+    *out = false;
+    if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
+    loch_capture_info info;
+    LOCH_TRY_RETURN(loch_stream_get_capture(stream, &info));
+    *out = info.active;
+    return LOCH_OK;
+}
+
+/* Checks a stream, and fills in the default one. */
+static loch_status buffer_pool_read_stream(loch_buffer_pool *pool, loch_stream **stream, bool *is_captured)
+{
+    if (!*stream) *stream = loch_stream_get_default(pool->device);
+    LOCH_TRY_RETURN(lochi_stream_check(*stream, pool->device));
+    return buffer_pool_ask_capture(pool, *stream, is_captured);
+}
+
+static loch_status buffer_pool_make(loch_buffer_pool *pool, size_t bytes, loch_stream *stream, loch_buffer **out)
+{
+    const loch_request request = {
+        .size = sizeof request, .alignment = pool->options.alignment, .stream = stream, .tag = pool->options.tag};
+    return loch_buffer_create(pool->allocator, bytes, &request, out);
+}
+
+/* Makes a kept buffer ready for a stream. */
+static loch_status buffer_pool_ready(loch_buffer_pool *pool, const kept *it, size_t bytes, loch_stream *stream)
+{
+    if (it->event && it->stream_id != loch_stream_get_id(stream)) {
+        if (!it->has_passed) LOCH_TRY_RETURN(loch_stream_wait(stream, it->event));
+        LOCH_TRY_RETURN(loch_allocator_record_use(pool->allocator, loch_buffer_get_address(it->buffer), stream));
+    }
+    return lochi_buffer_set_bytes(it->buffer, bytes);
+}
+
+static loch_status buffer_pool_reuse(loch_buffer_pool *pool, kept *it, size_t bytes, loch_stream *stream,
+                                     loch_buffer **out)
+{
+    const loch_status status = buffer_pool_ready(pool, it, bytes, stream);
+    if (status != LOCH_OK) { /* as it was: for the stream that it came back on */
+        lochi_lock_take(&pool->lock);
+        buffer_pool_link(pool, it);
+        lochi_lock_drop(&pool->lock);
+        return status;
+    }
+    *out = it->buffer;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_pool_acquire(loch_buffer_pool *pool, size_t bytes, loch_stream *stream, loch_buffer **out)
+{
+    if (out) *out = NULL;
+    if (!pool || !out) return LOCH_FAIL(INVALID, "a buffer needs a pool and a place");
+    bool is_captured;
+    LOCH_TRY_RETURN(buffer_pool_read_stream(pool, &stream, &is_captured));
+    kept *it = bytes && !is_captured ? buffer_pool_take(pool, bytes, loch_stream_get_id(stream)) : NULL;
+    LOCH_TRY_RETURN(it ? buffer_pool_reuse(pool, it, bytes, stream, out) : buffer_pool_make(pool, bytes, stream, out));
+    lochi_buffer_set_mark(*out, pool->mark);
+    lochi_lock_take(&pool->lock);
+    pool->acquired++;
+    pool->reused += it != NULL;
+    pool->out++;
+    const bool is_left = it && !buffer_pool_put_spare(pool, it);
+    lochi_lock_drop(&pool->lock);
+    if (is_left) buffer_pool_free_record(it);
+    return LOCH_OK;
+}
+
+/* --- taking back --- */
+
+/* Takes the pool's mark off a buffer, so that one given back twice is a foreign one the second time. Brings a spare record
+ * for it where there is one. */
+static loch_status buffer_pool_claim(loch_buffer_pool *pool, loch_buffer *buffer, kept **record)
+{
+    lochi_lock_take(&pool->lock);
+    const bool is_ours = lochi_buffer_get_mark(buffer) == pool->mark;
+    if (is_ours) {
+        lochi_buffer_set_mark(buffer, 0);
+        pool->out--;
+        *record = buffer_pool_take_spare(pool);
+    }
+    lochi_lock_drop(&pool->lock);
+    return is_ours ? LOCH_OK : LOCH_FAIL(FOREIGN, "the buffer is not out of this pool of buffers");
+}
+
+/* Tells the allocator of the stream whose work was last. For want of memory to note it, that work is waited for; captured work
+ * is not, as it does not run. */
+static loch_status buffer_pool_note(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, bool is_captured)
+{
+    void *address = loch_buffer_get_address(buffer);
+    if (!address || lochi_device_is_at_once(pool->device)) return LOCH_OK;
+    if (loch_allocator_record_use(pool->allocator, address, stream) == LOCH_OK || is_captured) return LOCH_OK;
+    return loch_stream_sync(stream);
+}
+
+/* Whether a buffer is kept: nobody else holds it, and it has memory, of which not everything else would have to go. */
+static bool buffer_pool_wants(const loch_buffer_pool *pool, const loch_buffer *buffer)
+{
+    const size_t bytes = lochi_buffer_get_capacity(buffer);
+    return bytes && bytes <= pool->options.idle_bytes_max && lochi_buffer_is_sole(buffer);
+}
+
+/* Keeps a buffer behind the work of `stream`, in a record that is made if there is none; false when there is no memory to do so. */
+static bool buffer_pool_keep(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, kept **record)
+{
+    if (!*record) *record = buffer_pool_make_record(pool);
+    kept *it = *record;
+    if (!it || (it->event && loch_event_record(it->event, stream) != LOCH_OK)) return false;
+    it->buffer = buffer;
+    it->bytes = lochi_buffer_get_capacity(buffer);
+    it->stream_id = loch_stream_get_id(stream);
+    it->has_passed = false;
+    it->is_used = buffer->uses && lochi_buffer_is_used(buffer); /* nobody else has it: no lock to look */
+    const size_t bytes_max = pool->options.idle_bytes_max, count_max = pool->options.idle_count_max;
+    lochi_lock_take(&pool->lock);
+    buffer_pool_link(pool, it);
+    const bool is_full = pool->idle_bytes > bytes_max || pool->idle > count_max;
+    lochi_lock_drop(&pool->lock);
+    size_t released = 0;
+    if (is_full) buffer_pool_shrink(pool, bytes_max, count_max, SIZE_MAX, &released);
+    return true;
+}
+
+loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream)
+{
+    if (!pool) return LOCH_FAIL(INVALID, "a buffer goes back to a pool");
+    if (!buffer) return LOCH_OK;
+    if (!stream) stream = loch_stream_get_default(pool->device);
+    LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    kept *record = NULL;
+    LOCH_TRY_RETURN(buffer_pool_claim(pool, buffer, &record)); /* from here on the reference is ours */
+    bool is_captured = false;
+    const bool is_known = buffer_pool_ask_capture(pool, stream, &is_captured) == LOCH_OK;
+    const loch_status status = buffer_pool_note(pool, buffer, stream, is_captured);
+    const bool is_wanted = status == LOCH_OK && is_known && !is_captured && buffer_pool_wants(pool, buffer);
+    if (is_wanted && buffer_pool_keep(pool, buffer, stream, &record)) return LOCH_OK;
+    if (record) buffer_pool_put_record(pool, record);
+    loch_buffer_release(buffer);
+    return status;
+}
+
+loch_status loch_buffer_pool_trim(loch_buffer_pool *pool, size_t keep_bytes, size_t *released)
+{
+    if (released) *released = 0;
+    if (!pool) return LOCH_FAIL(INVALID, "there is no pool of buffers to trim");
+    size_t went = 0;
+    buffer_pool_shrink(pool, keep_bytes, SIZE_MAX, SIZE_MAX, &went);
+    buffer_pool_free_spare(pool);
+    if (released) *released = went;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_pool_get_stats(loch_buffer_pool *pool, loch_buffer_pool_stats *out)
+{
+    if (!pool || !out) return LOCH_FAIL(INVALID, "figures need a pool of buffers and a place");
+    loch_buffer_pool_stats stats = {.size = sizeof stats};
+    if (out->size < sizeof out->size) return LOCH_FAIL(INVALID, "loch_buffer_pool_stats without its size set");
+    lochi_lock_take(&pool->lock);
+    stats.acquired = pool->acquired;
+    stats.reused = pool->reused;
+    stats.out = pool->out;
+    stats.idle = pool->idle;
+    stats.idle_bytes = pool->idle_bytes;
+    lochi_lock_drop(&pool->lock);
+    stats.size = out->size < sizeof stats ? out->size : sizeof stats;
+    memcpy(out, &stats, stats.size);
+    return LOCH_OK;
+}

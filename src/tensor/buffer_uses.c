@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* Work that uses buffers, and memory that waits for it.
+ *
+ * An allocator orders its blocks behind the streams of its own device, so such uses are recorded there and cost nothing here.
+ * Memory from outside, and a block that a stream of another device works on, get an event for each stream, recorded behind
+ * the latest work. When the last reference goes before they have passed, the buffer is put on one list of the process; every
+ * later call on buffers looks at it when it is not empty. No thread is needed for that, and none may sleep in it.
+ *
+ * One lock (LOCHI_RANK_BUFFERS) guards the lists of uses and the list of those that wait. It is held for list operations
+ * only: events are made, recorded and asked outside it, on a list that was taken away. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/lock.h"
+#include "device/device.h"
+#include "tensor/buffer.h"
+#include <sched.h>
+
+static lochi_lock uses_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
+static loch_buffer *waiting_first; /* under uses_lock */
+static atomic_size_t
+    waiting_count; /* those on the list and those taken from it to be asked. Relaxed: who needs what was
+                                     * written before takes the lock */
+
+/* --- marks --- */
+
+static void use_end(lochi_use *use)
+{
+    loch_event_destroy(use->event);
+    lochi_free(use);
+}
+
+/* A device that is lost runs nothing any more; any other failure to ask is no answer. */
+static bool use_has_passed(const lochi_use *use)
+{
+    const loch_error saved = lochi_error_save();
+    const loch_status status = loch_event_query(use->event);
+    lochi_error_restore(&saved);
+    return status == LOCH_OK || status == LOCH_E_DEVICE_LOST;
+}
+
+static lochi_use *uses_take(loch_buffer *whole)
+{
+    lochi_lock_take(&uses_lock);
+    lochi_use *uses = whole->uses;
+    whole->uses = NULL;
+    lochi_lock_drop(&uses_lock);
+    return uses;
+}
+
+static void uses_put(loch_buffer *whole, lochi_use *uses)
+{
+    if (!uses) return;
+    lochi_use *last = uses;
+    while (last->next)
+        last = last->next;
+    lochi_lock_take(&uses_lock);
+    last->next = whole->uses;
+    whole->uses = uses;
+    lochi_lock_drop(&uses_lock);
+}
+
+/* Takes the mark of a stream out of a whole's list; NULL when it has none. */
+static lochi_use *uses_take_one(loch_buffer *whole, uint64_t stream_id)
+{
+    lochi_lock_take(&uses_lock);
+    lochi_use **link = &whole->uses;
+    while (*link && (*link)->stream_id != stream_id)
+        link = &(*link)->next;
+    lochi_use *use = *link;
+    if (use) *link = use->next;
+    lochi_lock_drop(&uses_lock);
+    if (use) use->next = NULL;
+    return use;
+}
+
+static lochi_use *uses_without_passed(lochi_use *uses)
+{
+    lochi_use *left = NULL;
+    while (uses) {
+        lochi_use *next = uses->next;
+        if (use_has_passed(uses)) {
+            use_end(uses);
+        } else {
+            uses->next = left;
+            left = uses;
+        }
+        uses = next;
+    }
+    return left;
+}
+
+bool lochi_buffer_is_used(loch_buffer *whole)
+{
+    lochi_use *left = uses_without_passed(uses_take(whole));
+    uses_put(whole, left);
+    return left != NULL;
+}
+
+static loch_status use_make(const loch_stream *stream, lochi_use **out)
+{
+    *out = lochi_zalloc(sizeof **out);
+    if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory to remember a use of a buffer");
+    (*out)->stream_id = stream->id;
+    const loch_status status = loch_event_create(stream->device, LOCH_EVENT_PLAIN, &(*out)->event);
+    if (status != LOCH_OK) {
+        lochi_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* Marks the work that is queued on a stream. The stream's earlier mark, which the new one comes behind, is used again: if it
+ * cannot be recorded, the work that it stood for still has to be waited for, so it is waited for at once. */
+static loch_status buffer_mark(loch_buffer *whole, loch_stream *stream)
+{
+    lochi_use *use = uses_take_one(whole, stream->id);
+    loch_status status = use ? LOCH_OK : use_make(stream, &use);
+    if (status == LOCH_OK) status = loch_event_record(use->event, stream);
+    if (status == LOCH_OK) {
+        uses_put(whole, use);
+        return LOCH_OK;
+    }
+    if (use) use_end(use);
+    return loch_stream_sync(stream);
+}
+
+static bool buffer_is_captured(loch_stream *stream)
+{
+    loch_capture_info capture = {0};
+    return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
+}
+
+loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
+{
+    if (!buffer) return LOCH_FAIL(INVALID, "recording a use needs a buffer");
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    if (!stream && !whole->device) return LOCH_OK; /* the host's own memory, and the host */
+    if (!stream) stream = &whole->device->default_stream;
+    LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
+    if (!whole->address || lochi_device_is_at_once(stream->device)) return LOCH_OK;
+    if (whole->allocator && whole->device == stream->device)
+        return loch_allocator_record_use(whole->allocator, whole->address, stream);
+    return buffer_is_captured(stream) ? LOCH_OK : buffer_mark(whole, stream);
+}
+
+/* --- those that wait --- */
+
+static void waiting_put(loch_buffer *first)
+{
+    if (!first) return;
+    loch_buffer *last = first;
+    while (last->next_waiting)
+        last = last->next_waiting;
+    lochi_lock_take(&uses_lock);
+    last->next_waiting = waiting_first;
+    waiting_first = first;
+    lochi_lock_drop(&uses_lock);
+}
+
+static loch_buffer *waiting_take(void)
+{
+    lochi_lock_take(&uses_lock);
+    loch_buffer *first = waiting_first;
+    waiting_first = NULL;
+    lochi_lock_drop(&uses_lock);
+    return first;
+}
+
+bool lochi_buffer_keep_if_used(loch_buffer *whole)
+{
+    whole->uses = uses_without_passed(whole->uses); /* nobody else has it any more */
+    if (!whole->uses) return false;
+    atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
+    whole->next_waiting = NULL;
+    waiting_put(whole);
+    return true;
+}
+
+/* Ends those of a list whose uses have passed, and puts the others back. That comes first, and so does the count: a deleter
+ * may wait for all of them, and would wait for those in its own hands. */
+static void waiting_end_passed(loch_buffer *list)
+{
+    loch_buffer *left = NULL, *passed = NULL;
+    while (list) {
+        loch_buffer *whole = list;
+        list = whole->next_waiting;
+        whole->uses = uses_without_passed(whole->uses);
+        loch_buffer **where = whole->uses ? &left : &passed;
+        whole->next_waiting = *where;
+        *where = whole;
+        if (!whole->uses) atomic_fetch_sub_explicit(&waiting_count, 1, memory_order_relaxed);
+    }
+    waiting_put(left);
+    while (passed) {
+        loch_buffer *whole = passed;
+        passed = whole->next_waiting;
+        loch_buffer_release(lochi_buffer_end(whole));
+    }
+}
+
+void lochi_buffer_sweep(void)
+{
+    if (atomic_load_explicit(&waiting_count, memory_order_relaxed)) waiting_end_passed(waiting_take());
+}
+
+/* Waits for all events of a list; stops at the first failure, with the list as it was. */
+static loch_status waiting_sync(const loch_buffer *list)
+{
+    for (; list; list = list->next_waiting) {
+        for (const lochi_use *use = list->uses; use; use = use->next) {
+            const loch_status status = loch_event_sync(use->event);
+            if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) return status;
+        }
+    }
+    return LOCH_OK;
+}
+
+/* Others may have some in their hands, to ask them without waiting; those come back to the list or end. */
+static loch_status waiting_end_all(void)
+{
+    while (atomic_load_explicit(&waiting_count, memory_order_relaxed)) {
+        loch_buffer *list = waiting_take();
+        if (!list) sched_yield();
+        const loch_status status = waiting_sync(list);
+        waiting_end_passed(list);
+        if (status != LOCH_OK) return status;
+    }
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_collect(loch_wait wait, size_t *waiting)
+{
+    loch_status status = LOCH_OK;
+    if (wait == LOCH_WAIT_END)
+        status = waiting_end_all();
+    else
+        lochi_buffer_sweep();
+    if (waiting) *waiting = atomic_load_explicit(&waiting_count, memory_order_relaxed);
+    return status;
+}

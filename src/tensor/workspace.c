@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* Workspaces: one buffer that grows for the work of one stream.
+ *
+ * The buffer in use is never changed: a larger one takes its place, and whoever still holds the old one keeps it. All of them are
+ * allocated for the same stream, so that their memory goes behind the work that was queued with their addresses. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include <loch/scratch.h>
+
+struct loch_workspace {
+    loch_allocator *allocator;
+    loch_request request; /* its stream is the workspace's */
+    lochi_lock lock;      /* LOCHI_RANK_SCRATCH: what follows */
+    loch_buffer *buffer;  /* NULL before the first use and after a trim */
+};
+
+loch_status loch_workspace_create(loch_allocator *allocator, loch_stream *stream, const loch_request *request,
+                                  loch_workspace **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and a place");
+    loch_device *device = loch_allocator_get_device(allocator);
+    loch_request read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("loch_request", request, &read, sizeof read));
+    if (!stream) stream = loch_stream_get_default(device);
+    LOCH_TRY_RETURN(lochi_stream_check(stream, device));
+    loch_workspace *workspace = lochi_zalloc(sizeof *workspace);
+    if (!workspace) return LOCH_FAIL(HOST_MEMORY, "no host memory for a workspace");
+    workspace->allocator = loch_allocator_retain(allocator);
+    workspace->request = read;
+    workspace->request.stream = stream;
+    lochi_lock_init(&workspace->lock, LOCHI_RANK_SCRATCH);
+    *out = workspace;
+    return LOCH_OK;
+}
+
+void loch_workspace_destroy(loch_workspace *workspace)
+{
+    if (!workspace) return;
+    loch_buffer_release(workspace->buffer);
+    lochi_lock_fini(&workspace->lock);
+    loch_allocator_release(workspace->allocator);
+    lochi_free(workspace);
+}
+
+/* The present buffer, retained, if it has that many bytes. With `candidate` a larger one takes its place first; `candidate`
+ * is then what is left to release: the old buffer, or the candidate itself when another thread was faster. */
+static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loch_buffer **candidate)
+{
+    lochi_lock_take(&workspace->lock);
+    loch_buffer *present = workspace->buffer;
+    const bool is_enough = present && loch_buffer_get_bytes(present) >= bytes;
+    if (!is_enough && candidate) {
+        workspace->buffer = *candidate;
+        *candidate = present;
+    }
+    loch_buffer *shared = is_enough || candidate ? loch_buffer_retain(workspace->buffer) : NULL;
+    lochi_lock_drop(&workspace->lock);
+    return shared;
+}
+
+loch_status loch_workspace_get(loch_workspace *workspace, size_t bytes, loch_buffer **out)
+{
+    if (out) *out = NULL;
+    if (!workspace || !out) return LOCH_FAIL(INVALID, "a buffer needs a workspace and a place");
+    *out = workspace_share(workspace, bytes, NULL);
+    if (*out) return LOCH_OK;
+    loch_buffer *larger;
+    LOCH_TRY_RETURN(loch_buffer_create(workspace->allocator, bytes, &workspace->request, &larger));
+    *out = workspace_share(workspace, bytes, &larger);
+    loch_buffer_release(larger);
+    return LOCH_OK;
+}
+
+size_t loch_workspace_get_bytes(loch_workspace *workspace)
+{
+    if (!workspace) return 0;
+    lochi_lock_take(&workspace->lock);
+    const size_t bytes = workspace->buffer ? loch_buffer_get_bytes(workspace->buffer) : 0;
+    lochi_lock_drop(&workspace->lock);
+    return bytes;
+}
+
+loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes)
+{
+    if (!workspace) return LOCH_FAIL(INVALID, "there is no workspace to trim");
+    loch_buffer *old = NULL, *smaller;
+    lochi_lock_take(&workspace->lock);
+    if (workspace->buffer && loch_buffer_get_bytes(workspace->buffer) > keep_bytes)
+        old = loch_buffer_take(&workspace->buffer);
+    lochi_lock_drop(&workspace->lock);
+    if (!old) return LOCH_OK;
+    loch_buffer_release(old); /* first: a trim must not need more memory than there was */
+    if (!keep_bytes) return LOCH_OK;
+    LOCH_TRY_RETURN(loch_workspace_get(workspace, keep_bytes, &smaller));
+    loch_buffer_release(smaller);
+    return LOCH_OK;
+}

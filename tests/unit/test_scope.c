@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* Objects that end with their block: on every way out of it, and not when they were moved out. */
+#include "sim_fixture.h"
+
+static loch_allocator *scope_allocator;
+static loch_device *scope_device;
+
+static int scope_setup(void **state)
+{
+    if (sim_setup(state)) return -1;
+    CHECK_OK(loch_device_open("cpu", &scope_device));
+    CHECK_OK(loch_direct_create(scope_device, "scope", NULL, &scope_allocator));
+    return 0;
+}
+
+static int scope_teardown(void **state)
+{
+    loch_allocator_clear(&scope_allocator);
+    loch_device_clear(&scope_device);
+    return sim_teardown(state);
+}
+
+static size_t live(void)
+{
+    loch_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_allocator_get_stats(scope_allocator, &stats));
+    return (size_t)stats.blocks;
+}
+
+static loch_status make(loch_buffer **out)
+{
+    return loch_buffer_create(scope_allocator, 64, NULL, out);
+}
+
+typedef enum way { BY_END, BY_RETURN, BY_BREAK, BY_CONTINUE, BY_GOTO } way;
+
+/* Leaves a block with an automatic buffer in one of the ways; returns how many were live inside. */
+static size_t leave(way by)
+{
+    size_t inside = 0;
+    for (int i = 0; i < 2; i++) {
+        LOCH_AUTO(buffer) buffer = NULL;
+        CHECK_OK(make(&buffer));
+        inside = live();
+        if (by == BY_RETURN) return inside;
+        if (by == BY_BREAK) break;
+        if (by == BY_CONTINUE) continue;
+        if (by == BY_GOTO) goto out;
+    }
+out:
+    return inside;
+}
+
+static void automatic_ones_end_on_every_way_out(void **state)
+{
+    (void)state;
+    for (way by = BY_END; by <= BY_GOTO; by++) {
+        assert_int_equal(leave(by), 1); /* in the second turn too: the first one's has gone */
+        assert_int_equal(live(), 0);
+    }
+    LOCH_AUTO(buffer) never_made = NULL;
+    (void)never_made;
+}
+
+static void automatic_ones_nest(void **state)
+{
+    (void)state;
+    {
+        LOCH_AUTO(buffer) outer = NULL;
+        CHECK_OK(make(&outer));
+        {
+            LOCH_AUTO(buffer) inner = NULL;
+            CHECK_OK(make(&inner));
+            assert_int_equal(live(), 2);
+        }
+        assert_int_equal(live(), 1);
+    }
+    assert_int_equal(live(), 0);
+}
+
+/* The reference passes to the caller. */
+static loch_buffer *make_and_move(void)
+{
+    LOCH_AUTO(buffer) buffer = NULL;
+    CHECK_OK(make(&buffer));
+    return loch_buffer_take(&buffer);
+}
+
+static void moved_ones_stay(void **state)
+{
+    (void)state;
+    loch_buffer *moved = make_and_move();
+    assert_int_equal(live(), 1);
+    assert_int_equal(loch_buffer_get_references(moved), 1);
+    loch_buffer_clear(&moved);
+    assert_null(moved);
+    assert_int_equal(live(), 0);
+
+    LOCH_WITH (buffer, buffer, make(&buffer))
+        moved = loch_buffer_take(&buffer);
+    assert_int_equal(live(), 1);
+    loch_buffer_release(moved);
+}
+
+static void every_kind(void **state)
+{
+    (void)state;
+    LOCH_AUTO(device) device = NULL;
+    CHECK_OK(loch_device_open("sim:64MiB", &device));
+    LOCH_AUTO(stream) stream = NULL;
+    CHECK_OK(loch_stream_create(device, NULL, &stream));
+    LOCH_AUTO(allocator) allocator = NULL;
+    CHECK_OK(loch_pool_create(device, NULL, NULL, &allocator));
+    LOCH_AUTO(buffer) buffer = NULL;
+    CHECK_OK(loch_buffer_create(allocator, 100, NULL, &buffer));
+    LOCH_AUTO(tensor) tensor = NULL;
+    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(5, 5), NULL, &tensor));
+    assert_int_equal(loch_tensor_get_elements(tensor), 25);
+    loch_device_clear(NULL);
+    loch_allocator_clear(NULL);
+    loch_stream_clear(NULL);
+} /* the teardown finds the bookkeeping as it was */
+
+static void with_runs_once_and_releases(void **state)
+{
+    (void)state;
+    loch_status status = LOCH_E_CANCELLED;
+    int runs = 0;
+    LOCH_WITH (buffer, outer, status = make(&outer)) {
+        LOCH_WITH (buffer, inner, make(&inner)) {
+            assert_ptr_not_equal(outer, inner);
+            assert_int_equal(live(), 2);
+            runs++;
+        }
+        assert_int_equal(live(), 1);
+    }
+    CHECK_OK(status);
+    assert_int_equal(runs, 1);
+    assert_int_equal(live(), 0);
+}
+
+static void with_ends_at_break_and_continue(void **state)
+{
+    (void)state;
+    int turns = 0, reached = 0;
+    for (int i = 0; i < 3; i++) {
+        LOCH_WITH (buffer, buffer, make(&buffer)) {
+            if (i == 0) break;
+            if (i == 1) continue;
+            reached++;
+        }
+        assert_int_equal(live(), 0);
+        turns++;
+    }
+    assert_int_equal(turns, 3); /* neither left the loop around */
+    assert_int_equal(reached, 1);
+}
+
+static void with_skips_the_block_when_making_fails(void **state)
+{
+    (void)state;
+    loch_status status = LOCH_OK;
+    int runs = 0;
+    LOCH_WITH (buffer, buffer, status = loch_buffer_create(scope_allocator, SIZE_MAX, NULL, &buffer))
+        runs++;
+    assert_int_equal(runs, 0);
+    CHECK_STATUS(status, LOCH_E_OVERFLOW);
+    if (runs)
+        fail();
+    else /* the macro is one statement: this else belongs to the if above */
+        LOCH_WITH (buffer, buffer, make(&buffer))
+            runs++;
+    assert_int_equal(runs, 1);
+    assert_int_equal(live(), 0);
+}
+
+#define SCOPE_TEST(function) cmocka_unit_test_setup_teardown(function, scope_setup, scope_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCOPE_TEST(automatic_ones_end_on_every_way_out),
+        SCOPE_TEST(automatic_ones_nest),
+        SCOPE_TEST(moved_ones_stay),
+        SCOPE_TEST(every_kind),
+        SCOPE_TEST(with_runs_once_and_releases),
+        SCOPE_TEST(with_ends_at_break_and_continue),
+        SCOPE_TEST(with_skips_the_block_when_making_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
