@@ -102,7 +102,9 @@ static loch_status calls_unsized(bench_calls *bench)
     void *block = NULL;
     uint64_t ns;
     char host[64] = "";
+    const loch_pitched rows = {64, 64, 1, 128, 0, 128, 0};
     loch_status status = loch_stream_create(device, NULL, &first);
+    const loch_copy_options on_first = {.size = sizeof on_first, .stream = first};
     if (status == LOCH_OK) status = loch_stream_create(device, NULL, &second);
     if (status == LOCH_OK) status = loch_event_create(device, LOCH_EVENT_TIMED, &start);
     if (status == LOCH_OK) status = loch_event_create(device, LOCH_EVENT_TIMED, &end);
@@ -110,6 +112,7 @@ static loch_status calls_unsized(bench_calls *bench)
     if (status == LOCH_OK) status = loch_event_record(start, first);
     if (status == LOCH_OK) status = loch_fill_on(first, block, 4096, "", 1);
     if (status == LOCH_OK) status = loch_copy_on(first, (char *)block + (1 << 20), block, 4096);
+    if (status == LOCH_OK) status = loch_copy_pitched(&on_first, (char *)block + (1 << 20), block, &rows);
     if (status == LOCH_OK) status = loch_event_record(end, first);
     if (status == LOCH_OK) status = loch_stream_wait(second, end);
     if (status == LOCH_OK) status = loch_stream_get_capture(first, &capture);

@@ -88,4 +88,7 @@ int tool_bench_pool(const tool_bench_options *options);
 /* Measures how throughput grows with threads, beside other allocators. */
 int tool_bench_threads(const tool_bench_options *options);
 
+/* Measures copies of tensors between layouts, types and places, beside plain copies of as many bytes. */
+int tool_bench_strided(const tool_bench_options *options);
+
 #endif

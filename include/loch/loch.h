@@ -22,6 +22,15 @@
 #include <loch/wrapper.h>
 #include <loch/registry.h>
 #include <loch/profile.h>
+/* buffers and tensors, and their ways in and out */
+#include <loch/dtype.h>
+#include <loch/buffer.h>
+#include <loch/scratch.h>
+#include <loch/tensor.h>
+#include <loch/print.h>
+#include <loch/dlpack.h>
+#include <loch/npy.h>
+#include <loch/scope.h>
 /* the process's side: options, log, bookkeeping, clock */
 #include <loch/option.h>
 #include <loch/log.h>

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* What is in tensors, to and from new tensors, host memory and single elements. All of it stands on loch_tensor_copy. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include "tensor/memory.h"
+#include <loch/registry.h>
+
+/* --- copies with memory of their own --- */
+
+static loch_status contents_copy(loch_tensor *to, loch_tensor *from, loch_stream *stream, loch_wait wait)
+{
+    const loch_tensor_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = wait};
+    return loch_tensor_copy(to, from, &copy);
+}
+
+/* Where a copy goes when nobody says: to the allocator that the tensor's own memory came from. */
+static void contents_choose_memory(const loch_tensor *tensor, loch_tensor_options *options)
+{
+    if (options->allocator || options->device) return;
+    options->allocator = loch_buffer_get_allocator(tensor->buffer);
+    if (!options->allocator && !loch_tensor_is_on_host(tensor)) options->device = loch_tensor_get_device(tensor);
+}
+
+/* A copy in rows, as a type. */
+static loch_status contents_duplicate(loch_tensor *tensor, loch_dtype dtype, loch_tensor_options *options,
+                                      loch_tensor **out)
+{
+    contents_choose_memory(tensor, options);
+    options->flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
+    lochi_layout rows;
+    LOCH_TRY_RETURN(lochi_layout_make(dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows));
+    LOCH_TRY_RETURN(lochi_tensor_alloc(&rows, options, out));
+    const loch_status status = contents_copy(*out, tensor, options->stream, LOCH_WAIT_DEFAULT);
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    return status;
+}
+
+static loch_status contents_begin(const loch_tensor *tensor, const loch_tensor_options *given, loch_tensor **out,
+                                  loch_tensor_options *options)
+{
+    if (out) *out = NULL;
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy of a tensor needs the tensor and a place");
+    return lochi_tensor_read_options(given, options);
+}
+
+loch_status loch_tensor_clone(loch_tensor *tensor, const loch_tensor_options *options, loch_tensor **out)
+{
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(contents_begin(tensor, options, out, &read));
+    return contents_duplicate(tensor, tensor->layout.dtype, &read, out);
+}
+
+loch_status loch_tensor_contiguous(loch_tensor *tensor, const loch_tensor_options *options, loch_tensor **out)
+{
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(contents_begin(tensor, options, out, &read));
+    if (!lochi_layout_is_contiguous(&tensor->layout))
+        return contents_duplicate(tensor, tensor->layout.dtype, &read, out);
+    *out = loch_tensor_retain(tensor);
+    return LOCH_OK;
+}
+
+loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const int64_t *shape, loch_tensor **out)
+{
+    const loch_error saved = lochi_error_save();
+    const loch_status status = loch_tensor_view(tensor, dimensions, shape, out);
+    if (status != LOCH_E_UNSUPPORTED) return status;
+    lochi_error_restore(&saved);
+    loch_tensor *rows;
+    LOCH_TRY_RETURN(loch_tensor_clone(tensor, NULL, &rows));
+    const loch_status view_status = loch_tensor_view(rows, dimensions, shape, out);
+    loch_tensor_release(rows);
+    return view_status;
+}
+
+/* Whether a tensor lies where work of `device` is at home. Pinned memory belongs to a device, but is the host's. */
+static bool contents_is_at(const loch_tensor *tensor, const loch_device *device)
+{
+    const loch_device *own = loch_tensor_get_device(tensor);
+    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return !own || own == device;
+    return own == device && !loch_tensor_is_on_host(tensor);
+}
+
+loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype, const loch_tensor_options *options, loch_tensor **out)
+{
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(contents_begin(tensor, options, out, &read));
+    if (dtype == LOCH_DTYPE_NONE) dtype = tensor->layout.dtype;
+    const bool moves = (read.allocator && read.allocator != loch_buffer_get_allocator(tensor->buffer)) ||
+                       (read.device && !contents_is_at(tensor, read.device));
+    if (moves || dtype != tensor->layout.dtype) return contents_duplicate(tensor, dtype, &read, out);
+    *out = loch_tensor_retain(tensor);
+    return LOCH_OK;
+}
+
+/* --- host memory --- */
+
+static loch_status contents_check_host(const loch_tensor *tensor, const void *host, size_t bytes)
+{
+    if (!tensor) return LOCH_FAIL(INVALID, "a copy needs a tensor");
+    const size_t own = loch_tensor_get_bytes(tensor);
+    if (bytes != own) return LOCH_FAIL(INVALID, "the tensor has %zu bytes, and not %zu", own, bytes);
+    if (own && !host) return LOCH_FAIL(INVALID, "host memory at NULL");
+    return LOCH_OK;
+}
+
+/* A tensor of the same shape in rows on the caller's host memory. */
+static loch_status contents_wrap(const loch_tensor *tensor, void *host, loch_tensor **out)
+{
+    const lochi_layout *layout = &tensor->layout;
+    LOCH_TRY_RETURN(loch_tensor_wrap(layout->dtype, layout->dimensions, layout->shape, host, NULL, out));
+    if (loch_tensor_is_on_host(*out)) return LOCH_OK;
+    loch_tensor_clear(out);
+    return LOCH_FAIL(INVALID, "%p is not memory of the host", host);
+}
+
+static bool contents_is_aligned(const loch_tensor *tensor, const void *host)
+{
+    return lochi_is_multiple((uintptr_t)host, tensor->layout.element_bytes);
+}
+
+/* Host memory that no element may lie at is filled from a copy in rows, as bytes. */
+static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t bytes, loch_stream *stream)
+{
+    loch_tensor *rows;
+    LOCH_TRY_RETURN(loch_tensor_contiguous(
+        tensor, &(loch_tensor_options){.size = sizeof(loch_tensor_options), .stream = stream}, &rows));
+    void *from;
+    loch_status status = loch_tensor_get_address(rows, &from);
+    const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
+    if (status == LOCH_OK) status = loch_copy_with(&copy, to, from, bytes);
+    loch_tensor_release(rows);
+    return status;
+}
+
+loch_status loch_tensor_read(loch_tensor *tensor, void *to, size_t bytes, loch_stream *stream)
+{
+    LOCH_TRY_RETURN(contents_check_host(tensor, to, bytes));
+    if (!bytes) return LOCH_OK;
+    if (!contents_is_aligned(tensor, to)) return contents_read_bytes(tensor, to, bytes, stream);
+    loch_tensor *host;
+    LOCH_TRY_RETURN(contents_wrap(tensor, to, &host));
+    const loch_status status = contents_copy(host, tensor, stream, LOCH_WAIT_END);
+    loch_tensor_release(host);
+    return status;
+}
+
+static loch_status contents_write_bytes(loch_tensor *tensor, const void *from, size_t bytes, loch_stream *stream)
+{
+    loch_tensor *rows;
+    lochi_layout layout;
+    LOCH_TRY_RETURN(
+        lochi_layout_make(tensor->layout.dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &layout));
+    LOCH_TRY_RETURN(lochi_tensor_alloc(&layout, &(loch_tensor_options){.size = sizeof(loch_tensor_options)}, &rows));
+    void *to;
+    loch_status status = loch_tensor_get_address(rows, &to);
+    if (status == LOCH_OK) status = loch_copy(to, from, bytes);
+    if (status == LOCH_OK) status = contents_copy(tensor, rows, stream, LOCH_WAIT_END);
+    loch_tensor_release(rows);
+    return status;
+}
+
+loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t bytes, loch_stream *stream)
+{
+    LOCH_TRY_RETURN(contents_check_host(tensor, from, bytes));
+    LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
+    if (!bytes) return LOCH_OK;
+    if (!contents_is_aligned(tensor, from)) return contents_write_bytes(tensor, from, bytes, stream);
+    loch_tensor *host;
+    LOCH_TRY_RETURN(contents_wrap(tensor, (void *)(uintptr_t)from, &host)); /* only read */
+    const loch_status status = contents_copy(tensor, host, stream, LOCH_WAIT_END);
+    loch_tensor_release(host);
+    return status;
+}
+
+/* --- single elements --- */
+
+static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensions, const int64_t *indices, char **out)
+{
+    if (!tensor || dimensions != tensor->layout.dimensions || (dimensions && !indices))
+        return LOCH_FAIL(INVALID, "an element is found by a tensor and as many indices as it has dimensions");
+    int64_t distance = 0;
+    for (size_t i = 0; i < dimensions; i++) {
+        const int64_t size = tensor->layout.shape[i];
+        if (indices[i] < -size || indices[i] >= size)
+            return LOCH_FAIL(OUT_OF_RANGE, "index %lld is not in axis %zu of size %lld", (long long)indices[i], i,
+                             (long long)size);
+        if (tensor->layout.elements) distance += (indices[i] + (indices[i] < 0 ? size : 0)) * tensor->layout.strides[i];
+    }
+    void *first;
+    LOCH_TRY_RETURN(loch_tensor_get_address(tensor, &first));
+    *out = (char *)first + distance * (int64_t)tensor->layout.element_bytes;
+    return LOCH_OK;
+}
+
+loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar *out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "an element needs a place");
+    char *from;
+    LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &from));
+    uint64_t element;
+    LOCH_TRY_RETURN(loch_copy(&element, from, tensor->layout.element_bytes));
+    return loch_scalar_load(tensor->layout.dtype, &element, out);
+}
+
+loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value)
+{
+    char *to;
+    LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &to));
+    LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
+    uint64_t element;
+    LOCH_TRY_RETURN(loch_scalar_store(value, tensor->layout.dtype, &element));
+    return loch_copy(to, &element, tensor->layout.element_bytes);
+}
+
+/* --- mappings --- */
+
+struct lochi_mapping {
+    loch_tensor *tensor;
+    loch_tensor *copy; /* in rows on the host; NULL when the tensor is mapped in place */
+    loch_map_access access;
+};
+
+static void mapping_end(struct lochi_mapping *mapping)
+{
+    loch_tensor_release(mapping->copy);
+    loch_tensor_release(mapping->tensor);
+    lochi_free(mapping);
+}
+
+static loch_status mapping_wait(const loch_tensor *tensor, loch_stream *stream)
+{
+    loch_device *device = loch_tensor_get_device(tensor);
+    if (!stream && device) stream = loch_stream_get_default(device);
+    return stream ? loch_stream_sync(stream) : LOCH_OK;
+}
+
+/* Pinned memory where the device has it: copies are several times as fast. */
+static loch_status mapping_alloc(const loch_tensor *tensor, loch_tensor **out)
+{
+    loch_allocator *allocator;
+    const loch_attributes pinned = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    LOCH_TRY_RETURN(
+        loch_device_get_allocator(loch_tensor_get_device(tensor), pinned, LOCH_FALLBACK_PAGEABLE, &allocator));
+    const lochi_layout *own = &tensor->layout;
+    const loch_tensor_options options = {.size = sizeof options, .allocator = allocator};
+    const loch_status status = loch_tensor_create(own->dtype, own->dimensions, own->shape, &options, out);
+    loch_allocator_release(allocator);
+    return status;
+}
+
+static loch_status mapping_fill(struct lochi_mapping *mapping, loch_stream *stream, loch_mapping *out)
+{
+    loch_tensor *shown = mapping->tensor;
+    if (loch_tensor_is_on_host(shown)) {
+        LOCH_TRY_RETURN(mapping_wait(shown, stream));
+    } else {
+        LOCH_TRY_RETURN(mapping_alloc(shown, &mapping->copy));
+        shown = mapping->copy;
+        if (mapping->access != LOCH_MAP_WRITE)
+            LOCH_TRY_RETURN(contents_copy(shown, mapping->tensor, stream, LOCH_WAIT_END));
+    }
+    for (size_t i = 0; i < shown->layout.dimensions; i++)
+        out->strides[i] = shown->layout.strides[i];
+    return loch_tensor_get_address(shown, &out->address);
+}
+
+loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_stream *stream, loch_mapping *out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a mapping needs a place");
+    *out = (loch_mapping){0};
+    if (!tensor || (unsigned)access > LOCH_MAP_READ_WRITE)
+        return LOCH_FAIL(INVALID, "a mapping needs a tensor, and an access that is known");
+    if (access != LOCH_MAP_READ) LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
+    struct lochi_mapping *mapping = lochi_zalloc(sizeof *mapping);
+    if (!mapping) return LOCH_FAIL(HOST_MEMORY, "no host memory for a mapping");
+    mapping->tensor = loch_tensor_retain(tensor);
+    mapping->access = access;
+    const loch_status status = mapping_fill(mapping, stream, out);
+    if (status == LOCH_OK) {
+        out->inside = mapping;
+        return LOCH_OK;
+    }
+    mapping_end(mapping);
+    *out = (loch_mapping){0};
+    return status;
+}
+
+loch_status loch_tensor_unmap(loch_mapping *mapping, loch_stream *stream)
+{
+    if (!mapping || !mapping->inside) return LOCH_OK;
+    struct lochi_mapping *inside = mapping->inside;
+    *mapping = (loch_mapping){0};
+    loch_status status = LOCH_OK;
+    if (inside->copy && inside->access != LOCH_MAP_READ)
+        status = contents_copy(inside->tensor, inside->copy, stream, LOCH_WAIT_END);
+    mapping_end(inside);
+    return status;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* Types, shapes and strides without memory: checked once, when they are made. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "tensor/tensor.h"
+
+/* The number of elements, with dimensions of zero counted as one: what the strides of a tensor in rows are made of. It has
+ * to fit even where there are no elements, so that strides never overflow. */
+static loch_status layout_measure(lochi_layout *layout)
+{
+    size_t span = 1;
+    layout->elements = 1;
+    for (size_t i = 0; i < layout->dimensions; i++) {
+        const int64_t size = layout->shape[i];
+        if (size < 0) return LOCH_FAIL(INVALID, "dimension %zu has a negative size: %lld", i, (long long)size);
+        if (size && !lochi_mul(span, (size_t)size, &span)) span = SIZE_MAX;
+        if (!size) layout->elements = 0;
+    }
+    if (span > (size_t)PTRDIFF_MAX / layout->element_bytes)
+        return LOCH_FAIL(OVERFLOW, "the elements of that shape do not fit the address space");
+    if (layout->elements) layout->elements = span;
+    return LOCH_OK;
+}
+
+static void layout_set_rows(lochi_layout *layout)
+{
+    int64_t stride = 1;
+    for (size_t i = layout->dimensions; i > 0; i--) {
+        layout->strides[i - 1] = stride;
+        if (layout->shape[i - 1]) stride *= layout->shape[i - 1];
+    }
+}
+
+/* A stride that nobody follows may be any number, and some libraries write wild ones there: it becomes 1. So in bytes every
+ * stride of an axis that is not walked along fits a ptrdiff_t, as those that are do, and nobody who reckons with strides
+ * has to ask. */
+static void layout_tame(lochi_layout *layout)
+{
+    const int64_t most = PTRDIFF_MAX / (int64_t)layout->element_bytes;
+    for (size_t i = 0; i < layout->dimensions; i++) {
+        const bool is_wild = layout->strides[i] > most || layout->strides[i] < -most;
+        if (is_wild && (layout->shape[i] <= 1 || !layout->elements)) layout->strides[i] = 1;
+    }
+}
+
+/* How far the strides lead, before and behind the first element. */
+static loch_status layout_reach(lochi_layout *layout)
+{
+    layout->below = layout->above = 0;
+    if (!layout->elements) return LOCH_OK;
+    size_t below = 0, above = 1;
+    bool fits = true;
+    for (size_t i = 0; fits && i < layout->dimensions; i++) {
+        const int64_t stride = layout->strides[i];
+        const size_t length = stride < 0 ? 0 - (size_t)stride : (size_t)stride;
+        size_t reach;
+        fits = lochi_mul(length, (size_t)layout->shape[i] - 1, &reach);
+        if (fits && stride < 0) fits = lochi_add(below, reach, &below);
+        if (fits && stride > 0) fits = lochi_add(above, reach, &above);
+    }
+    fits = fits && lochi_mul(below, layout->element_bytes, &layout->below) &&
+           lochi_mul(above, layout->element_bytes, &layout->above) && layout->below <= PTRDIFF_MAX &&
+           layout->above <= PTRDIFF_MAX - layout->below; /* no memory is larger */
+    return fits ? LOCH_OK : LOCH_FAIL(OVERFLOW, "the strides lead beyond the address space");
+}
+
+loch_status lochi_layout_make(loch_dtype dtype, size_t dimensions, const int64_t *shape, const int64_t *strides,
+                              lochi_layout *out)
+{
+    *out = (lochi_layout){.dtype = dtype, .element_bytes = loch_dtype_bytes(dtype), .dimensions = dimensions};
+    if (!out->element_bytes) return LOCH_FAIL(INVALID, "%d is no type of elements", (int)dtype);
+    if (dimensions > LOCH_DIMENSIONS_MAX)
+        return LOCH_FAIL(INVALID, "%zu dimensions: at most %d are possible", dimensions, LOCH_DIMENSIONS_MAX);
+    if (dimensions && !shape) return LOCH_FAIL(INVALID, "a shape of %zu dimensions needs their sizes", dimensions);
+    for (size_t i = 0; i < dimensions; i++) {
+        out->shape[i] = shape[i];
+        out->strides[i] = strides ? strides[i] : 0;
+    }
+    LOCH_TRY_RETURN(layout_measure(out));
+    if (strides)
+        layout_tame(out);
+    else
+        layout_set_rows(out);
+    return layout_reach(out);
+}
+
+bool lochi_layout_is_contiguous(const lochi_layout *layout)
+{
+    int64_t expected = 1;
+    for (size_t i = layout->dimensions; layout->elements && i > 0; i--) {
+        const int64_t size = layout->shape[i - 1];
+        if (size != 1 && layout->strides[i - 1] != expected) return false;
+        expected *= size;
+    }
+    return true;
+}
+
+static size_t layout_length(const lochi_layout *layout, size_t axis)
+{
+    const int64_t stride = layout->strides[axis];
+    return stride < 0 ? 0 - (size_t)stride : (size_t)stride;
+}
+
+/* From the shortest stride to the longest, each has to lead beyond all that the shorter ones reach. Layouts that interleave
+ * without meeting are taken for meeting ones: nobody makes them. */
+bool lochi_layout_has_shared_places(const lochi_layout *layout)
+{
+    size_t reached = 0; /* elements beyond the first, by the axes seen so far */
+    bool is_seen[LOCH_DIMENSIONS_MAX] = {false};
+    for (size_t round = 0; layout->elements && round < layout->dimensions; round++) {
+        size_t next = LOCH_DIMENSIONS_MAX;
+        for (size_t i = 0; i < layout->dimensions; i++) {
+            if (is_seen[i] || layout->shape[i] == 1) continue;
+            if (next == LOCH_DIMENSIONS_MAX || layout_length(layout, i) < layout_length(layout, next)) next = i;
+        }
+        if (next == LOCH_DIMENSIONS_MAX) return false;
+        if (layout_length(layout, next) <= reached) return true;
+        is_seen[next] = true;
+        reached += layout_length(layout, next) * ((size_t)layout->shape[next] - 1);
+    }
+    return false;
+}
+
+loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out)
+{
+    const int count = (int)dimensions;
+    if (axis < -count || axis >= count)
+        return LOCH_FAIL(INVALID, "axis %d is not one of a tensor with %d dimensions", axis, count);
+    *out = (size_t)(axis < 0 ? axis + count : axis);
+    return LOCH_OK;
+}

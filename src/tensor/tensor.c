@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors: how they come to be, are shared and end, and what they say of themselves. */
+#include "tensor/tensor.h"
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "tensor/buffer.h"
+#include "tensor/memory.h"
+#include <loch/registry.h>
+#include <string.h>
+
+/* --- on buffers --- */
+
+static loch_status tensor_check_fit(const loch_buffer *buffer, size_t offset, const lochi_layout *layout)
+{
+    if (!layout->elements) return LOCH_OK;
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    if (offset < layout->below || offset > bytes || layout->above > bytes - offset)
+        return LOCH_FAIL(OUT_OF_RANGE,
+                         "a tensor that reaches %zu bytes before and %zu from byte %zu on does not fit a buffer of %zu",
+                         layout->below, layout->above, offset, bytes);
+    const uintptr_t address = (uintptr_t)loch_buffer_get_address(buffer);
+    if (address && !lochi_is_multiple(address + offset, layout->element_bytes))
+        return LOCH_FAIL(INVALID, "byte %zu of the buffer is not aligned for elements of %zu bytes", offset,
+                         layout->element_bytes);
+    return LOCH_OK;
+}
+
+loch_status lochi_tensor_make(loch_buffer *buffer, size_t offset, const lochi_layout *layout, loch_tensor **out)
+{
+    *out = NULL;
+    LOCH_TRY_RETURN(tensor_check_fit(buffer, offset, layout));
+    loch_tensor *tensor = lochi_zalloc(sizeof *tensor);
+    if (!tensor) return LOCH_FAIL(HOST_MEMORY, "no host memory for a tensor");
+    atomic_init(&tensor->references, 1);
+    tensor->buffer = loch_buffer_retain(buffer);
+    tensor->offset = layout->elements ? offset : 0;
+    tensor->layout = *layout;
+    *out = tensor;
+    return LOCH_OK;
+}
+
+loch_status loch_tensor_create_on(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype, size_t dimensions,
+                                  const int64_t *shape, const int64_t *strides, loch_tensor **out)
+{
+    if (out) *out = NULL;
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a tensor on a buffer needs the buffer and a place");
+    lochi_layout layout;
+    LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, strides, &layout));
+    return lochi_tensor_make(buffer, offset_bytes, &layout, out);
+}
+
+loch_status loch_tensor_bind(loch_tensor *tensor, loch_buffer *buffer, size_t offset_bytes)
+{
+    if (!tensor || !buffer) return LOCH_FAIL(INVALID, "binding needs a tensor and a buffer");
+    LOCH_TRY_RETURN(tensor_check_fit(buffer, offset_bytes, &tensor->layout));
+    loch_buffer *old = tensor->buffer;
+    tensor->buffer = loch_buffer_retain(buffer);
+    tensor->offset = tensor->layout.elements ? offset_bytes : 0;
+    loch_buffer_release(old);
+    return LOCH_OK;
+}
+
+/* --- with memory of their own --- */
+
+loch_status lochi_tensor_read_options(const loch_tensor_options *given, loch_tensor_options *out)
+{
+    *out = (loch_tensor_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of tensor options", given, out, sizeof *out));
+    if (out->allocator && out->device && loch_allocator_get_device(out->allocator) != out->device)
+        return LOCH_FAIL(INVALID, "allocator \"%s\" is not one of %s", loch_allocator_get_name(out->allocator),
+                         loch_device_get_name(out->device));
+    if (out->name && strlen(out->name) >= LOCH_TENSOR_NAME_MAX)
+        return LOCH_FAIL(INVALID, "a tensor's name has at most %d characters", LOCH_TENSOR_NAME_MAX - 1);
+    return LOCH_OK;
+}
+
+static loch_status tensor_make_buffer(size_t bytes, const loch_tensor_options *options, loch_buffer **out)
+{
+    const loch_request request = {.size = sizeof request,
+                                  .alignment = options->alignment,
+                                  .stream = options->stream,
+                                  .tag = options->tag,
+                                  .flags = options->flags,
+                                  .timeout_ns = options->timeout_ns};
+    return options->allocator ? loch_buffer_create(options->allocator, bytes, &request, out)
+                              : loch_buffer_create_on(options->device, bytes, &request, out);
+}
+
+loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_options *options, loch_tensor **out)
+{
+    *out = NULL;
+    loch_buffer *buffer;
+    LOCH_TRY_RETURN(tensor_make_buffer(layout->elements * layout->element_bytes, options, &buffer));
+    const loch_status status = lochi_tensor_make(buffer, 0, layout, out);
+    loch_buffer_release(buffer);
+    if (status == LOCH_OK && options->name) strcpy((*out)->name, options->name); /* its length was checked */
+    return status;
+}
+
+loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_t *shape,
+                               const loch_tensor_options *options, loch_tensor **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    *out = NULL;
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
+    lochi_layout layout;
+    LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
+    return lochi_tensor_alloc(&layout, &read, out);
+}
+
+loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const int64_t *shape, const void *data,
+                                    const loch_tensor_options *options, loch_tensor **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    *out = NULL;
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
+    LOCH_TRY_RETURN(loch_tensor_create(dtype, dimensions, shape, &read, out));
+    const loch_status status = loch_tensor_write(*out, data, loch_tensor_get_bytes(*out), read.stream);
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    return status;
+}
+
+loch_status loch_tensor_wrap(loch_dtype dtype, size_t dimensions, const int64_t *shape, void *address,
+                             const loch_external *external, loch_tensor **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    *out = NULL;
+    lochi_layout layout;
+    LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
+    if (layout.elements && !lochi_is_multiple((uintptr_t)address, layout.element_bytes))
+        return LOCH_FAIL(INVALID, "%p is not aligned for elements of %zu bytes", address, layout.element_bytes);
+    /* What may still fail comes before the deleter is taken over. */
+    loch_external plain = {.size = sizeof plain};
+    LOCH_TRY_RETURN(lochi_sized_read("a description of memory from outside", external, &plain, sizeof plain));
+    loch_buffer_deleter *deleter = plain.deleter;
+    plain.deleter = NULL;
+    loch_buffer *buffer;
+    LOCH_TRY_RETURN(loch_buffer_wrap(address, layout.elements * layout.element_bytes, &plain, &buffer));
+    const loch_status status = lochi_tensor_make(buffer, 0, &layout, out);
+    if (status == LOCH_OK) buffer->deleter = deleter;
+    loch_buffer_release(buffer);
+    return status;
+}
+
+/* --- sharing and ending --- */
+
+loch_tensor *loch_tensor_retain(loch_tensor *tensor)
+{
+    /* relaxed: who retains holds a reference already */
+    if (tensor) atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+    return tensor;
+}
+
+void loch_tensor_release(loch_tensor *tensor)
+{
+    /* acquire and release: whoever ends it sees what all others did */
+    if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1) return;
+    loch_buffer_release(tensor->buffer);
+    lochi_free(tensor);
+}
+
+void loch_tensor_clear(loch_tensor **slot)
+{
+    if (slot) loch_tensor_release(loch_tensor_take(slot));
+}
+
+loch_tensor *loch_tensor_take(loch_tensor **slot)
+{
+    if (!slot) return NULL;
+    loch_tensor *taken = *slot;
+    *slot = NULL;
+    return taken;
+}
+
+/* --- questions --- */
+
+loch_dtype loch_tensor_get_dtype(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.dtype : LOCH_DTYPE_NONE;
+}
+
+size_t loch_tensor_get_dimensions(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.dimensions : 0;
+}
+
+static const int64_t tensor_no_sizes[1] = {0};
+
+const int64_t *loch_tensor_get_shape(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.shape : tensor_no_sizes;
+}
+
+const int64_t *loch_tensor_get_strides(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.strides : tensor_no_sizes;
+}
+
+int64_t loch_tensor_get_size(const loch_tensor *tensor, int axis)
+{
+    const int count = (int)loch_tensor_get_dimensions(tensor);
+    if (axis < -count || axis >= count) return -1;
+    return tensor->layout.shape[axis < 0 ? axis + count : axis];
+}
+
+size_t loch_tensor_get_elements(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.elements : 0;
+}
+
+size_t loch_tensor_get_bytes(const loch_tensor *tensor)
+{
+    return tensor ? tensor->layout.elements * tensor->layout.element_bytes : 0;
+}
+
+int loch_tensor_is_contiguous(const loch_tensor *tensor)
+{
+    return tensor && lochi_layout_is_contiguous(&tensor->layout);
+}
+
+int loch_tensor_is_on_host(const loch_tensor *tensor)
+{
+    return tensor && loch_buffer_is_on_host(tensor->buffer);
+}
+
+loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor)
+{
+    return tensor ? tensor->buffer : NULL;
+}
+
+size_t loch_tensor_get_offset(const loch_tensor *tensor)
+{
+    return tensor ? tensor->offset : 0;
+}
+
+loch_device *loch_tensor_get_device(const loch_tensor *tensor)
+{
+    return tensor ? loch_buffer_get_device(tensor->buffer) : NULL;
+}
+
+loch_status loch_tensor_get_address(const loch_tensor *tensor, void **out)
+{
+    if (out) *out = NULL;
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "the address of a tensor needs the tensor and a place");
+    const lochi_layout *layout = &tensor->layout;
+    if (!layout->elements) return LOCH_OK;
+    char *lowest;
+    LOCH_TRY_RETURN(
+        lochi_buffer_locate(tensor->buffer, tensor->offset - layout->below, layout->below + layout->above, &lowest));
+    *out = lowest + layout->below;
+    return LOCH_OK;
+}
+
+loch_access loch_tensor_get_access(const loch_tensor *tensor)
+{
+    return tensor ? loch_buffer_get_access(tensor->buffer) : LOCH_READ_ONLY;
+}
+
+const char *loch_tensor_get_name(const loch_tensor *tensor)
+{
+    return tensor ? tensor->name : "";
+}
+
+loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name)
+{
+    if (!tensor) return LOCH_FAIL(INVALID, "naming needs a tensor");
+    const size_t length = name ? strlen(name) : 0;
+    if (length >= LOCH_TENSOR_NAME_MAX)
+        return LOCH_FAIL(INVALID, "a tensor's name has at most %d characters", LOCH_TENSOR_NAME_MAX - 1);
+    memmove(tensor->name, name ? name : "", length + 1);
+    return LOCH_OK;
+}
+
+loch_status lochi_tensor_check_writable(const loch_tensor *tensor)
+{
+    LOCH_TRY_RETURN(lochi_buffer_check_writable(tensor->buffer));
+    if (lochi_layout_has_shared_places(&tensor->layout))
+        return LOCH_FAIL(INVALID, "elements of the tensor share a place: it cannot be written through");
+    return LOCH_OK;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/* A program that uses buffers and tensors fully, run while every host allocation and every driver call fails in turn, once
+ * and for good, and while the device is lost before each of its steps. After each fault memory from outside was given back
+ * exactly once, what is said to be copied is, and nothing is left in the end: neither on the host nor on the device. */
+#include "sweep.h"
+#include "test.h"
+
+#define NEVER UINT64_MAX
+#define ROWS 12
+#define COLUMNS 20
+#define SLOTS 12
+
+typedef struct program {
+    const char *name;
+    loch_device *device; /* open around the runs */
+    loch_stream *stream;
+    loch_allocator *allocator;
+    loch_tensor *tensors[SLOTS];
+    loch_buffer_pool *pool;
+    loch_workspace *workspace;
+    loch_mapping mapping;
+    float memory[ROWS * COLUMNS]; /* the memory from outside */
+    size_t wrapped, deleted;
+    uint64_t steps, lose_at;
+    loch_status status; /* of the first call that failed */
+    const char *call;   /* its text */
+    const char *wrong;  /* a promise that was broken */
+} program;
+
+static bool program_note(program *p, loch_status status, const char *call)
+{
+    if (status == LOCH_OK) return true;
+    p->status = status;
+    p->call = call;
+    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
+    return false;
+}
+
+static void program_count_step(program *p)
+{
+    if (p->steps++ == p->lose_at && loch_sim_lose(p->device) != LOCH_OK) p->wrong = "the device cannot be lost";
+}
+
+#define STEP(call)                                                                                                     \
+    do {                                                                                                               \
+        program_count_step(p);                                                                                         \
+        if (!program_note(p, (call), #call)) return;                                                                   \
+    } while (0)
+
+static void program_delete(void *address, size_t bytes, void *user)
+{
+    program *p = user;
+    if (address != p->memory || bytes != sizeof p->memory) p->wrong = "the deleter got something else";
+    p->deleted++;
+}
+
+static loch_status program_wrap(program *p, size_t slot)
+{
+    const loch_external external = {.size = sizeof external, .deleter = program_delete, .user = p};
+    const loch_status status =
+        loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(ROWS, COLUMNS), p->memory, &external, &p->tensors[slot]);
+    p->wrapped += status == LOCH_OK;
+    return status;
+}
+
+static loch_status program_make(program *p, size_t slot, loch_dtype dtype, int64_t rows, int64_t columns)
+{
+    const loch_tensor_options options = {.size = sizeof options, .allocator = p->allocator, .stream = p->stream};
+    return loch_tensor_create(dtype, LOCH_SHAPE(rows, columns), &options, &p->tensors[slot]);
+}
+
+/* The element of a row and column has to be as in the memory from outside. */
+static void program_expect(program *p, loch_tensor *tensor, float factor)
+{
+    loch_scalar value = {0};
+    STEP(loch_tensor_get_item(tensor, LOCH_SHAPE(3, -1), &value));
+    if (value.value.f != (double)(factor * (float)(3 * COLUMNS + COLUMNS - 1)))
+        p->wrong = "a copy is not what it should be";
+}
+
+static void program_copies(program *p)
+{
+    const loch_tensor_copy_options queued = {.size = sizeof queued, .stream = p->stream};
+    loch_tensor **t = p->tensors;
+    STEP(program_wrap(p, 0));
+    STEP(program_make(p, 1, LOCH_F32, ROWS, COLUMNS));
+    STEP(program_make(p, 2, LOCH_F64, COLUMNS, ROWS));
+    STEP(program_make(p, 3, LOCH_F32, 2 * ROWS, 2 * COLUMNS));
+    STEP(loch_tensor_copy(t[1], t[0], &queued)); /* plain */
+    STEP(loch_tensor_transpose(t[2], 0, 1, &t[4]));
+    STEP(loch_tensor_copy(t[4], t[1], &queued)); /* turned and converted: through the host */
+    STEP(loch_stream_sync(p->stream));
+    program_expect(p, t[4], 1);
+    if (p->status != LOCH_OK) return;
+    STEP(loch_tensor_slice(t[3], 1, 1, LOCH_OPEN, 2, &t[5]));
+    STEP(loch_tensor_slice(t[5], 0, 0, ROWS, 1, &t[6]));
+    STEP(loch_tensor_copy(t[6], t[1], &queued)); /* every second column: rows of one element */
+    STEP(loch_stream_sync(p->stream));
+    program_expect(p, t[6], 1);
+    if (p->status != LOCH_OK) return;
+    STEP(loch_tensor_slice(t[3], 1, 3, 3 + COLUMNS, 1, &t[7]));
+    STEP(loch_tensor_slice(t[7], 0, 2, 2 + ROWS, 1, &t[8]));
+    STEP(loch_tensor_copy(t[8], t[0], &queued)); /* rows with gaps, from the host */
+    STEP(loch_stream_sync(p->stream));
+    program_expect(p, t[8], 1);
+    if (p->status != LOCH_OK) return;
+    STEP(loch_tensor_fill(t[8], loch_scalar_of(1), p->stream));
+    STEP(loch_tensor_copy(t[0], t[1], &queued));
+}
+
+static void program_contents(program *p)
+{
+    loch_tensor **t = p->tensors;
+    const loch_tensor_options queued = {.size = sizeof queued, .stream = p->stream};
+    float host[ROWS * COLUMNS];
+    char text[64];
+    STEP(loch_tensor_clone(t[8], &queued, &t[9]));
+    STEP(loch_tensor_to(t[1], LOCH_F16, &queued, &t[10]));
+    STEP(loch_tensor_reshape(t[4], LOCH_SHAPE(-1), &t[11]));
+    STEP(loch_tensor_read(t[1], host, sizeof host, p->stream));
+    STEP(loch_tensor_write(t[8], host, sizeof host, p->stream));
+    STEP(loch_tensor_map(t[8], LOCH_MAP_READ_WRITE, p->stream, &p->mapping));
+    ((float *)p->mapping.address)[0] = 5;
+    STEP(loch_tensor_unmap(&p->mapping, p->stream));
+    STEP(loch_tensor_format(t[8], NULL, text, sizeof text, NULL));
+    STEP(loch_buffer_resize(loch_tensor_get_buffer(t[9]), TEST_MIB, LOCH_CONTENTS_KEEP, p->stream));
+}
+
+static void program_scratch(program *p)
+{
+    STEP(loch_buffer_pool_create(p->allocator, NULL, &p->pool));
+    for (size_t i = 0; i < 3; i++) {
+        loch_buffer *buffer;
+        STEP(loch_buffer_pool_acquire(p->pool, 1000, i % 2 ? p->stream : NULL, &buffer));
+        program_count_step(p);
+        const loch_status status = loch_buffer_pool_release(p->pool, buffer, i % 2 ? p->stream : NULL);
+        if (!program_note(p, status, "loch_buffer_pool_release")) return;
+    }
+    STEP(loch_workspace_create(p->allocator, p->stream, NULL, &p->workspace));
+    for (size_t i = 0; i < 3; i++) {
+        loch_buffer *buffer;
+        STEP(loch_workspace_get(p->workspace, 1000 << i, &buffer));
+        loch_buffer_release(buffer);
+    }
+}
+
+static void program_work(program *p)
+{
+    static void (*const parts[])(program *) = {program_copies, program_contents, program_scratch};
+    for (size_t i = 0; i < ROWS * COLUMNS; i++)
+        p->memory[i] = (float)i;
+    STEP(loch_stream_create(p->device, NULL, &p->stream));
+    STEP(loch_device_get_allocator(p->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
+        parts[i](p);
+}
+
+/* Everything is let go while the fault lasts; what waits for work is given back when it is over. */
+static void program_let_go(program *p)
+{
+    if (p->mapping.inside) (void)!loch_tensor_unmap(&p->mapping, p->stream);
+    for (size_t i = 0; i < SLOTS; i++)
+        loch_tensor_clear(&p->tensors[i]);
+    loch_workspace_destroy(p->workspace);
+    loch_buffer_pool_destroy(p->pool);
+}
+
+static void program_end(program *p)
+{
+    size_t waiting = 0;
+    if (loch_buffer_collect(LOCH_WAIT_END, &waiting) != LOCH_OK || waiting) p->wrong = "memory waits for ever";
+    if (p->wrapped != p->deleted) p->wrong = "memory from outside was not given back once";
+    loch_allocator_release(p->allocator);
+    loch_stream_destroy(p->stream);
+    size_t leaks = 0;
+    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) p->wrong = "blocks are left";
+}
+
+static void check_left(const program *p, const char *when)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_sim_get_stats(p->device, &stats));
+    if (p->wrong) fail_msg("%s, %s (%s): %s", p->name, when, p->call ? p->call : "coped", p->wrong);
+    if (stats.violations && p->status == LOCH_OK && p->lose_at == NEVER)
+        fail_msg("%s, %s: %zu uses without order", p->name, when, stats.violations);
+    CHECK_OK(loch_sim_clear_violations(p->device));
+    if (stats.physical_bytes || stats.pinned_bytes || stats.handles || stats.mappings || stats.events || stats.streams)
+        fail_msg("%s, %s (%s): left on the device: %zu bytes, %zu pinned, %zu handles, %zu events, %zu streams",
+                 p->name, when, p->call ? p->call : "coped", stats.physical_bytes, stats.pinned_bytes, stats.handles,
+                 stats.events, stats.streams);
+}
+
+typedef struct source {
+    const char *name;
+    void (*set)(test_failing mode, uint64_t after, loch_device *device);
+    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
+} source;
+
+/* One faulted run. Returns whether there was anything at place `after`. */
+static bool sweep_at(const source *from, const char *name, test_failing mode, uint64_t after, uint64_t *felt)
+{
+    char when[80];
+    loch_host_usage before, usage;
+    program p = {.name = name, .lose_at = NEVER};
+    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
+             (unsigned long long)after);
+    loch_host_get_usage(&before);
+    CHECK_OK(loch_device_open(name, &p.device));
+    from->set(mode, after, p.device);
+    program_work(&p);
+    program_let_go(&p);
+    const bool is_reached = from->count(p.device) > after;
+    from->set(TEST_FAILING_NEVER, 0, p.device);
+    program_end(&p);
+    *felt += p.status != LOCH_OK;
+    check_left(&p, when);
+    if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
+    loch_device_release(p.device);
+    loch_host_get_usage(&usage);
+    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
+        fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", name, when, p.call ? p.call : "coped",
+                 usage.blocks - before.blocks);
+    return is_reached;
+}
+
+static const char *const grounds[] = {"sim:64MiB,backed", "sim:64MiB,backed,virtual=off,alias=off",
+                                      "sim:64MiB,backed,async=off"};
+
+static void sweep(const source *from)
+{
+    for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
+        uint64_t places = 0, felt = 0;
+        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+            uint64_t after = 0;
+            while (sweep_at(from, grounds[i], mode, after, &felt))
+                after++;
+            places += after;
+        }
+        print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, grounds[i], (unsigned long long)places,
+                      (unsigned long long)felt);
+        assert_true(places > 60 && felt > 20);
+    }
+}
+
+static void heap_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_heap_set(mode, after);
+}
+
+static uint64_t heap_count(loch_device *device)
+{
+    (void)device;
+    return test_heap_count();
+}
+
+static void host_memory(void **state)
+{
+    (void)state;
+    sweep(&(source){"host memory", heap_set, heap_count});
+}
+
+static void driver_calls(void **state)
+{
+    (void)state;
+    sweep(&(source){"driver call", test_sim_set, test_sim_count});
+}
+
+static void lost_device(void **state)
+{
+    (void)state;
+    uint64_t step = 0;
+    for (bool is_reached = true; is_reached; step++) {
+        loch_host_usage before, usage;
+        program p = {.name = grounds[0], .lose_at = step};
+        loch_host_get_usage(&before);
+        CHECK_OK(loch_device_open(grounds[0], &p.device));
+        program_work(&p);
+        is_reached = p.steps > step;
+        program_let_go(&p);
+        program_end(&p);
+        check_left(&p, "lost");
+        loch_device_release(p.device);
+        loch_host_get_usage(&usage);
+        assert_int_equal(usage.blocks, before.blocks);
+    }
+    assert_true(step > 30);
+}
+
+int main(void)
+{
+    if (test_heap_install() != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_memory),
+        cmocka_unit_test(driver_calls),
+        cmocka_unit_test(lost_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

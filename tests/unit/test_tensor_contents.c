@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* What is in tensors: reading and writing host memory, single elements, copies with memory of their own, mappings. */
+#include "heap_sweep.h"
+#include "tensor_fixture.h"
+
+static const char *const device_names[] = {"cpu", "sim:64MiB,backed"};
+
+#define FOR_EACH_DEVICE(device)                                                                                        \
+    for (size_t device##_at = 0; device##_at < 2; device##_at++)                                                       \
+        for (loch_device *device = sim_open(device_names[device##_at]); device;                                        \
+             loch_device_release(device), device = NULL)
+
+/* A 4 x 6 tensor of 0, 1, 2, ... */
+static loch_tensor *make_grid(loch_device *device)
+{
+    int32_t values[24];
+    for (int32_t i = 0; i < 24; i++)
+        values[i] = i;
+    const loch_tensor_options options = {.size = sizeof options, .device = device};
+    loch_tensor *tensor;
+    CHECK_OK(loch_tensor_create_from(LOCH_I32, LOCH_SHAPE(4, 6), values, &options, &tensor));
+    return tensor;
+}
+
+static void test_read_and_write(void **state)
+{
+    (void)state;
+    FOR_EACH_DEVICE(device)
+    {
+        loch_tensor *tensor = make_grid(device), *turned, *part;
+        int32_t seen[24];
+        CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
+        CHECK_OK(loch_tensor_read(turned, seen, sizeof seen, NULL));
+        for (int32_t i = 0; i < 24; i++)
+            assert_int_equal(seen[i], i % 4 * 6 + i / 4);
+        CHECK_OK(loch_tensor_slice(turned, 0, 5, 0, -2, &part)); /* columns 5, 3, 1 */
+        const int32_t new[12] = {-1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12};
+        CHECK_OK(loch_tensor_write(part, new, sizeof new, NULL));
+        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, NULL));
+        for (int32_t i = 0; i < 24; i++) {
+            const int32_t row = i / 6, column = i % 6;
+            assert_int_equal(seen[i], column % 2 ? -((5 - column) / 2 * 4 + row + 1) : i);
+        }
+        CHECK_FAILS(loch_tensor_read(tensor, seen, sizeof seen - 1, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_read(tensor, NULL, sizeof seen, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_write(tensor, new, sizeof new, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_write(NULL, new, 0, NULL), INVALID);
+        loch_tensor_release(part);
+        loch_tensor_release(turned);
+        loch_tensor_release(tensor);
+    }
+}
+
+/* Host memory at which no element may lie. */
+static void test_read_and_write_at_odd_addresses(void **state)
+{
+    (void)state;
+    FOR_EACH_DEVICE(device)
+    {
+        loch_tensor *tensor = make_grid(device), *turned;
+        char memory[97];
+        CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
+        CHECK_OK(loch_tensor_read(turned, memory + 1, 96, NULL));
+        int32_t value;
+        memcpy(&value, memory + 1 + 4, 4);
+        assert_int_equal(value, 6);
+        for (size_t i = 0; i < 24; i++) {
+            value = (int32_t)(100 + i);
+            memcpy(memory + 1 + 4 * i, &value, 4);
+        }
+        CHECK_OK(loch_tensor_write(turned, memory + 1, 96, NULL));
+        int32_t seen[24];
+        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, NULL));
+        assert_int_equal(seen[6], 101);
+        CHECK_OK(loch_tensor_write(tensor, memory + 1, 96, NULL));
+        CHECK_OK(loch_tensor_read(tensor, memory + 1, 96, NULL));
+        memcpy(&value, memory + 1 + 4 * 23, 4);
+        assert_int_equal(value, 123);
+        loch_tensor_release(turned);
+        loch_tensor_release(tensor);
+    }
+}
+
+static void test_items(void **state)
+{
+    (void)state;
+    FOR_EACH_DEVICE(device)
+    {
+        loch_tensor *tensor = make_grid(device), *turned;
+        loch_scalar value;
+        CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
+        CHECK_OK(loch_tensor_get_item(turned, LOCH_SHAPE(-1, 2), &value));
+        assert_int_equal(value.dtype, LOCH_I64);
+        assert_int_equal(value.value.i, 17);
+        CHECK_OK(loch_tensor_set_item(turned, LOCH_SHAPE(-1, 2), loch_scalar_of(-5.9)));
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(2, 5), &value));
+        assert_int_equal(value.value.i, -5);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(4, 0), &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, -7), &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0), &value), INVALID);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, 0), NULL), INVALID);
+        CHECK_FAILS(loch_tensor_set_item(tensor, 2, NULL, value), INVALID);
+        loch_tensor_release(turned);
+        loch_tensor_release(tensor);
+    }
+}
+
+static void test_written_only_where_allowed(void **state)
+{
+    (void)state;
+    float memory[4] = {1, 2, 3, 4};
+    const loch_external external = {.size = sizeof external, .access = LOCH_READ_ONLY};
+    loch_tensor *tensor, *stretched, *other;
+    loch_mapping mapping;
+    CHECK_OK(loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(4), memory, &external, &tensor));
+    CHECK_FAILS(loch_tensor_write(tensor, memory, sizeof memory, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_set_item(tensor, LOCH_SHAPE(0), loch_scalar_of(9)), INVALID);
+    CHECK_FAILS(loch_tensor_fill(tensor, loch_scalar_of(9), NULL), INVALID);
+    CHECK_FAILS(loch_tensor_map(tensor, LOCH_MAP_READ_WRITE, NULL, &mapping), INVALID);
+    CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_READ, NULL, &mapping));
+    assert_ptr_equal(mapping.address, memory);
+    CHECK_OK(loch_tensor_unmap(&mapping, NULL));
+    CHECK_OK(loch_tensor_clone(tensor, NULL, &other)); /* a copy may be written */
+    CHECK_FAILS(loch_tensor_copy(tensor, other, NULL), INVALID);
+    CHECK_OK(loch_tensor_fill(other, loch_scalar_of(9), NULL));
+    assert_true(memory[0] == 1);
+    CHECK_OK(loch_tensor_expand(other, LOCH_SHAPE(3, 4), &stretched));
+    CHECK_FAILS(loch_tensor_fill(stretched, loch_scalar_of(1), NULL), INVALID);
+    CHECK_FAILS(loch_tensor_set_item(stretched, LOCH_SHAPE(0, 0), loch_scalar_of(9)), INVALID);
+    float seen[12];
+    CHECK_OK(loch_tensor_read(stretched, seen, sizeof seen, NULL));
+    assert_true(seen[11] == 9);
+    loch_tensor_release(stretched);
+    loch_tensor_release(other);
+    loch_tensor_release(tensor);
+}
+
+static void test_contiguous_clone_reshape(void **state)
+{
+    (void)state;
+    FOR_EACH_DEVICE(device)
+    {
+        loch_tensor *tensor = make_grid(device), *turned, *out, *flat;
+        CHECK_OK(loch_tensor_contiguous(tensor, NULL, &out));
+        assert_ptr_equal(out, tensor); /* another reference */
+        loch_tensor_release(out);
+        CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
+        CHECK_OK(loch_tensor_contiguous(turned, NULL, &out));
+        assert_ptr_not_equal(loch_tensor_get_buffer(out), loch_tensor_get_buffer(tensor));
+        assert_true(loch_tensor_is_contiguous(out));
+        assert_ptr_equal(loch_tensor_get_device(out), device);
+        loch_tensor_release(out);
+        CHECK_OK(loch_tensor_reshape(tensor, LOCH_SHAPE(-1), &flat));
+        assert_ptr_equal(loch_tensor_get_buffer(flat), loch_tensor_get_buffer(tensor));
+        loch_tensor_release(flat);
+        CHECK_OK(loch_tensor_reshape(turned, LOCH_SHAPE(3, -1), &flat));
+        assert_ptr_not_equal(loch_tensor_get_buffer(flat), loch_tensor_get_buffer(tensor));
+        int32_t seen[24];
+        CHECK_OK(loch_tensor_read(flat, seen, sizeof seen, NULL));
+        for (int32_t i = 0; i < 24; i++)
+            assert_int_equal(seen[i], i % 4 * 6 + i / 4);
+        loch_tensor_release(flat);
+        CHECK_FAILS(loch_tensor_reshape(turned, LOCH_SHAPE(5), &flat), INVALID);
+        assert_null(flat);
+        CHECK_OK(loch_tensor_clone(tensor, NULL, &out));
+        CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(0), NULL));
+        CHECK_OK(loch_tensor_read(out, seen, sizeof seen, NULL));
+        assert_int_equal(seen[23], 23);
+        loch_tensor_release(out);
+        loch_tensor_release(turned);
+        loch_tensor_release(tensor);
+    }
+}
+
+/* Seed 000: clone of an external tensor aborted, of an empty one read NULL. */
+static void test_clone_of_external_and_empty_ones(void **state)
+{
+    (void)state;
+    float memory[2] = {1, 2};
+    loch_tensor *tensor, *copy;
+    CHECK_OK(loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(2), memory, NULL, &tensor));
+    CHECK_OK(loch_tensor_clone(tensor, NULL, &copy));
+    assert_string_equal(loch_device_get_name(loch_tensor_get_device(copy)), "cpu");
+    loch_tensor_release(tensor);
+    loch_tensor_release(copy);
+    CHECK_OK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(0, 3), NULL, &tensor));
+    CHECK_OK(loch_tensor_clone(tensor, NULL, &copy));
+    assert_int_equal(loch_tensor_get_elements(copy), 0);
+    CHECK_OK(loch_tensor_read(copy, NULL, 0, NULL));
+    CHECK_OK(loch_tensor_write(copy, NULL, 0, NULL));
+    loch_tensor_release(tensor);
+    loch_tensor_release(copy);
+}
+
+static void test_to(void **state)
+{
+    (void)state;
+    loch_device *cpu = sim_open("cpu"), *device = sim_open("sim:64MiB,backed");
+    loch_tensor *host = make_grid(cpu), *there, *back, *same;
+    const loch_tensor_options to_device = {.size = sizeof to_device, .device = device};
+    const loch_tensor_options to_host = {.size = sizeof to_host, .device = cpu};
+    CHECK_OK(loch_tensor_to(host, LOCH_DTYPE_NONE, NULL, &same));
+    assert_ptr_equal(same, host);
+    loch_tensor_release(same);
+    CHECK_OK(loch_tensor_to(host, LOCH_I32, &to_host, &same));
+    assert_ptr_equal(same, host);
+    loch_tensor_release(same);
+    CHECK_OK(loch_tensor_to(host, LOCH_F16, &to_device, &there));
+    assert_ptr_equal(loch_tensor_get_device(there), device);
+    assert_int_equal(loch_tensor_get_dtype(there), LOCH_F16);
+    CHECK_OK(loch_tensor_to(there, LOCH_I64, &to_host, &back));
+    int64_t seen[24];
+    CHECK_OK(loch_tensor_read(back, seen, sizeof seen, NULL));
+    for (int64_t i = 0; i < 24; i++)
+        assert_int_equal(seen[i], i);
+    CHECK_OK(loch_tensor_to(there, LOCH_F32, NULL, &same)); /* another type, on the same device */
+    assert_ptr_equal(loch_tensor_get_device(same), device);
+    loch_tensor_release(same);
+    /* pinned memory is the device's, but not on it */
+    loch_allocator *pinned;
+    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
+    const loch_tensor_options to_pinned = {.size = sizeof to_pinned, .allocator = pinned};
+    loch_tensor *staged, *moved;
+    CHECK_OK(loch_tensor_to(host, LOCH_DTYPE_NONE, &to_pinned, &staged));
+    assert_true(loch_tensor_is_on_host(staged));
+    CHECK_OK(loch_tensor_to(staged, LOCH_DTYPE_NONE, &to_device, &moved));
+    assert_ptr_not_equal(moved, staged);
+    assert_false(loch_tensor_is_on_host(moved));
+    CHECK_FAILS(loch_tensor_to(staged, LOCH_DTYPE_COUNT, NULL, &same), INVALID);
+    CHECK_FAILS(loch_tensor_to(NULL, LOCH_F32, NULL, &same), INVALID);
+    loch_allocator_release(pinned);
+    loch_tensor_release(moved);
+    loch_tensor_release(staged);
+    loch_tensor_release(back);
+    loch_tensor_release(there);
+    loch_tensor_release(host);
+    loch_device_release(device);
+    loch_device_release(cpu);
+}
+
+static void test_map(void **state)
+{
+    (void)state;
+    FOR_EACH_DEVICE(device)
+    {
+        loch_tensor *tensor = make_grid(device), *turned;
+        CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
+        loch_mapping mapping;
+        CHECK_OK(loch_tensor_map(turned, LOCH_MAP_READ_WRITE, NULL, &mapping));
+        int32_t *elements = mapping.address;
+        assert_int_equal(elements[5 * mapping.strides[0] + 3 * mapping.strides[1]], 23);
+        elements[5 * mapping.strides[0] + 3 * mapping.strides[1]] = 99;
+        loch_tensor_release(turned); /* the mapping keeps it */
+        CHECK_OK(loch_tensor_unmap(&mapping, NULL));
+        assert_null(mapping.address);
+        CHECK_OK(loch_tensor_unmap(&mapping, NULL)); /* again: nothing */
+        loch_scalar value;
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), &value));
+        assert_int_equal(value.value.i, 99);
+        CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_WRITE, NULL, &mapping));
+        for (size_t i = 0; i < 24; i++)
+            ((int32_t *)mapping.address)[i] = -(int32_t)i;
+        CHECK_OK(loch_tensor_unmap(&mapping, NULL));
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), &value));
+        assert_int_equal(value.value.i, -23);
+        CHECK_FAILS(loch_tensor_map(tensor, (loch_map_access)9, NULL, &mapping), INVALID);
+        CHECK_FAILS(loch_tensor_map(NULL, LOCH_MAP_READ, NULL, &mapping), INVALID);
+        CHECK_FAILS(loch_tensor_map(tensor, LOCH_MAP_READ, NULL, NULL), INVALID);
+        loch_tensor_release(tensor);
+    }
+}
+
+/* --- failures of host memory --- */
+
+static loch_status run_contents(void)
+{
+    loch_device *device = NULL;
+    loch_tensor *tensor = NULL, *turned = NULL, *flat = NULL, *wide = NULL;
+    loch_mapping mapping = {0};
+    int32_t values[24] = {0};
+    loch_status status = loch_device_open("sim:64MiB,backed", &device);
+    const loch_tensor_options options = {.size = sizeof options, .device = device};
+    if (status == LOCH_OK) status = loch_tensor_create_from(LOCH_I32, LOCH_SHAPE(4, 6), values, &options, &tensor);
+    if (status == LOCH_OK) status = loch_tensor_transpose(tensor, 0, 1, &turned);
+    if (status == LOCH_OK) status = loch_tensor_reshape(turned, LOCH_SHAPE(24), &flat);
+    if (status == LOCH_OK) status = loch_tensor_to(turned, LOCH_F64, NULL, &wide);
+    if (status == LOCH_OK) status = loch_tensor_map(turned, LOCH_MAP_READ_WRITE, NULL, &mapping);
+    if (status == LOCH_OK) status = loch_tensor_unmap(&mapping, NULL);
+    if (status == LOCH_OK) status = loch_tensor_read(turned, values, sizeof values, NULL);
+    loch_tensor_release(wide);
+    loch_tensor_release(flat);
+    loch_tensor_release(turned);
+    loch_tensor_release(tensor);
+    if (device && loch_device_set_allocator(device, NULL) != LOCH_OK) return LOCH_E_CORRUPT;
+    loch_device_release(device);
+    return status;
+}
+
+static void test_host_memory_failures(void **state)
+{
+    (void)state;
+    heap_sweep(run_contents);
+}
+
+int main(void)
+{
+    if (test_heap_install() != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        TENSOR_TEST(test_read_and_write),
+        TENSOR_TEST(test_read_and_write_at_odd_addresses),
+        TENSOR_TEST(test_items),
+        TENSOR_TEST(test_written_only_where_allowed),
+        TENSOR_TEST(test_contiguous_clone_reshape),
+        TENSOR_TEST(test_clone_of_external_and_empty_ones),
+        TENSOR_TEST(test_to),
+        TENSOR_TEST(test_map),
+        TENSOR_TEST(test_host_memory_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
