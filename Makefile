@@ -7,11 +7,11 @@ PREFIX ?= /usr/local
 
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
-CHECKED = unit|contract|fault|stress|adapters|cli|examples
+CHECKED = unit|contract|fault|stress|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread lint format gpu-test bench docs install clean help
+.PHONY: all demo test check check-address check-thread lint format gpu-test torch-test bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -24,7 +24,7 @@ demo: ## sets up what is missing, builds, shows the devices and runs the example
 	@scripts/demo $(BUILD)
 
 test: ## sets up what is missing, builds, runs every test that needs no GPU
-	@scripts/setup build test
+	@scripts/setup build test python
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target all tests
 	@scripts/run-tests $(BUILD) -j $(JOBS)
@@ -55,6 +55,13 @@ format: ## applies .clang-format to every C file
 
 gpu-test: ## the tests that need a GPU; a skip is a failure
 	@scripts/gpu-test $(BUILD) $(JOBS)
+
+torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cache the first time
+	@scripts/setup build torch
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@LOCH_PYTHON="$${XDG_CACHE_HOME:-$$HOME/.cache}/loch/torch/bin/python" \
+	    tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch.py
 
 bench: ## builds and runs the benchmarks
 	@scripts/setup build

@@ -20,7 +20,8 @@ set_target_properties(loch_torch PROPERTIES INSTALL_RPATH "$ORIGIN") # both libr
 install(TARGETS loch_torch)
 install(TARGETS loch_shared loch_static EXPORT loch-targets)
 install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
-install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
         DESTINATION ${package_dir})
+install(FILES adapters/python/loch_dlpack.py DESTINATION ${CMAKE_INSTALL_DATADIR}/loch/python)
 install(FILES ${PROJECT_BINARY_DIR}/loch.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -6,6 +6,7 @@ option(LOCH_WERROR "Treat warnings as errors, with the compilers that CI knows: 
 set(LOCH_SANITIZE "" CACHE STRING "Sanitizers for everything: address,undefined or thread")
 set(LOCH_CMOCKA_DIR "$ENV{LOCH_CMOCKA_DIR}" CACHE PATH "A folder with include/cmocka.h and lib/libcmocka.a")
 set(LOCH_CUDA_INCLUDE "" CACHE PATH "The folder with CUDA's cuda.h; the usual places are searched when empty")
+set(LOCH_DLPACK_INCLUDE "" CACHE PATH "A folder with dlpack/dlpack.h; the usual places are searched when empty")
 
 if(NOT CMAKE_BUILD_TYPE)
     if(LOCH_SANITIZE)

@@ -1,0 +1,711 @@
+# SPDX-License-Identifier: MIT
+"""Loch's tensors in Python, shared with NumPy, PyTorch, CuPy and others by DLPack.
+
+    import numpy, loch_dlpack as loch
+
+    here = loch.zeros((2, 3), "f32")
+    array = numpy.from_dlpack(here)        # the same memory
+    back = loch.from_dlpack(array[:, ::-1])
+
+Pure Python over ctypes. libloch.so is found by LOCH_LIBRARY (a file), in build/lib of the tree, in lib of the installed tree, or
+by the loader.
+"""
+
+import ctypes
+import ctypes.util
+import operator
+import os
+import pathlib
+import sys
+from ctypes import (
+    POINTER,
+    byref,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    py_object,
+)
+
+__all__ = ["LochError", "Tensor", "collect", "empty", "from_dlpack", "load", "tensor", "zeros"]
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLPack's device types
+DTYPES = ["none", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]  # loch_dtype counts them
+DTYPES += ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
+KINDS = {0: CUDA, 1: CUDA_HOST, 2: CUDA_MANAGED}  # loch_memory_kind on CUDA; the others are plain host memory
+
+_OPEN = -(2**63)
+_ZEROED = 1 << 2
+_READ_ONLY = 1
+_SHARE, _COPY = 0, 1
+_NAMES = {True: b"dltensor_versioned", False: b"dltensor"}  # whether with a version; capsules keep the addresses
+_USED = {True: b"used_dltensor_versioned", False: b"used_dltensor"}
+
+
+class LochError(RuntimeError):
+    """A call of Loch that failed: the sentence, and the name of its status."""
+
+    def __init__(self, sentence, status):
+        super().__init__(sentence)
+        self.status = status
+
+
+class ExportError(LochError, BufferError):
+    """What the protocol of DLPack calls a BufferError."""
+
+
+# --- structures, as in the headers ---
+
+
+class _Sized(ctypes.Structure):
+    """A struct that begins with its own size."""
+
+    def __init__(self, **members):
+        super().__init__(size=ctypes.sizeof(self), **members)
+
+
+class _Error(ctypes.Structure):
+    _fields_ = [("status", c_int), ("driver", c_char_p), ("driver_code", ctypes.c_long), ("sentence", c_char * 256)]
+
+
+class _Properties(_Sized):  # as much of it as is asked for here
+    _fields_ = [
+        ("size", c_size_t),
+        ("driver", c_char * 16),
+        ("model", c_char * 128),
+        ("capabilities", c_uint32),
+        ("index", c_int),
+    ]
+
+
+class _Memory(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("allocator", c_void_p),
+        ("device", c_void_p),
+        ("stream", c_void_p),
+        ("alignment", c_size_t),
+        ("tag", c_uint32),
+        ("flags", c_uint32),
+        ("timeout_ns", c_uint64),
+        ("name", c_char_p),
+    ]
+
+
+class _Print(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("precision", c_int),
+        ("threshold", c_size_t),
+        ("edge", c_size_t),
+        ("width", c_size_t),
+        ("notation", c_int),
+        ("separator", c_char_p),
+        ("stream", c_void_p),
+    ]
+
+
+class _Save(_Sized):
+    _fields_ = [("size", c_size_t), ("stream", c_void_p), ("as_bits", c_int)]
+
+
+class _Load(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("mapping", c_int),
+        ("access", c_int),
+        ("dtype", c_int),
+        ("memory", POINTER(_Memory)),
+    ]
+
+
+class _CopyOptions(_Sized):
+    _fields_ = [("size", c_size_t), ("stream", c_void_p), ("wait", c_int), ("overflow", c_int)]
+
+
+class _Scalar(ctypes.Structure):
+    """The bits stand for the union, which ctypes does not hand over by value as C does."""
+
+    _fields_ = [("dtype", c_int), ("bits", c_uint64)]
+
+
+class _Export(_Sized):
+    _fields_ = [("size", c_size_t), ("access", c_int), ("copy", c_int), ("producer", c_void_p), ("consumer", c_void_p)]
+
+
+class _Import(_Sized):
+    _fields_ = [("size", c_size_t), ("copy", c_int)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+_Deleter = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class _Legacy(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("context", c_void_p), ("deleter", _Deleter)]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", _Deleter),
+        ("flags", c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+# --- the library ---
+
+
+def _find_library():
+    named = os.environ.get("LOCH_LIBRARY")
+    above = pathlib.Path(__file__).resolve().parents
+    beside = [folder / "libloch.so" for folder in (above[2] / "build" / "lib", above[3] / "lib")]
+    found = [str(path) for path in beside if path.exists()]
+    return named or (found + [ctypes.util.find_library("loch") or "libloch.so"])[0]
+
+
+_library = ctypes.CDLL(_find_library())
+_P = c_void_p
+_OUT = POINTER(c_void_p)
+_SHAPE = [c_size_t, POINTER(c_int64)]
+
+# Functions that return a status.
+_STATUS = {
+    "loch_device_open": [c_char_p, _OUT],
+    "loch_device_get_properties": [_P, POINTER(_Properties)],
+    "loch_stream_wrap": [_P, _P, _OUT],
+    "loch_stream_get_thread_default": [_P, _OUT],
+    "loch_buffer_collect": [c_int, POINTER(c_size_t)],
+    "loch_tensor_create": [c_int, *_SHAPE, POINTER(_Memory), _OUT],
+    "loch_tensor_create_from": [c_int, *_SHAPE, _P, POINTER(_Memory), _OUT],
+    "loch_tensor_get_address": [_P, _OUT],
+    "loch_tensor_view": [_P, *_SHAPE, _OUT],
+    "loch_tensor_view_as": [_P, c_int, _OUT],
+    "loch_tensor_slice": [_P, c_int, c_int64, c_int64, c_int64, _OUT],
+    "loch_tensor_index": [_P, c_int, c_int64, _OUT],
+    "loch_tensor_transpose": [_P, c_int, c_int, _OUT],
+    "loch_tensor_permute": [_P, c_size_t, POINTER(c_int), _OUT],
+    "loch_tensor_squeeze": [_P, _OUT],
+    "loch_tensor_squeeze_axis": [_P, c_int, _OUT],
+    "loch_tensor_unsqueeze": [_P, c_int, _OUT],
+    "loch_tensor_expand": [_P, *_SHAPE, _OUT],
+    "loch_tensor_chunk": [_P, c_int, c_size_t, _OUT, POINTER(c_size_t)],
+    "loch_tensor_copy": [_P, _P, POINTER(_CopyOptions)],
+    "loch_tensor_fill": [_P, _Scalar, _P],
+    "loch_tensor_contiguous": [_P, POINTER(_Memory), _OUT],
+    "loch_tensor_reshape": [_P, *_SHAPE, _OUT],
+    "loch_tensor_clone": [_P, POINTER(_Memory), _OUT],
+    "loch_tensor_to": [_P, c_int, POINTER(_Memory), _OUT],
+    "loch_tensor_format": [_P, POINTER(_Print), _P, c_size_t, POINTER(c_size_t)],
+    "loch_tensor_describe": [_P, _P, c_size_t, POINTER(c_size_t)],
+    "loch_npy_save": [c_char_p, _P, POINTER(_Save)],
+    "loch_npy_load": [c_char_p, POINTER(_Load), _OUT],
+    "loch_tensor_to_dlpack": [_P, POINTER(_Export), _OUT],
+    "loch_tensor_to_dlpack_legacy": [_P, POINTER(_Export), _OUT],
+    "loch_tensor_from_dlpack": [_P, POINTER(_Import), _OUT],
+    "loch_tensor_from_dlpack_legacy": [_P, POINTER(_Import), _OUT],
+}
+# Functions that return something else.
+_PLAIN = {
+    "loch_error_get": (POINTER(_Error), []),
+    "loch_status_name": (c_char_p, [c_int]),
+    "loch_dtype_find": (c_int, [c_char_p]),
+    "loch_dtype_bytes": (c_size_t, [c_int]),
+    "loch_device_release": (None, [_P]),
+    "loch_device_get_name": (c_char_p, [_P]),
+    "loch_stream_destroy": (None, [_P]),
+    "loch_stream_get_default": (c_void_p, [_P]),
+    "loch_buffer_get_kind": (c_int, [_P]),
+    "loch_buffer_get_references": (c_size_t, [_P]),
+    "loch_tensor_release": (None, [_P]),
+    "loch_tensor_get_dtype": (c_int, [_P]),
+    "loch_tensor_get_dimensions": (c_size_t, [_P]),
+    "loch_tensor_get_shape": (POINTER(c_int64), [_P]),
+    "loch_tensor_get_strides": (POINTER(c_int64), [_P]),
+    "loch_tensor_get_buffer": (c_void_p, [_P]),
+    "loch_tensor_get_device": (c_void_p, [_P]),
+    "loch_tensor_get_access": (c_int, [_P]),
+    "loch_tensor_is_contiguous": (c_int, [_P]),
+    "loch_tensor_is_on_host": (c_int, [_P]),
+}
+
+
+def _raise(status, _function, _arguments):
+    if status == 0:
+        return None
+    error = _library.loch_error_get().contents
+    raise LochError(error.sentence.decode(errors="replace"), _library.loch_status_name(status).decode())
+
+
+for _name, _arguments in _STATUS.items():
+    _function = getattr(_library, _name)
+    _function.argtypes, _function.restype, _function.errcheck = _arguments, c_int, _raise
+for _name, (_result, _arguments) in _PLAIN.items():
+    _function = getattr(_library, _name)
+    _function.argtypes, _function.restype = _arguments, _result
+
+
+def _made(name, *arguments):
+    """The tensor that a function makes in its last argument."""
+    out = c_void_p()
+    getattr(_library, name)(*arguments, byref(out))
+    return Tensor(out.value)
+
+
+def _numbers(kind, values):
+    values = [operator.index(value) for value in values]
+    return len(values), (kind * len(values))(*values)
+
+
+def _sizes(shape):
+    return _numbers(c_int64, shape if hasattr(shape, "__iter__") else (shape,))
+
+
+def _dtype(name):
+    number = _library.loch_dtype_find(str(name).encode())
+    if number == 0:
+        raise TypeError(f"Loch has no type {name!s}: {' '.join(DTYPES[1:])}")
+    return number
+
+
+def _scalar(value):
+    if not isinstance(value, int):
+        return _Scalar(DTYPES.index("f64"), c_uint64.from_buffer_copy(ctypes.c_double(value)))
+    return _Scalar(DTYPES.index("u64" if value >= 2**63 else "i64"), value % 2**64)
+
+
+class _Device:
+    """An open device, by its name, for the time of a `with`; None: left open to Loch."""
+
+    def __init__(self, name):
+        self.handle = c_void_p()
+        if name is not None:
+            _library.loch_device_open(str(name).encode(), byref(self.handle))
+
+    def __enter__(self):
+        return self.handle
+
+    def __exit__(self, *_):
+        _library.loch_device_release(self.handle)
+
+
+# --- capsules ---
+
+_api = ctypes.pythonapi
+_api.PyCapsule_New.restype, _api.PyCapsule_New.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+_api.PyCapsule_IsValid.restype, _api.PyCapsule_IsValid.argtypes = c_int, [py_object, c_char_p]
+_api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = c_void_p, [py_object, c_char_p]
+_api.PyCapsule_SetName.restype, _api.PyCapsule_SetName.argtypes = c_int, [py_object, c_char_p]
+
+# A destructor of a capsule that is written in Python loses the exception that is on its way when a receiver fails and
+# drops the capsule. So capsules have none: those that were handed out stay in this list, and what nobody else holds and
+# nobody took is ended with the next call here.
+_handed_out = []
+
+
+def _pop(handed_out):
+    """The last pair of a list, and the references of its capsule: counted here for one that nobody else holds, too."""
+    capsule, is_versioned = handed_out.pop()
+    return capsule, is_versioned, sys.getrefcount(capsule)
+
+
+_ALONE = _pop([(object(), True)])[2]
+
+
+def _sweep():
+    handed_out, _handed_out[:] = _handed_out[:], []
+    while handed_out:
+        capsule, is_versioned, references = _pop(handed_out)
+        if not _api.PyCapsule_IsValid(capsule, _NAMES[is_versioned]):
+            continue  # its receiver ends it
+        if references > _ALONE:
+            _handed_out.append((capsule, is_versioned))
+            continue
+        address = _api.PyCapsule_GetPointer(capsule, _NAMES[is_versioned])
+        (_Versioned if is_versioned else _Legacy).from_address(address).deleter(address)
+
+
+def collect(wait=False):
+    """Ends what waits to be ended: capsules that nobody took, memory that work was using. How many still wait."""
+    waiting = c_size_t()
+    _sweep()
+    _library.loch_buffer_collect(2 if wait else 0, byref(waiting))
+    return waiting.value
+
+
+# --- tensors ---
+
+
+class Tensor:
+    """A tensor of Loch. Views share its memory, and keep it."""
+
+    __slots__ = ("_handle", "__weakref__")
+
+    def __init__(self, handle):
+        self._handle = handle
+
+    def __del__(self, _release=_library.loch_tensor_release):
+        _release(self._handle)
+
+    # questions
+
+    @property
+    def ndim(self):
+        """How many dimensions."""
+        return _library.loch_tensor_get_dimensions(self._handle)
+
+    @property
+    def shape(self):
+        """The sizes."""
+        return tuple(_library.loch_tensor_get_shape(self._handle)[: self.ndim])
+
+    @property
+    def strides(self):
+        """The strides, in elements."""
+        return tuple(_library.loch_tensor_get_strides(self._handle)[: self.ndim])
+
+    @property
+    def dtype(self):
+        """The name of the type: "f32"."""
+        return DTYPES[_library.loch_tensor_get_dtype(self._handle)]
+
+    @property
+    def device(self):
+        """The name of the device: "cpu", "cuda:0"."""
+        device = _library.loch_tensor_get_device(self._handle)
+        return _library.loch_device_get_name(device).decode() if device else "cpu"
+
+    @property
+    def address(self):
+        """Of the element with all indices 0; 0 without elements."""
+        out = c_void_p()
+        _library.loch_tensor_get_address(self._handle, byref(out))
+        return out.value or 0
+
+    @property
+    def is_read_only(self):
+        """Whether its memory must not be written."""
+        return _library.loch_tensor_get_access(self._handle) == _READ_ONLY
+
+    @property
+    def is_contiguous(self):
+        """Whether the elements lie side by side, row after row."""
+        return bool(_library.loch_tensor_is_contiguous(self._handle))
+
+    @property
+    def references(self):
+        """How many tensors and others hold its buffer."""
+        _sweep()
+        return _library.loch_buffer_get_references(_library.loch_tensor_get_buffer(self._handle))
+
+    def __len__(self):
+        if not self.ndim:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def __str__(self):
+        return self.format()
+
+    def __repr__(self):
+        return f"<loch {self._text('loch_tensor_describe')}>"
+
+    def format(self, **options):
+        """The elements as text; options as in loch/print.h (precision, threshold, edge, width, notation, separator)."""
+        if "separator" in options:
+            options["separator"] = options["separator"].encode()
+        return self._text("loch_tensor_format", _Print(**options))
+
+    def _text(self, name, *options):
+        length = c_size_t()
+        write = getattr(_library, name)
+        write(self._handle, *options, None, 0, byref(length))
+        text = ctypes.create_string_buffer(length.value + 1)
+        write(self._handle, *options, text, len(text), byref(length))
+        return text.value.decode()
+
+    # views
+
+    def view(self, shape):
+        """Another shape of the same elements, where the strides allow it."""
+        return _made("loch_tensor_view", self._handle, *_sizes(shape))
+
+    def view_as(self, dtype):
+        """The same bits as another type."""
+        return _made("loch_tensor_view_as", self._handle, _dtype(dtype))
+
+    def slice(self, axis, start=None, stop=None, step=None):
+        """start:stop:step along one axis."""
+        bounds = [_OPEN if bound is None else max(1 - 2**63, min(bound, 2**63 - 1)) for bound in (start, stop)]
+        return _made("loch_tensor_slice", self._handle, axis, *bounds, 1 if step is None else step)
+
+    def index(self, axis, at):
+        """One index along an axis, which goes."""
+        return _made("loch_tensor_index", self._handle, axis, at)
+
+    def transpose(self, axis, other):
+        """Two axes change places."""
+        return _made("loch_tensor_transpose", self._handle, axis, other)
+
+    def permute(self, axes):
+        """All axes in another order."""
+        return _made("loch_tensor_permute", self._handle, *_numbers(c_int, axes))
+
+    def squeeze(self, axis=None):
+        """Without the axes of size 1, or without one of them."""
+        if axis is None:
+            return _made("loch_tensor_squeeze", self._handle)
+        return _made("loch_tensor_squeeze_axis", self._handle, axis)
+
+    def unsqueeze(self, axis):
+        """With a new axis of size 1 before `axis`."""
+        return _made("loch_tensor_unsqueeze", self._handle, axis)
+
+    def expand(self, shape):
+        """Repeated to a shape, as NumPy broadcasts."""
+        return _made("loch_tensor_expand", self._handle, *_sizes(shape))
+
+    def chunk(self, chunks, axis=0):
+        """Cut into at most that many pieces."""
+        out, count = (c_void_p * chunks)(), c_size_t()
+        _library.loch_tensor_chunk(self._handle, axis, chunks, out, byref(count))
+        return [Tensor(handle) for handle in out[: count.value]]
+
+    def __getitem__(self, key):
+        """Basic indexing: integers, slices, Ellipsis and None."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        open_ends = self.ndim - sum(k is not None and k is not Ellipsis for k in keys)
+        if keys.count(Ellipsis) > 1 or open_ends < 0:
+            raise IndexError(f"{key!r} does not fit {self.ndim} dimensions")
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at : at + 1] = [slice(None)] * open_ends
+        view, axis = self, 0
+        for k in keys:
+            if k is None:
+                view = view.unsqueeze(axis) if axis < view.ndim else view.unsqueeze(-1)
+            elif isinstance(k, slice):
+                view = view.slice(axis, k.start, k.stop, k.step)
+            elif isinstance(k, bool):
+                raise TypeError("a bool is no index")
+            else:
+                view = view.index(axis, operator.index(k))
+                continue
+            axis += 1
+        return view
+
+    # contents
+
+    def copy_from(self, other, overflow=0):
+        """Takes over the elements of a tensor of the same shape, of any type, layout and device."""
+        _library.loch_tensor_copy(self._handle, other._handle, _CopyOptions(overflow=overflow))
+        return self
+
+    def fill(self, value):
+        """Sets all elements."""
+        _library.loch_tensor_fill(self._handle, _scalar(value), None)
+        return self
+
+    def __setitem__(self, key, value):
+        part = self[key]
+        if not isinstance(value, Tensor):
+            part.fill(value)
+        else:
+            part.copy_from(value if value.shape == part.shape else value.expand(part.shape))
+
+    def reshape(self, shape):
+        """Another shape: a view, or else a copy."""
+        return _made("loch_tensor_reshape", self._handle, *_sizes(shape))
+
+    def contiguous(self):
+        """The same elements side by side: itself, or else a copy."""
+        return _made("loch_tensor_contiguous", self._handle, None)
+
+    def clone(self):
+        """A copy."""
+        return _made("loch_tensor_clone", self._handle, None)
+
+    def to(self, device=None, dtype=None):
+        """The tensor on a device, as a type: itself where nothing would change, else a copy."""
+        number = 0 if dtype is None else _dtype(dtype)
+        with _Device(device or self.device) as handle:
+            return _made("loch_tensor_to", self._handle, number, _Memory(device=handle))
+
+    def save(self, path, as_bits=False):
+        """Writes a .npy file; `as_bits` for types that NumPy lacks."""
+        _library.loch_npy_save(os.fsencode(path), self._handle, _Save(as_bits=as_bits))
+
+    # DLPack
+
+    def __dlpack_device__(self):
+        """Type and number of the device, as DLPack counts them."""
+        device = _library.loch_tensor_get_device(self._handle)
+        properties = _Properties()
+        if device:
+            _library.loch_device_get_properties(device, properties)
+        if properties.driver in (b"", b"cpu"):
+            return CPU, 0
+        if properties.driver != b"cuda":
+            raise ExportError(f"DLPack has no word for memory of {self.device}", "E_UNSUPPORTED")
+        kind = _library.loch_buffer_get_kind(_library.loch_tensor_get_buffer(self._handle))
+        return (KINDS[kind], properties.index) if kind in KINDS else (CPU, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule for a receiver, as the protocol of DLPack asks for it."""
+        _sweep()
+        place = self.__dlpack_device__()
+        wanted = place if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        on_host = bool(_library.loch_tensor_is_on_host(self._handle))
+        if wanted == place or (wanted[0] == CPU and on_host):
+            return self._export(stream, max_version, wanted, _COPY if copy else _SHARE)
+        if copy is False or wanted[0] != CPU:
+            raise ExportError(f"a tensor on {self.device} is not exported to DLPack's device {wanted}", "E_UNSUPPORTED")
+        return self.to("cpu")._export(None, max_version, wanted, _COPY)
+
+    def _export(self, stream, max_version, place, copy):
+        is_versioned = max_version is not None and max_version[0] >= 1
+        export = _library.loch_tensor_to_dlpack if is_versioned else _library.loch_tensor_to_dlpack_legacy
+        out = c_void_p()
+        consumer, wrapped = self._consumer(stream, place)
+        try:
+            export(self._handle, _Export(copy=copy, consumer=consumer), byref(out))
+        except LochError as error:
+            raise ExportError(str(error), error.status) from None
+        finally:
+            _library.loch_stream_destroy(wrapped)
+        managed = (_Versioned if is_versioned else _Legacy).from_address(out.value)
+        managed.tensor.device_type, managed.tensor.device_id = place  # pinned memory may go as the host's
+        capsule = _api.PyCapsule_New(out, _NAMES[is_versioned], None)
+        _handed_out.append((capsule, is_versioned))
+        return capsule
+
+    def _consumer(self, stream, place):
+        """The receiver's stream, and the wrapper to be destroyed after use. With none Loch waits on the host."""
+        if place[0] == CPU and stream is not None:
+            raise ExportError(f"the host has no stream {stream!r}", "E_INVALID")
+        if place[0] != CUDA and stream is None:  # the host may read it at once
+            return None, None
+        device = _library.loch_tensor_get_device(self._handle)
+        default = _library.loch_stream_get_default(device)
+        if stream in (None, 1, -1):  # Loch's own work is on the default stream: nothing to wait for
+            return default, None
+        out = c_void_p()
+        if stream == 2:
+            _library.loch_stream_get_thread_default(device, byref(out))
+            return out, None
+        if stream == 0:
+            raise ExportError("stream 0 may mean two things: 1 is the default stream, 2 the thread's", "E_INVALID")
+        _library.loch_stream_wrap(device, stream, byref(out))
+        return out, out
+
+
+def from_dlpack(source, *, stream=None, copy=None):
+    """A tensor that shares the memory of any object with __dlpack__, or of a capsule.
+
+    `stream` is the raw stream (an int as in __dlpack__) whose later work may use it; the default stream when None.
+    `copy`: True always copies, False and None never do here, though the exporter may where it has to.
+    """
+    _sweep()
+    capsule, is_copied = _ask(source, stream, copy) if hasattr(source, "__dlpack__") else (source, False)
+    for is_versioned, name in _NAMES.items():
+        if not _api.PyCapsule_IsValid(capsule, name):
+            continue
+        address = _api.PyCapsule_GetPointer(capsule, name)
+        function = "loch_tensor_from_dlpack" + ("" if is_versioned else "_legacy")
+        made = _made(function, address, _Import(copy=_COPY if copy and not is_copied else _SHARE))
+        _api.PyCapsule_SetName(capsule, _USED[is_versioned])
+        return made
+    raise TypeError(f"a {type(source).__name__} is no tensor of DLPack, or one that was taken already")
+
+
+def _ask(source, stream, copy):
+    """The capsule of an object, and whether it was asked for a copy. Older objects know `stream` alone."""
+    streams = {}
+    if hasattr(source, "__dlpack_device__") and int(source.__dlpack_device__()[0]) == CUDA:
+        streams["stream"] = 1 if stream is None else stream
+    try:
+        copies = {} if copy is None else {"copy": copy}
+        return source.__dlpack__(max_version=(1, 1), **streams, **copies), bool(copy)
+    except TypeError:
+        return source.__dlpack__(**streams), False
+
+
+# --- new tensors ---
+
+
+def empty(shape, dtype="f32", device=None, _flags=0):
+    """A tensor with undefined contents."""
+    with _Device(device) as handle:
+        return _made("loch_tensor_create", _dtype(dtype), *_sizes(shape), _Memory(device=handle, flags=_flags))
+
+
+def zeros(shape, dtype="f32", device=None):
+    """A tensor of zeros."""
+    return empty(shape, dtype, device, _ZEROED)
+
+
+def _flatten(values, shape, out):
+    if not isinstance(values, (list, tuple)):
+        if shape:
+            raise ValueError("rows of different lengths")
+        out.append(values)
+    elif not shape or len(values) != shape[0]:
+        raise ValueError("rows of different lengths")
+    else:
+        for value in values:
+            _flatten(value, shape[1:], out)
+
+
+def tensor(values, dtype=None, device=None):
+    """A tensor of numbers in nested lists: bool, i64 or f64 unless a type is named."""
+    shape, row, numbers = [], values, []
+    while isinstance(row, (list, tuple)):
+        shape.append(len(row))
+        row = row[0] if row else 0
+    _flatten(values, shape, numbers)
+    kinds = {type(number) for number in numbers}
+    name, kind = "f64", ctypes.c_double
+    if kinds and kinds <= {bool}:
+        name, kind = "bool", ctypes.c_bool
+    elif kinds and kinds <= {bool, int}:
+        name, kind = "i64", c_int64
+    data = (kind * len(numbers))(*numbers)
+    made = _made("loch_tensor_create_from", _dtype(name), *_sizes(shape), data, None)
+    return made.to(device, dtype)
+
+
+def load(path, dtype=None, mapped=None, read_only=False, device=None):
+    """The tensor of a .npy file.
+
+    `mapped`: None where it serves, True or else an error, False never. `dtype` says what raw bytes are.
+    """
+    mapping = {None: 0, False: 1, True: 2}[mapped]
+    number = 0 if dtype is None else _dtype(dtype)
+    with _Device(device) as handle:
+        options = _Load(mapping=mapping, access=int(read_only), dtype=number)
+        if device is not None:
+            options.memory = ctypes.pointer(_Memory(device=handle))
+        return _made("loch_npy_load", os.fsencode(path), options)

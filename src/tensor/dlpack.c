@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors to and from other libraries by DLPack.
+ *
+ * An export is one piece of bookkeeping: the structure, shape and strides. It holds the buffer and not the tensor, so that a
+ * tensor that is bound to another buffer later leaves it alone. `data` is the address of the element with all indices 0 and
+ * `byte_offset` 0, as NumPy, PyTorch and CuPy have it; that `data` is a multiple of 256 is promised nowhere.
+ *
+ * An import is a buffer from outside over exactly the bytes that the tensor reaches; with negative strides they begin before
+ * the element with all indices 0. Its deleter is the structure's. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include "tensor/dlpack_abi.h"
+#include "tensor/tensor.h"
+#include <loch/dlpack.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- types --- */
+
+static const struct DLDataType dlpack_types[LOCH_DTYPE_COUNT] = {
+    [LOCH_F64] = {LOCHI_DL_FLOAT, 64, 1},
+    [LOCH_F32] = {LOCHI_DL_FLOAT, 32, 1},
+    [LOCH_F16] = {LOCHI_DL_FLOAT, 16, 1},
+    [LOCH_BF16] = {LOCHI_DL_BFLOAT, 16, 1},
+    [LOCH_F8E4M3] = {LOCHI_DL_FLOAT8_E4M3FN, 8, 1},
+    [LOCH_F8E5M2] = {LOCHI_DL_FLOAT8_E5M2, 8, 1},
+    [LOCH_I8] = {LOCHI_DL_INT, 8, 1},
+    [LOCH_I16] = {LOCHI_DL_INT, 16, 1},
+    [LOCH_I32] = {LOCHI_DL_INT, 32, 1},
+    [LOCH_I64] = {LOCHI_DL_INT, 64, 1},
+    [LOCH_U8] = {LOCHI_DL_UINT, 8, 1},
+    [LOCH_U16] = {LOCHI_DL_UINT, 16, 1},
+    [LOCH_U32] = {LOCHI_DL_UINT, 32, 1},
+    [LOCH_U64] = {LOCHI_DL_UINT, 64, 1},
+    [LOCH_BOOL] = {LOCHI_DL_BOOL, 8, 1},
+};
+
+static loch_status dlpack_read_type(struct DLDataType type, loch_dtype *out)
+{
+    if (type.lanes != 1)
+        return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor whose elements are vectors of %u: only single numbers are known",
+                         (unsigned)type.lanes);
+    for (int i = LOCH_DTYPE_NONE + 1; i < LOCH_DTYPE_COUNT; i++) {
+        if (dlpack_types[i].code != type.code || dlpack_types[i].bits != type.bits) continue;
+        *out = (loch_dtype)i;
+        return LOCH_OK;
+    }
+    return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor of type code %u with %u bits: Loch has no such type",
+                     (unsigned)type.code, (unsigned)type.bits);
+}
+
+/* --- export --- */
+
+/* The structure comes first: its address is the export's. */
+typedef struct dlpack_exported {
+    union {
+        struct DLManagedTensorVersioned versioned;
+        struct DLManagedTensor legacy;
+    } managed;
+    loch_buffer *buffer;      /* held */
+    loch_device *receiver;    /* device of the receiver's stream, held; NULL when none was given */
+    uint64_t receiver_stream; /* id of that stream */
+    int64_t shape_and_strides[];
+} dlpack_exported;
+
+/* The receiver may let go while its stream still works on the memory: as long as that stream is there, what it was given
+ * until now counts as a use. */
+static void dlpack_note_use(const dlpack_exported *exported)
+{
+    if (!exported->receiver) return;
+    loch_stream *stream = lochi_stream_find(exported->receiver, exported->receiver_stream);
+    if (!stream) return;
+    const loch_error saved = lochi_error_save();
+    if (loch_buffer_record_use(exported->buffer, stream) != LOCH_OK) lochi_error_restore(&saved);
+    lochi_stream_release(stream);
+}
+
+static void dlpack_exported_end(dlpack_exported *exported)
+{
+    if (!exported) return;
+    dlpack_note_use(exported);
+    loch_buffer_release(exported->buffer);
+    loch_device_release(exported->receiver);
+    lochi_free(exported);
+}
+
+static void dlpack_delete_versioned(struct DLManagedTensorVersioned *self)
+{
+    dlpack_exported_end((dlpack_exported *)self);
+}
+
+static void dlpack_delete_legacy(struct DLManagedTensor *self)
+{
+    dlpack_exported_end((dlpack_exported *)self);
+}
+
+/* What DLPack calls the place of a buffer. */
+static loch_status dlpack_find_place(const loch_buffer *buffer, struct DLDevice *out)
+{
+    const loch_device *device = loch_buffer_get_device(buffer);
+    *out = (struct DLDevice){LOCHI_DL_CPU, 0};
+    if (!device || strcmp(device->properties.driver, "cpu") == 0) return LOCH_OK;
+    if (strcmp(device->properties.driver, "cuda") != 0)
+        return LOCH_FAIL(UNSUPPORTED, "DLPack has no word for memory of %.80s: copy the tensor to cpu first",
+                         device->name);
+    switch (loch_buffer_get_kind(buffer)) {
+    case LOCH_MEMORY_PINNED: out->device_type = LOCHI_DL_CUDA_HOST; break;
+    case LOCH_MEMORY_MANAGED: out->device_type = LOCHI_DL_CUDA_MANAGED; break;
+    case LOCH_MEMORY_REGISTERED:
+    case LOCH_MEMORY_HOST: return LOCH_OK;
+    case LOCH_MEMORY_DEVICE:
+    default: out->device_type = LOCHI_DL_CUDA; break;
+    }
+    out->device_id = device->properties.index;
+    return LOCH_OK;
+}
+
+/* Puts the receiver behind the work on the tensor: its stream on the device, or the caller on the host. */
+static loch_status dlpack_order(const loch_tensor *tensor, const loch_dlpack_export *options)
+{
+    loch_device *device = loch_buffer_get_device(tensor->buffer);
+    loch_stream *producer = options->producer;
+    if (!producer && device) producer = loch_stream_get_default(device);
+    if (!producer || producer == options->consumer) return LOCH_OK;
+    if (lochi_device_is_at_once(producer->device)) return LOCH_OK;
+    if (!options->consumer) return loch_stream_sync(producer);
+    loch_event *event;
+    LOCH_TRY_RETURN(loch_event_create(producer->device, LOCH_EVENT_PLAIN, &event));
+    loch_status status = loch_event_record(event, producer);
+    if (status == LOCH_OK) status = loch_stream_wait(options->consumer, event);
+    loch_event_destroy(event);
+    return status;
+}
+
+/* Another reference on the tensor, or a copy of it that the producer's stream makes. */
+static loch_status dlpack_take_source(loch_tensor *tensor, const loch_dlpack_export *options, loch_tensor **out)
+{
+    if (options->copy == LOCH_DLPACK_SHARE) {
+        *out = loch_tensor_retain(tensor);
+        return LOCH_OK;
+    }
+    const loch_tensor_options memory = {
+        .size = sizeof memory,
+        .allocator = loch_buffer_get_allocator(tensor->buffer),
+        .device = loch_buffer_get_device(tensor->buffer),
+        .stream = options->producer,
+    };
+    return loch_tensor_clone(tensor, &memory, out);
+}
+
+/* Everything but the members that the two structures have in different places. */
+static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, const loch_dlpack_export *options,
+                               struct DLTensor *out)
+{
+    const lochi_layout *layout = &source->layout;
+    const size_t bytes = layout->dimensions * sizeof(int64_t);
+    LOCH_TRY_RETURN(dlpack_find_place(source->buffer, &out->device));
+    LOCH_TRY_RETURN(loch_tensor_get_address(source, &out->data));
+    LOCH_TRY_RETURN(dlpack_order(source, options));
+    out->ndim = (int32_t)layout->dimensions;
+    out->dtype = dlpack_types[layout->dtype];
+    if (layout->dimensions > 0) {
+        out->shape = exported->shape_and_strides;
+        out->strides = out->shape + layout->dimensions;
+        memcpy(out->shape, layout->shape, bytes);
+        memcpy(out->strides, layout->strides, bytes);
+    }
+    exported->buffer = loch_buffer_retain(source->buffer);
+    if (options->consumer) {
+        exported->receiver = loch_device_retain(loch_stream_get_device(options->consumer));
+        exported->receiver_stream = loch_stream_get_id(options->consumer);
+    }
+    return LOCH_OK;
+}
+
+static loch_status dlpack_read_export(const loch_tensor *tensor, const loch_dlpack_export *given,
+                                      loch_dlpack_export *out)
+{
+    *out = (loch_dlpack_export){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("options of a DLPack export", given, out, sizeof *out));
+    if (out->copy != LOCH_DLPACK_SHARE && out->copy != LOCH_DLPACK_COPY)
+        return LOCH_FAIL(INVALID, "%d says neither to share nor to copy", (int)out->copy);
+    if (out->access != LOCH_READ_WRITE && out->access != LOCH_READ_ONLY)
+        return LOCH_FAIL(INVALID, "%d is no access", (int)out->access);
+    if (out->copy == LOCH_DLPACK_SHARE && loch_tensor_get_access(tensor) == LOCH_READ_ONLY)
+        out->access = LOCH_READ_ONLY;
+    return LOCH_OK;
+}
+
+static loch_status dlpack_export(loch_tensor *tensor, const loch_dlpack_export *options, size_t tensor_offset,
+                                 dlpack_exported **out)
+{
+    struct DLDevice place; /* asked before anything is copied */
+    LOCH_TRY_RETURN(dlpack_find_place(tensor->buffer, &place));
+    const size_t numbers = 2 * tensor->layout.dimensions * sizeof(int64_t);
+    dlpack_exported *exported = lochi_zalloc(sizeof *exported + numbers);
+    if (!exported) return LOCH_FAIL(HOST_MEMORY, "no host memory for a DLPack structure");
+    loch_tensor *source = NULL;
+    loch_status status;
+    LOCH_TRY(dlpack_take_source(tensor, options, &source), fail);
+    LOCH_TRY(dlpack_fill(exported, source, options, (struct DLTensor *)((char *)exported + tensor_offset)), fail);
+    loch_tensor_release(source);
+    *out = exported;
+    return LOCH_OK;
+fail:
+    loch_tensor_release(source);
+    dlpack_exported_end(exported);
+    return status;
+}
+
+loch_status loch_tensor_to_dlpack(loch_tensor *tensor, const loch_dlpack_export *options,
+                                  struct DLManagedTensorVersioned **out)
+{
+    if (out) *out = NULL;
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and a place");
+    loch_dlpack_export read;
+    dlpack_exported *exported;
+    LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
+    LOCH_TRY_RETURN(dlpack_export(tensor, &read, offsetof(struct DLManagedTensorVersioned, dl_tensor), &exported));
+    struct DLManagedTensorVersioned *managed = &exported->managed.versioned;
+    managed->version = (struct DLPackVersion){LOCH_DLPACK_MAJOR, LOCH_DLPACK_MINOR};
+    managed->manager_ctx = exported;
+    managed->deleter = dlpack_delete_versioned;
+    if (read.access == LOCH_READ_ONLY) managed->flags |= LOCHI_DL_READ_ONLY;
+    if (read.copy == LOCH_DLPACK_COPY) managed->flags |= LOCHI_DL_IS_COPIED;
+    *out = managed;
+    return LOCH_OK;
+}
+
+loch_status loch_tensor_to_dlpack_legacy(loch_tensor *tensor, const loch_dlpack_export *options,
+                                         struct DLManagedTensor **out)
+{
+    if (out) *out = NULL;
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and a place");
+    loch_dlpack_export read;
+    dlpack_exported *exported;
+    LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
+    if (read.access == LOCH_READ_ONLY && read.copy == LOCH_DLPACK_SHARE)
+        return LOCH_FAIL(UNSUPPORTED, "DLPack before version 1 cannot say that memory is read-only: export a copy");
+    LOCH_TRY_RETURN(dlpack_export(tensor, &read, offsetof(struct DLManagedTensor, dl_tensor), &exported));
+    struct DLManagedTensor *managed = &exported->managed.legacy;
+    managed->manager_ctx = exported;
+    managed->deleter = dlpack_delete_legacy;
+    *out = managed;
+    return LOCH_OK;
+}
+
+/* --- import --- */
+
+/* What the two structures have in common, and how to end them. */
+typedef struct dlpack_source {
+    const struct DLTensor *tensor;
+    void *managed;
+    void (*end)(void *managed);
+    loch_access access;
+} dlpack_source;
+
+static void dlpack_end_versioned(void *managed)
+{
+    struct DLManagedTensorVersioned *versioned = managed;
+    if (versioned->deleter) versioned->deleter(versioned);
+}
+
+static void dlpack_end_legacy(void *managed)
+{
+    struct DLManagedTensor *legacy = managed;
+    if (legacy->deleter) legacy->deleter(legacy);
+}
+
+/* What a buffer knows of the structure that its memory came with. The structure is the caller's until the import has
+ * succeeded; only then does the buffer's end become its end. */
+typedef struct dlpack_imported {
+    void *managed;
+    void (*end)(void *managed);
+    bool is_ours;
+} dlpack_imported;
+
+static void dlpack_imported_end(void *address, size_t bytes, void *user)
+{
+    (void)address;
+    (void)bytes;
+    const dlpack_imported imported = *(dlpack_imported *)user;
+    lochi_free(user);
+    if (imported.is_ours) imported.end(imported.managed);
+}
+
+static loch_status dlpack_read_layout(const struct DLTensor *given, lochi_layout *out)
+{
+    loch_dtype dtype;
+    if (given->ndim < 0 || given->ndim > LOCH_DIMENSIONS_MAX)
+        return LOCH_FAIL(INVALID, "a DLPack tensor with %d dimensions: 0 to %d are possible", (int)given->ndim,
+                         LOCH_DIMENSIONS_MAX);
+    if (given->ndim > 0 && !given->shape) return LOCH_FAIL(INVALID, "a DLPack tensor without a shape");
+    LOCH_TRY_RETURN(dlpack_read_type(given->dtype, &dtype));
+    return lochi_layout_make(dtype, (size_t)given->ndim, given->shape, given->ndim > 0 ? given->strides : NULL, out);
+}
+
+/* The first byte that the tensor reaches; NULL when it has no elements. */
+static loch_status dlpack_read_address(const struct DLTensor *given, const lochi_layout *layout, void **out)
+{
+    *out = NULL;
+    if (layout->elements == 0) return LOCH_OK;
+    if (!given->data) return LOCH_FAIL(INVALID, "a DLPack tensor of %zu elements without data", layout->elements);
+    size_t first, end;
+    if (given->byte_offset > SIZE_MAX || !lochi_add((uintptr_t)given->data, (size_t)given->byte_offset, &first) ||
+        first < layout->below || !lochi_add(first, layout->above, &end))
+        return LOCH_FAIL(OVERFLOW, "a DLPack tensor that reaches beyond all addresses");
+    if (first % layout->element_bytes != 0)
+        return LOCH_FAIL(INVALID, "DLPack data at %p is no multiple of the %zu bytes of an element: copy it first",
+                         (void *)first, layout->element_bytes);
+    *out = (void *)(first - layout->below);
+    return LOCH_OK;
+}
+
+/* Opens the CUDA device that a structure names, for the caller to release; NULL for the CPU. */
+static loch_status dlpack_open(struct DLDevice place, loch_device **out)
+{
+    char name[24];
+    *out = NULL;
+    switch (place.device_type) {
+    case LOCHI_DL_CPU: return LOCH_OK;
+    case LOCHI_DL_CUDA:
+    case LOCHI_DL_CUDA_HOST:
+    case LOCHI_DL_CUDA_MANAGED: break;
+    default:
+        return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor on a device of type %d, which is neither the CPU nor CUDA",
+                         (int)place.device_type);
+    }
+    if (place.device_id < 0) return LOCH_FAIL(INVALID, "a DLPack tensor on CUDA device %d", (int)place.device_id);
+    (void)snprintf(name, sizeof name, "cuda:%d", (int)place.device_id);
+    return loch_device_open(name, out);
+}
+
+/* A buffer of the memory, with `imported` in its care. Where memory of the host comes from is found out. */
+static loch_status dlpack_wrap(const dlpack_source *source, const lochi_layout *layout, dlpack_imported *imported,
+                               loch_buffer **out)
+{
+    void *address;
+    loch_device *device;
+    const struct DLDevice place = source->tensor->device;
+    const bool is_host = place.device_type == LOCHI_DL_CPU || place.device_type == LOCHI_DL_CUDA_HOST;
+    LOCH_TRY_RETURN(dlpack_read_address(source->tensor, layout, &address));
+    LOCH_TRY_RETURN(dlpack_open(place, &device));
+    const loch_external external = {.size = sizeof external,
+                                    .device = is_host ? NULL : device,
+                                    .deleter = dlpack_imported_end,
+                                    .user = imported,
+                                    .access = source->access};
+    const loch_status status = loch_buffer_wrap(address, layout->below + layout->above, &external, out);
+    loch_device_release(device); /* the buffer keeps it */
+    return status;
+}
+
+/* A tensor on a buffer of the memory, which is said to be the host's or a device's. */
+static loch_status dlpack_make(const dlpack_source *source, const lochi_layout *layout, loch_buffer *buffer,
+                               loch_tensor **out)
+{
+    const loch_device *device = loch_buffer_get_device(buffer);
+    const int32_t place = source->tensor->device.device_type;
+    if ((place == LOCHI_DL_CPU || place == LOCHI_DL_CUDA_HOST) && !loch_buffer_is_on_host(buffer))
+        return LOCH_FAIL(INVALID, "a DLPack tensor that is said to be in host memory is on %.80s",
+                         device ? device->name : "another device");
+    return lochi_tensor_make(buffer, layout->below, layout, out);
+}
+
+/* A tensor on the memory. `imported` is its buffer's, and the caller's to make `is_ours`. */
+static loch_status dlpack_share(const dlpack_source *source, dlpack_imported **imported, loch_tensor **out)
+{
+    lochi_layout layout;
+    loch_buffer *buffer = NULL;
+    LOCH_TRY_RETURN(dlpack_read_layout(source->tensor, &layout));
+    dlpack_imported *made = lochi_zalloc(sizeof *made);
+    if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory for a tensor from DLPack");
+    *made = (dlpack_imported){source->managed, source->end, false};
+    loch_status status = dlpack_wrap(source, &layout, made, &buffer);
+    if (status != LOCH_OK) {
+        lochi_free(made);
+        return status;
+    }
+    status = dlpack_make(source, &layout, buffer, out);
+    loch_buffer_release(buffer);
+    *imported = made;
+    return status;
+}
+
+static loch_status dlpack_import(const dlpack_source *source, const loch_dlpack_import *given, loch_tensor **out)
+{
+    loch_dlpack_import options = {.size = sizeof options};
+    dlpack_imported *imported;
+    loch_tensor *shared;
+    LOCH_TRY_RETURN(lochi_sized_read("options of a DLPack import", given, &options, sizeof options));
+    if (options.copy != LOCH_DLPACK_SHARE && options.copy != LOCH_DLPACK_COPY)
+        return LOCH_FAIL(INVALID, "%d says neither to share nor to copy", (int)options.copy);
+    LOCH_TRY_RETURN(dlpack_share(source, &imported, &shared));
+    if (options.copy == LOCH_DLPACK_SHARE) {
+        imported->is_ours = true;
+        *out = shared;
+        return LOCH_OK;
+    }
+    const loch_status status = loch_tensor_clone(shared, NULL, out);
+    loch_tensor_release(shared);
+    if (status == LOCH_OK) source->end(source->managed);
+    return status;
+}
+
+loch_status loch_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, const loch_dlpack_import *options,
+                                    loch_tensor **out)
+{
+    if (out) *out = NULL;
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and a place");
+    if (managed->version.major != LOCH_DLPACK_MAJOR) /* nothing else of it may be looked at */
+        return LOCH_FAIL(UNSUPPORTED, "a DLPack structure of version %u.%u: version %d is known",
+                         (unsigned)managed->version.major, (unsigned)managed->version.minor, LOCH_DLPACK_MAJOR);
+    const dlpack_source source = {&managed->dl_tensor, managed, dlpack_end_versioned,
+                                  managed->flags & LOCHI_DL_READ_ONLY ? LOCH_READ_ONLY : LOCH_READ_WRITE};
+    return dlpack_import(&source, options, out);
+}
+
+loch_status loch_tensor_from_dlpack_legacy(struct DLManagedTensor *managed, const loch_dlpack_import *options,
+                                           loch_tensor **out)
+{
+    if (out) *out = NULL;
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and a place");
+    const dlpack_source source = {&managed->dl_tensor, managed, dlpack_end_legacy, LOCH_READ_WRITE};
+    return dlpack_import(&source, options, out);
+}
