@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""One piece of memory, seen by NumPy and by Loch: whoever lets go last frees it.
+
+Needs NumPy, and the library in build/lib (or LOCH_LIBRARY). adapters/python/loch_dlpack.py is all that is needed besides.
+"""
+import pathlib
+import sys
+
+import numpy
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "adapters" / "python"))
+import loch_dlpack as loch  # noqa: E402
+
+# Loch's memory in NumPy: no copy, so each sees what the other writes.
+weights = loch.zeros((2, 4), "f32")
+array = numpy.from_dlpack(weights)
+array += numpy.arange(4)
+print(repr(weights))
+print(weights)
+weights[1].fill(-1)
+assert array[1].tolist() == [-1, -1, -1, -1]
+del weights
+print("still there in NumPy:", array[0])
+
+# NumPy's memory in Loch: strides, backwards ones too.
+numbers = numpy.arange(12, dtype=numpy.int64).reshape(3, 4)
+turned = loch.from_dlpack(numbers[:, ::-1])
+print(turned, turned.strides)
+numbers[0, 0] = 100
+assert numpy.from_dlpack(turned)[0, 3] == 100
+
+# What NumPy has no type for is converted by Loch; and a device that NumPy cannot reach says so.
+half = turned.to(dtype="bf16")
+print(repr(half))
+assert numpy.array_equal(numpy.from_dlpack(half.to(dtype="f32")), numbers[:, ::-1])
+try:
+    numpy.from_dlpack(turned.to("sim:1GiB,backed"))
+    raise SystemExit("this should not work")
+except BufferError as error:
+    print(error)
