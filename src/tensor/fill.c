@@ -92,6 +92,18 @@ static loch_status fill_prepare(loch_tensor *tensor, loch_scalar value, loch_str
     return LOCH_OK;
 }
 
+/* Waits for what was queued, or has it keep the tensor; a part of a fill that failed, too. Where the latter cannot be said, it
+ * is waited for. */
+static loch_status fill_settle(const fill_ask *ask, loch_status filled, loch_stream *given)
+{
+    const loch_error saved = lochi_error_save();
+    loch_status status = given ? loch_buffer_record_use(ask->tensor->buffer, given) : LOCH_E_BUSY;
+    if (status != LOCH_OK) status = loch_stream_sync(ask->stream);
+    if (filled == LOCH_OK) return status;
+    lochi_error_restore(&saved);
+    return filled;
+}
+
 loch_status loch_tensor_fill(loch_tensor *tensor, loch_scalar value, loch_stream *stream)
 {
     if (!tensor) return LOCH_FAIL(INVALID, "a fill needs a tensor");
@@ -99,6 +111,5 @@ loch_status loch_tensor_fill(loch_tensor *tensor, loch_scalar value, loch_stream
     LOCH_TRY_RETURN(fill_prepare(tensor, value, stream, &ask));
     if (!ask.address) return LOCH_OK;
     if (loch_tensor_is_on_host(tensor)) return fill_on_host(&ask);
-    LOCH_TRY_RETURN(fill_on_device(&ask));
-    return stream ? loch_buffer_record_use(tensor->buffer, stream) : loch_stream_sync(ask.stream);
+    return fill_settle(&ask, fill_on_device(&ask), stream);
 }

@@ -114,13 +114,14 @@ static loch_stream *copy_stream(const copy_ask *ask)
     return device ? &device->default_stream : NULL;
 }
 
-/* What was queued, and not waited for, keeps both sides. */
+/* What was queued, and not waited for, keeps both sides. Where that cannot be said, it is waited for. */
 static loch_status copy_keep(const copy_ask *ask)
 {
     loch_stream *stream = copy_stream(ask);
     if (ask->options.wait == LOCH_WAIT_END || !stream) return LOCH_OK;
-    LOCH_TRY_RETURN(loch_buffer_record_use(ask->to->buffer, stream));
-    return loch_buffer_record_use(ask->from->buffer, stream);
+    loch_status status = loch_buffer_record_use(ask->to->buffer, stream);
+    if (status == LOCH_OK) status = loch_buffer_record_use(ask->from->buffer, stream);
+    return status == LOCH_OK ? LOCH_OK : copy_wait_for(stream);
 }
 
 /* --- shared memory --- */
@@ -237,9 +238,27 @@ static loch_status copy_queue_rows(const copy_ask *ask, const lochi_rows_plan *p
     const bool is_one = plan->calls == 1;
     loch_copy_options options = {
         .size = sizeof options, .stream = ask->options.stream, .wait = is_one ? ask->options.wait : LOCH_WAIT_QUEUED};
-    LOCH_TRY_RETURN(lochi_rows_plan_run(plan, &transfer->strided, &options, transfer->to, transfer->from));
+    const loch_status status = lochi_rows_plan_run(plan, &transfer->strided, &options, transfer->to, transfer->from);
+    if (status != LOCH_OK) {
+        const loch_error saved = lochi_error_save();
+        const loch_status waited =
+            copy_wait_before(ask); /* some of it may be queued; the failure is the one to report */
+        (void)waited;
+        lochi_error_restore(&saved);
+        return status;
+    }
     if (!is_one && ask->options.wait == LOCH_WAIT_END) LOCH_TRY_RETURN(copy_wait_before(ask));
     return copy_keep(ask);
+}
+
+static lochi_rows_way copy_way(const copy_ask *ask)
+{
+    if (ask->transfer.to_device && ask->transfer.from_device) return LOCHI_ROWS_INSIDE;
+    const loch_tensor *host = ask->transfer.to_device ? ask->from : ask->to;
+    return loch_buffer_get_kind(host->buffer) == LOCH_MEMORY_PINNED ||
+                   loch_buffer_get_kind(host->buffer) == LOCH_MEMORY_REGISTERED
+               ? LOCHI_ROWS_PINNED
+               : LOCHI_ROWS_PAGEABLE;
 }
 
 static loch_status copy_by_device(const copy_ask *ask, const lochi_rows_plan *plan)
@@ -259,9 +278,7 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     if (!to->layout.elements) return LOCH_OK;
     LOCH_TRY_RETURN(copy_locate(&ask));
     if (copy_is_onto_itself(&ask)) return LOCH_OK;
-    const bool is_inside = ask.transfer.to_device && ask.transfer.from_device;
-    const lochi_rows_plan plan =
-        lochi_rows_plan_make(&ask.transfer.strided, is_inside ? LOCHI_ROWS_INSIDE : LOCHI_ROWS_OVER_BUS);
+    const lochi_rows_plan plan = lochi_rows_plan_make(&ask.transfer.strided, copy_way(&ask));
     if (!ask.transfer.converter && plan.axes == 0) return copy_queue_rows(&ask, &plan); /* a plain copy may overlap */
     if (!copy_is_apart(&ask)) return copy_through_block(&ask);
     return ask.transfer.to_device || ask.transfer.from_device ? copy_by_device(&ask, &plan) : copy_on_host(&ask);

@@ -19,8 +19,8 @@ typedef struct lochi_rows_plan {
     uint64_t ns;                   /* about as long as it takes; UINT64_MAX when there are too many calls */
 } lochi_rows_plan;
 
-/* Which way the bytes go. */
-typedef enum lochi_rows_way { LOCHI_ROWS_INSIDE, LOCHI_ROWS_OVER_BUS } lochi_rows_way;
+/* Which way the bytes go: inside of devices, or between one and host memory that is page-locked or not. */
+typedef enum lochi_rows_way { LOCHI_ROWS_INSIDE, LOCHI_ROWS_PINNED, LOCHI_ROWS_PAGEABLE } lochi_rows_way;
 
 /* The plan with the fewest calls. */
 lochi_rows_plan lochi_rows_plan_make(const lochi_strided *strided, lochi_rows_way way);

@@ -6,27 +6,25 @@
 #include "base/fail.h"
 #include "tensor/transfer.h"
 
-/* About what an H200 takes: for a call, for a thousand rows however short, and for a thousand bytes. */
-#define ROWS_CALL_NS 6000
-#define ROWS_INSIDE_ROWS_NS 300
-#define ROWS_INSIDE_BYTES_NS 1
-#define ROWS_BUS_ROWS_NS 2000
-#define ROWS_BUS_BYTES_NS 20
+#define ROWS_CALL_NS 6000    /* a call, with what the device does around it; this and the rest as measured on an H200 */
 #define ROWS_CALLS_MAX 65536 /* with more calls than this any other way is better */
+
+/* Nanoseconds for a thousand rows, however short, and for a thousand bytes. */
+static const struct {
+    unsigned rows_ns, bytes_ns;
+} rows_costs[] = {
+    [LOCHI_ROWS_INSIDE] = {300, 1}, [LOCHI_ROWS_PINNED] = {2000, 20}, [LOCHI_ROWS_PAGEABLE] = {6000, 100}};
 
 uint64_t lochi_bus_ns(size_t bytes)
 {
-    return ROWS_CALL_NS + bytes / 1000 * ROWS_BUS_BYTES_NS;
+    return ROWS_CALL_NS + bytes / 1000 * rows_costs[LOCHI_ROWS_PINNED].bytes_ns;
 }
 
 static uint64_t rows_estimate(const lochi_rows_plan *plan, lochi_rows_way way)
 {
-    const size_t bytes = plan->rows * plan->row_bytes;
     if (plan->calls > ROWS_CALLS_MAX) return UINT64_MAX;
-    if (way == LOCHI_ROWS_INSIDE)
-        return plan->calls * ROWS_CALL_NS + plan->rows / 1000 * ROWS_INSIDE_ROWS_NS +
-               bytes / 1000 * ROWS_INSIDE_BYTES_NS;
-    return plan->calls * ROWS_CALL_NS + plan->rows / 1000 * ROWS_BUS_ROWS_NS + bytes / 1000 * ROWS_BUS_BYTES_NS;
+    return plan->calls * ROWS_CALL_NS + plan->rows / 1000 * rows_costs[way].rows_ns +
+           plan->rows * plan->row_bytes / 1000 * rows_costs[way].bytes_ns;
 }
 
 /* Whether a source's axis can be an axis of a call whose inside has `inner` bytes. */

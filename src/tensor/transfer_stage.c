@@ -12,9 +12,10 @@
 #include <loch/registry.h>
 
 #define STAGE_BYTES ((size_t)8 << 20) /* of one side of a piece */
+#define STAGE_PIECE_NS 10000          /* to wait for both sides of a piece */
+#define STAGE_ROW_NS 3                /* on the host: what is not side by side is as slow as memory */
 #define STAGE_CALLS 16                /* a source in more calls than this is read whole if that is faster */
 #define STAGE_GAPS 4                  /* a source is read whole when it is at most that much longer than its elements */
-#define STAGE_HOST_NS(bytes) ((bytes) / 4) /* what the host does with a piece, at a few GB/s */
 
 /* Host memory between the two sides. */
 typedef struct stage_memory {
@@ -135,7 +136,7 @@ static void stage_plan_rows(const lochi_strided *s, const size_t *sizes, stage_g
         apart[i] = s->from[i] ? sizes[i] : 1;
     stage_pack(sizes, s->axes, s->from, s->from_bytes, out->strides, &out->before, &out->bytes);
     lochi_strided_order(apart, s->axes, s->from_bytes, out->strides, s->from, &out->strided);
-    out->plan = lochi_rows_plan_make(&out->strided, LOCHI_ROWS_OVER_BUS);
+    out->plan = lochi_rows_plan_make(&out->strided, LOCHI_ROWS_PINNED);
     out->ns = out->plan.ns;
     out->is_whole = false;
 }
@@ -236,7 +237,7 @@ static loch_status stage_run_piece(const lochi_transfer *transfer, const stage_p
     stage_work(transfer, piece, to_strides, from_strides, to, from);
     if (!sides->to) return LOCH_OK;
     const loch_copy_options options = stage_options(transfer, transfer->to_device);
-    const lochi_rows_plan plan = lochi_rows_plan_make(&scatter, LOCHI_ROWS_OVER_BUS);
+    const lochi_rows_plan plan = lochi_rows_plan_make(&scatter, LOCHI_ROWS_PINNED);
     return lochi_rows_plan_run(&plan, &scatter, &options, piece->to, sides->to);
 }
 
@@ -270,7 +271,9 @@ uint64_t lochi_stage_estimate(const lochi_transfer *transfer)
     size_t steps[LOCH_DIMENSIONS_MAX];
     stage_cut(s, steps);
     const size_t in_piece = stage_count(steps, s->axes), pieces = (count + in_piece - 1) / in_piece;
-    uint64_t ns = STAGE_HOST_NS(in_piece * s->to_bytes) + 10000; /* waiting for both sides */
+    size_t outside;
+    const size_t row_bytes = lochi_strided_row(s, &outside), bytes = in_piece * s->to_bytes;
+    uint64_t ns = STAGE_PIECE_NS + bytes / 8 + bytes / row_bytes * STAGE_ROW_NS;
     if (transfer->from_device) {
         stage_gather gather;
         stage_plan_gather(s, steps, &gather);
@@ -281,7 +284,7 @@ uint64_t lochi_stage_estimate(const lochi_transfer *transfer)
         ptrdiff_t packed[LOCH_DIMENSIONS_MAX];
         lochi_strided scatter;
         stage_plan_scatter(s, steps, packed, &scatter);
-        const lochi_rows_plan plan = lochi_rows_plan_make(&scatter, LOCHI_ROWS_OVER_BUS);
+        const lochi_rows_plan plan = lochi_rows_plan_make(&scatter, LOCHI_ROWS_PINNED);
         if (plan.ns == UINT64_MAX) return UINT64_MAX;
         ns += plan.ns;
     }

@@ -58,12 +58,14 @@ static int64_t slice_bound(int64_t bound, int64_t size, int64_t open, int64_t lo
     return bound > high ? high : bound;
 }
 
-/* How many elements lie in start, start + step, ... before stop. */
+/* How many elements lie in start, start + step, ... before stop; the step is not 0. Distances are unsigned: they may be
+ * larger than any index. */
 static int64_t slice_count(int64_t start, int64_t stop, int64_t step)
 {
-    const uint64_t distance = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    if (step > 0 ? start >= stop : start <= stop) return 0;
-    const uint64_t length = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    const bool is_forward = step > 0;
+    if (is_forward ? start >= stop : start <= stop) return 0;
+    const uint64_t distance = is_forward ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    const uint64_t length = is_forward ? (uint64_t)step : 0 - (uint64_t)step;
     return (int64_t)((distance - 1) / length + 1);
 }
 

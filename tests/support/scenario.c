@@ -71,6 +71,7 @@ static loch_status scenario_compare(const scenario *s, const void *from, size_t 
 static void scenario_raw(scenario *s)
 {
     void *block = NULL, *pinned = NULL, *managed = NULL, *peer = NULL;
+    const loch_pitched rows = {16, 4, 2, 32, 160, 24, 128}, other_rows = {16, 4, 1, 32, 0, 24, 0};
     bool registered = false;
     loch_address_info info;
     loch_memory_info memory;
@@ -94,6 +95,11 @@ static void scenario_raw(scenario *s)
     STEP(scenario_compare(s, block, BYTES / 2, 1));
     STEP(loch_copy(peer, block, BYTES));
     STEP(loch_copy(block, peer, BYTES));
+    STEP(scenario_compare(s, block, BYTES / 2, 1));
+    STEP(loch_copy_pitched(NULL, peer, block, &rows));
+    STEP(loch_copy_pitched(NULL, scenario_host, block, &rows));
+    STEP(loch_copy_pitched(NULL, (char *)block + BYTES / 2, block, &rows));
+    STEP(loch_copy_pitched(NULL, scenario_host + 1, scenario_host, &other_rows)); /* through a block of its own */
     STEP(scenario_compare(s, block, BYTES / 2, 1));
     STEP(loch_fill(block, BYTES, "abcd", 4));
     if (pinned) STEP(loch_fill(pinned, BYTES, "ab", 2));

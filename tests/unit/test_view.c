@@ -144,7 +144,7 @@ static void find_permuted(const void *user, const int64_t *indices, int64_t *out
 static void model_permute(model *m, const int *axes)
 {
     const model from = *m;
-    for (size_t i = 0; i < m->axes; i++)
+    for (size_t i = 0; axes[i] >= 0; i++)
         m->shape[i] = from.shape[axes[i]];
     model_gather(m, &from, axes, find_permuted);
 }
@@ -210,7 +210,7 @@ static loch_status walk_index(test_random *random, model *m, loch_tensor *tensor
 
 static loch_status walk_permute(test_random *random, model *m, loch_tensor *tensor, loch_tensor **out)
 {
-    int axes[LOCH_DIMENSIONS_MAX + 1], given[LOCH_DIMENSIONS_MAX];
+    int axes[LOCH_DIMENSIONS_MAX + 1] = {0}, given[LOCH_DIMENSIONS_MAX];
     for (size_t i = 0; i < m->axes; i++)
         axes[i] = (int)i;
     axes[m->axes] = -1;
@@ -229,7 +229,7 @@ static loch_status walk_permute(test_random *random, model *m, loch_tensor *tens
 static loch_status walk_transpose(test_random *random, model *m, loch_tensor *tensor, loch_tensor **out)
 {
     if (!m->axes) return LOCH_E_BUSY;
-    int axes[LOCH_DIMENSIONS_MAX + 1];
+    int axes[LOCH_DIMENSIONS_MAX + 1] = {0};
     size_t a, b;
     const int given_a = random_axis(random, m->axes, &a), given_b = random_axis(random, m->axes, &b);
     for (size_t i = 0; i < m->axes; i++)

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* Copies and fills of tensors while every driver call, and every allocation of the library's bookkeeping, fails in turn: each
+ * returns a status, leaves nothing behind, and works again when nothing fails any more. */
+#include "failing_heap.h"
+#include "sweep.h"
+#include "test.h"
+#include <loch/loch.h>
+
+#define SIDE 48
+#define ROUNDS_MAX 4000
+
+typedef struct story {
+    loch_device *device, *cpu;
+    loch_stream *stream;
+    loch_tensor *square, *padded, *other, *narrow, *numbers; /* on the device; narrow on the host */
+    loch_tensor *turned, *shifted, *unshifted;               /* views of square and padded */
+    float contents[SIDE * SIDE];
+} story;
+
+static loch_tensor *tensor_on(loch_device *device, loch_dtype dtype, int64_t columns)
+{
+    loch_tensor *tensor;
+    const loch_tensor_options options = {.size = sizeof options, .device = device};
+    CHECK_OK(loch_tensor_create(dtype, LOCH_SHAPE(SIDE, columns), &options, &tensor));
+    return tensor;
+}
+
+/* The first columns of a wider tensor, which goes. */
+static loch_tensor *first_columns(loch_tensor *wide, int64_t from)
+{
+    loch_tensor *view;
+    CHECK_OK(loch_tensor_slice(wide, 1, from, from + SIDE, 1, &view));
+    return view;
+}
+
+static void story_open(story *s)
+{
+    memset(s, 0, sizeof *s);
+    CHECK_OK(loch_device_open("sim:64MiB,granule=64KiB,backed", &s->device));
+    CHECK_OK(loch_device_open("cpu", &s->cpu));
+    CHECK_OK(loch_stream_create(s->device, NULL, &s->stream));
+    s->square = tensor_on(s->device, LOCH_F32, SIDE);
+    s->other = tensor_on(s->device, LOCH_F32, SIDE);
+    s->narrow = tensor_on(s->cpu, LOCH_U16, SIDE);
+    loch_tensor *wide = tensor_on(s->device, LOCH_F32, SIDE + 8);
+    s->padded = first_columns(wide, 0);
+    s->unshifted = loch_tensor_retain(s->padded);
+    s->shifted = first_columns(wide, 3);
+    loch_tensor_release(wide);
+    wide = tensor_on(s->device, LOCH_I64, SIDE + 8);
+    s->numbers = first_columns(wide, 0);
+    loch_tensor_release(wide);
+    CHECK_OK(loch_tensor_transpose(s->square, 0, 1, &s->turned));
+    for (size_t i = 0; i < SIDE * SIDE; i++)
+        s->contents[i] = (float)i;
+    CHECK_OK(loch_tensor_write(s->square, s->contents, sizeof s->contents, NULL));
+}
+
+static void story_close(story *s)
+{
+    loch_tensor *all[] = {s->square, s->padded, s->other, s->narrow, s->turned, s->shifted, s->unshifted, s->numbers};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        loch_tensor_release(all[i]);
+    size_t waiting, leaks;
+    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
+    loch_stream_destroy(s->stream);
+    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    assert_int_equal(leaks, 0);
+    loch_device_release(s->device);
+    loch_device_release(s->cpu);
+}
+
+/* Every way that a copy or a fill takes; the first failure ends it. */
+static loch_status story_run(story *s)
+{
+    const loch_tensor_copy_options on_stream = {.size = sizeof on_stream, .stream = s->stream};
+    loch_status status = loch_tensor_copy(s->padded, s->square, NULL);                           /* rows */
+    if (status == LOCH_OK) status = loch_tensor_copy(s->other, s->padded, &on_stream);           /* rows, queued */
+    if (status == LOCH_OK) status = loch_tensor_copy(s->other, s->turned, &on_stream);           /* through the host */
+    if (status == LOCH_OK) status = loch_tensor_copy(s->narrow, s->turned, NULL);                /* another type */
+    if (status == LOCH_OK) status = loch_tensor_copy(s->padded, s->narrow, &on_stream);          /* and back */
+    if (status == LOCH_OK) status = loch_tensor_copy(s->shifted, s->unshifted, &on_stream);      /* through a block */
+    if (status == LOCH_OK) status = loch_tensor_fill(s->padded, loch_scalar_of(1.5), s->stream); /* rows */
+    if (status == LOCH_OK) status = loch_tensor_fill(s->numbers, loch_scalar_of(0x0102030405060708), NULL);
+    return status;
+}
+
+/* Without faults: what the copies made is right. */
+static void story_check(story *s)
+{
+    float now[SIDE * SIDE];
+    CHECK_OK(loch_stream_sync(s->stream));
+    CHECK_OK(story_run(s));
+    CHECK_OK(loch_tensor_read(s->other, now, sizeof now, s->stream));
+    for (size_t i = 0; i < SIDE * SIDE; i++)
+        assert_true(now[i] == s->contents[i % SIDE * SIDE + i / SIDE]);
+    CHECK_OK(loch_tensor_read(s->unshifted, now, sizeof now, s->stream));
+    for (size_t i = 0; i < SIDE * SIDE; i++)
+        assert_true(now[i] == 1.5f);
+}
+
+typedef void set_fault(test_failing mode, uint64_t after, loch_device *device);
+typedef uint64_t count_calls(loch_device *device);
+
+static void set_heap(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_heap_set(mode, after);
+}
+
+static uint64_t count_heap(loch_device *device)
+{
+    (void)device;
+    return test_heap_count();
+}
+
+static void sweep(set_fault *set, count_calls *count, test_failing mode)
+{
+    const uint64_t live = test_heap_live();
+    size_t failures = 0;
+    for (uint64_t after = 0; after < ROUNDS_MAX; after++) {
+        story s;
+        story_open(&s);
+        loch_error_clear();
+        set(mode, after, s.device);
+        const loch_status status = story_run(&s);
+        const bool was_reached = count(s.device) > after;
+        set(TEST_FAILING_NEVER, 0, s.device);
+        if (status != LOCH_OK) {
+            assert_true(loch_error_get()->sentence[0]);
+            failures++;
+        }
+        story_check(&s);
+        story_close(&s);
+        assert_int_equal(test_heap_live(), live);
+        if (!was_reached) break;
+        assert_true(after + 1 < ROUNDS_MAX);
+    }
+    assert_true(failures > 0);
+}
+
+static void driver_calls_fail_once(void **state)
+{
+    (void)state;
+    sweep(test_sim_set, test_sim_count, TEST_FAILING_ONCE);
+}
+
+static void driver_calls_fail_for_good(void **state)
+{
+    (void)state;
+    sweep(test_sim_set, test_sim_count, TEST_FAILING_FOREVER);
+}
+
+static void bookkeeping_fails_once(void **state)
+{
+    (void)state;
+    sweep(set_heap, count_heap, TEST_FAILING_ONCE);
+}
+
+static void bookkeeping_fails_for_good(void **state)
+{
+    (void)state;
+    sweep(set_heap, count_heap, TEST_FAILING_FOREVER);
+}
+
+static int install(void **state)
+{
+    (void)state;
+    return test_heap_install() == LOCH_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(driver_calls_fail_once),
+        cmocka_unit_test(driver_calls_fail_for_good),
+        cmocka_unit_test(bookkeeping_fails_once),
+        cmocka_unit_test(bookkeeping_fails_for_good),
+    };
+    return cmocka_run_group_tests(tests, install, NULL);
+}
