@@ -7,7 +7,7 @@
  *    asynchronous copy may be released right after it was queued.
  *  - The count is safe in any thread. Contents, resize and detach are for one thread at a time to change, as with any memory.
  *  - Memory that queued work of another device still uses, and memory from outside, waits for that work's events: it goes
- *    with the first call on any buffer after they have passed, or with loch_buffer_collect.
+ *    with the next buffer that is made, copied or released after they have passed, or with loch_buffer_collect.
  *  - Work that is captured into a graph uses memory whenever the graph runs: its owner keeps the buffers.
  */
 #ifndef LOCH_BUFFER_H
@@ -27,7 +27,8 @@ typedef struct loch_buffer loch_buffer;
 
 /** Makes a buffer with a block of its own. Zero bytes give a buffer without memory.
  *  @param allocator  retained by the buffer
- *  @param request    alignment, stream, tag, flags (LOCH_ALLOC_ZEROED) and patience; its own bytes are ignored; may be NULL
+ *  @param request    alignment, stream, tag, flags (LOCH_ALLOC_ZEROED) and patience; its own bytes are ignored; may be NULL.
+ *                    Zeroes of memory that the host reaches are there at once where no stream is named
  *  @param out        the caller's reference, given back by loch_buffer_release; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes,
                                                       const loch_request *request, loch_buffer **out);
@@ -87,7 +88,8 @@ LOCH_API loch_buffer *loch_buffer_take(loch_buffer **slot);
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
 
 /** Releases memory that waited for work to end. @param wait  LOCH_WAIT_END waits for all of it; anything else takes what
- *  has ended. @param waiting  how many are still waiting; may be NULL. Any thread. */
+ *  has ended. @param waiting  how many are still waiting; may be NULL. What another thread is giving back just then may take
+ *  until that thread's call returns. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_collect(loch_wait wait, size_t *waiting);
 
 /** @} */

@@ -354,14 +354,23 @@ class allocator : public detail::shared<loch_allocator>
     explicit allocator(loch_allocator *raw) noexcept : shared(raw) {}
 };
 
-/** Where memory comes from: a device, an allocator, or nothing, which is the host; and what else is wanted of it. It borrows what it
- *  is made of: `tensor::zeros<float>({4}, place(gpu).on(stream).named("weights"))`. */
+/** Where memory comes from: a device, an allocator, or nothing, which is the host; and what else is wanted of it. It keeps the
+ *  device and the allocator alive, and borrows the stream and the name:
+ *  `tensor::zeros<float>({4}, place(gpu).on(stream).named("weights"))`. */
 class place
 {
   public:
     place() noexcept { options_.size = sizeof options_; }
-    place(const loch::device &where) : place() { options_.device = where.need(); }
-    place(const loch::allocator &from) : place() { options_.allocator = from.need(); }
+    place(loch::device where) : place()
+    {
+        options_.device = where.need();
+        device_ = std::move(where);
+    }
+    place(loch::allocator from) : place()
+    {
+        options_.allocator = from.need();
+        allocator_ = std::move(from);
+    }
     place &on(stream_ref stream) noexcept { return options_.stream = stream.get(), *this; }
     place &aligned(std::size_t alignment) noexcept { return options_.alignment = alignment, *this; }
     place &tagged(loch_tag tag) noexcept { return options_.tag = tag, *this; }
@@ -384,6 +393,8 @@ class place
 
   private:
     loch_tensor_options options_{};
+    loch::device device_;       /* what options_ points to */
+    loch::allocator allocator_; /* the same */
 };
 
 /* --- buffers --- */
@@ -502,6 +513,8 @@ template <class T> class host_array
         unique_buffer made(n * sizeof(T), where.zeroed());
         if (!made.is_on_host())
             check(loch_error_set(LOCH_E_UNSUPPORTED, nullptr, 0, "the host cannot reach the memory of a host_array"));
+        if (loch_stream *stream = where.options()->stream)
+            check(loch_stream_sync(stream)); /* zeroes are queued on it */
         data_ = static_cast<T *>(made.address());
         size_ = n;
         buffer_ = std::move(made);
@@ -573,6 +586,12 @@ class memory_resource final : public std::pmr::memory_resource
         request.tag = tag_;
         void *block = nullptr;
         if (loch_allocator_alloc(allocator_.get(), &request, &block) != LOCH_OK) throw std::bad_alloc();
+        /* The block is free in the order of the default stream, and a container writes to it at once. */
+        loch_stream *const stream = loch_stream_get_default(loch_allocator_get_device(allocator_.get()));
+        if (loch_stream_sync(stream) != LOCH_OK) {
+            do_deallocate(block, bytes, alignment);
+            throw std::bad_alloc();
+        }
         return block;
     }
     void do_deallocate(void *block, std::size_t, std::size_t) override
@@ -714,7 +733,8 @@ class tensor : public detail::shared<loch_tensor>
         check(loch_tensor_get_address(need(), &address));
         return address;
     }
-    /** The same for the host: LOCH_E_INVALID for another type, LOCH_E_UNSUPPORTED for memory that the host cannot reach. */
+    /** The same for the host: LOCH_E_INVALID for another type, and for memory that must not be written (data<const float>() reads
+     *  it); LOCH_E_UNSUPPORTED for memory that the host cannot reach. */
     template <class T> T *data() const
     {
         if (dtype() != dtype_of<T>())
@@ -722,6 +742,8 @@ class tensor : public detail::shared<loch_tensor>
                                  loch_dtype_name(dtype_of<T>())));
         if (!is_on_host())
             check(loch_error_set(LOCH_E_UNSUPPORTED, nullptr, 0, "the host cannot reach the elements; see to()"));
+        if (!std::is_const_v<T> && loch_tensor_get_access(need()) == LOCH_READ_ONLY)
+            check(loch_error_set(LOCH_E_INVALID, nullptr, 0, "the memory is read-only: it must not be written"));
         return static_cast<T *>(address());
     }
     /** @} */

@@ -21,7 +21,8 @@ typedef struct loch_npy_save_options {
 LOCH_API LOCH_MUST_USE loch_status loch_npy_save(const char *path, loch_tensor *tensor,
                                                  const loch_npy_save_options *options);
 
-/** Whether a file is read or mapped. */
+/** Whether a file is read or mapped. While it is mapped nobody may change it in place: the elements would change with it, and
+ *  where it is cut short a look at them ends the program. loch_npy_save puts a new file in its place and is safe. */
 typedef enum loch_npy_mapping {
     LOCH_NPY_MAP_AUTO, /**< mapped where that serves: host memory, this machine's byte order, an allocator not stated */
     LOCH_NPY_MAP_NEVER,  /**< read */

@@ -43,9 +43,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_pool_acquire(loch_buffer_pool *po
 
 /** Gives a buffer back, and the caller's reference with it, in the order of `stream` (NULL: the default stream), which the
  *  caller has ordered behind every other use. It is kept only if nobody else holds it and there is host memory to note it, and
- *  not while the stream is captured. NULL does nothing. E_FOREIGN for a buffer that is not out of this pool, E_INVALID for a
- *  stream of another device: nothing is released then. With any other failure the reference has gone all the same. A buffer may
- *  also simply be released: then it is not kept. */
+ *  not while the stream is captured. NULL does nothing. On failure nothing is released, and the caller still has it: E_FOREIGN
+ *  for a buffer that is not out of this pool. A buffer may also simply be released: then it is not kept. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer,
                                                             loch_stream *stream);
 

@@ -38,6 +38,13 @@ static loch_buffer *buffer_new_of(loch_allocator *allocator)
     return buffer;
 }
 
+/* Zeroes are queued. Where the host may look at once, and no stream says when it may, they are waited for. */
+static loch_status buffer_wait_for_zeroes(const loch_buffer *buffer, const loch_request *request)
+{
+    const bool is_waited_for = request->flags & LOCH_ALLOC_ZEROED && !request->stream && buffer->is_on_host;
+    return is_waited_for ? loch_stream_sync(loch_stream_get_default(buffer->device)) : LOCH_OK;
+}
+
 loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const loch_request *request, loch_buffer **out)
 {
     if (out) *out = NULL;
@@ -48,13 +55,14 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     loch_buffer *buffer = buffer_new_of(allocator);
     if (!buffer) return buffer_no_memory();
     read.bytes = bytes;
-    void *address;
-    const loch_status status = loch_allocator_alloc(allocator, &read, &address);
+    void *address = NULL;
+    loch_status status = loch_allocator_alloc(allocator, &read, &address);
+    buffer->address = address;
+    if (status == LOCH_OK) status = buffer_wait_for_zeroes(buffer, &read);
     if (status != LOCH_OK) {
         (void)lochi_buffer_end(buffer);
         return status;
     }
-    buffer->address = address;
     buffer->bytes = buffer->capacity = bytes;
     buffer->alignment = read.alignment;
     buffer->tag = read.tag;
@@ -135,7 +143,7 @@ static loch_status buffer_place(loch_buffer *buffer, void *address, size_t bytes
     if (!buffer_is_at(&place, stated))
         return LOCH_FAIL(INVALID, "%zu bytes at %p are not memory of %s but of %s", bytes, address,
                          loch_device_get_name(stated), place.device ? loch_device_get_name(place.device) : "the host");
-    buffer->address = bytes ? address : NULL;
+    buffer->address = address; /* of no bytes too: the deleter gets it */
     buffer->bytes = buffer->capacity = bytes;
     buffer->kind = place.kind;
     buffer->is_on_host = buffer_is_host_kind(&place);
@@ -274,7 +282,7 @@ void *loch_buffer_get_address(const loch_buffer *buffer)
 {
     if (!buffer) return NULL;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
-    const bool is_there = whole->address && buffer->offset + buffer->bytes <= whole->bytes;
+    const bool is_there = whole->bytes && buffer->offset + buffer->bytes <= whole->bytes;
     return is_there ? whole->address + buffer->offset : NULL;
 }
 

@@ -62,6 +62,10 @@ loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t
 /* Copies and fills: E_INVALID for memory that must not be written. */
 loch_status lochi_buffer_check_writable(const loch_buffer *buffer);
 
+/* A copy that failed may have been queued in part, or wholly without its order, on the stream (may be NULL) or a default one
+ * of either side: keeps both. The error record stays (buffer_contents.c). */
+void lochi_buffer_keep_after_failure(loch_buffer *to, loch_buffer *from, loch_stream *stream);
+
 /* --- for pools of buffers --- */
 
 /* Changes what a whole says that it has, within its capacity: nothing is reallocated. */

@@ -45,6 +45,25 @@ static loch_status buffer_read_copy(const loch_buffer_copy_options *given, loch_
     return LOCH_OK;
 }
 
+/* What was queued keeps both sides. Without a stream it runs on the default one of either. */
+static loch_status buffer_keep(loch_buffer *to, loch_buffer *from, loch_stream *stream)
+{
+    loch_device *to_device = stream ? NULL : loch_buffer_get_device(to);
+    loch_device *from_device = stream ? NULL : loch_buffer_get_device(from);
+    LOCH_TRY_RETURN(loch_buffer_record_use(to, stream));
+    LOCH_TRY_RETURN(loch_buffer_record_use(from, stream));
+    if (from_device) LOCH_TRY_RETURN(loch_buffer_record_use(to, loch_stream_get_default(from_device)));
+    return to_device ? loch_buffer_record_use(from, loch_stream_get_default(to_device)) : LOCH_OK;
+}
+
+void lochi_buffer_keep_after_failure(loch_buffer *to, loch_buffer *from, loch_stream *stream)
+{
+    const loch_error saved = lochi_error_save();
+    if (stream) (void)!buffer_keep(to, from, stream);
+    (void)!buffer_keep(to, from, NULL);
+    lochi_error_restore(&saved);
+}
+
 loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buffer_copy_options *options)
 {
     if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two buffers");
@@ -60,10 +79,10 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     LOCH_TRY_RETURN(lochi_buffer_locate(from, 0, bytes, &source));
     lochi_buffer_sweep();
     const loch_copy_options copy = {.size = sizeof copy, .stream = read.stream, .wait = read.wait};
-    LOCH_TRY_RETURN(loch_copy_with(&copy, target, source, bytes));
-    if (!bytes || read.wait == LOCH_WAIT_END) return LOCH_OK;
-    LOCH_TRY_RETURN(loch_buffer_record_use(to, read.stream));
-    return loch_buffer_record_use(from, read.stream);
+    const loch_status status = loch_copy_with(&copy, target, source, bytes);
+    if (status != LOCH_OK) lochi_buffer_keep_after_failure(to, from, read.stream);
+    if (status != LOCH_OK || !bytes || read.wait == LOCH_WAIT_END) return status;
+    return buffer_keep(to, from, read.stream);
 }
 
 loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)

@@ -341,6 +341,16 @@ static loch_status buffer_pool_claim(loch_buffer_pool *pool, loch_buffer *buffer
     return is_ours ? LOCH_OK : LOCH_FAIL(FOREIGN, "the buffer is not out of this pool of buffers");
 }
 
+/* The buffer is out as it was: the caller keeps it. */
+static void buffer_pool_unclaim(loch_buffer_pool *pool, loch_buffer *buffer, kept *record)
+{
+    lochi_lock_take(&pool->lock);
+    lochi_buffer_set_mark(buffer, pool->mark);
+    pool->out++;
+    lochi_lock_drop(&pool->lock);
+    if (record) buffer_pool_put_record(pool, record);
+}
+
 /* Tells the allocator of the stream whose work was last. For want of memory to note it, that work is waited for; captured work
  * is not, as it does not run. */
 static loch_status buffer_pool_note(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, bool is_captured)
@@ -383,18 +393,20 @@ loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer
 {
     if (!pool) return LOCH_FAIL(INVALID, "a buffer goes back to a pool");
     if (!buffer) return LOCH_OK;
-    if (!stream) stream = loch_stream_get_default(pool->device);
-    LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    bool is_captured;
+    LOCH_TRY_RETURN(buffer_pool_read_stream(pool, &stream, &is_captured));
     kept *record = NULL;
-    LOCH_TRY_RETURN(buffer_pool_claim(pool, buffer, &record)); /* from here on the reference is ours */
-    bool is_captured = false;
-    const bool is_known = buffer_pool_ask_capture(pool, stream, &is_captured) == LOCH_OK;
+    LOCH_TRY_RETURN(buffer_pool_claim(pool, buffer, &record));
     const loch_status status = buffer_pool_note(pool, buffer, stream, is_captured);
-    const bool is_wanted = status == LOCH_OK && is_known && !is_captured && buffer_pool_wants(pool, buffer);
+    if (status != LOCH_OK) {
+        buffer_pool_unclaim(pool, buffer, record);
+        return status;
+    }
+    const bool is_wanted = !is_captured && buffer_pool_wants(pool, buffer);
     if (is_wanted && buffer_pool_keep(pool, buffer, stream, &record)) return LOCH_OK;
     if (record) buffer_pool_put_record(pool, record);
     loch_buffer_release(buffer);
-    return status;
+    return LOCH_OK;
 }
 
 loch_status loch_buffer_pool_trim(loch_buffer_pool *pool, size_t keep_bytes, size_t *released)

@@ -17,9 +17,8 @@
 
 static lochi_lock uses_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
 static loch_buffer *waiting_first; /* under uses_lock */
-static atomic_size_t
-    waiting_count; /* those on the list and those taken from it to be asked. Relaxed: who needs what was
-                                     * written before takes the lock */
+/* Those on the list and those taken from it to be asked. Relaxed: who needs what was written before takes the lock. */
+static atomic_size_t waiting_count;
 
 /* --- marks --- */
 
@@ -114,6 +113,7 @@ static loch_status use_make(const loch_stream *stream, lochi_use **out)
 static loch_status buffer_mark(loch_buffer *whole, loch_stream *stream)
 {
     lochi_use *use = uses_take_one(whole, stream->id);
+    if (!use) (void)lochi_buffer_is_used(whole); /* marks of streams that are long gone must not pile up */
     loch_status status = use ? LOCH_OK : use_make(stream, &use);
     if (status == LOCH_OK) status = loch_event_record(use->event, stream);
     if (status == LOCH_OK) {
@@ -138,9 +138,14 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
     if (!stream) stream = &whole->device->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
     if (!whole->address || lochi_device_is_at_once(stream->device)) return LOCH_OK;
-    if (whole->allocator && whole->device == stream->device)
-        return loch_allocator_record_use(whole->allocator, whole->address, stream);
-    return buffer_is_captured(stream) ? LOCH_OK : buffer_mark(whole, stream);
+    loch_status status = LOCH_OK;
+    if (whole->allocator && whole->device == stream->device) {
+        const loch_error saved = lochi_error_save();
+        status = loch_allocator_record_use(whole->allocator, whole->address, stream);
+        if (status == LOCH_OK) return LOCH_OK;
+        if (!buffer_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
+    }
+    return buffer_is_captured(stream) ? status : buffer_mark(whole, stream);
 }
 
 /* --- those that wait --- */

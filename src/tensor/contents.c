@@ -23,6 +23,22 @@ static void contents_choose_memory(const loch_tensor *tensor, loch_tensor_option
     if (!options->allocator && !loch_tensor_is_on_host(tensor)) options->device = loch_tensor_get_device(tensor);
 }
 
+/* Memory for a copy of a tensor, in the order of the stream that copies. Where that is not a stream of the memory's own device,
+ * and the memory the host's, nothing orders the copy behind what that device still does with it: it is waited for. */
+static loch_status contents_alloc(const loch_tensor *from, const lochi_layout *layout,
+                                  const loch_tensor_options *options, loch_tensor **out)
+{
+    loch_tensor_options plain = *options;
+    const loch_device *device = plain.allocator ? loch_allocator_get_device(plain.allocator) : plain.device;
+    const bool is_its = (plain.stream ? loch_stream_get_device(plain.stream) : loch_tensor_get_device(from)) == device;
+    if (!is_its) plain.stream = NULL;
+    LOCH_TRY_RETURN(lochi_tensor_alloc(layout, &plain, out));
+    if (is_its || !loch_tensor_is_on_host(*out)) return LOCH_OK;
+    const loch_status status = loch_stream_sync(loch_stream_get_default(loch_tensor_get_device(*out)));
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    return status;
+}
+
 /* A copy in rows, as a type. */
 static loch_status contents_duplicate(loch_tensor *tensor, loch_dtype dtype, loch_tensor_options *options,
                                       loch_tensor **out)
@@ -31,7 +47,7 @@ static loch_status contents_duplicate(loch_tensor *tensor, loch_dtype dtype, loc
     options->flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
     lochi_layout rows;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows));
-    LOCH_TRY_RETURN(lochi_tensor_alloc(&rows, options, out));
+    LOCH_TRY_RETURN(contents_alloc(tensor, &rows, options, out));
     const loch_status status = contents_copy(*out, tensor, options->stream, LOCH_WAIT_DEFAULT);
     if (status != LOCH_OK) loch_tensor_clear(out);
     return status;
@@ -129,7 +145,9 @@ static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t byt
         tensor, &(loch_tensor_options){.size = sizeof(loch_tensor_options), .stream = stream}, &rows));
     void *from;
     loch_status status = loch_tensor_get_address(rows, &from);
-    const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
+    const bool is_its = stream && loch_stream_get_device(stream) == loch_tensor_get_device(rows);
+    const loch_copy_options copy = {.size = sizeof copy, .stream = is_its ? stream : NULL, .wait = LOCH_WAIT_END};
+    if (status == LOCH_OK && stream && !is_its) status = loch_stream_sync(stream); /* that fills the rows */
     if (status == LOCH_OK) status = loch_copy_with(&copy, to, from, bytes);
     loch_tensor_release(rows);
     return status;
@@ -237,16 +255,18 @@ static loch_status mapping_wait(const loch_tensor *tensor, loch_stream *stream)
     return stream ? loch_stream_sync(stream) : LOCH_OK;
 }
 
-/* Pinned memory where the device has it: copies are several times as fast. */
-static loch_status mapping_alloc(const loch_tensor *tensor, loch_tensor **out)
+/* Pinned memory where the device has it: copies are several times as fast. In the order of `stream`, like the copy. */
+static loch_status mapping_alloc(const loch_tensor *tensor, loch_stream *stream, loch_tensor **out)
 {
     loch_allocator *allocator;
     const loch_attributes pinned = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
     LOCH_TRY_RETURN(
         loch_device_get_allocator(loch_tensor_get_device(tensor), pinned, LOCH_FALLBACK_PAGEABLE, &allocator));
-    const lochi_layout *own = &tensor->layout;
-    const loch_tensor_options options = {.size = sizeof options, .allocator = allocator};
-    const loch_status status = loch_tensor_create(own->dtype, own->dimensions, own->shape, &options, out);
+    const loch_tensor_options options = {.size = sizeof options, .allocator = allocator, .stream = stream};
+    lochi_layout rows;
+    loch_status status =
+        lochi_layout_make(tensor->layout.dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows);
+    if (status == LOCH_OK) status = contents_alloc(tensor, &rows, &options, out);
     loch_allocator_release(allocator);
     return status;
 }
@@ -257,10 +277,11 @@ static loch_status mapping_fill(struct lochi_mapping *mapping, loch_stream *stre
     if (loch_tensor_is_on_host(shown)) {
         LOCH_TRY_RETURN(mapping_wait(shown, stream));
     } else {
-        LOCH_TRY_RETURN(mapping_alloc(shown, &mapping->copy));
+        LOCH_TRY_RETURN(mapping_alloc(shown, stream, &mapping->copy));
         shown = mapping->copy;
-        if (mapping->access != LOCH_MAP_WRITE)
-            LOCH_TRY_RETURN(contents_copy(shown, mapping->tensor, stream, LOCH_WAIT_END));
+        LOCH_TRY_RETURN(mapping->access == LOCH_MAP_WRITE
+                            ? mapping_wait(mapping->tensor, stream)
+                            : contents_copy(shown, mapping->tensor, stream, LOCH_WAIT_END));
     }
     for (size_t i = 0; i < shown->layout.dimensions; i++)
         out->strides[i] = shown->layout.strides[i];

@@ -59,8 +59,8 @@ static loch_status layout_reach(lochi_layout *layout)
         if (fits && stride > 0) fits = lochi_add(above, reach, &above);
     }
     fits = fits && lochi_mul(below, layout->element_bytes, &layout->below) &&
-           lochi_mul(above, layout->element_bytes, &layout->above) && layout->below <= PTRDIFF_MAX &&
-           layout->above <= PTRDIFF_MAX - layout->below; /* no memory is larger */
+           lochi_mul(above, layout->element_bytes, &layout->above) && layout->below <= PTRDIFF_MAX / 2 &&
+           layout->above <= PTRDIFF_MAX / 2 - layout->below; /* no memory is larger, and one stride more still fits */
     return fits ? LOCH_OK : LOCH_FAIL(OVERFLOW, "the strides lead beyond the address space");
 }
 

@@ -20,8 +20,9 @@ static loch_status tensor_check_fit(const loch_buffer *buffer, size_t offset, co
         return LOCH_FAIL(OUT_OF_RANGE,
                          "a tensor that reaches %zu bytes before and %zu from byte %zu on does not fit a buffer of %zu",
                          layout->below, layout->above, offset, bytes);
-    const uintptr_t address = (uintptr_t)loch_buffer_get_address(buffer);
-    if (address && !lochi_is_multiple(address + offset, layout->element_bytes))
+    char *lowest; /* a part may have been cut off */
+    LOCH_TRY_RETURN(lochi_buffer_locate(buffer, offset - layout->below, layout->below + layout->above, &lowest));
+    if (!lochi_is_multiple((uintptr_t)lowest + layout->below, layout->element_bytes))
         return LOCH_FAIL(INVALID, "byte %zu of the buffer is not aligned for elements of %zu bytes", offset,
                          layout->element_bytes);
     return LOCH_OK;

@@ -12,6 +12,7 @@
 #include "tensor/transfer.h"
 #include "base/fail.h"
 #include "base/sized.h"
+#include "tensor/buffer.h"
 #include "tensor/memory.h"
 
 /* A copy that was asked for. */
@@ -239,12 +240,8 @@ static loch_status copy_queue_rows(const copy_ask *ask, const lochi_rows_plan *p
     loch_copy_options options = {
         .size = sizeof options, .stream = ask->options.stream, .wait = is_one ? ask->options.wait : LOCH_WAIT_QUEUED};
     const loch_status status = lochi_rows_plan_run(plan, &transfer->strided, &options, transfer->to, transfer->from);
-    if (status != LOCH_OK) {
-        const loch_error saved = lochi_error_save();
-        const loch_status waited =
-            copy_wait_before(ask); /* some of it may be queued; the failure is the one to report */
-        (void)waited;
-        lochi_error_restore(&saved);
+    if (status != LOCH_OK) { /* some of it may be queued */
+        lochi_buffer_keep_after_failure(ask->to->buffer, ask->from->buffer, ask->options.stream);
         return status;
     }
     if (!is_one && ask->options.wait == LOCH_WAIT_END) LOCH_TRY_RETURN(copy_wait_before(ask));

@@ -329,16 +329,16 @@ loch_status loch_tensor_view_as(loch_tensor *tensor, loch_dtype dtype, loch_tens
 loch_status loch_tensor_chunk(loch_tensor *tensor, int axis, size_t chunks, loch_tensor **out, size_t *count)
 {
     if (count) *count = 0;
-    if (!tensor || !out || !count || !chunks) return LOCH_FAIL(INVALID, "chunks need a tensor, a number and a place");
-    for (size_t i = 0; i < chunks; i++)
+    for (size_t i = 0; out && i < chunks; i++)
         out[i] = NULL;
+    if (!tensor || !out || !count || !chunks) return LOCH_FAIL(INVALID, "chunks need a tensor, a number and a place");
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(tensor->layout.dimensions, axis, &at));
     const int64_t size = tensor->layout.shape[at];
     const int64_t length = size ? (int64_t)(((size_t)size - 1) / chunks + 1) : 0;
     for (size_t i = 0; i < chunks && (!size || (int64_t)i * length < size); i++) {
-        const int64_t start = (int64_t)i * length;
-        const loch_status status = loch_tensor_slice(tensor, axis, start, start + length, 1, &out[i]);
+        const int64_t start = (int64_t)i * length, stop = size - start < length ? size : start + length;
+        const loch_status status = loch_tensor_slice(tensor, axis, start, stop, 1, &out[i]);
         if (status != LOCH_OK) {
             while (i > 0)
                 loch_tensor_clear(&out[--i]);

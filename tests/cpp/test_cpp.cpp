@@ -4,6 +4,7 @@
 #include <loch/loch.hpp>
 
 // NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -239,6 +240,45 @@ void host_arrays()
     pinned.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE;
     loch::host_array<int> reachable(10, loch::allocator(sim, pinned));
     EXPECT(reachable[9] == 0);
+
+    // the zeroes are there whatever the stream still has to do
+    const loch::device slow("sim:64MiB,backed,clock=stepped");
+    const loch::stream busy(slow);
+    const loch::allocator host(slow, pinned);
+    loch::place where(host);
+    loch::unique_buffer used(40, where.on(busy));
+    std::fill_n(static_cast<int *>(used.address()), 10, 7);
+    used.reset();
+    loch_sim_kernel kernel{};
+    kernel.size = sizeof kernel;
+    kernel.name = "busy";
+    kernel.duration_ns = 100000;
+    loch::check(loch_sim_launch(busy.get(), &kernel));
+    EXPECT(loch::host_array<int>(10, where)[9] == 0);
+}
+
+// memory that was given back while a device still reads it is not written before that
+void containers_wait_for_devices()
+{
+    const loch::device slow("sim:64MiB,backed,clock=stepped");
+    loch_attributes pinned{};
+    pinned.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE;
+    const loch::allocator host(slow, pinned);
+    loch_stream *const stream = loch_stream_get_default(slow.get());
+    loch::buffer from(4096, host), to(4096, slow);
+    from.fill('a');
+    loch_sim_kernel kernel{};
+    kernel.size = sizeof kernel;
+    kernel.name = "busy";
+    kernel.duration_ns = 100000;
+    loch::check(loch_sim_launch(stream, &kernel));
+    to.copy_from(from, stream);
+    from.reset();
+    loch::memory_resource resource(host);
+    const std::pmr::vector<char> other(4096, 'b', &resource);
+    char seen = 0;
+    loch::check(loch_copy(&seen, to.address(), 1));
+    EXPECT(seen == 'a');
 }
 
 void containers_of_pmr()
@@ -277,6 +317,9 @@ void containers_of_pmr()
 
 void making_tensors()
 {
+    const loch::place mine{
+        loch::allocator::pool(loch::device("cpu"), "mine")}; // outlives the handle that it was made of
+    EXPECT(loch::tensor::zeros<float>({2}, mine).item<float>({1}) == 0);
     const loch::tensor zeros = loch::tensor::zeros<std::int32_t>({2, 3}, loch::place().named("weights"));
     EXPECT(zeros.dtype() == LOCH_I32 && zeros.dimensions() == 2 && zeros.elements() == 6 && zeros.bytes() == 24);
     EXPECT((zeros.shape() == loch::sizes{2, 3}) && (zeros.strides() == loch::sizes{3, 1}));
@@ -330,6 +373,13 @@ void contents_and_devices()
     const loch::device sim(sim_name);
     const loch::stream stream(sim);
     const loch::tensor here = loch::tensor::from({1.0f, 2.0f, 3.0f});
+    static const float constant[] = {1};
+    loch_external external{};
+    external.size = sizeof external;
+    external.access = LOCH_READ_ONLY;
+    const loch::tensor read_only = loch::tensor::wrap(const_cast<float *>(constant), {1}, &external);
+    EXPECT(read_only.data<const float>() == constant);
+    EXPECT_THROWS(LOCH_E_INVALID, read_only.data<float>());
     const loch::tensor there = here.to(loch::place(sim).on(stream));
     stream.sync();
     EXPECT(!there.is_on_host() && there.device().get() == sim.get() && there.item<int>({2}) == 3);
@@ -382,6 +432,7 @@ int main()
         buffers();
         host_arrays();
         containers_of_pmr();
+        containers_wait_for_devices();
         making_tensors();
         views_share_memory();
         contents_and_devices();

@@ -134,6 +134,7 @@ static void program_scratch(program *p)
         STEP(loch_buffer_pool_acquire(p->pool, 1000, i % 2 ? p->stream : NULL, &buffer));
         program_count_step(p);
         const loch_status status = loch_buffer_pool_release(p->pool, buffer, i % 2 ? p->stream : NULL);
+        if (status != LOCH_OK) loch_buffer_release(buffer); /* nothing was */
         if (!program_note(p, status, "loch_buffer_pool_release")) return;
     }
     STEP(loch_workspace_create(p->allocator, p->stream, NULL, &p->workspace));

@@ -418,6 +418,42 @@ static void test_shared_by_threads(void **state)
     assert_int_equal(deletions.count, 1);
 }
 
+/* Memory of no bytes is somewhere all the same, and its owner wants it back. */
+static void test_external_of_no_bytes(void **state)
+{
+    (void)state;
+    char memory[8];
+    tensor_deletions deletions = {0};
+    const loch_external external = {.size = sizeof external, .deleter = tensor_delete, .user = &deletions};
+    loch_buffer *buffer;
+    CHECK_OK(loch_buffer_wrap(memory, 0, &external, &buffer));
+    assert_null(loch_buffer_get_address(buffer));
+    loch_buffer_release(buffer);
+    assert_int_equal(deletions.count, 1);
+    assert_ptr_equal(deletions.address, memory);
+}
+
+/* Zeroes of memory that the host reaches are there when the call returns, unless a stream was named. */
+static void test_zeroed_for_the_host(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
+    loch_allocator *pinned;
+    CHECK_OK(loch_device_get_allocator(device, (loch_attributes){.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE},
+                                       LOCH_FALLBACK_NONE, &pinned));
+    loch_buffer *buffer;
+    CHECK_OK(loch_buffer_create(pinned, 4096, NULL, &buffer));
+    memset(loch_buffer_get_address(buffer), 7, 4096);
+    loch_buffer_release(buffer);
+    CHECK_OK(sim_busy(loch_stream_get_default(device), 100000));
+    const loch_request request = {.size = sizeof request, .flags = LOCH_ALLOC_ZEROED};
+    CHECK_OK(loch_buffer_create(pinned, 4096, &request, &buffer));
+    assert_int_equal(*(const char *)loch_buffer_get_address(buffer), 0);
+    loch_buffer_release(buffer);
+    loch_allocator_release(pinned);
+    loch_device_release(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +464,8 @@ int main(void)
         TENSOR_TEST(test_empty),
         TENSOR_TEST(test_wrong_arguments),
         TENSOR_TEST(test_external_deleter),
+        TENSOR_TEST(test_external_of_no_bytes),
+        TENSOR_TEST(test_zeroed_for_the_host),
         TENSOR_TEST(test_external_keeps_its_owner),
         TENSOR_TEST(test_external_is_where_it_is_said_to_be),
         TENSOR_TEST(test_read_only),

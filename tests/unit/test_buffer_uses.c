@@ -128,6 +128,110 @@ static void test_copy_keeps_blocks_of_another_device(void **state)
     bench_close(&b);
 }
 
+/* Without a stream a copy between devices runs on the default one of its target, which the source's allocator does not know. */
+static void test_copy_without_a_stream_keeps_both_sides(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    loch_device *other = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
+    const unsigned char first = 1, second = 2;
+    unsigned char seen = 0;
+    loch_buffer *from, *to, *next;
+    CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &from));
+    CHECK_OK(loch_buffer_create_on(other, 4096, NULL, &to));
+    CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
+    CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
+    const loch_buffer_copy_options options = {.size = sizeof options, .wait = LOCH_WAIT_QUEUED};
+    CHECK_OK(loch_buffer_copy(to, from, &options));
+    loch_buffer_release(from);
+    CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &next));
+    CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
+    CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
+    CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
+    assert_int_equal(seen, first);
+    loch_buffer_release(next);
+    loch_buffer_release(to);
+    loch_device_release(other);
+    bench_close(&b);
+}
+
+/* A copy between devices may fail when it is queued already, and only the order behind it is missing. */
+static void test_copy_that_fails_half_way(void **state)
+{
+    (void)state;
+    bool is_reached = true;
+    for (uint64_t after = 0; is_reached; after++) {
+        bench b;
+        bench_open(&b);
+        loch_device *other = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
+        const unsigned char first = 1, second = 2;
+        unsigned char seen = 0;
+        loch_buffer *from, *to, *next;
+        CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &from));
+        CHECK_OK(loch_buffer_create_on(other, 4096, NULL, &to));
+        CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
+        CHECK_OK(loch_buffer_fill(to, &first, 1, NULL));
+        CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
+        const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
+        test_heap_set(TEST_FAILING_ONCE, after);
+        const loch_status status = loch_buffer_copy(to, from, &options);
+        is_reached = test_heap_count() > after;
+        test_heap_set(TEST_FAILING_NEVER, 0);
+        if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
+        loch_buffer_release(from);
+        CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &next));
+        CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
+        CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
+        CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
+        assert_int_equal(seen, first);
+        loch_buffer_release(next);
+        loch_buffer_release(to);
+        CHECK_OK(loch_device_sync(b.device));
+        assert_int_equal(waiting_now(), 0);
+        loch_device_release(other);
+        bench_close(&b);
+    }
+}
+
+/* Whatever failed on the way: a copy that was queued keeps both sides, also when its use could not be noted. */
+static void test_copy_whose_use_is_not_noted(void **state)
+{
+    (void)state;
+    bool is_reached = true;
+    for (uint64_t after = 0; is_reached; after++) {
+        bench b;
+        bench_open(&b);
+        loch_stream *other = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+        loch_allocator *allocator = tensor_allocator(b.device);
+        const loch_request request = {.size = sizeof request, .stream = other};
+        loch_buffer *from, *to, *next[2];
+        CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &from));
+        CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &to));
+        CHECK_OK(loch_stream_sync(other));
+        CHECK_OK(sim_busy(b.stream, 100000));
+        const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
+        test_heap_set(TEST_FAILING_FOREVER, after);
+        const loch_status status = loch_buffer_copy(to, from, &options);
+        is_reached = test_heap_count() > after;
+        test_heap_set(TEST_FAILING_NEVER, 0);
+        if (!is_reached) CHECK_OK(status);
+        loch_buffer_release(from);
+        loch_buffer_release(to);
+        for (size_t i = 0; i < 2; i++) {
+            CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &next[i]));
+            CHECK_OK(sim_writes(other, loch_buffer_get_address(next[i]), TEST_MIB)); /* the checker looks on */
+        }
+        for (size_t i = 0; i < 2; i++)
+            loch_buffer_release(next[i]);
+        loch_allocator_release(allocator);
+        CHECK_OK(loch_device_sync(b.device));
+        assert_int_equal(waiting_now(), 0);
+        loch_stream_destroy(other);
+        bench_close(&b);
+    }
+}
+
 static void test_recorded_uses_of_two_streams(void **state)
 {
     (void)state;
@@ -151,6 +255,29 @@ static void test_recorded_uses_of_two_streams(void **state)
     assert_int_equal(waiting_now(), 0);
     assert_int_equal(b.deletions.count, 1);
     loch_stream_destroy(other);
+    bench_close(&b);
+}
+
+/* Each stream leaves a mark; those that have passed go when others come. */
+static void test_marks_do_not_pile_up(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    loch_buffer *buffer = bench_wrap(&b);
+    loch_host_usage usage;
+    size_t blocks = 0;
+    for (size_t i = 0; i < 20; i++) {
+        loch_stream *passing = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+        CHECK_OK(sim_busy(passing, 100));
+        CHECK_OK(loch_buffer_record_use(buffer, passing));
+        CHECK_OK(loch_stream_sync(passing));
+        loch_stream_destroy(passing);
+        loch_host_get_usage(&usage);
+        if (i == 1) blocks = usage.blocks;
+    }
+    assert_int_equal(usage.blocks, blocks);
+    loch_buffer_release(buffer);
     bench_close(&b);
 }
 
@@ -380,8 +507,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(test_copy_keeps_memory_from_outside),
         TENSOR_TEST(test_copy_keeps_both_sides_of_a_device),
+        TENSOR_TEST(test_copy_without_a_stream_keeps_both_sides),
+        TENSOR_TEST(test_copy_that_fails_half_way),
+        TENSOR_TEST(test_copy_whose_use_is_not_noted),
         TENSOR_TEST(test_copy_keeps_blocks_of_another_device),
         TENSOR_TEST(test_recorded_uses_of_two_streams),
+        TENSOR_TEST(test_marks_do_not_pile_up),
         TENSOR_TEST(test_stream_destroyed_before_the_work_ended),
         TENSOR_TEST(test_lost_device_lets_go),
         TENSOR_TEST(test_capture_is_left_alone),

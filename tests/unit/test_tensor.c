@@ -286,6 +286,21 @@ static void test_null_answers(void **state)
     assert_null(loch_tensor_take(NULL));
 }
 
+/* A part that a resize cut off holds no tensor; if it did, the part might come back where no element may lie. */
+static void test_on_a_part_that_was_cut_off(void **state)
+{
+    (void)state;
+    loch_buffer *whole, *part;
+    loch_tensor *tensor;
+    CHECK_OK(loch_buffer_create_on(NULL, 64, NULL, &whole));
+    CHECK_OK(loch_buffer_slice(whole, 33, 16, &part));
+    CHECK_FAILS(loch_tensor_create_on(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), INVALID);
+    CHECK_OK(loch_buffer_resize(whole, 32, LOCH_CONTENTS_KEEP, NULL));
+    CHECK_FAILS(loch_tensor_create_on(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), OUT_OF_RANGE);
+    loch_buffer_release(part);
+    loch_buffer_release(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +309,7 @@ int main(void)
         TENSOR_TEST(test_sizes_are_checked),
         TENSOR_TEST(test_options_are_checked),
         TENSOR_TEST(test_on_a_buffer),
+        TENSOR_TEST(test_on_a_part_that_was_cut_off),
         TENSOR_TEST(test_views_follow_their_buffer),
         TENSOR_TEST(test_bind_changes_one_tensor),
         TENSOR_TEST(test_wrap),

@@ -303,6 +303,132 @@ static void test_host_memory_failures(void **state)
     heap_sweep(run_contents);
 }
 
+/* A stream of the device that the elements are on takes them to memory that is not that device's. */
+static void test_to_the_host_on_a_stream(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed,clock=stepped"), *cpu = sim_open("cpu");
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    loch_tensor *grid = make_grid(device), *host, *pinned, *turned;
+    const loch_tensor_options options = {.size = sizeof options, .device = cpu, .stream = stream};
+    CHECK_OK(loch_tensor_to(grid, LOCH_DTYPE_NONE, &options, &host));
+    CHECK_OK(loch_stream_sync(stream));
+    void *there;
+    CHECK_OK(loch_tensor_get_address(host, &there));
+    assert_int_equal(((const int32_t *)there)[23], 23);
+    int32_t *memory = sim_pinned(device, 24 * sizeof *memory);
+    for (int32_t i = 0; i < 24; i++)
+        memory[i] = i;
+    CHECK_OK(loch_tensor_wrap(LOCH_I32, LOCH_SHAPE(4, 6), memory, NULL, &pinned));
+    CHECK_OK(loch_tensor_transpose(pinned, 0, 1, &turned));
+    char odd[24 * sizeof(int32_t) + 8];
+    char *target = odd + (1 - (uintptr_t)odd) % 4; /* where no element may lie */
+    CHECK_OK(loch_tensor_read(turned, target, 24 * sizeof(int32_t), stream));
+    int32_t second;
+    memcpy(&second, target + sizeof second, sizeof second);
+    assert_int_equal(second, 6);
+    loch_tensor_release(turned);
+    loch_tensor_release(pinned);
+    loch_tensor_release(host);
+    loch_tensor_release(grid);
+    CHECK_OK(loch_device_sync(device));
+    CHECK_OK(loch_raw_free(memory));
+    assert_int_equal(sim_violations(device, NULL), 0);
+    loch_stream_destroy(stream);
+    loch_device_release(cpu);
+    loch_device_release(device);
+}
+
+/* A pinned block that was released while the default stream of its device still reads it: the next who gets it must not write
+ * before that. `target` gets what was read. */
+typedef struct pending_read {
+    loch_device *device;
+    loch_allocator *pinned;
+    loch_buffer *target;
+} pending_read;
+
+static void pending_read_begin(pending_read *pending)
+{
+    const unsigned char first = 1;
+    const loch_attributes pinned = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    pending->device = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
+    CHECK_OK(loch_device_get_allocator(pending->device, pinned, LOCH_FALLBACK_NONE, &pending->pinned));
+    loch_buffer *source;
+    CHECK_OK(loch_buffer_create(pending->pinned, 4096, NULL, &source));
+    CHECK_OK(loch_buffer_fill(source, &first, 1, NULL));
+    CHECK_OK(loch_buffer_create_on(pending->device, 4096, NULL, &pending->target));
+    loch_stream *stream = loch_stream_get_default(pending->device);
+    CHECK_OK(sim_busy(stream, 100000));
+    const loch_buffer_copy_options options = {.size = sizeof options, .stream = stream};
+    CHECK_OK(loch_buffer_copy(pending->target, source, &options));
+    loch_buffer_release(source);
+}
+
+static void pending_read_end(pending_read *pending)
+{
+    unsigned char seen = 0;
+    CHECK_OK(loch_copy(&seen, loch_buffer_get_address(pending->target), 1));
+    assert_int_equal(seen, 1);
+    assert_int_equal(sim_violations(pending->device, NULL), 0);
+    loch_buffer_release(pending->target);
+    loch_allocator_release(pending->pinned);
+    loch_device_release(pending->device);
+}
+
+static loch_tensor *make_twos(loch_device *device)
+{
+    const loch_tensor_options options = {.size = sizeof options, .device = device};
+    loch_tensor *tensor;
+    CHECK_OK(loch_tensor_create(LOCH_U8, LOCH_SHAPE(4096), &options, &tensor));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_from_signed(2), NULL));
+    return tensor;
+}
+
+static void test_to_pinned_memory_of_another_device(void **state)
+{
+    (void)state;
+    for (int has_stream = 0; has_stream < 2; has_stream++) {
+        loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
+        loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+        loch_tensor *tensor = make_twos(device), *copy;
+        pending_read pending;
+        pending_read_begin(&pending);
+        const loch_tensor_options options = {
+            .size = sizeof options, .allocator = pending.pinned, .stream = has_stream ? stream : NULL};
+        CHECK_OK(loch_tensor_to(tensor, LOCH_DTYPE_NONE, &options, &copy));
+        CHECK_OK(loch_device_sync(device));
+        loch_tensor_release(copy);
+        pending_read_end(&pending);
+        loch_tensor_release(tensor);
+        loch_stream_destroy(stream);
+        loch_device_release(device);
+    }
+}
+
+static void test_map_takes_memory_in_order(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        pending_read pending;
+        pending_read_begin(&pending);
+        loch_stream *stream = sim_stream(pending.device, LOCH_STREAM_INDEPENDENT);
+        const loch_tensor_options options = {.size = sizeof options, .device = pending.device, .stream = stream};
+        loch_tensor *tensor;
+        CHECK_OK(loch_tensor_create(LOCH_U8, LOCH_SHAPE(4096), &options, &tensor));
+        CHECK_OK(loch_tensor_fill(tensor, loch_scalar_from_signed(2), stream));
+        CHECK_OK(loch_stream_sync(stream));
+        loch_mapping mapping;
+        const loch_map_access access = way & 1 ? LOCH_MAP_READ : LOCH_MAP_WRITE;
+        CHECK_OK(loch_tensor_map(tensor, access, way & 2 ? stream : NULL, &mapping));
+        if (access == LOCH_MAP_WRITE) memset(mapping.address, 3, 4096);
+        CHECK_OK(loch_stream_sync(loch_stream_get_default(pending.device)));
+        CHECK_OK(loch_tensor_unmap(&mapping, stream));
+        loch_tensor_release(tensor);
+        loch_stream_destroy(stream);
+        pending_read_end(&pending);
+    }
+}
+
 int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
@@ -314,6 +440,9 @@ int main(void)
         TENSOR_TEST(test_contiguous_clone_reshape),
         TENSOR_TEST(test_clone_of_external_and_empty_ones),
         TENSOR_TEST(test_to),
+        TENSOR_TEST(test_to_the_host_on_a_stream),
+        TENSOR_TEST(test_to_pinned_memory_of_another_device),
+        TENSOR_TEST(test_map_takes_memory_in_order),
         TENSOR_TEST(test_map),
         TENSOR_TEST(test_host_memory_failures),
     };

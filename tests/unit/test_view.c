@@ -531,13 +531,41 @@ static void test_extreme_slices(void **state)
     loch_tensor_release(tensor);
 }
 
+/* The sanitizer of the sanitized builds looks on: nothing overflows on the way. */
+static void test_numbers_at_the_end_of_the_range(void **state)
+{
+    (void)state;
+    loch_tensor *one, *wide, *halves[2] = {NULL, NULL}, *seen[2];
+    size_t count;
+    CHECK_OK(loch_tensor_create(LOCH_U8, LOCH_SHAPE(1), NULL, &one));
+    CHECK_OK(loch_tensor_expand(one, LOCH_SHAPE(INT64_MAX), &wide));
+    CHECK_OK(loch_tensor_chunk(wide, 0, 2, halves, &count));
+    assert_int_equal(count, 2);
+    assert_int_equal(loch_tensor_get_size(halves[0], 0), INT64_MAX / 2 + 1);
+    assert_int_equal(loch_tensor_get_size(halves[1], 0), INT64_MAX / 2);
+    memcpy(seen, halves, sizeof seen);
+    CHECK_FAILS(loch_tensor_chunk(NULL, 0, 2, halves, &count), INVALID);
+    assert_null(halves[0]);
+    assert_null(halves[1]);
+    loch_tensor_release(seen[0]);
+    loch_tensor_release(seen[1]);
+    loch_tensor_release(wide);
+    loch_buffer *all;
+    char memory;
+    const int64_t far = (int64_t)1 << 62;
+    CHECK_OK(loch_buffer_wrap(&memory, (size_t)far + 1, NULL, &all));
+    CHECK_FAILS(loch_tensor_create_on(all, 0, LOCH_U8, LOCH_SHAPE(2), &far, &wide), OVERFLOW);
+    loch_buffer_release(all);
+    loch_tensor_release(one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(test_random_walks),   TENSOR_TEST(test_chunk),
         TENSOR_TEST(test_view_as),        TENSOR_TEST(test_squeeze_to_scalar),
         TENSOR_TEST(test_wrong_shapes),   TENSOR_TEST(test_index_of_a_transposed_view),
-        TENSOR_TEST(test_extreme_slices),
+        TENSOR_TEST(test_extreme_slices), TENSOR_TEST(test_numbers_at_the_end_of_the_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
