@@ -169,7 +169,7 @@ static model model_of(const fuzz *f)
     model_reach(t, &m);
     m.low += m.first;
     m.high += m.first;
-    m.is_good = t->data && m.high - m.low <= PTRDIFF_MAX && m.low >= 0 && m.high <= UINTPTR_MAX &&
+    m.is_good = t->data && m.high - m.low <= PTRDIFF_MAX / 2 && m.low >= 0 && m.high <= UINTPTR_MAX &&
                 m.first <= UINTPTR_MAX && m.first % m.bytes == 0;
     return m;
 }
