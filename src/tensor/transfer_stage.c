@@ -13,7 +13,7 @@
 
 #define STAGE_BYTES ((size_t)8 << 20) /* of one side of a piece */
 #define STAGE_PIECE_NS 10000          /* to wait for both sides of a piece */
-#define STAGE_ROW_NS 3                /* on the host: what is not side by side is as slow as memory */
+#define STAGE_ROW_NS 2                /* on the host: what is not side by side is as slow as memory */
 #define STAGE_CALLS 16                /* a source in more calls than this is read whole if that is faster */
 #define STAGE_GAPS 4                  /* a source is read whole when it is at most that much longer than its elements */
 
@@ -24,16 +24,26 @@ typedef struct stage_memory {
     size_t bytes;
 } stage_memory;
 
-static loch_status stage_take(loch_device *device, size_t bytes, stage_memory *out)
+/* The stream that work on a device goes to: the caller's if it is one of the device, else NULL, the default one. */
+static loch_stream *stage_stream(const lochi_transfer *transfer, const loch_device *device)
+{
+    const bool is_its = transfer->stream && loch_stream_get_device(transfer->stream) == device;
+    return is_its ? transfer->stream : NULL;
+}
+
+/* The memory is free in the order of its stream, and the host writes to it at once: so the stream is waited for. */
+static loch_status stage_take(const lochi_transfer *transfer, loch_device *device, size_t bytes, stage_memory *out)
 {
     const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
-    const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = 64};
-    void *address;
     LOCH_TRY_RETURN(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &out->allocator));
+    loch_device *owner = loch_allocator_get_device(out->allocator); /* the host, where there is no pinned memory */
+    loch_stream *stream = stage_stream(transfer, owner);
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = 64, .stream = stream};
+    void *address;
     LOCH_TRY_RETURN(loch_allocator_alloc(out->allocator, &request, &address));
     out->address = address;
     out->bytes = bytes;
-    return LOCH_OK;
+    return loch_stream_sync(stream ? stream : loch_stream_get_default(owner));
 }
 
 /* Everything that used it was waited for. */
@@ -163,12 +173,11 @@ static void stage_plan_gather(const lochi_strided *s, const size_t *sizes, stage
     if (is_scattered && whole.ns < out->ns) *out = whole;
 }
 
-/* Copies with the device wait for their end on the caller's stream if it is one of the device, else on the default one. */
+/* Copies with the device wait for their end. */
 static loch_copy_options stage_options(const lochi_transfer *transfer, const loch_device *device)
 {
-    const bool is_its = transfer->stream && loch_stream_get_device(transfer->stream) == device;
     return (loch_copy_options){
-        .size = sizeof(loch_copy_options), .stream = is_its ? transfer->stream : NULL, .wait = LOCH_WAIT_END};
+        .size = sizeof(loch_copy_options), .stream = stage_stream(transfer, device), .wait = LOCH_WAIT_END};
 }
 
 static loch_status stage_run_gather(const lochi_transfer *transfer, const stage_piece *piece,
@@ -304,9 +313,9 @@ loch_status lochi_stage_run(const lochi_transfer *transfer)
         stage_gather gather;
         stage_plan_gather(s, steps, &gather);
         is_whole = gather.is_whole;
-        LOCH_TRY(stage_take(transfer->from_device, gather.bytes, &from), end);
+        LOCH_TRY(stage_take(transfer, transfer->from_device, gather.bytes, &from), end);
     }
-    if (transfer->to_device) LOCH_TRY(stage_take(transfer->to_device, count * s->to_bytes, &to), end);
+    if (transfer->to_device) LOCH_TRY(stage_take(transfer, transfer->to_device, count * s->to_bytes, &to), end);
     const stage_sides sides = {to.address, from.address, is_whole};
     status = stage_run_pieces(transfer, steps, &sides);
 end:;
