@@ -19,7 +19,7 @@ static loch_status save(const char *path)
     LOCH_AUTO(tensor) weights = NULL;
     TRY(loch_tensor_create(LOCH_F32, LOCH_SHAPE(1000), NULL, &line));
     for (int64_t i = 0; i < 1000; i++)
-        TRY(loch_tensor_set_item(line, 1, &i, loch_scalar_of((float)i / 1000)));
+        TRY(loch_tensor_set_item(line, 1, &i, loch_scalar_of((float)i / 1000), NULL));
     TRY(loch_tensor_expand(line, LOCH_SHAPE(200, 1000), &table)); /* one row seen 200 times */
     TRY(loch_tensor_clone(table, NULL, &weights));                /* and now it is 200 rows */
     TRY(loch_npy_save(path, weights, NULL));
@@ -42,7 +42,7 @@ static loch_status look(const char *path, float *last)
     if (loch_tensor_fill(corner, loch_scalar_of(0), NULL) == LOCH_OK) return LOCH_E_INVALID;
     printf("writing to it: %s\n", loch_error_get()->sentence);
     loch_scalar scalar;
-    TRY(loch_tensor_get_item(corner, 2, (const int64_t[]){-1, -1}, &scalar));
+    TRY(loch_tensor_get_item(corner, 2, (const int64_t[]){-1, -1}, NULL, &scalar));
     *last = (float)scalar.value.f;
     return LOCH_OK;
 }

@@ -217,7 +217,7 @@ _STATUS = {
     "loch_tensor_copy": [_P, _P, POINTER(_CopyOptions)],
     "loch_tensor_fill": [_P, _Scalar, _P],
     "loch_tensor_contiguous": [_P, POINTER(_Memory), _OUT],
-    "loch_tensor_reshape": [_P, *_SHAPE, _OUT],
+    "loch_tensor_reshape": [_P, *_SHAPE, POINTER(_Memory), _OUT],
     "loch_tensor_clone": [_P, POINTER(_Memory), _OUT],
     "loch_tensor_to": [_P, c_int, POINTER(_Memory), _OUT],
     "loch_tensor_format": [_P, POINTER(_Print), _P, c_size_t, POINTER(c_size_t)],
@@ -538,7 +538,7 @@ class Tensor:
 
     def reshape(self, shape):
         """Another shape: a view, or else a copy."""
-        return _made("loch_tensor_reshape", self._handle, *_sizes(shape))
+        return _made("loch_tensor_reshape", self._handle, *_sizes(shape), None)
 
     def contiguous(self):
         """The same elements side by side: itself, or else a copy."""

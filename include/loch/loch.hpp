@@ -772,7 +772,7 @@ class tensor : public detail::shared<loch_tensor>
     /** @name Contents */
     /** @{ */
     /** A view where the strides allow it, else a copy. */
-    tensor reshape(const sizes &shape) const { return make(loch_tensor_reshape, shape.size(), shape.data()); }
+    tensor reshape(const sizes &shape) const { return make(loch_tensor_reshape, shape.size(), shape.data(), nullptr); }
     /** The same elements side by side: this one where they are already. */
     tensor contiguous() const { return make(loch_tensor_contiguous, nullptr); }
     tensor contiguous(const place &where) const { return make(loch_tensor_contiguous, where.options()); }
@@ -810,13 +810,13 @@ class tensor : public detail::shared<loch_tensor>
     {
         loch_scalar scalar;
         T value{};
-        check(loch_tensor_get_item(need(), indices.size(), indices.data(), &scalar));
+        check(loch_tensor_get_item(need(), indices.size(), indices.data(), nullptr, &scalar));
         check(loch_scalar_store(scalar, dtype_of<T>(), &value));
         return value;
     }
     template <class T> void set_item(const sizes &indices, T value) const
     {
-        check(loch_tensor_set_item(need(), indices.size(), indices.data(), scalar_of(value)));
+        check(loch_tensor_set_item(need(), indices.size(), indices.data(), scalar_of(value), nullptr));
     }
     /** @} */
 

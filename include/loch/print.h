@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file print.h
- *  Tensors as text, in the way of NumPy: nested brackets, aligned columns, "..." for what is left out. Of a tensor on a device only
+ *  Tensors as text, in the way of NumPy's array2string: nested brackets, aligned columns, "..." for what is left out. Of a tensor on a device only
  *  the parts that are shown are fetched.
  */
 #ifndef LOCH_PRINT_H

@@ -7,12 +7,14 @@
  *          ...                                          // any compiler: released at the end, and by break
  *      }
  *
- *  The kind is one with a loch_<kind>_clear: buffer, tensor, device, allocator, stream. loch_buffer_take and loch_tensor_take move
+ *  The kind is one with a loch_<kind>_clear: buffer, tensor, device, allocator, stream, event, buffer_pool,
+ *  workspace. loch_buffer_take and loch_tensor_take move
  *  the object out, to a caller or a longer life.
  */
 #ifndef LOCH_SCOPE_H
 #define LOCH_SCOPE_H
 
+#include <loch/scratch.h>
 #include <loch/tensor.h>
 
 LOCH_BEGIN_DECLS
@@ -38,6 +40,30 @@ static inline void loch_stream_clear(loch_stream **slot)
 {
     if (!slot) return;
     loch_stream_destroy(*slot);
+    *slot = NULL;
+}
+
+/** The same for an event, which is destroyed. */
+static inline void loch_event_clear(loch_event **slot)
+{
+    if (!slot) return;
+    loch_event_destroy(*slot);
+    *slot = NULL;
+}
+
+/** The same for a pool of buffers, which is destroyed. */
+static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
+{
+    if (!slot) return;
+    loch_buffer_pool_destroy(*slot);
+    *slot = NULL;
+}
+
+/** The same for a workspace, which is destroyed. */
+static inline void loch_workspace_clear(loch_workspace **slot)
+{
+    if (!slot) return;
+    loch_workspace_destroy(*slot);
     *slot = NULL;
 }
 

@@ -68,7 +68,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_from(loch_dtype dtype, siz
                                                            loch_tensor **out);
 
 /** Makes a tensor on a buffer, which it retains.
- *  @param offset_bytes  of the element with all indices 0; a multiple of the type's size
+ *  @param offset_bytes  of the element with all indices 0; makes its address a multiple of the type's size
  *  @param strides       in elements; NULL: row after row
  *  E_OUT_OF_RANGE when it would reach beyond the buffer. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_on(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype,
@@ -125,6 +125,9 @@ LOCH_API int loch_tensor_is_contiguous(const loch_tensor *tensor);
 /** Non-zero if the host may read and write it in place. */
 LOCH_API int loch_tensor_is_on_host(const loch_tensor *tensor);
 
+/** References now; views are tensors of their own, and hold the buffer. For tests and curiosity: other threads may change it. */
+LOCH_API size_t loch_tensor_get_references(const loch_tensor *tensor);
+
 /** Its buffer. Borrowed. */
 LOCH_API loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor);
 
@@ -135,7 +138,8 @@ LOCH_API size_t loch_tensor_get_offset(const loch_tensor *tensor);
 LOCH_API loch_device *loch_tensor_get_device(const loch_tensor *tensor);
 
 /** The address of the element with all indices 0, checked against what the buffer has now; NULL, and LOCH_OK, when there are no
- *  elements. Valid as long as the buffer's address is. E_OUT_OF_RANGE. */
+ *  elements. Valid as long as the buffer's address is. Memory that the host and a device share is in the order of streams all the same:
+ *  loch_tensor_map waits. E_OUT_OF_RANGE. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_get_address(const loch_tensor *tensor, void **out);
 
 /** Whether it may be written. */
@@ -211,7 +215,8 @@ typedef struct loch_tensor_copy_options {
 } loch_tensor_copy_options;
 
 /** Copies all elements into a tensor of the same shape: between any layouts, types and devices. The two may share memory: what is
- *  read is what was there before. E_INVALID for another shape, a read-only target, or one with elements that share a place. */
+ *  read is what was there before. E_INVALID for another shape, a read-only target, or one with elements that share a place,
+ *  or whose strides interleave so that they might. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from,
                                                     const loch_tensor_copy_options *options);
 
@@ -223,9 +228,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_fill(loch_tensor *tensor, loch_sc
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_contiguous(loch_tensor *tensor, const loch_tensor_options *options,
                                                           loch_tensor **out);
 
-/** Another shape: a view where the strides allow it, else a copy. Shape as for loch_tensor_view. */
+/** Another shape: a view where the strides allow it, else a copy, with memory as for loch_tensor_contiguous. Shape as for
+ *  loch_tensor_view. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const int64_t *shape,
-                                                       loch_tensor **out);
+                                                       const loch_tensor_options *options, loch_tensor **out);
 
 /** A copy with memory of its own, side by side; memory as for loch_tensor_contiguous. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_clone(loch_tensor *tensor, const loch_tensor_options *options,
@@ -236,20 +242,20 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_clone(loch_tensor *tensor, const 
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype,
                                                   const loch_tensor_options *options, loch_tensor **out);
 
-/** Reads all elements into host memory, row after row, and waits. `bytes` has to be loch_tensor_get_bytes: E_INVALID. */
+/** Reads all elements into host memory, row after row, and waits (loch_tensor_copy into a wrapped tensor does not). `bytes` has to be loch_tensor_get_bytes: E_INVALID. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_read(loch_tensor *tensor, void *to, size_t bytes, loch_stream *stream);
 
 /** Writes all elements from host memory, row after row, and waits. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t bytes,
                                                      loch_stream *stream);
 
-/** Reads one element, by `dimensions` indices. */
+/** Reads one element, by `dimensions` indices, and waits. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
-                                                        loch_scalar *out);
+                                                        loch_stream *stream, loch_scalar *out);
 
-/** Writes one element. */
+/** Writes one element, and waits. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
-                                                        loch_scalar value);
+                                                        loch_scalar value, loch_stream *stream);
 
 /** What a mapping is for. */
 typedef enum loch_map_access {

@@ -40,7 +40,7 @@ loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, s
     LOCH_TRY_RETURN(loch_alloc_array(allocator, count, type->bytes, &aligned, &block));
     loch_status status = LOCH_OK;
     size_t done = 0;
-    if (type->init && aligned.flags & LOCH_ALLOC_ZEROED) { /* the zeroes are queued: the host must not overtake them */
+    if (type->init && block) { /* it is free in the order of its stream, zeroes too: the host must not overtake that */
         loch_stream *stream = aligned.stream;
         if (!stream) stream = loch_stream_get_default(loch_allocator_get_device(allocator));
         status = loch_stream_sync(stream);

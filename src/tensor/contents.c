@@ -78,14 +78,15 @@ loch_status loch_tensor_contiguous(loch_tensor *tensor, const loch_tensor_option
     return LOCH_OK;
 }
 
-loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const int64_t *shape, loch_tensor **out)
+loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const int64_t *shape,
+                                const loch_tensor_options *options, loch_tensor **out)
 {
     const loch_error saved = lochi_error_save();
     const loch_status status = loch_tensor_view(tensor, dimensions, shape, out);
     if (status != LOCH_E_UNSUPPORTED) return status;
     lochi_error_restore(&saved);
     loch_tensor *rows;
-    LOCH_TRY_RETURN(loch_tensor_clone(tensor, NULL, &rows));
+    LOCH_TRY_RETURN(loch_tensor_clone(tensor, options, &rows));
     const loch_status view_status = loch_tensor_view(rows, dimensions, shape, out);
     loch_tensor_release(rows);
     return view_status;
@@ -213,24 +214,33 @@ static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensio
     return LOCH_OK;
 }
 
-loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar *out)
+/* Between an element and the host. */
+static loch_status contents_move_item(const loch_tensor *tensor, void *to, const void *from, loch_stream *stream)
+{
+    const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
+    return loch_copy_with(&copy, to, from, tensor->layout.element_bytes);
+}
+
+loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
+                                 loch_scalar *out)
 {
     if (!out) return LOCH_FAIL(INVALID, "an element needs a place");
     char *from;
     LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &from));
     uint64_t element;
-    LOCH_TRY_RETURN(loch_copy(&element, from, tensor->layout.element_bytes));
+    LOCH_TRY_RETURN(contents_move_item(tensor, &element, from, stream));
     return loch_scalar_load(tensor->layout.dtype, &element, out);
 }
 
-loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value)
+loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
+                                 loch_stream *stream)
 {
     char *to;
     LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &to));
     LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
     uint64_t element;
     LOCH_TRY_RETURN(loch_scalar_store(value, tensor->layout.dtype, &element));
-    return loch_copy(to, &element, tensor->layout.element_bytes);
+    return contents_move_item(tensor, to, &element, stream);
 }
 
 /* --- mappings --- */

@@ -24,7 +24,7 @@ static digits_format digits_format_of(loch_dtype dtype)
     }
 }
 
-static uint64_t digits_load(size_t bytes, const void *from)
+uint64_t lochi_bits_load(size_t bytes, const void *from)
 {
     uint64_t u64;
     uint32_t u32;
@@ -40,7 +40,7 @@ static uint64_t digits_load(size_t bytes, const void *from)
 lochi_number lochi_number_read(loch_dtype dtype, const void *from)
 {
     const digits_format format = digits_format_of(dtype);
-    const uint64_t bits = digits_load(loch_dtype_bytes(dtype), from);
+    const uint64_t bits = lochi_bits_load(loch_dtype_bytes(dtype), from);
     const uint64_t fraction = bits & (((uint64_t)1 << format.mantissa_bits) - 1);
     const int top = (1 << format.exponent_bits) - 1;
     const int exponent = (int)(bits >> format.mantissa_bits) & top;

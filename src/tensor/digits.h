@@ -22,6 +22,9 @@ typedef struct lochi_number {
 } lochi_number;
 
 /* The type has to be a float; `from` need not be aligned. */
+/* The bits of an element of 1, 2, 4 or 8 bytes. */
+uint64_t lochi_bits_load(size_t bytes, const void *from);
+
 lochi_number lochi_number_read(loch_dtype dtype, const void *from);
 
 /* Its size without the sign, exactly; of finite ones. */

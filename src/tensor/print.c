@@ -355,8 +355,13 @@ loch_status loch_tensor_describe(loch_tensor *tensor, char *text, size_t bytes, 
         lochi_text_write(&out, " strides ");
         print_list(&out, loch_tensor_get_strides(tensor), dimensions);
     }
+    const bool is_pinned = device && loch_tensor_is_on_host(tensor) && !loch_device_can(device, LOCH_CAN_HOST_ACCESS);
     lochi_text_write(&out, ", %zu bytes on %s", loch_tensor_get_bytes(tensor),
-                     device ? loch_device_get_name(device) : "the host");
+                     device && !is_pinned ? loch_device_get_name(device) : "the host");
+    if (is_pinned)
+        lochi_text_write(&out, ", %s for %s",
+                         loch_memory_kind_name(loch_buffer_get_kind(loch_tensor_get_buffer(tensor))),
+                         loch_device_get_name(device));
     if (length) *length = out.length;
     return LOCH_OK;
 }

@@ -12,23 +12,10 @@ static bool words_is_float(loch_dtype dtype)
 
 /* --- integers --- */
 
-static uint64_t words_load_unsigned(size_t bytes, const void *from)
-{
-    uint64_t u64;
-    uint32_t u32;
-    uint16_t u16;
-    switch (bytes) {
-    case 8: return memcpy(&u64, from, sizeof u64), u64;
-    case 4: return memcpy(&u32, from, sizeof u32), u32;
-    case 2: return memcpy(&u16, from, sizeof u16), u16;
-    default: return *(const unsigned char *)from;
-    }
-}
-
 /* Writes an integer from the end of `text` backwards, and returns how long it is. */
 static int words_write_integer(loch_dtype dtype, size_t bytes, const void *from, char text[24])
 {
-    uint64_t size = words_load_unsigned(bytes, from);
+    uint64_t size = lochi_bits_load(bytes, from);
     const bool is_negative = dtype >= LOCH_I8 && dtype <= LOCH_I64 && size >> (bytes * 8 - 1);
     if (is_negative) {
         if (bytes < 8) size |= UINT64_MAX << (bytes * 8);

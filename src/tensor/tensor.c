@@ -228,6 +228,11 @@ int loch_tensor_is_on_host(const loch_tensor *tensor)
     return tensor && loch_buffer_is_on_host(tensor->buffer);
 }
 
+size_t loch_tensor_get_references(const loch_tensor *tensor)
+{
+    return tensor ? atomic_load_explicit(&tensor->references, memory_order_relaxed) : 0;
+}
+
 loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor)
 {
     return tensor ? tensor->buffer : NULL;

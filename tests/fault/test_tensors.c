@@ -73,7 +73,7 @@ static loch_status program_make(program *p, size_t slot, loch_dtype dtype, int64
 static void program_expect(program *p, loch_tensor *tensor, float factor)
 {
     loch_scalar value = {0};
-    STEP(loch_tensor_get_item(tensor, LOCH_SHAPE(3, -1), &value));
+    STEP(loch_tensor_get_item(tensor, LOCH_SHAPE(3, -1), NULL, &value));
     if (value.value.f != (double)(factor * (float)(3 * COLUMNS + COLUMNS - 1)))
         p->wrong = "a copy is not what it should be";
 }
@@ -116,7 +116,7 @@ static void program_contents(program *p)
     char text[64];
     STEP(loch_tensor_clone(t[8], &queued, &t[9]));
     STEP(loch_tensor_to(t[1], LOCH_F16, &queued, &t[10]));
-    STEP(loch_tensor_reshape(t[4], LOCH_SHAPE(-1), &t[11]));
+    STEP(loch_tensor_reshape(t[4], LOCH_SHAPE(-1), NULL, &t[11]));
     STEP(loch_tensor_read(t[1], host, sizeof host, p->stream));
     STEP(loch_tensor_write(t[8], host, sizeof host, p->stream));
     STEP(loch_tensor_map(t[8], LOCH_MAP_READ_WRITE, p->stream, &p->mapping));

@@ -44,7 +44,7 @@ static double item(loch_tensor *tensor, size_t place, bool is_columns)
         place /= (size_t)shape[axis];
     }
     loch_scalar scalar;
-    CHECK_OK(loch_tensor_get_item(tensor, dimensions, indices, &scalar));
+    CHECK_OK(loch_tensor_get_item(tensor, dimensions, indices, NULL, &scalar));
     return scalar.dtype == LOCH_F64   ? scalar.value.f
            : scalar.dtype == LOCH_I64 ? (double)scalar.value.i
                                       : (double)scalar.value.u;
@@ -521,7 +521,7 @@ static void mapped(void **state)
     assert_string_equal(loch_tensor_get_name(tensor), "mapped");
     assert_null(loch_buffer_get_allocator(loch_tensor_get_buffer(tensor)));
     /* what is written stays with the tensor */
-    CHECK_OK(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99)));
+    CHECK_OK(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL));
     assert_true(item(tensor, 0, false) == 99);
     size_t length;
     char *now = npy_get_file(npy_path, &length);
@@ -531,7 +531,7 @@ static void mapped(void **state)
     options.access = LOCH_READ_ONLY;
     tensor = load(&options);
     assert_int_equal(loch_tensor_get_access(tensor), LOCH_READ_ONLY);
-    CHECK_FAILS(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99)), INVALID);
+    CHECK_FAILS(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL), INVALID);
     /* the file may go: the mapping holds it, and saving over it is no harm */
     CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
     unlink(npy_path);

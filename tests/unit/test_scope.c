@@ -109,6 +109,12 @@ static void every_kind(void **state)
     CHECK_OK(loch_device_open("sim:64MiB", &device));
     LOCH_AUTO(stream) stream = NULL;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
+    LOCH_AUTO(event) event = NULL;
+    CHECK_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &event));
+    LOCH_AUTO(buffer_pool) pool = NULL;
+    CHECK_OK(loch_buffer_pool_create(scope_allocator, NULL, &pool));
+    LOCH_AUTO(workspace) workspace = NULL;
+    CHECK_OK(loch_workspace_create(scope_allocator, NULL, NULL, &workspace));
     LOCH_AUTO(allocator) allocator = NULL;
     CHECK_OK(loch_pool_create(device, NULL, NULL, &allocator));
     LOCH_AUTO(buffer) buffer = NULL;
@@ -119,6 +125,9 @@ static void every_kind(void **state)
     loch_device_clear(NULL);
     loch_allocator_clear(NULL);
     loch_stream_clear(NULL);
+    loch_event_clear(NULL);
+    loch_buffer_pool_clear(NULL);
+    loch_workspace_clear(NULL);
 } /* the teardown finds the bookkeeping as it was */
 
 static void with_runs_once_and_releases(void **state)

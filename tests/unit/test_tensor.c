@@ -34,6 +34,7 @@ static void test_create(void **state)
     assert_null(tensor);
     loch_tensor_clear(&tensor);
     loch_tensor_release(loch_tensor_retain(moved));
+    assert_int_equal(loch_tensor_get_references(moved), 1);
     loch_tensor_clear(&moved);
     assert_null(moved);
     loch_device_release(device);

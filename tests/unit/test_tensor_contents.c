@@ -89,20 +89,42 @@ static void test_items(void **state)
         loch_tensor *tensor = make_grid(device), *turned;
         loch_scalar value;
         CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
-        CHECK_OK(loch_tensor_get_item(turned, LOCH_SHAPE(-1, 2), &value));
+        CHECK_OK(loch_tensor_get_item(turned, LOCH_SHAPE(-1, 2), NULL, &value));
         assert_int_equal(value.dtype, LOCH_I64);
         assert_int_equal(value.value.i, 17);
-        CHECK_OK(loch_tensor_set_item(turned, LOCH_SHAPE(-1, 2), loch_scalar_of(-5.9)));
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(2, 5), &value));
+        CHECK_OK(loch_tensor_set_item(turned, LOCH_SHAPE(-1, 2), loch_scalar_of(-5.9), NULL));
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(2, 5), NULL, &value));
         assert_int_equal(value.value.i, -5);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(4, 0), &value), OUT_OF_RANGE);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, -7), &value), OUT_OF_RANGE);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0), &value), INVALID);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, 0), NULL), INVALID);
-        CHECK_FAILS(loch_tensor_set_item(tensor, 2, NULL, value), INVALID);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(4, 0), NULL, &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, -7), NULL, &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0), NULL, &value), INVALID);
+        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, 0), NULL, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_set_item(tensor, 2, NULL, value, NULL), INVALID);
         loch_tensor_release(turned);
         loch_tensor_release(tensor);
     }
+}
+
+static void test_items_behind_a_stream(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    const loch_tensor_options options = {.size = sizeof options, .device = device, .stream = stream};
+    loch_tensor *tensor;
+    loch_scalar value;
+    CHECK_OK(loch_tensor_create(LOCH_I32, LOCH_SHAPE(8), &options, &tensor));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(3), stream));
+    CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(5), stream, &value));
+    assert_int_equal(value.value.i, 3);
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(4), stream));
+    CHECK_OK(loch_tensor_set_item(tensor, LOCH_SHAPE(5), loch_scalar_of(9), stream));
+    CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(5), stream, &value));
+    assert_int_equal(value.value.i, 9);
+    assert_int_equal(sim_violations(device, NULL), 0);
+    loch_tensor_release(tensor);
+    loch_stream_destroy(stream);
+    loch_device_release(device);
 }
 
 static void test_written_only_where_allowed(void **state)
@@ -114,7 +136,7 @@ static void test_written_only_where_allowed(void **state)
     loch_mapping mapping;
     CHECK_OK(loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(4), memory, &external, &tensor));
     CHECK_FAILS(loch_tensor_write(tensor, memory, sizeof memory, NULL), INVALID);
-    CHECK_FAILS(loch_tensor_set_item(tensor, LOCH_SHAPE(0), loch_scalar_of(9)), INVALID);
+    CHECK_FAILS(loch_tensor_set_item(tensor, LOCH_SHAPE(0), loch_scalar_of(9), NULL), INVALID);
     CHECK_FAILS(loch_tensor_fill(tensor, loch_scalar_of(9), NULL), INVALID);
     CHECK_FAILS(loch_tensor_map(tensor, LOCH_MAP_READ_WRITE, NULL, &mapping), INVALID);
     CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_READ, NULL, &mapping));
@@ -126,7 +148,7 @@ static void test_written_only_where_allowed(void **state)
     assert_true(memory[0] == 1);
     CHECK_OK(loch_tensor_expand(other, LOCH_SHAPE(3, 4), &stretched));
     CHECK_FAILS(loch_tensor_fill(stretched, loch_scalar_of(1), NULL), INVALID);
-    CHECK_FAILS(loch_tensor_set_item(stretched, LOCH_SHAPE(0, 0), loch_scalar_of(9)), INVALID);
+    CHECK_FAILS(loch_tensor_set_item(stretched, LOCH_SHAPE(0, 0), loch_scalar_of(9), NULL), INVALID);
     float seen[12];
     CHECK_OK(loch_tensor_read(stretched, seen, sizeof seen, NULL));
     assert_true(seen[11] == 9);
@@ -150,17 +172,17 @@ static void test_contiguous_clone_reshape(void **state)
         assert_true(loch_tensor_is_contiguous(out));
         assert_ptr_equal(loch_tensor_get_device(out), device);
         loch_tensor_release(out);
-        CHECK_OK(loch_tensor_reshape(tensor, LOCH_SHAPE(-1), &flat));
+        CHECK_OK(loch_tensor_reshape(tensor, LOCH_SHAPE(-1), NULL, &flat));
         assert_ptr_equal(loch_tensor_get_buffer(flat), loch_tensor_get_buffer(tensor));
         loch_tensor_release(flat);
-        CHECK_OK(loch_tensor_reshape(turned, LOCH_SHAPE(3, -1), &flat));
+        CHECK_OK(loch_tensor_reshape(turned, LOCH_SHAPE(3, -1), NULL, &flat));
         assert_ptr_not_equal(loch_tensor_get_buffer(flat), loch_tensor_get_buffer(tensor));
         int32_t seen[24];
         CHECK_OK(loch_tensor_read(flat, seen, sizeof seen, NULL));
         for (int32_t i = 0; i < 24; i++)
             assert_int_equal(seen[i], i % 4 * 6 + i / 4);
         loch_tensor_release(flat);
-        CHECK_FAILS(loch_tensor_reshape(turned, LOCH_SHAPE(5), &flat), INVALID);
+        CHECK_FAILS(loch_tensor_reshape(turned, LOCH_SHAPE(5), NULL, &flat), INVALID);
         assert_null(flat);
         CHECK_OK(loch_tensor_clone(tensor, NULL, &out));
         CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(0), NULL));
@@ -224,6 +246,9 @@ static void test_to(void **state)
     loch_tensor *staged, *moved;
     CHECK_OK(loch_tensor_to(host, LOCH_DTYPE_NONE, &to_pinned, &staged));
     assert_true(loch_tensor_is_on_host(staged));
+    char text[128];
+    CHECK_OK(loch_tensor_describe(staged, text, sizeof text, NULL));
+    assert_string_equal(text, "i32[4, 6], 96 bytes on the host, pinned for sim:64MiB,backed");
     CHECK_OK(loch_tensor_to(staged, LOCH_DTYPE_NONE, &to_device, &moved));
     assert_ptr_not_equal(moved, staged);
     assert_false(loch_tensor_is_on_host(moved));
@@ -256,13 +281,13 @@ static void test_map(void **state)
         assert_null(mapping.address);
         CHECK_OK(loch_tensor_unmap(&mapping, NULL)); /* again: nothing */
         loch_scalar value;
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), &value));
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
         assert_int_equal(value.value.i, 99);
         CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_WRITE, NULL, &mapping));
         for (size_t i = 0; i < 24; i++)
             ((int32_t *)mapping.address)[i] = -(int32_t)i;
         CHECK_OK(loch_tensor_unmap(&mapping, NULL));
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), &value));
+        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
         assert_int_equal(value.value.i, -23);
         CHECK_FAILS(loch_tensor_map(tensor, (loch_map_access)9, NULL, &mapping), INVALID);
         CHECK_FAILS(loch_tensor_map(NULL, LOCH_MAP_READ, NULL, &mapping), INVALID);
@@ -283,7 +308,7 @@ static loch_status run_contents(void)
     const loch_tensor_options options = {.size = sizeof options, .device = device};
     if (status == LOCH_OK) status = loch_tensor_create_from(LOCH_I32, LOCH_SHAPE(4, 6), values, &options, &tensor);
     if (status == LOCH_OK) status = loch_tensor_transpose(tensor, 0, 1, &turned);
-    if (status == LOCH_OK) status = loch_tensor_reshape(turned, LOCH_SHAPE(24), &flat);
+    if (status == LOCH_OK) status = loch_tensor_reshape(turned, LOCH_SHAPE(24), NULL, &flat);
     if (status == LOCH_OK) status = loch_tensor_to(turned, LOCH_F64, NULL, &wide);
     if (status == LOCH_OK) status = loch_tensor_map(turned, LOCH_MAP_READ_WRITE, NULL, &mapping);
     if (status == LOCH_OK) status = loch_tensor_unmap(&mapping, NULL);
@@ -436,6 +461,7 @@ int main(void)
         TENSOR_TEST(test_read_and_write),
         TENSOR_TEST(test_read_and_write_at_odd_addresses),
         TENSOR_TEST(test_items),
+        TENSOR_TEST(test_items_behind_a_stream),
         TENSOR_TEST(test_written_only_where_allowed),
         TENSOR_TEST(test_contiguous_clone_reshape),
         TENSOR_TEST(test_clone_of_external_and_empty_ones),

@@ -500,9 +500,9 @@ static void staging_waits_for_its_memory(void **state)
     CHECK_OK(loch_tensor_to(numbers, LOCH_F32, &on_stream, &converted));
     CHECK_OK(loch_device_sync(device));
     loch_scalar value;
-    CHECK_OK(loch_tensor_get_item(target, LOCH_SHAPE(0), &value));
+    CHECK_OK(loch_tensor_get_item(target, LOCH_SHAPE(0), NULL, &value));
     assert_true(value.value.f == 7);
-    CHECK_OK(loch_tensor_get_item(converted, LOCH_SHAPE(-1), &value));
+    CHECK_OK(loch_tensor_get_item(converted, LOCH_SHAPE(-1), NULL, &value));
     assert_true(value.value.f == 1);
     loch_tensor_release(converted);
     loch_tensor_release(numbers);

@@ -192,12 +192,46 @@ static void only_where_the_host_can_reach(void **state)
     loch_device_release(device);
 }
 
+static loch_status write_one(void *element, void *user)
+{
+    (void)user;
+    *(char *)element = 1;
+    return LOCH_OK;
+}
+
+/* Pinned memory that was freed behind queued work is not written before that work has ended. */
+static void behind_queued_work(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
+    loch_stream *stream = loch_stream_get_default(device);
+    loch_allocator *pinned;
+    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
+    char *target = sim_raw(device, 4096), seen = 0;
+    void *block, *again;
+    CHECK_OK(loch_alloc(pinned, 4096, &block));
+    memset(block, 7, 4096);
+    CHECK_OK(sim_busy(stream, 1000000));
+    CHECK_OK(loch_copy_on(stream, target, block, 4096));
+    CHECK_OK(loch_free(pinned, block));
+    const loch_type type = {.size = sizeof type, .bytes = 1, .init = write_one};
+    CHECK_OK(loch_alloc_typed(pinned, &type, 4096, NULL, &again));
+    CHECK_OK(loch_copy(&seen, target, 1));
+    assert_int_equal(seen, 7);
+    CHECK_OK(loch_free_typed(pinned, &type, 4096, again));
+    loch_allocator_release(pinned);
+    CHECK_OK(loch_device_set_allocator(device, NULL));
+    CHECK_OK(loch_raw_free(target));
+    loch_device_release(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(made_in_order_ended_in_reverse), SIM_TEST(a_failure_half_way_undoes_all),
         SIM_TEST(sizes_that_cannot_be),           SIM_TEST(wrong_types),
-        SIM_TEST(only_where_the_host_can_reach),
+        SIM_TEST(only_where_the_host_can_reach),  SIM_TEST(behind_queued_work),
     };
     return cmocka_run_group_tests_name("typed allocation", tests, NULL, NULL);
 }
