@@ -91,4 +91,7 @@ int tool_bench_threads(const tool_bench_options *options);
 /* Measures copies of tensors between layouts, types and places, beside plain copies of as many bytes. */
 int tool_bench_strided(const tool_bench_options *options);
 
+/* Measures the compaction of a pool that was left half empty. */
+int tool_bench_compact(const tool_bench_options *options);
+
 #endif

@@ -29,7 +29,10 @@ typedef struct loch_allocator loch_allocator;
 typedef enum loch_allocation_flag {
     LOCH_ALLOC_NO_RETRY = 1 << 0, /**< fail at once: no callbacks, no waiting */
     LOCH_ALLOC_LOGGED = 1 << 1,   /**< a logging wrapper writes it even when it is filtering */
-    LOCH_ALLOC_ZEROED = 1 << 2    /**< contents are zero, in the order of the stream */
+    LOCH_ALLOC_ZEROED = 1 << 2,   /**< contents are zero, in the order of the stream */
+    LOCH_ALLOC_MOVABLE =
+        1 << 3 /**< of buffers and tensors alone: the pool may move it while it is not pinned (moving.h);
+                                       E_INVALID for an allocation that gives an address */
 } loch_allocation_flag;
 
 /** What is wanted; zero means default. */

@@ -96,7 +96,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_collect(loch_wait wait, size_t *w
 /** @name Questions */
 /** @{ */
 
-/** Where it is; NULL for an empty buffer, and for a part that its storage no longer holds. Valid until the buffer is
+/** Where it is; NULL for an empty buffer, for a part that its storage no longer holds, and for one that may move and is not pinned. Valid until the buffer is
  *  resized, detached or ends. */
 LOCH_API void *loch_buffer_get_address(const loch_buffer *buffer);
 
@@ -123,6 +123,24 @@ LOCH_API size_t loch_buffer_get_references(const loch_buffer *buffer);
 
 /** A number that no other buffer's memory of this process has or will have; parts share it. */
 LOCH_API uint64_t loch_buffer_get_id(const loch_buffer *buffer);
+
+/** Non-zero if its pool may move it: made with LOCH_ALLOC_MOVABLE. */
+LOCH_API int loch_buffer_is_movable(const loch_buffer *buffer);
+
+/** How often it has moved: an address that was had at another number is stale. */
+LOCH_API uint64_t loch_buffer_get_generation(const loch_buffer *buffer);
+
+/** @} */
+/** @name Pins. Counted. Any buffer can be pinned; it matters for those that may move (moving.h). */
+/** @{ */
+
+/** The address, for work on `stream` (of the buffer's device; NULL: the default stream), until it is unpinned. The stream waits, on the
+ *  device, for a move that is under way. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out);
+
+/** Undoes one pin, after the work with the address was queued on `stream`: a move comes behind it. Work on further streams is said by
+ *  loch_buffer_record_use before. E_INVALID when it is not pinned. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream);
 
 /** @} */
 /** @name Contents */

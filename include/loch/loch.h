@@ -18,6 +18,7 @@
 #include <loch/allocator.h>
 #include <loch/typed.h>
 #include <loch/pool.h>
+#include <loch/moving.h>
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>

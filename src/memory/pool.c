@@ -437,6 +437,7 @@ static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_f
         return;
     }
     lochi_pool_hide(pool, block->start, block->bytes);
+    if (block->owner) lochi_pool_disown(pool, block);
     block->id = 0;
     block->tag = 0;
     if (block->is_elsewhere) {

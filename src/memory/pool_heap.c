@@ -47,6 +47,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     block->requested = 0;
     block->id = 0;
     block->slab = NULL;
+    block->owner = NULL;
     block->epoch = 0;
     return block;
 }
@@ -264,12 +265,17 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     return block;
 }
 
-pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
+pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch)
 {
     lochi_pool_bins_remove(heap_bins(block), block);
     block->lane = lane;
     block->is_captured = lane->capture != 0;
-    return lochi_pool_make_free(pool, block, 0); /* passed in every lane */
+    return lochi_pool_make_free(pool, block, epoch);
+}
+
+pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
+{
+    return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
 }
 
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)

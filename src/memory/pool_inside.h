@@ -10,6 +10,7 @@
  *   pool_place.c   where memory is put when none that is mapped fits
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
+ *   pool_move.c    blocks that may move: pins, and one move; pool_compact.c  which moves, and carrying them out
  *   pool_growable.c, pool_report.c
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
@@ -43,6 +44,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "memory/pool.h"
+#include <loch/moving.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #if defined(__SANITIZE_ADDRESS__)
@@ -135,7 +137,8 @@ typedef struct pool_block {
         pool_handle *handle;     /* POOL_FADING */
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no memory */
     };
-    uint64_t shrink_epoch; /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
+    uint64_t shrink_epoch;       /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
+    struct lochi_movable *owner; /* of a block that may move; NULL for others */
 } pool_block;
 
 /* One granule of addresses. */
@@ -340,6 +343,12 @@ struct lochi_pool {
     bool is_hungry;               /* streams have wanted each other's memory */
     size_t crossed_bytes;         /* of blocks that went from one lane to another since free ones were joined */
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; those not in use */
+    size_t movable_bytes;                           /* of blocks that may move, pinned or not */
+    unsigned moving_forbidden;                      /* times */
+    loch_move_function *move_hook;
+    void *move_hook_user;
+    uint64_t moves;       /* blocks moved so far */
+    uint64_t moved_bytes; /* in them */
 };
 
 /* What a request comes to. */
@@ -452,7 +461,9 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
 /* The same for addresses whose memory has gone. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
 
-/* Gives a free block that nobody uses to another lane; returns what it is part of. */
+/* Gives a free block to another lane, at an epoch of that one, which is behind all uses; returns what it is part of. */
+pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);
+/* The same for one that nobody uses. */
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
 
 /* Free pieces are merged again: all, or those up to 1 MiB. */
@@ -635,6 +646,19 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out);
 void lochi_pool_begin_segment(lochi_pool *pool);
 /* Walks the invariants; NULL when they hold, else what does not. For tests. */
 const char *lochi_pool_check(lochi_pool *pool);
+
+/* --- pool_move.c, pool_compact.c --- */
+
+/* Whether a block can be moved now. */
+bool lochi_pool_is_movable(const pool_block *block);
+/* Moves a block to `target`, which was cut out of a free block and is in no list, on the stream of `lane`. On failure the block
+ * is where it was, and the target is free again. */
+loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane);
+/* A block is being freed: it is nobody's. */
+void lochi_pool_disown(lochi_pool *pool, pool_block *block);
+/* Moves blocks until `bytes` can be had in one piece on the lane. LOCH_OK when that is so now. E_FRAGMENTED: it cannot be
+ * reached. */
+loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, size_t bytes);
 
 /* --- pool_growable.c --- */
 

@@ -188,10 +188,20 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     return block;
 }
 
+/* Whether giving back all that is free in whole handles could be enough. What is not given back in vain is where blocks that
+ * may move go to. */
+static bool ladder_may_remake(lochi_pool *pool, const pool_want *want)
+{
+    if (!pool->movable_bytes || !pool->limit) return true;
+    const size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    return lochi_pool_count_idle(pool) + more >= want->bytes;
+}
+
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_join_lanes(pool);
+    if (!ladder_may_remake(pool, want)) return NULL;
     if (!lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
     return ladder_supply(pool, want, POOL_CREATED, status);
 }
@@ -210,6 +220,28 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     return block;
 }
 
+/* Blocks that may move make room for `bytes` of the request. */
+static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, size_t bytes, loch_status *status)
+{
+    *status = lochi_pool_compact(pool, want->lane, bytes);
+    if (*status != LOCH_OK) return NULL;
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    return !block && *status == LOCH_OK ? ladder_remake(pool, want, status) : block;
+}
+
+/* For what new memory up to the limit does not hold; for all of it when the device has no more either. */
+static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->movable_bytes || want->lane->capture) return NULL;
+    const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
+    const size_t more = pool->is_virtual && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    pool_block *block = NULL;
+    if (more && more < all) block = ladder_compact_for(pool, want, all - more, status);
+    if (block || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
+    return ladder_compact_for(pool, want, all, status);
+}
+
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
@@ -223,8 +255,8 @@ pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_
 
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    static ladder_step *const after[] = {ladder_scrape, ladder_remake, ladder_wait_on_device, ladder_wait_on_host,
-                                         ladder_remake};
+    static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
+                                         ladder_wait_on_host, ladder_remake, ladder_compact};
     pool_block *block = lochi_pool_climb_some(pool, want, status);
     loch_status why = *status;
     for (size_t i = 0; !block && ladder_is_short(why) && i < sizeof after / sizeof *after; i++) {

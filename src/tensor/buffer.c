@@ -45,6 +45,14 @@ static loch_status buffer_wait_for_zeroes(const loch_buffer *buffer, const loch_
     return is_waited_for ? loch_stream_sync(loch_stream_get_default(buffer->device)) : LOCH_OK;
 }
 
+static loch_status buffer_make_movable(loch_buffer *buffer)
+{
+    buffer->movable.buffer = buffer->id;
+    if (buffer->address) LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, &buffer->movable));
+    buffer->is_movable = true;
+    return LOCH_OK;
+}
+
 loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const loch_request *request, loch_buffer **out)
 {
     if (out) *out = NULL;
@@ -55,10 +63,13 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     loch_buffer *buffer = buffer_new_of(allocator);
     if (!buffer) return buffer_no_memory();
     read.bytes = bytes;
+    const bool is_movable = read.flags & LOCH_ALLOC_MOVABLE;
+    read.flags &= ~(uint32_t)LOCH_ALLOC_MOVABLE;
     void *address = NULL;
     loch_status status = loch_allocator_alloc(allocator, &read, &address);
     buffer->address = address;
     if (status == LOCH_OK) status = buffer_wait_for_zeroes(buffer, &read);
+    if (status == LOCH_OK && is_movable) status = buffer_make_movable(buffer);
     if (status != LOCH_OK) {
         (void)lochi_buffer_end(buffer);
         return status;
@@ -115,6 +126,10 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
         return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can give it away");
     if (!lochi_buffer_is_sole(buffer)) return LOCH_FAIL(BUSY, "others hold the buffer or a part of it");
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
+    if (buffer->is_movable && buffer->address) {
+        if (buffer->movable.pins) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
+    }
     *out = buffer->address;
     buffer->address = NULL;
     buffer->bytes = buffer->capacity = 0;
@@ -217,6 +232,8 @@ static bool buffer_drop(loch_buffer *buffer)
 
 static void buffer_free_block(loch_buffer *whole)
 {
+    if (whole->is_movable)
+        whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* stays until it is freed */
     const loch_status status = loch_allocator_free(whole->allocator, whole->address);
     if (status != LOCH_OK)
         LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
@@ -263,9 +280,8 @@ loch_buffer *loch_buffer_take(loch_buffer **slot)
 
 /* --- questions --- */
 
-loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out)
+loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t bytes)
 {
-    *out = NULL;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
     size_t end;
     if (!lochi_add(offset, bytes, &end) || end > buffer->bytes)
@@ -274,16 +290,87 @@ loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t
     if (buffer->offset + end > whole->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "the part of a buffer was cut off: it ends at %zu, and the buffer has %zu bytes",
                          buffer->offset + end, whole->bytes);
-    if (bytes) *out = whole->address + buffer->offset + offset;
     return LOCH_OK;
 }
+
+/* The address now; NULL when it has none. */
+static char *buffer_address(const loch_buffer *whole)
+{
+    if (!whole->is_movable || !whole->address) return whole->address;
+    return whole->movable.pins ? whole->movable.address : NULL;
+}
+
+loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out)
+{
+    *out = NULL;
+    LOCH_TRY_RETURN(lochi_buffer_check(buffer, offset, bytes));
+    if (!bytes) return LOCH_OK;
+    char *address = buffer_address(lochi_buffer_whole_const(buffer));
+    if (!address) return LOCH_FAIL(BUSY, "a buffer that may move has an address only while it is pinned");
+    *out = address + buffer->offset + offset;
+    return LOCH_OK;
+}
+
+/* --- pins --- */
+
+loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out)
+{
+    if (out) *out = NULL;
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a pin needs a buffer and a place");
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    LOCH_TRY_RETURN(lochi_buffer_check(buffer, 0, buffer->bytes));
+    void *address = whole->address;
+    if (whole->is_movable && address)
+        LOCH_TRY_RETURN(lochi_movable_pin(whole->allocator, &whole->movable, stream, &address));
+    *out = address ? (char *)address + buffer->offset : NULL;
+    return LOCH_OK;
+}
+
+loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream)
+{
+    if (!buffer) return LOCH_FAIL(INVALID, "there is no buffer to unpin");
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    if (!whole->is_movable || !whole->address) return LOCH_OK;
+    return lochi_movable_unpin(whole->allocator, &whole->movable, stream);
+}
+
+/* A stream of another device works on the memory through copies that were recorded; the pool hears of its own alone. */
+static loch_stream *buffer_own_stream(const loch_buffer *whole, loch_stream *stream)
+{
+    return stream && loch_stream_get_device(stream) == whole->device ? stream : NULL;
+}
+
+loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
+{
+    void *unused;
+    return loch_buffer_pin(buffer, buffer_own_stream(lochi_buffer_whole(buffer), stream), &unused);
+}
+
+loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream)
+{
+    return loch_buffer_unpin(buffer, buffer_own_stream(lochi_buffer_whole(buffer), stream));
+}
+
+uint64_t loch_buffer_get_generation(const loch_buffer *buffer)
+{
+    const loch_buffer *whole = buffer ? lochi_buffer_whole_const(buffer) : NULL;
+    return whole && whole->is_movable && whole->address ? lochi_movable_count(whole->allocator, &whole->movable) : 0;
+}
+
+int loch_buffer_is_movable(const loch_buffer *buffer)
+{
+    return buffer && lochi_buffer_whole_const(buffer)->is_movable;
+}
+
+/* --- more questions --- */
 
 void *loch_buffer_get_address(const loch_buffer *buffer)
 {
     if (!buffer) return NULL;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
     const bool is_there = whole->bytes && buffer->offset + buffer->bytes <= whole->bytes;
-    return is_there ? whole->address + buffer->offset : NULL;
+    char *address = is_there ? buffer_address(whole) : NULL;
+    return address ? address + buffer->offset : NULL;
 }
 
 size_t loch_buffer_get_bytes(const loch_buffer *buffer)

@@ -11,6 +11,7 @@
 #ifndef LOCHI_BUFFER_H
 #define LOCHI_BUFFER_H
 
+#include "memory/movable.h"
 #include <loch/buffer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ struct loch_buffer {
     size_t offset;      /* of a part */
     size_t bytes;
     size_t capacity; /* of the block or the memory from outside: at least bytes */
-    char *address;   /* NULL when it is empty */
+    char *address;   /* NULL when it is empty; of a movable one only whether it is */
     uint64_t id;
     loch_device *device; /* held; NULL for plain host memory from outside */
     loch_memory_kind kind;
@@ -39,7 +40,9 @@ struct loch_buffer {
     loch_tag tag;
     loch_buffer_deleter *deleter;
     void *user;
-    loch_buffer *owner;        /* held */
+    loch_buffer *owner; /* held */
+    bool is_movable;
+    lochi_movable movable;     /* where it is, if so; it has an address while it is pinned */
     uint64_t mark;             /* of the pool of buffers that it came from; 0 for none */
     lochi_use *uses;           /* under the lock of uses */
     loch_buffer *next_waiting; /* in the list of those that wait, or of those taken from it */
@@ -56,8 +59,22 @@ static inline const loch_buffer *lochi_buffer_whole_const(const loch_buffer *buf
     return buffer->whole ? buffer->whole : buffer;
 }
 
-/* Checks [offset, offset + bytes) against what the buffer has now, and gives its address; NULL for no bytes. */
+/* Checks [offset, offset + bytes) against what the buffer has now. */
+loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t bytes);
+
+/* The same, and gives its address; NULL for no bytes. A movable one is pinned. */
 loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out);
+
+/* Around the queueing of work on `stream` (NULL: the default one of the buffer's device): the buffer has an address. Nothing for one that does not
+ * move. `unpin` cannot fail for want of memory. */
+loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream);
+loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream);
+
+/* What a call with clean-up comes to. */
+static inline loch_status lochi_first_failure(loch_status status, loch_status other)
+{
+    return status != LOCH_OK ? status : other;
+}
 
 /* Copies and fills: E_INVALID for memory that must not be written. */
 loch_status lochi_buffer_check_writable(const loch_buffer *buffer);

@@ -23,13 +23,23 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
     const loch_request request = {
         .size = sizeof request, .bytes = bytes, .alignment = buffer->alignment, .stream = stream, .tag = buffer->tag};
     const bool keeps = contents == LOCH_CONTENTS_KEEP;
+    if (buffer->is_movable && buffer->address) { /* one like any other while it is resized */
+        if (buffer->movable.pins) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
+    }
     void *address;
     const loch_status status =
         buffer->address ? lochi_allocator_resize(buffer->allocator, buffer->address, &request, keeps, &address)
                         : loch_allocator_alloc(buffer->allocator, &request, &address);
-    if (!lochi_is_freed(status)) return status;
-    buffer->address = address;
-    buffer->bytes = buffer->capacity = bytes;
+    if (lochi_is_freed(status)) {
+        buffer->address = address;
+        buffer->bytes = buffer->capacity = bytes;
+    }
+    if (buffer->is_movable && buffer->address) {
+        const uint64_t generation = buffer->movable.generation + 1;
+        LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, &buffer->movable));
+        buffer->movable.generation = generation;
+    }
     return status;
 }
 
@@ -64,11 +74,8 @@ void lochi_buffer_keep_after_failure(loch_buffer *to, loch_buffer *from, loch_st
     lochi_error_restore(&saved);
 }
 
-loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buffer_copy_options *options)
+static loch_status buffer_copy_held(loch_buffer *to, loch_buffer *from, loch_buffer_copy_options read)
 {
-    if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two buffers");
-    loch_buffer_copy_options read;
-    LOCH_TRY_RETURN(buffer_read_copy(options, &read));
     LOCH_TRY_RETURN(lochi_buffer_check_writable(to));
     if (to->bytes != from->bytes && read.fit == LOCH_FIT_EXACT)
         return LOCH_FAIL(INVALID, "the buffers have %zu and %zu bytes; a copy that clips has to be asked for",
@@ -77,7 +84,6 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     char *target, *source;
     LOCH_TRY_RETURN(lochi_buffer_locate(to, 0, bytes, &target));
     LOCH_TRY_RETURN(lochi_buffer_locate(from, 0, bytes, &source));
-    lochi_buffer_sweep();
     const loch_copy_options copy = {.size = sizeof copy, .stream = read.stream, .wait = read.wait};
     const loch_status status = loch_copy_with(&copy, target, source, bytes);
     if (status != LOCH_OK) lochi_buffer_keep_after_failure(to, from, read.stream);
@@ -85,13 +91,35 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     return buffer_keep(to, from, read.stream);
 }
 
-loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)
+loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buffer_copy_options *options)
 {
-    if (!buffer) return LOCH_FAIL(INVALID, "a fill needs a buffer");
+    if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two buffers");
+    loch_buffer_copy_options read;
+    LOCH_TRY_RETURN(buffer_read_copy(options, &read));
+    lochi_buffer_sweep();
+    LOCH_TRY_RETURN(lochi_buffer_hold(to, read.stream));
+    loch_status status = lochi_buffer_hold(from, read.stream);
+    if (status == LOCH_OK) {
+        status = buffer_copy_held(to, from, read);
+        status = lochi_first_failure(status, lochi_buffer_let_go(from, read.stream));
+    }
+    return lochi_first_failure(status, lochi_buffer_let_go(to, read.stream));
+}
+
+static loch_status buffer_fill_held(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)
+{
     LOCH_TRY_RETURN(lochi_buffer_check_writable(buffer));
     char *target;
     LOCH_TRY_RETURN(lochi_buffer_locate(buffer, 0, buffer->bytes, &target));
     if (!stream) return loch_fill(target, buffer->bytes, pattern, pattern_bytes);
     LOCH_TRY_RETURN(loch_fill_on(stream, target, buffer->bytes, pattern, pattern_bytes));
     return buffer->bytes ? loch_buffer_record_use(buffer, stream) : LOCH_OK;
+}
+
+loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)
+{
+    if (!buffer) return LOCH_FAIL(INVALID, "a fill needs a buffer");
+    LOCH_TRY_RETURN(lochi_buffer_hold(buffer, stream));
+    const loch_status status = buffer_fill_held(buffer, pattern, pattern_bytes, stream);
+    return lochi_first_failure(status, lochi_buffer_let_go(buffer, stream));
 }

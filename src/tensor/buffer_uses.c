@@ -141,7 +141,9 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
     loch_status status = LOCH_OK;
     if (whole->allocator && whole->device == stream->device) {
         const loch_error saved = lochi_error_save();
-        status = loch_allocator_record_use(whole->allocator, whole->address, stream);
+        void *address = whole->is_movable ? lochi_movable_hold(whole->allocator, &whole->movable) : whole->address;
+        status = loch_allocator_record_use(whole->allocator, address, stream);
+        if (whole->is_movable) lochi_movable_drop(whole->allocator, &whole->movable);
         if (status == LOCH_OK) return LOCH_OK;
         if (!buffer_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
     }

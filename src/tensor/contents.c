@@ -144,12 +144,18 @@ static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t byt
     loch_tensor *rows;
     LOCH_TRY_RETURN(loch_tensor_contiguous(
         tensor, &(loch_tensor_options){.size = sizeof(loch_tensor_options), .stream = stream}, &rows));
+    loch_status status = lochi_tensor_hold(rows, stream);
+    if (status != LOCH_OK) {
+        loch_tensor_release(rows);
+        return status;
+    }
     void *from;
-    loch_status status = loch_tensor_get_address(rows, &from);
+    status = loch_tensor_get_address(rows, &from);
     const bool is_its = stream && loch_stream_get_device(stream) == loch_tensor_get_device(rows);
     const loch_copy_options copy = {.size = sizeof copy, .stream = is_its ? stream : NULL, .wait = LOCH_WAIT_END};
     if (status == LOCH_OK && stream && !is_its) status = loch_stream_sync(stream); /* that fills the rows */
     if (status == LOCH_OK) status = loch_copy_with(&copy, to, from, bytes);
+    status = lochi_tensor_let_go(rows, stream, status);
     loch_tensor_release(rows);
     return status;
 }
@@ -221,10 +227,9 @@ static loch_status contents_move_item(const loch_tensor *tensor, void *to, const
     return loch_copy_with(&copy, to, from, tensor->layout.element_bytes);
 }
 
-loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
-                                 loch_scalar *out)
+static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
+                                     loch_stream *stream, loch_scalar *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "an element needs a place");
     char *from;
     LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &from));
     uint64_t element;
@@ -232,8 +237,16 @@ loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const i
     return loch_scalar_load(tensor->layout.dtype, &element, out);
 }
 
-loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
-                                 loch_stream *stream)
+loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
+                                 loch_scalar *out)
+{
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "an element needs a tensor and a place");
+    LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
+    return lochi_tensor_let_go(tensor, stream, contents_get_item(tensor, dimensions, indices, stream, out));
+}
+
+static loch_status contents_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
+                                     loch_stream *stream)
 {
     char *to;
     LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &to));
@@ -243,16 +256,28 @@ loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const i
     return contents_move_item(tensor, to, &element, stream);
 }
 
+loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
+                                 loch_stream *stream)
+{
+    if (!tensor) return LOCH_FAIL(INVALID, "an element needs a tensor");
+    LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
+    return lochi_tensor_let_go(tensor, stream, contents_set_item(tensor, dimensions, indices, value, stream));
+}
+
 /* --- mappings --- */
 
 struct lochi_mapping {
-    loch_tensor *tensor;
+    loch_tensor *tensor; /* held, and pinned where it may move */
+    bool is_pinned;
     loch_tensor *copy; /* in rows on the host; NULL when the tensor is mapped in place */
     loch_map_access access;
 };
 
 static void mapping_end(struct lochi_mapping *mapping)
 {
+    const loch_error saved = lochi_error_save();
+    if (mapping->is_pinned && lochi_tensor_let_go(mapping->tensor, NULL, LOCH_OK) != LOCH_OK)
+        lochi_error_restore(&saved); /* the host waited for everything: nothing is lost */
     loch_tensor_release(mapping->copy);
     loch_tensor_release(mapping->tensor);
     lochi_free(mapping);
@@ -309,7 +334,9 @@ loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_st
     if (!mapping) return LOCH_FAIL(HOST_MEMORY, "no host memory for a mapping");
     mapping->tensor = loch_tensor_retain(tensor);
     mapping->access = access;
-    const loch_status status = mapping_fill(mapping, stream, out);
+    loch_status status = lochi_tensor_hold(tensor, stream);
+    mapping->is_pinned = status == LOCH_OK;
+    if (status == LOCH_OK) status = mapping_fill(mapping, stream, out);
     if (status == LOCH_OK) {
         out->inside = mapping;
         return LOCH_OK;

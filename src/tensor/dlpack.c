@@ -60,7 +60,8 @@ typedef struct dlpack_exported {
         struct DLManagedTensorVersioned versioned;
         struct DLManagedTensor legacy;
     } managed;
-    loch_buffer *buffer;      /* held */
+    loch_buffer *buffer; /* held, and pinned where it may move */
+    bool is_pinned;
     loch_device *receiver;    /* device of the receiver's stream, held; NULL when none was given */
     uint64_t receiver_stream; /* id of that stream */
     int64_t shape_and_strides[];
@@ -78,10 +79,17 @@ static void dlpack_note_use(const dlpack_exported *exported)
     lochi_stream_release(stream);
 }
 
+static void dlpack_unpin(loch_buffer *buffer)
+{
+    const loch_error saved = lochi_error_save();
+    if (loch_buffer_unpin(buffer, NULL) != LOCH_OK) lochi_error_restore(&saved);
+}
+
 static void dlpack_exported_end(dlpack_exported *exported)
 {
     if (!exported) return;
     dlpack_note_use(exported);
+    if (exported->is_pinned) dlpack_unpin(exported->buffer);
     loch_buffer_release(exported->buffer);
     loch_device_release(exported->receiver);
     lochi_free(exported);
@@ -158,6 +166,10 @@ static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, c
     const lochi_layout *layout = &source->layout;
     const size_t bytes = layout->dimensions * sizeof(int64_t);
     LOCH_TRY_RETURN(dlpack_find_place(source->buffer, &out->device));
+    void *unused;
+    exported->buffer = loch_buffer_retain(source->buffer);
+    LOCH_TRY_RETURN(loch_buffer_pin(source->buffer, options->producer, &unused));
+    exported->is_pinned = true;
     LOCH_TRY_RETURN(loch_tensor_get_address(source, &out->data));
     LOCH_TRY_RETURN(dlpack_order(source, options));
     out->ndim = (int32_t)layout->dimensions;
@@ -168,7 +180,6 @@ static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, c
         memcpy(out->shape, layout->shape, bytes);
         memcpy(out->strides, layout->strides, bytes);
     }
-    exported->buffer = loch_buffer_retain(source->buffer);
     if (options->consumer) {
         exported->receiver = loch_device_retain(loch_stream_get_device(options->consumer));
         exported->receiver_stream = loch_stream_get_id(options->consumer);

@@ -104,12 +104,20 @@ static loch_status fill_settle(const fill_ask *ask, loch_status filled, loch_str
     return filled;
 }
 
-loch_status loch_tensor_fill(loch_tensor *tensor, loch_scalar value, loch_stream *stream)
+/* The tensor has an address. */
+static loch_status fill_held(loch_tensor *tensor, loch_scalar value, loch_stream *stream)
 {
-    if (!tensor) return LOCH_FAIL(INVALID, "a fill needs a tensor");
     fill_ask ask;
     LOCH_TRY_RETURN(fill_prepare(tensor, value, stream, &ask));
     if (!ask.address) return LOCH_OK;
     if (loch_tensor_is_on_host(tensor)) return fill_on_host(&ask);
     return fill_settle(&ask, fill_on_device(&ask), stream);
+}
+
+loch_status loch_tensor_fill(loch_tensor *tensor, loch_scalar value, loch_stream *stream)
+{
+    if (!tensor) return LOCH_FAIL(INVALID, "a fill needs a tensor");
+    if (!tensor->layout.elements) return lochi_tensor_check_writable(tensor);
+    LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
+    return lochi_tensor_let_go(tensor, stream, fill_held(tensor, value, stream));
 }

@@ -20,9 +20,11 @@ static loch_status tensor_check_fit(const loch_buffer *buffer, size_t offset, co
         return LOCH_FAIL(OUT_OF_RANGE,
                          "a tensor that reaches %zu bytes before and %zu from byte %zu on does not fit a buffer of %zu",
                          layout->below, layout->above, offset, bytes);
-    char *lowest; /* a part may have been cut off */
-    LOCH_TRY_RETURN(lochi_buffer_locate(buffer, offset - layout->below, layout->below + layout->above, &lowest));
-    if (!lochi_is_multiple((uintptr_t)lowest + layout->below, layout->element_bytes))
+    /* A part may have been cut off. Where a movable one will be is not known, but it is aligned like any block. */
+    LOCH_TRY_RETURN(lochi_buffer_check(buffer, offset - layout->below, layout->below + layout->above));
+    const uintptr_t start =
+        loch_buffer_is_movable(buffer) ? buffer->offset : (uintptr_t)loch_buffer_get_address(buffer);
+    if (!lochi_is_multiple(start + offset, layout->element_bytes))
         return LOCH_FAIL(INVALID, "byte %zu of the buffer is not aligned for elements of %zu bytes", offset,
                          layout->element_bytes);
     return LOCH_OK;
@@ -279,6 +281,16 @@ loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name)
         return LOCH_FAIL(INVALID, "a tensor's name has at most %d characters", LOCH_TENSOR_NAME_MAX - 1);
     memmove(tensor->name, name ? name : "", length + 1);
     return LOCH_OK;
+}
+
+loch_status lochi_tensor_hold(const loch_tensor *tensor, loch_stream *stream)
+{
+    return lochi_buffer_hold(tensor->buffer, stream);
+}
+
+loch_status lochi_tensor_let_go(const loch_tensor *tensor, loch_stream *stream, loch_status status)
+{
+    return lochi_first_failure(status, lochi_buffer_let_go(tensor->buffer, stream));
 }
 
 loch_status lochi_tensor_check_writable(const loch_tensor *tensor)

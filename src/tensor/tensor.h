@@ -46,6 +46,10 @@ loch_status lochi_tensor_make(loch_buffer *buffer, size_t offset, const lochi_la
 /* An axis of a tensor with `dimensions`, negative ones counted from the end. */
 loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out);
 
+/* Around the queueing of work on `stream`: the tensor has an address. The status passes through letting go. */
+loch_status lochi_tensor_hold(const loch_tensor *tensor, loch_stream *stream);
+loch_status lochi_tensor_let_go(const loch_tensor *tensor, loch_stream *stream, loch_status status);
+
 /* E_INVALID for a tensor that must not be written: read-only memory, elements that share a place. */
 loch_status lochi_tensor_check_writable(const loch_tensor *tensor);
 

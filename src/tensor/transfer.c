@@ -264,6 +264,17 @@ static loch_status copy_by_device(const copy_ask *ask, const lochi_rows_plan *pl
     return is_by_rows ? copy_queue_rows(ask, plan) : copy_through_host(ask);
 }
 
+/* Both sides have addresses. */
+static loch_status copy_held(copy_ask *ask)
+{
+    LOCH_TRY_RETURN(copy_locate(ask));
+    if (copy_is_onto_itself(ask)) return LOCH_OK;
+    const lochi_rows_plan plan = lochi_rows_plan_make(&ask->transfer.strided, copy_way(ask));
+    if (!ask->transfer.converter && plan.axes == 0) return copy_queue_rows(ask, &plan); /* a plain copy may overlap */
+    if (!copy_is_apart(ask)) return copy_through_block(ask);
+    return ask->transfer.to_device || ask->transfer.from_device ? copy_by_device(ask, &plan) : copy_on_host(ask);
+}
+
 loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tensor_copy_options *options)
 {
     if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two tensors");
@@ -273,10 +284,9 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     LOCH_TRY_RETURN(lochi_tensor_check_writable(to));
     LOCH_TRY_RETURN(copy_check_stream(&ask));
     if (!to->layout.elements) return LOCH_OK;
-    LOCH_TRY_RETURN(copy_locate(&ask));
-    if (copy_is_onto_itself(&ask)) return LOCH_OK;
-    const lochi_rows_plan plan = lochi_rows_plan_make(&ask.transfer.strided, copy_way(&ask));
-    if (!ask.transfer.converter && plan.axes == 0) return copy_queue_rows(&ask, &plan); /* a plain copy may overlap */
-    if (!copy_is_apart(&ask)) return copy_through_block(&ask);
-    return ask.transfer.to_device || ask.transfer.from_device ? copy_by_device(&ask, &plan) : copy_on_host(&ask);
+    loch_stream *stream = ask.options.stream;
+    LOCH_TRY_RETURN(lochi_tensor_hold(to, stream));
+    loch_status status = lochi_tensor_hold(from, stream);
+    if (status == LOCH_OK) status = lochi_tensor_let_go(from, stream, copy_held(&ask));
+    return lochi_tensor_let_go(to, stream, status);
 }

@@ -265,22 +265,10 @@ static void sweep(const source *from)
 
 /* --- the sources --- */
 
-static void heap_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-static uint64_t heap_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
-}
-
 static void host_memory_on_the_cpu(void **state)
 {
     (void)state;
-    sweep(&(source){.name = "host allocations", .device = "cpu", .set = heap_set, .count = heap_count});
+    sweep(&(source){.name = "host allocations", .device = "cpu", .set = test_host_set, .count = test_host_count});
 }
 
 static void host_memory_on_sim(void **state)
@@ -289,8 +277,8 @@ static void host_memory_on_sim(void **state)
     sweep(&(source){.name = "host allocations",
                     .device = "sim:256MiB,granule=64KiB,backed",
                     .hold = true,
-                    .set = heap_set,
-                    .count = heap_count});
+                    .set = test_host_set,
+                    .count = test_host_count});
     assert_int_equal(test_heap_wrong(), 0);
 }
 

@@ -404,22 +404,10 @@ static void sweep(const source *from, const ground *on)
 
 /* --- the sources --- */
 
-static void heap_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-static uint64_t heap_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
-}
-
 static void host_memory(void **state)
 {
     (void)state;
-    const source heap = {.name = "host allocations", .set = heap_set, .count = heap_count};
+    const source heap = {.name = "host allocations", .set = test_host_set, .count = test_host_count};
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
         sweep(&heap, &grounds[i]);
     assert_int_equal(test_heap_wrong(), 0);

@@ -243,22 +243,10 @@ static void sweep(const source *from)
     }
 }
 
-static void heap_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-static uint64_t heap_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
-}
-
 static void host_memory(void **state)
 {
     (void)state;
-    sweep(&(source){"host memory", heap_set, heap_count});
+    sweep(&(source){"host memory", test_host_set, test_host_count});
 }
 
 static void driver_calls(void **state)

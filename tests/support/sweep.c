@@ -96,6 +96,18 @@ static uint64_t sim_calls(loch_device *device)
     return stats.calls;
 }
 
+void test_host_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_heap_set(mode, after);
+}
+
+uint64_t test_host_count(loch_device *device)
+{
+    (void)device;
+    return test_heap_count();
+}
+
 void test_sim_set(test_failing mode, uint64_t after, loch_device *device)
 {
     const loch_sim_fault fault = {

@@ -19,6 +19,10 @@ typedef struct test_sweep {
 /* Runs it for every N, once and for good; fails the cmocka test at the first N that goes wrong. */
 void test_sweep_run(const test_sweep *sweep);
 
+/* `set` and `count` for a sweep over the library's own allocations, by the failing heap; the device does not matter. */
+void test_host_set(test_failing mode, uint64_t after, loch_device *device);
+uint64_t test_host_count(loch_device *device);
+
 /* `set` and `count` for a sweep over the driver calls of a simulated device, by its own fault injection. */
 void test_sim_set(test_failing mode, uint64_t after, loch_device *device);
 uint64_t test_sim_count(loch_device *device);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/** @file moving.h
+ *  Memory that moves: compaction of pools, and forbidding it for a while.
+ *
+ *  Blocks that were handed out as raw addresses never move. A buffer made with LOCH_ALLOC_MOVABLE (buffer.h) may be moved by its
+ *  pool while nobody has it pinned: by loch_pool_compact, and as the last step before an allocation fails. Its address is had by
+ *  loch_buffer_pin, and is good until loch_buffer_unpin; both take a stream, so that a move comes behind the work that was queued
+ *  before the unpin, and before all that is queued after the next pin. Nothing waits on the host for that.
+ */
+#ifndef LOCH_MOVING_H
+#define LOCH_MOVING_H
+
+#include <loch/pool.h>
+
+LOCH_BEGIN_DECLS
+
+/** What a compaction is for; zero means default. */
+typedef struct loch_compact_options {
+    size_t size;             /**< sizeof(loch_compact_options) */
+    size_t contiguous_bytes; /**< until a block of this size could be had; 0: as much as can be joined */
+    size_t budget_bytes;     /**< moves at most that much; 0 for no bound */
+    loch_stream *stream;     /**< that copies; NULL: the default stream */
+} loch_compact_options;
+
+/** One move. */
+typedef struct loch_move {
+    void *from;      /**< where the block was */
+    void *to;        /**< where it is now */
+    size_t bytes;    /**< requested */
+    loch_tag tag;    /**< of the block */
+    uint64_t buffer; /**< loch_buffer_get_id of the buffer */
+} loch_move;
+
+/** What a compaction came to, or would come to. */
+typedef struct loch_compact_report {
+    size_t size;         /**< set by the caller to sizeof(loch_compact_report) */
+    size_t moves;        /**< blocks moved */
+    size_t moved_bytes;  /**< in them */
+    size_t joined_bytes; /**< free memory that is in whole handles now, or in one piece, and can serve one block */
+} loch_compact_report;
+
+/** Compacts a pool: plans first, moves the fewest bytes that reach the goal. Ordered on streams; does not wait for the copies. A
+ *  failure in the middle leaves every block readable, moved or not. E_FRAGMENTED when `contiguous_bytes` cannot be reached: nothing moves
+ *  then. E_MOVING_FORBIDDEN. `report` may be NULL. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *options,
+                                                     loch_compact_report *report);
+
+/** Called with each move of a plan, or after each move; without the right to call the pool. */
+typedef void loch_move_function(loch_allocator *pool, const loch_move *move, void *user);
+
+/** The same without moving: shows the moves that a compaction would make now. `visitor` may be NULL. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_options *options,
+                                                          loch_move_function *visitor, void *user,
+                                                          loch_compact_report *report);
+
+/** Sets a function that hears of every move after its copy was queued, under the pool's lock: an engine mends its tables of addresses
+ *  and graphs there. NULL removes it. It must not call the pool. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *hook, void *user);
+
+/** Forbids moving in a pool until loch_pool_allow_moving was called as often. An allocation that would need a move fails with
+ *  E_MOVING_FORBIDDEN, and so does an explicit compaction. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_forbid_moving(loch_allocator *pool);
+
+/** Undoes one loch_pool_forbid_moving. E_INVALID when moving is not forbidden. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_allow_moving(loch_allocator *pool);
+
+LOCH_END_DECLS
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that may move, for their owners in the layers above: what a buffer keeps in place of an address. */
+#ifndef LOCHI_MOVABLE_H
+#define LOCHI_MOVABLE_H
+
+#include <loch/allocator.h>
+
+/* Under the pool's lock, but for what is said. The owner keeps it in place while the block lives. */
+typedef struct lochi_movable {
+    void *address;          /* where the block is; the owner may read it while it has it pinned */
+    unsigned pins;          /* how often it is pinned */
+    uint64_t generation;    /* how often it has moved */
+    uint64_t buffer;        /* id of the owner, for hooks; set by it */
+    struct pool_lane *lane; /* that moved it last; NULL: none, or it has passed */
+    uint64_t epoch;         /* of that lane, which has to pass before the contents are there */
+} lochi_movable;
+
+/* Makes a block that was just handed out by a pool, and that nobody knows yet, one that may move. Blocks from slabs stay where
+ * they are: too small to matter. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
+ * their addresses. */
+loch_status lochi_movable_open(loch_allocator *allocator, void *address, lochi_movable *movable);
+
+/* The address until unpin, for work on `stream` (NULL: the default stream), which is ordered behind the last move. */
+loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);
+
+/* Undoes one pin; work queued so far on `stream` used the block. */
+loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream);
+
+/* The address until drop, without order: for bookkeeping. They need no memory and do not fail. */
+void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable);
+void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable);
+
+/* The block is one like any other again, at the address that is returned. */
+void *lochi_movable_close(loch_allocator *allocator, lochi_movable *movable);
+
+/* How often it has moved. */
+uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable);
+
+#endif

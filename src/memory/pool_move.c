@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that may move: owners and pins, and one move.
+ *
+ * A move is a copy on the lane that compacts. Before it that lane waits, on the device, for the block's own stream and all
+ * streams that used the block, and for whoever used the target last. After it the target counts as used by that lane: so it is
+ * not handed on before the copy has ended, whatever happens to the block; and whoever pins the block next waits for the
+ * copy. The old place is free in the order of that lane. */
+#include "base/fail.h"
+#include "memory/allocator.h"
+#include "memory/movable.h"
+#include "memory/pool_inside.h"
+#include <loch/copy.h>
+
+/* --- owners --- */
+
+/* The pool of an allocator that is one itself. */
+static loch_status move_find_pool(loch_allocator *allocator, lochi_pool **out)
+{
+    *out = allocator ? allocator->pool : NULL;
+    if (*out) return LOCH_OK;
+    return LOCH_FAIL(UNSUPPORTED, "only a pool itself has memory that moves, and not a wrapper around one");
+}
+
+static pool_block *move_find_block(const lochi_pool *pool, const void *address)
+{
+    return lochi_pool_page_block(lochi_pool_find_page(pool, (uintptr_t)address));
+}
+
+loch_status lochi_movable_open(loch_allocator *allocator, void *address, lochi_movable *movable)
+{
+    lochi_pool *pool;
+    LOCH_TRY_RETURN(move_find_pool(allocator, &pool));
+    *movable = (lochi_movable){.address = address, .buffer = movable->buffer};
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, address); /* NULL for a small one */
+    if (block && !block->is_captured && !block->is_piece) {
+        block->owner = movable;
+        lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which forgets the owner */
+        pool->movable_bytes += block->bytes;
+    }
+    lochi_lock_drop(&pool->lock);
+    return LOCH_OK;
+}
+
+void lochi_pool_disown(lochi_pool *pool, pool_block *block)
+{
+    pool->movable_bytes -= block->bytes;
+    block->owner = NULL;
+}
+
+bool lochi_pool_is_movable(const pool_block *block)
+{
+    return block->owner && !block->owner->pins;
+}
+
+/* --- pins --- */
+
+/* Makes a lane wait for the last move of a block. Where the device cannot, the host does. */
+static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane *lane)
+{
+    pool_lane *mover = movable->lane;
+    if (!mover) return LOCH_OK;
+    lochi_pool_poll(pool, mover);
+    if (lochi_pool_has_passed(mover, movable->epoch)) {
+        movable->lane = NULL;
+        return LOCH_OK;
+    }
+    const loch_error saved = lochi_error_save();
+    if (lochi_pool_wait_on_device(pool, lane, mover, movable->epoch) == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    if (mover->is_closed) return loch_device_sync(pool->device);
+    return loch_stream_sync(mover->stream);
+}
+
+loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    *out = NULL;
+    lochi_lock_take(&pool->lock);
+    pool_lane *lane = NULL;
+    if (movable->lane) lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
+    if (lane) status = move_wait(pool, movable, lane);
+    if (status == LOCH_OK) {
+        movable->pins++;
+        *out = movable->address;
+    }
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+/* What a stream did with the block is noted until it is freed or moved. Without memory for that, it is waited for. */
+static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *stream)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return loch_stream_sync(stream);
+    if (lane == block->lane || lane->done == UINT64_MAX) return LOCH_OK;
+    if (lochi_pool_note_use(pool, block->start, lane) != LOCH_OK) return loch_stream_sync(stream);
+    block->is_elsewhere = true;
+    return LOCH_OK;
+}
+
+loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, movable->address);
+    if (!movable->pins) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
+    if (status == LOCH_OK && block && block->owner == movable && !pool->is_at_once)
+        status = move_note(pool, block, stream ? stream : pool->default_stream);
+    if (status == LOCH_OK) movable->pins--;
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_lock_take(&allocator->pool->lock);
+    movable->pins++;
+    void *address = movable->address;
+    lochi_lock_drop(&allocator->pool->lock);
+    return address;
+}
+
+void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_lock_take(&allocator->pool->lock);
+    movable->pins--;
+    lochi_lock_drop(&allocator->pool->lock);
+}
+
+void *lochi_movable_close(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_pool *pool = allocator->pool;
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, movable->address);
+    if (block && block->owner == movable) lochi_pool_disown(pool, block);
+    void *address = movable->address;
+    lochi_lock_drop(&pool->lock);
+    return address;
+}
+
+uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable)
+{
+    lochi_pool *pool = allocator->pool;
+    lochi_lock_take(&pool->lock);
+    const uint64_t generation = movable->generation;
+    lochi_lock_drop(&pool->lock);
+    return generation;
+}
+
+/* --- one move --- */
+
+static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+}
+
+/* Puts the lane behind everybody who used the block, and behind the target's last user. */
+static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
+{
+    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, block->lane, block->lane->epoch));
+    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, target->epoch));
+    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, use->lane, use->lane->epoch));
+    return LOCH_OK;
+}
+
+/* The target takes over what the block is, the block becomes free. */
+static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane, bool is_used)
+{
+    lochi_movable *movable = block->owner;
+    lochi_pool_set_state(target, POOL_SPECIAL);
+    target->lane = block->lane;
+    target->requested = block->requested;
+    target->tag = block->tag;
+    target->id = block->id;
+    target->owner = movable;
+    target->is_elsewhere = is_used;
+    lochi_pool_enter_page(pool, target->start, (uintptr_t)target);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    movable->address = (void *)target->start;
+    movable->generation++;
+    movable->lane = is_used ? lane : NULL;
+    movable->epoch = lane->epoch;
+    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    lochi_pool_hide(pool, block->start, block->bytes);
+    block->owner = NULL;
+    block->is_elsewhere = block->is_nest = false;
+    block->tag = 0;
+    block->lane = lane;
+    lochi_pool_make_free(pool, block, lane->epoch);
+    pool->moves++;
+    pool->moved_bytes += target->requested;
+}
+
+static void move_tell(lochi_pool *pool, const void *from, const pool_block *target)
+{
+    if (!pool->move_hook) return;
+    const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, target->requested, target->tag,
+                            target->owner->buffer};
+    pool->move_hook(pool->allocator, &move, pool->move_hook_user);
+}
+
+loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane)
+{
+    void *from = (void *)block->start, *to = (void *)target->start;
+    const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
+    loch_status status = lochi_pool_prepare_pages(pool, target->start, 1);
+    if (status == LOCH_OK) status = move_order(pool, block, target, lane);
+    if (status == LOCH_OK && is_used) status = lochi_pool_note_use(pool, target->start, lane);
+    if (status == LOCH_OK) {
+        lochi_pool_show(pool, target->start, block->requested);
+        status = loch_copy_on(lane->stream, to, from, block->requested);
+        if (status != LOCH_OK && is_used) lochi_pool_forget_uses(pool, target->start);
+    }
+    if (status != LOCH_OK) {
+        /* what was queued may still write there: free in the order of the lane that queued it */
+        lochi_pool_hide(pool, target->start, target->bytes);
+        target->lane = lane;
+        lochi_pool_make_free(pool, target, lane->epoch);
+        return status;
+    }
+    move_commit(pool, block, target, lane, is_used);
+    move_tell(pool, from, target);
+    return LOCH_OK;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* A pool is compacted while every host allocation and every driver call fails in turn, once and for good: after each fault the pool is
+ * whole, every buffer holds what it held, moved or not, and a compaction without a fault succeeds. */
+#include "memory/pool_inside.h"
+#include "sweep.h"
+#include "test.h"
+
+#define BUFFERS 24
+#define BYTES (100 * TEST_KIB)
+#define LIMIT (4 * TEST_MIB)
+
+typedef struct program {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *stream;
+    loch_buffer *buffers[BUFFERS];
+} program;
+
+static void program_open(program *p, const char *name)
+{
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
+    *p = (program){NULL, NULL, NULL, {NULL}};
+    CHECK_OK(loch_device_open(name, &p->device));
+    CHECK_OK(loch_stream_create(p->device, NULL, &p->stream));
+    CHECK_OK(loch_pool_create(p->device, "compacted", &options, &p->pool));
+    const loch_request request = {.size = sizeof request, .stream = p->stream, .flags = LOCH_ALLOC_MOVABLE};
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        CHECK_OK(loch_buffer_create(p->pool, BYTES, &request, &p->buffers[i]));
+        CHECK_OK(loch_buffer_fill(p->buffers[i], &i, sizeof i, p->stream));
+    }
+    for (size_t i = 0; i < BUFFERS; i += 2)
+        loch_buffer_clear(&p->buffers[i]);
+}
+
+static void program_expect(program *p, const char *when)
+{
+    static uint32_t seen[BYTES / 4];
+    const char *wrong = lochi_pool_check(lochi_pool_of(p->pool));
+    if (wrong) fail_msg("%s: %s", when, wrong);
+    for (uint32_t i = 1; i < BUFFERS; i += 2) {
+        void *address;
+        CHECK_OK(loch_buffer_pin(p->buffers[i], p->stream, &address));
+        const loch_copy_options copy = {.size = sizeof copy, .stream = p->stream, .wait = LOCH_WAIT_END};
+        CHECK_OK(loch_copy_with(&copy, seen, address, BYTES));
+        CHECK_OK(loch_buffer_unpin(p->buffers[i], p->stream));
+        for (size_t j = 0; j < BYTES / 4; j++)
+            if (seen[j] != i) fail_msg("%s: word %zu of buffer %u is %u", when, j, i, seen[j]);
+    }
+}
+
+static void program_close(program *p)
+{
+    for (size_t i = 0; i < BUFFERS; i++)
+        loch_buffer_release(p->buffers[i]);
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_device_sync(p->device));
+    CHECK_OK(loch_sim_get_stats(p->device, &stats));
+    assert_int_equal(stats.violations, 0);
+    loch_stream_destroy(p->stream);
+    loch_allocator_release(p->pool);
+    loch_device_release(p->device);
+}
+
+static const char *const grounds[] = {"sim:64MiB,backed,granule=64KiB", "sim:64MiB,backed,virtual=off"};
+
+static void sweep(const char *what, void (*set)(test_failing mode, uint64_t after, loch_device *device),
+                  uint64_t (*count)(loch_device *device))
+{
+    uint64_t places = 0, felt = 0;
+    for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
+        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+            bool is_reached = true;
+            for (uint64_t after = 0; is_reached; after++) {
+                char when[96];
+                loch_host_usage before, usage;
+                program p;
+                snprintf(when, sizeof when, "%s, %s failing at %llu", grounds[g], what, (unsigned long long)after);
+                loch_host_get_usage(&before);
+                program_open(&p, grounds[g]);
+                set(mode, after, p.device);
+                const loch_compact_options options = {.size = sizeof options};
+                const loch_status status = loch_pool_compact(p.pool, &options, NULL);
+                is_reached = count(p.device) > after;
+                set(TEST_FAILING_NEVER, 0, p.device);
+                felt += status != LOCH_OK;
+                places++;
+                program_expect(&p, when);
+                CHECK_OK(loch_pool_compact(p.pool, &options, NULL));
+                program_expect(&p, when);
+                program_close(&p);
+                loch_host_get_usage(&usage);
+                assert_int_equal(usage.blocks, before.blocks);
+            }
+        }
+    }
+    print_message("%s: %llu faults, %llu of them felt\n", what, (unsigned long long)places, (unsigned long long)felt);
+    assert_true(places > 20 && felt > 4);
+}
+
+static void host_memory(void **state)
+{
+    (void)state;
+    sweep("host memory", test_host_set, test_host_count);
+}
+
+static void driver_calls(void **state)
+{
+    (void)state;
+    sweep("driver call", test_sim_set, test_sim_count);
+}
+
+int main(void)
+{
+    if (test_heap_install() != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_memory),
+        cmocka_unit_test(driver_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
+ * and simulated devices check the order of streams. */
+#include "memory/pool_inside.h"
+#include "tensor_fixture.h"
+
+typedef struct ground {
+    const char *device;
+    loch_pool_options options;
+} ground;
+
+static const ground grounds[] = {
+    {"cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 64 * TEST_MIB}},
+    {"sim:256MiB,backed", {.size = sizeof(loch_pool_options), .limit_bytes = 64 * TEST_MIB}},
+    {"sim:256MiB,backed,granule=64KiB", {.size = sizeof(loch_pool_options), .limit_bytes = 16 * TEST_MIB}},
+    {"sim:256MiB,backed,virtual=off",
+     {.size = sizeof(loch_pool_options), .limit_bytes = 64 * TEST_MIB, .handle_bytes = 16 * TEST_MIB}},
+};
+
+typedef struct bench {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *streams[2];
+} bench;
+
+static void bench_open(bench *b, const ground *on)
+{
+    b->device = sim_open(on->device);
+    CHECK_OK(loch_pool_create(b->device, "moving", &on->options, &b->pool));
+    for (size_t i = 0; i < 2; i++)
+        b->streams[i] = sim_stream(b->device, LOCH_STREAM_INDEPENDENT);
+}
+
+static void check_pool(const bench *b)
+{
+    const char *wrong = lochi_pool_check(lochi_pool_of(b->pool));
+    if (wrong) fail_msg("%s", wrong);
+}
+
+static void bench_close(bench *b)
+{
+    CHECK_OK(loch_device_sync(b->device));
+    loch_sim_stats stats = {.size = sizeof stats};
+    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK && stats.violations) {
+        loch_sim_violation first;
+        size_t count;
+        CHECK_OK(loch_sim_get_violations(b->device, &first, 1, &count));
+        fail_msg("%zu uses without order, the first: %s", count, first.text);
+    }
+    for (size_t i = 0; i < 2; i++)
+        loch_stream_destroy(b->streams[i]);
+    assert_int_equal(tensor_live_blocks(b->pool), 0);
+    loch_allocator_release(b->pool);
+    loch_device_release(b->device);
+}
+
+static loch_buffer *make(const bench *b, size_t bytes, loch_stream *stream)
+{
+    const loch_request request = {.size = sizeof request, .stream = stream, .flags = LOCH_ALLOC_MOVABLE};
+    loch_buffer *buffer = NULL;
+    const loch_status status = loch_buffer_create(b->pool, bytes, &request, &buffer);
+    if (status != LOCH_OK) assert_null(buffer);
+    return buffer;
+}
+
+/* Contents that depend on a seed, written and read through the stream. */
+static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
+{
+    CHECK_OK(loch_buffer_fill(buffer, &seed, sizeof seed, b->streams[stream]));
+}
+
+static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
+{
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    void *address;
+    uint32_t *seen = malloc(bytes);
+    assert_non_null(seen);
+    CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
+    const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
+    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
+    for (size_t i = 0; i < bytes / 4; i++)
+        if (seen[i] != seed) fail_msg("word %zu of %zu is %x, not %x", i, bytes / 4, seen[i], seed);
+    free(seen);
+}
+
+/* --- pins --- */
+
+static void test_pins(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
+        bench b;
+        bench_open(&b, &grounds[g]);
+        loch_buffer *buffer = make(&b, TEST_MIB, NULL), *part, *plain;
+        void *one, *two;
+        assert_true(loch_buffer_is_movable(buffer));
+        assert_null(loch_buffer_get_address(buffer));
+        CHECK_OK(loch_buffer_pin(buffer, NULL, &one));
+        CHECK_OK(loch_buffer_slice(buffer, 4096, 100, &part));
+        CHECK_OK(loch_buffer_pin(part, NULL, &two));
+        assert_ptr_equal(two, (char *)one + 4096);
+        assert_ptr_equal(loch_buffer_get_address(buffer), one);
+        CHECK_OK(loch_buffer_unpin(part, NULL));
+        CHECK_OK(loch_buffer_unpin(buffer, NULL));
+        CHECK_FAILS(loch_buffer_unpin(buffer, NULL), INVALID);
+        assert_null(loch_buffer_get_address(part));
+        CHECK_OK(loch_buffer_create(b.pool, 100, NULL, &plain));
+        assert_false(loch_buffer_is_movable(plain));
+        CHECK_OK(loch_buffer_pin(plain, NULL, &one)); /* any buffer can be */
+        assert_ptr_equal(one, loch_buffer_get_address(plain));
+        CHECK_OK(loch_buffer_unpin(plain, NULL));
+        const loch_request raw = {.size = sizeof raw, .bytes = 100, .flags = LOCH_ALLOC_MOVABLE};
+        CHECK_FAILS(loch_allocator_alloc(b.pool, &raw, &one), INVALID);
+        loch_buffer_release(plain);
+        loch_buffer_release(part);
+        loch_buffer_release(buffer);
+        bench_close(&b);
+    }
+}
+
+static void test_only_pools(void **state)
+{
+    (void)state;
+    loch_device *cpu = sim_open("cpu");
+    loch_allocator *direct;
+    loch_buffer *buffer;
+    CHECK_OK(loch_direct_create(cpu, "direct", NULL, &direct));
+    const loch_request request = {.size = sizeof request, .flags = LOCH_ALLOC_MOVABLE};
+    CHECK_FAILS(loch_buffer_create(direct, 10000, &request, &buffer), UNSUPPORTED);
+    assert_null(buffer);
+    CHECK_FAILS(loch_pool_compact(direct, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_forbid_moving(direct), INVALID);
+    CHECK_FAILS(loch_pool_set_move_hook(direct, NULL, NULL), INVALID);
+    loch_allocator_release(direct);
+    loch_device_release(cpu);
+}
+
+/* --- compaction --- */
+
+#define SPREAD 64
+#define LARGE(limit) ((limit)*2 / 5 & ~(size_t)4095) /* more than is free in one piece */
+
+/* Fills the pool up to its limit with buffers, and frees every second one. */
+static size_t spread(const bench *b, loch_buffer **buffers, size_t bytes)
+{
+    size_t count = 0;
+    const loch_request once = {.size = sizeof once, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_NO_RETRY};
+    while (count < SPREAD && loch_buffer_create(b->pool, bytes, &once, &buffers[count]) == LOCH_OK) {
+        put(b, buffers[count], (uint32_t)count + 1, 0);
+        count++;
+    }
+    for (size_t i = 0; i < count; i += 2)
+        loch_buffer_clear(&buffers[i]);
+    CHECK_OK(loch_device_sync(b->device));
+    return count;
+}
+
+static void test_joins_what_is_free(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
+        bench b;
+        bench_open(&b, &grounds[g]);
+        const size_t limit = grounds[g].options.limit_bytes, size = limit / SPREAD - 4096;
+        loch_buffer *buffers[SPREAD] = {NULL};
+        const size_t count = spread(&b, buffers, size);
+        assert_true(count > SPREAD / 2);
+        loch_compact_report plan = {.size = sizeof plan}, report = {.size = sizeof report};
+        const size_t wanted = g == 3 ? 6 * TEST_MIB : LARGE(limit); /* raw segments are apart from each other */
+        const loch_compact_options options = {
+            .size = sizeof options, .contiguous_bytes = wanted, .stream = b.streams[1]};
+        CHECK_OK(loch_pool_plan_compact(b.pool, &options, NULL, NULL, &plan));
+        CHECK_OK(loch_pool_compact(b.pool, &options, &report));
+        check_pool(&b);
+        assert_int_equal(report.moves, plan.moves);
+        assert_int_equal(report.moved_bytes, plan.moved_bytes);
+        assert_true(report.moved_bytes <= wanted + size);
+        size_t moved = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (!buffers[i]) continue;
+            expect(&b, buffers[i], (uint32_t)i + 1, i % 2);
+            moved += loch_buffer_get_generation(buffers[i]) != 0;
+        }
+        assert_int_equal(moved, report.moves);
+        loch_buffer *large;
+        CHECK_OK(loch_buffer_create(b.pool, wanted, NULL, &large)); /* fits within the limit now */
+        check_pool(&b);
+        loch_buffer_release(large);
+        for (size_t i = 0; i < count; i++)
+            loch_buffer_release(buffers[i]);
+        bench_close(&b);
+    }
+}
+
+/* An allocation that does not fit compacts by itself. */
+static void test_as_the_last_step(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < 3; g++) {
+        bench b;
+        bench_open(&b, &grounds[g]);
+        const size_t limit = grounds[g].options.limit_bytes, size = limit / SPREAD - 4096;
+        loch_buffer *buffers[SPREAD] = {NULL}, *large = NULL;
+        const size_t count = spread(&b, buffers, size);
+        void *address;
+        CHECK_OK(loch_pool_forbid_moving(b.pool));
+        CHECK_OK(loch_pool_forbid_moving(b.pool)); /* counted */
+        CHECK_FAILS(loch_buffer_create(b.pool, LARGE(limit), NULL, &large), MOVING_FORBIDDEN);
+        CHECK_FAILS(loch_pool_compact(b.pool, NULL, NULL), MOVING_FORBIDDEN);
+        CHECK_OK(loch_pool_allow_moving(b.pool));
+        CHECK_FAILS(loch_pool_compact(b.pool, NULL, NULL), MOVING_FORBIDDEN);
+        CHECK_OK(loch_pool_allow_moving(b.pool));
+        CHECK_FAILS(loch_pool_allow_moving(b.pool), INVALID);
+        for (size_t i = 1; i < count; i += 2) /* all pinned: nothing can move */
+            CHECK_OK(loch_buffer_pin(buffers[i], b.streams[0], &address));
+        CHECK_FAILS_SET(loch_buffer_create(b.pool, LARGE(limit), NULL, &large),
+                        TEST_SET(LIMIT) | TEST_SET(FRAGMENTED) | TEST_SET(DEVICE_MEMORY));
+        check_pool(&b);
+        for (size_t i = 1; i < count; i += 2)
+            CHECK_OK(loch_buffer_unpin(buffers[i], b.streams[0]));
+        const loch_request on_stream = {.size = sizeof on_stream, .stream = b.streams[1]};
+        CHECK_OK(loch_buffer_create(b.pool, LARGE(limit), &on_stream, &large));
+        check_pool(&b);
+        put(&b, large, 0xabcd, 1);
+        for (size_t i = 1; i < count; i += 2)
+            expect(&b, buffers[i], (uint32_t)i + 1, 0);
+        CHECK_OK(loch_device_sync(b.device));
+        expect(&b, large, 0xabcd, 1);
+        loch_buffer_release(large);
+        for (size_t i = 0; i < count; i++)
+            loch_buffer_release(buffers[i]);
+        bench_close(&b);
+    }
+}
+
+static void note_move(loch_allocator *pool, const loch_move *move, void *user)
+{
+    loch_move *last = user;
+    assert_non_null(pool);
+    last->from = move->from;
+    last->to = move->to;
+    last->bytes += move->bytes;
+    last->buffer = move->buffer;
+}
+
+static void test_hook_and_budget(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b, &grounds[1]);
+    loch_buffer *buffers[SPREAD] = {NULL};
+    const size_t size = TEST_MIB - 4096, count = spread(&b, buffers, size);
+    loch_move seen = {0}, planned = {0};
+    CHECK_OK(loch_pool_set_move_hook(b.pool, note_move, &seen));
+    const loch_compact_options options = {.size = sizeof options, .budget_bytes = 3 * TEST_MIB};
+    loch_compact_report report = {.size = sizeof report};
+    CHECK_OK(loch_pool_plan_compact(b.pool, &options, note_move, &planned, &report));
+    assert_int_equal(seen.bytes, 0); /* a plan moves nothing */
+    CHECK_OK(loch_pool_compact(b.pool, &options, &report));
+    assert_true(report.moved_bytes <= 3 * TEST_MIB && report.moves > 0);
+    assert_int_equal(seen.bytes, planned.bytes);
+    for (size_t i = 1; i < count; i += 2) {
+        if (loch_buffer_get_id(buffers[i]) != seen.buffer) continue;
+        void *address;
+        CHECK_OK(loch_buffer_pin(buffers[i], NULL, &address));
+        assert_ptr_equal(address, seen.to);
+        CHECK_OK(loch_buffer_unpin(buffers[i], NULL));
+    }
+    CHECK_OK(loch_pool_set_move_hook(b.pool, NULL, NULL));
+    const loch_compact_options too_much = {.size = sizeof too_much, .contiguous_bytes = 60 * TEST_MIB};
+    CHECK_FAILS(loch_pool_compact(b.pool, &too_much, &report), FRAGMENTED);
+    check_pool(&b);
+    for (size_t i = 0; i < count; i++)
+        loch_buffer_release(buffers[i]);
+    bench_close(&b);
+}
+
+/* --- streams: work is queued all the time, and nothing waits on the host --- */
+
+static void test_between_streams(void **state)
+{
+    (void)state;
+    bench b;
+    const ground slow = {"sim:256MiB,backed,clock=stepped",
+                         {.size = sizeof(loch_pool_options), .limit_bytes = 32 * TEST_MIB}};
+    bench_open(&b, &slow);
+    loch_buffer *buffers[16] = {NULL};
+    for (uint32_t i = 0; i < 16; i++) {
+        buffers[i] = make(&b, TEST_MIB + 4096, b.streams[i % 2]);
+        assert_non_null(buffers[i]);
+        CHECK_OK(sim_busy(b.streams[i % 2], 100000));
+        put(&b, buffers[i], i + 1, i % 2);
+    }
+    for (uint32_t i = 0; i < 16; i += 3)
+        loch_buffer_clear(&buffers[i]);
+    for (uint32_t round = 0; round < 4; round++) {
+        const loch_compact_options options = {.size = sizeof options, .stream = round % 2 ? b.streams[0] : NULL};
+        CHECK_OK(loch_pool_compact(b.pool, &options, NULL));
+        check_pool(&b);
+        for (uint32_t i = 0; i < 16; i++) /* on its own stream, behind the move */
+            if (buffers[i] && (i + round) % 4 == 0) put(&b, buffers[i], i + 1, i % 2);
+        loch_buffer_clear(&buffers[round * 2 + 1]); /* freed and made again while the move may be under way */
+        buffers[round * 2 + 1] = make(&b, 2 * TEST_MIB, b.streams[1]);
+        if (buffers[round * 2 + 1]) put(&b, buffers[round * 2 + 1], round * 2 + 2, 1);
+    }
+    for (uint32_t i = 0; i < 16; i++)
+        if (buffers[i]) expect(&b, buffers[i], i + 1, i % 2);
+    for (uint32_t i = 0; i < 16; i++)
+        loch_buffer_release(buffers[i]);
+    bench_close(&b);
+}
+
+/* --- random programs against a list of what every buffer holds --- */
+
+#define MODEL_SLOTS 40
+
+static void test_random_programs(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
+        bench b;
+        bench_open(&b, &grounds[g]);
+        test_random random = {test_seed(0x90fe + g)};
+        loch_buffer *buffers[MODEL_SLOTS] = {NULL};
+        uint32_t seeds[MODEL_SLOTS] = {0};
+        bool is_pinned[MODEL_SLOTS] = {false};
+        void *pinned_at[MODEL_SLOTS] = {NULL};
+        for (uint32_t step = 0; step < 400; step++) {
+            const size_t slot = test_random_below(&random, MODEL_SLOTS), stream = test_random_below(&random, 2);
+            const size_t what = test_random_below(&random, 10);
+            if (what < 5 && !buffers[slot]) {
+                const size_t bytes =
+                    (1 + test_random_below(&random, grounds[g].options.limit_bytes / 64)) * 4 / 3 & ~(size_t)3;
+                buffers[slot] = what < 4 ? make(&b, bytes + 4, b.streams[stream]) : NULL;
+                const loch_request plain = {.size = sizeof plain, .stream = b.streams[stream]};
+                if (what == 4) (void)!loch_buffer_create(b.pool, bytes + 4, &plain, &buffers[slot]);
+                seeds[slot] = step + 1;
+                if (buffers[slot]) put(&b, buffers[slot], seeds[slot], stream);
+            } else if (what < 5) {
+                if (is_pinned[slot]) CHECK_OK(loch_buffer_unpin(buffers[slot], b.streams[stream]));
+                is_pinned[slot] = false;
+                CHECK_OK(loch_device_sync(b.device));
+                loch_buffer_clear(&buffers[slot]);
+            } else if (what == 5 && buffers[slot]) {
+                if (!is_pinned[slot])
+                    CHECK_OK(loch_buffer_pin(buffers[slot], b.streams[stream], &pinned_at[slot]));
+                else
+                    CHECK_OK(loch_buffer_unpin(buffers[slot], b.streams[stream]));
+                is_pinned[slot] = !is_pinned[slot];
+            } else if (what == 6) {
+                const loch_compact_options options = {.size = sizeof options,
+                                                      .budget_bytes = test_random_below(&random, 2) ? TEST_MIB : 0,
+                                                      .stream =
+                                                          test_random_below(&random, 2) ? b.streams[stream] : NULL};
+                CHECK_OK(loch_pool_compact(b.pool, &options, NULL));
+            } else if (what < 9 && buffers[slot]) {
+                CHECK_OK(loch_device_sync(b.device));
+                expect(&b, buffers[slot], seeds[slot], stream);
+            }
+            if (buffers[slot] && is_pinned[slot])
+                assert_ptr_equal(loch_buffer_get_address(buffers[slot]), pinned_at[slot]);
+            check_pool(&b);
+        }
+        CHECK_OK(loch_device_sync(b.device));
+        for (size_t i = 0; i < MODEL_SLOTS; i++) {
+            if (buffers[i]) expect(&b, buffers[i], seeds[i], i % 2);
+            loch_buffer_release(buffers[i]);
+        }
+        bench_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TENSOR_TEST(test_pins),
+        TENSOR_TEST(test_only_pools),
+        TENSOR_TEST(test_joins_what_is_free),
+        TENSOR_TEST(test_as_the_last_step),
+        TENSOR_TEST(test_hook_and_budget),
+        TENSOR_TEST(test_between_streams),
+        TENSOR_TEST(test_random_programs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* `loch bench compact`: a pool is filled with buffers of 1 to 64 MiB that may move, half of them are freed at random, and what is left
+ * is compacted: how fast the blocks are moved, beside plain copies inside the device, and how large a block fits then. */
+#include "tool.h"
+#include <loch/loch.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define COMPACT_BUFFERS_MAX 8192
+#define COMPACT_REPETITIONS 3
+#define COMPACT_MIB ((size_t)1 << 20)
+
+typedef struct compact_bench {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *stream;
+    loch_buffer *buffers[COMPACT_BUFFERS_MAX];
+    size_t count, limit;
+    uint64_t random;
+} compact_bench;
+
+typedef struct compact_figures {
+    double seconds, moved_bytes, plain_rate;
+    double copy_seconds; /* from the first move to the end of the copies: without planning */
+    size_t moves, free_bytes, served_bytes;
+} compact_figures;
+
+static size_t compact_below(compact_bench *b, size_t limit)
+{
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return (size_t)(b->random >> 33) % limit;
+}
+
+static loch_status compact_spread(compact_bench *b)
+{
+    const loch_request request = {
+        .size = sizeof request, .stream = b->stream, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_NO_RETRY};
+    while (b->count < COMPACT_BUFFERS_MAX) {
+        const size_t bytes = COMPACT_MIB + compact_below(b, 63 * COMPACT_MIB);
+        if (loch_buffer_create(b->pool, bytes, &request, &b->buffers[b->count]) != LOCH_OK) break;
+        b->count++;
+    }
+    size_t live = b->limit, wanted = b->limit / 2;
+    while (live > wanted) {
+        const size_t i = compact_below(b, b->count);
+        if (!b->buffers[i]) continue;
+        const size_t bytes = loch_buffer_get_bytes(b->buffers[i]);
+        live -= bytes < live ? bytes : live;
+        loch_buffer_clear(&b->buffers[i]);
+    }
+    return loch_stream_sync(b->stream);
+}
+
+/* As many bytes as were moved, in pieces of 32 MiB, by plain copies. */
+static loch_status compact_plain(compact_bench *b, size_t bytes, double *rate)
+{
+    void *from = NULL, *to = NULL;
+    const size_t piece = 32 * COMPACT_MIB;
+    loch_status status = loch_raw_alloc(b->device, LOCH_MEMORY_DEVICE, piece, 0, &from);
+    if (status == LOCH_OK) status = loch_raw_alloc(b->device, LOCH_MEMORY_DEVICE, piece, 0, &to);
+    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first warms up */
+        const uint64_t start = loch_host_now_ns();
+        size_t done = 0;
+        for (; done < bytes && status == LOCH_OK; done += piece)
+            status = loch_copy_on(b->stream, to, from, piece);
+        if (status == LOCH_OK) status = loch_stream_sync(b->stream);
+        *rate = (double)done / (double)(loch_host_now_ns() - start) * 1e9;
+    }
+    if (loch_raw_free(from) != LOCH_OK || loch_raw_free(to) != LOCH_OK) return LOCH_E_DRIVER;
+    return status;
+}
+
+/* The largest part of what is free, in steps of a hundredth, that one block can have. */
+static size_t compact_serve(compact_bench *b, size_t free_bytes)
+{
+    for (size_t percent = 100; percent > 0; percent--) {
+        const loch_request request = {.size = sizeof request, .stream = b->stream, .flags = LOCH_ALLOC_NO_RETRY};
+        loch_buffer *buffer;
+        const size_t bytes = free_bytes / 100 * percent;
+        if (loch_buffer_create(b->pool, bytes, &request, &buffer) != LOCH_OK) continue;
+        loch_buffer_release(buffer);
+        return bytes;
+    }
+    return 0;
+}
+
+static void compact_note_first(loch_allocator *pool, const loch_move *move, void *user)
+{
+    (void)pool;
+    (void)move;
+    uint64_t *first = user;
+    if (!*first) *first = loch_host_now_ns();
+}
+
+static loch_status compact_once(compact_bench *b, compact_figures *out)
+{
+    loch_pool_info info = {.size = sizeof info};
+    loch_compact_report report = {.size = sizeof report};
+    const loch_compact_options options = {.size = sizeof options, .stream = b->stream};
+    loch_status status = compact_spread(b);
+    if (status == LOCH_OK) status = loch_pool_get_info(b->pool, &info);
+    out->free_bytes = b->limit - info.used_bytes;
+    uint64_t first = 0;
+    if (status == LOCH_OK) status = loch_pool_set_move_hook(b->pool, compact_note_first, &first);
+    const uint64_t start = loch_host_now_ns();
+    if (status == LOCH_OK) status = loch_pool_compact(b->pool, &options, &report);
+    if (status == LOCH_OK) status = loch_stream_sync(b->stream);
+    out->seconds = (double)(loch_host_now_ns() - start) / 1e9;
+    out->copy_seconds = (double)(loch_host_now_ns() - (first ? first : start)) / 1e9;
+    if (status == LOCH_OK) status = loch_pool_set_move_hook(b->pool, NULL, NULL);
+    out->moved_bytes = (double)report.moved_bytes;
+    out->moves = report.moves;
+    if (status == LOCH_OK) out->served_bytes = compact_serve(b, out->free_bytes);
+    for (size_t i = 0; i < b->count; i++)
+        loch_buffer_clear(&b->buffers[i]);
+    b->count = 0;
+    if (status == LOCH_OK) status = loch_allocator_trim(b->pool, 0, NULL);
+    return status == LOCH_OK ? compact_plain(b, report.moved_bytes, &out->plain_rate) : status;
+}
+
+static void compact_print(const compact_figures *figures, bool is_json)
+{
+    const double whole = figures->moved_bytes / figures->seconds, copies = figures->moved_bytes / figures->copy_seconds;
+    const char *format =
+        is_json
+            ? "{\"moves\": %zu, \"moved_bytes\": %.0f, \"seconds\": %.6f, \"gb_per_second\": %.2f, "
+              "\"copies_gb_per_second\": %.2f, \"plain_gb_per_second\": %.2f, \"copies_ratio\": %.3f, "
+              "\"free_bytes\": %zu, \"served_bytes\": %zu, \"served_part\": %.3f}\n"
+            : "%5zu moves of %.0f bytes in %.4f s: %.1f GB/s, the copies alone %.1f, plain copies %.1f, ratio %.3f; "
+              "of %zu bytes free one block had %zu: %.2f\n";
+    printf(format, figures->moves, figures->moved_bytes, figures->seconds, whole / 1e9, copies / 1e9,
+           figures->plain_rate / 1e9, copies / figures->plain_rate, figures->free_bytes, figures->served_bytes,
+           (double)figures->served_bytes / (double)figures->free_bytes);
+}
+
+int tool_bench_compact(const tool_bench_options *options)
+{
+    compact_bench b = {.random = 7};
+    loch_memory_info memory;
+    loch_status status = loch_device_open(options->device, &b.device);
+    if (status == LOCH_OK) status = loch_device_calculate_memory(b.device, &memory);
+    if (status == LOCH_OK) {
+        b.limit = options->is_quick ? 1024 * COMPACT_MIB : 32768 * COMPACT_MIB;
+        if (b.limit > memory.free_bytes / 2) b.limit = memory.free_bytes / 2 / COMPACT_MIB * COMPACT_MIB;
+        const loch_pool_options pool = {.size = sizeof pool, .limit_bytes = b.limit};
+        status = loch_pool_create(b.device, "compact", &pool, &b.pool);
+    }
+    if (status == LOCH_OK) status = loch_stream_create(b.device, NULL, &b.stream);
+    for (int i = 0; i < COMPACT_REPETITIONS && status == LOCH_OK; i++) {
+        compact_figures figures = {0};
+        status = compact_once(&b, &figures);
+        if (status == LOCH_OK) compact_print(&figures, options->is_json);
+    }
+    if (status != LOCH_OK) fprintf(stderr, "loch: bench compact: %s\n", loch_error_get()->sentence);
+    loch_stream_destroy(b.stream);
+    loch_allocator_release(b.pool);
+    loch_device_release(b.device);
+    return status == LOCH_OK ? 0 : 1;
+}
