@@ -19,6 +19,7 @@
 #include <loch/typed.h>
 #include <loch/pool.h>
 #include <loch/moving.h>
+#include <loch/child.h>
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>

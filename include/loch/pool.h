@@ -85,7 +85,7 @@ typedef struct loch_pool_info {
 LOCH_API LOCH_MUST_USE loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out);
 
 /** Changes how much the pool may hold from the device, 0 for no limit. What is above it is given back where it is free;
- *  blocks in use stay. Any thread. */
+ *  blocks in use stay. E_LIMIT below what is promised to children as minima (child.h). Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes);
 
 /** Changes how much free memory the pool keeps, 0 for no cap. Any thread. */

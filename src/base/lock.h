@@ -14,6 +14,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_POOLS = LOCHI_RANK_ALLOCATOR + 32, /* the list of pools */
     LOCHI_RANK_STREAM_LISTENERS,                  /* who hears of streams that go; held around the calls */
     LOCHI_RANK_MEMORY,                            /* an allocator's own state */
+    LOCHI_RANK_FAMILY,                            /* what parents and children hold; held for arithmetic alone */
     LOCHI_RANK_TAGS,                              /* the table of tags */
     LOCHI_RANK_VISITORS,                          /* the list of visitors */
     LOCHI_RANK_DEVICES,                           /* the table of open devices; held while one is opened */

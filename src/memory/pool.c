@@ -43,14 +43,14 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
 }
 
 /* What follows from the device. */
-static loch_status pool_read_device(lochi_pool *pool)
+static loch_status pool_read_device(lochi_pool *pool, bool is_range)
 {
     const loch_device_properties *properties = &pool->device->properties;
     static const uint32_t needed[] = {
         [LOCH_MEMORY_DEVICE] = 0, [LOCH_MEMORY_PINNED] = LOCH_CAN_PINNED, [LOCH_MEMORY_MANAGED] = LOCH_CAN_MANAGED};
     if (!loch_device_can(pool->device, needed[pool->kind]))
         return LOCH_FAIL(UNSUPPORTED, "%s has no %s memory", pool->device->name, loch_memory_kind_name(pool->kind));
-    pool->is_virtual = pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL);
+    pool->is_virtual = pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL) && !is_range;
     pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : POOL_RAW_CELL;
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
@@ -77,7 +77,10 @@ static void pool_destroy(void *self)
     if (pool->listener.closing) {
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
-        lochi_pool_wait_for_all(pool);
+        if (pool->range)
+            lochi_child_note_uses(pool);
+        else
+            lochi_pool_wait_for_all(pool);
         lochi_pool_wait_for_graphs(pool);
     }
     lochi_pool_drop_all(pool);
@@ -87,6 +90,7 @@ static void pool_destroy(void *self)
     lochi_pool_close_slabs(pool);
     lochi_pool_close_records(pool);
     lochi_ledger_destroy(pool->tags);
+    lochi_child_close(pool);
     lochi_lock_fini(&pool->lock);
     lochi_free_aligned(pool);
 }
@@ -166,7 +170,7 @@ void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
     lochi_pool_note_freed(pool, lane, block->bytes);
     if (block->bytes > POOL_NEST_MAX) pool->freed_bytes += block->bytes;
     lochi_pool_make_free(pool, block, lane->epoch);
-    if (pool->is_capped || pool->limit) lochi_pool_obey_idle(pool);
+    if (pool->is_capped || pool->limit || pool->is_related) lochi_pool_obey_idle(pool);
 }
 
 static size_t pool_round(const lochi_pool *pool, size_t bytes)
@@ -299,7 +303,11 @@ static loch_status pool_alloc(void *self, const loch_request *request, void **ou
                          request->alignment);
     const loch_status status = pool_try(pool, request, out);
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
-    if (!is_short || !lochi_pool_ask_siblings(pool)) return status;
+    if (status == LOCH_E_LIMIT) {
+        if (!lochi_pool_ask_family(pool, request->bytes + request->alignment, false)) return status;
+    } else if (!is_short || pool->range || !lochi_pool_ask_siblings(pool)) {
+        return status;
+    }
     return pool_try(pool, request, out);
 }
 
@@ -391,6 +399,17 @@ static void pool_set_elsewhere(const pool_found *found)
     }
 }
 
+void lochi_pool_keep_range(lochi_pool *pool, const void *address, bool is_range)
+{
+    pool_found found;
+    lochi_lock_take(&pool->lock);
+    if (pool_find_live(pool, address, &found) == LOCH_OK) {
+        found.block->is_range = is_range;
+        if (is_range) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the long way, which looks */
+    }
+    lochi_lock_drop(&pool->lock);
+}
+
 /* --- taking back --- */
 
 /* A free on another stream than the block's own, which the caller has ordered behind all uses: the block waits for that
@@ -457,6 +476,8 @@ static loch_status pool_free_locked(lochi_pool *pool, void *address, size_t byte
     loch_status status = pool_find_live(pool, address, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
+    if (status == LOCH_OK && found.block->is_range)
+        status = LOCH_FAIL(BUSY, "a child pool lives in the block at %p", address);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
         status = pool_free_elsewhere(pool, &found, address, stream);
     if (status == LOCH_OK) {
@@ -508,6 +529,7 @@ static loch_status pool_record_use(void *self, void *address, loch_stream *strea
 static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t rounded = pool_round_large(pool, bytes);
+    if (block->is_range) return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
     if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     if (rounded > block->bytes) {
@@ -722,11 +744,9 @@ static const loch_allocator_ops pool_ops = {
     .resize = pool_resize,
 };
 
-loch_status loch_pool_create(loch_device *device, const char *name, const loch_pool_options *options,
-                             loch_allocator **out)
+loch_status lochi_pool_make(loch_device *device, const char *name, const loch_pool_options *options,
+                            const pool_descent *descent, loch_allocator **out)
 {
-    if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device and a place");
     lochi_pool *pool = lochi_zalloc_aligned(_Alignof(lochi_pool), sizeof *pool);
     if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool");
     loch_status status;
@@ -736,7 +756,9 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
     pool->waiting_end = &pool->waiting;
     pool->fading_end = &pool->fading;
     LOCH_TRY(pool_read_options(pool, options), fail);
-    LOCH_TRY(pool_read_device(pool), fail);
+    LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
+    if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
+    pool->family.limit = pool->limit;
     /* For good: the short ways round no sizes, and rely on a fence that not every system has. */
     if (pool->options.round_bytes > 1 || !lochi_fence_has_lightest()) atomic_store(&pool->gate, 1);
     lochi_pool_lay_out_classes(pool);
@@ -747,11 +769,20 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
     lochi_stream_listen(&pool->listener);
     lochi_pool_join(pool);
     lochi_allocator_set_pool(pool->allocator, pool);
+    if (descent) lochi_child_link(pool);
     *out = pool->allocator;
     return LOCH_OK;
 fail:
     pool_destroy(pool);
     return status;
+}
+
+loch_status loch_pool_create(loch_device *device, const char *name, const loch_pool_options *options,
+                             loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device and a place");
+    return lochi_pool_make(device, name, options, NULL, out);
 }
 
 /* --- what only a pool has --- */
@@ -770,19 +801,23 @@ lochi_pool *lochi_pool_of(loch_allocator *allocator)
 loch_status loch_pool_set_limit(loch_allocator *allocator, size_t limit_bytes)
 {
     POOL_NEEDED(pool, allocator);
+    if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child's range stays as large as it is");
     lochi_lock_take(&pool->lock);
-    pool->limit = limit_bytes;
-    if (limit_bytes && pool->reserved > limit_bytes) {
+    const loch_status status = lochi_family_set_limit(pool, limit_bytes);
+    if (status == LOCH_OK) pool->limit = limit_bytes;
+    if (status == LOCH_OK && limit_bytes && pool->reserved > limit_bytes) {
         const size_t excess = pool->reserved - limit_bytes, free = pool->reserved - pool->used;
         lochi_pool_trim(pool, free > excess ? free - excess : 0);
     }
     lochi_lock_drop(&pool->lock);
-    return LOCH_OK;
+    if (status == LOCH_OK) (void)lochi_pool_ask_family(pool, 0, true);
+    return status;
 }
 
 loch_status loch_pool_set_idle(loch_allocator *allocator, size_t idle_bytes)
 {
     POOL_NEEDED(pool, allocator);
+    if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range to its end");
     lochi_lock_take(&pool->lock);
     pool->idle = idle_bytes;
     lochi_pool_stop(pool);

@@ -184,6 +184,27 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     return LOCH_OK;
 }
 
+static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
+{
+    lochi_lock_take(&pool->lock);
+    loch_status status;
+    pool_block *block = NULL;
+    pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
+    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
+    if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
+    if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);
+    if (status == LOCH_OK) {
+        block->tag = (uint16_t)read->tag;
+        lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), read->bytes, block->committed);
+        lochi_pool_count_tag(pool, read->tag, read->bytes, 1);
+        *out = (void *)block->start;
+    } else if (block) {
+        lochi_pool_free_growable(pool, block);
+    }
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
 loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_request *request, size_t max_bytes,
                                      void **out)
 {
@@ -191,7 +212,7 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_reque
     lochi_pool *pool = lochi_pool_of(allocator);
     if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks come from a pool itself");
     if (!out || !max_bytes) return LOCH_FAIL(INVALID, "a growable block needs a place, and bytes that it may hold");
-    if (!pool->is_virtual) return LOCH_FAIL(UNSUPPORTED, "%s has no virtual memory", pool->device->name);
+    if (!pool->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", allocator->name);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     if (read.alignment & (read.alignment - 1))
@@ -200,23 +221,9 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_reque
     if (read.bytes > max_bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu to be reserved", read.bytes, max_bytes);
     if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, pool->device));
-    lochi_lock_take(&pool->lock);
-    loch_status status;
-    pool_block *block = NULL;
-    pool_lane *lane = lochi_pool_lane(pool, read.stream ? read.stream : pool->default_stream, &status);
-    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
-    if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read.alignment, &block);
-    if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read.bytes);
-    if (status == LOCH_OK) {
-        block->tag = (uint16_t)read.tag;
-        lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), read.bytes, block->committed);
-        lochi_pool_count_tag(pool, read.tag, read.bytes, 1);
-        *out = (void *)block->start;
-    } else if (block) {
-        lochi_pool_free_growable(pool, block);
-    }
-    lochi_lock_drop(&pool->lock);
-    return status;
+    const loch_status status = growable_try(pool, &read, max_bytes, out);
+    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, read.bytes, false)) return status;
+    return growable_try(pool, &read, max_bytes, out);
 }
 
 loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)
@@ -229,5 +236,7 @@ loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, 
     if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
         return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
     size_t allocated;
+    const loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, bytes, false)) return status;
     return allocator->ops.resize(allocator->self, address, bytes, &allocated);
 }

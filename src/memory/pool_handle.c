@@ -248,7 +248,8 @@ static void handle_unlink(pool_handle **list, pool_handle *handle)
 
 void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_handle *handle)
 {
-    for (uintptr_t at = start; at < start + bytes; at += pool->cell_bytes)
+    const uintptr_t first = start & ~(uintptr_t)(pool->cell_bytes - 1); /* a child's range begins anywhere */
+    for (uintptr_t at = first; at < start + bytes; at += pool->cell_bytes)
         lochi_pool_find_cell(pool, at)->handle = handle;
 }
 
@@ -266,13 +267,35 @@ static void handle_uncount(lochi_pool *pool, size_t bytes)
     pool->reserved -= bytes;
     pool->handles_count--;
     pool->handles_released++;
+    if (pool->is_related) lochi_family_unclaim(pool, bytes);
+}
+
+static loch_status handle_refuse(const lochi_pool *pool, size_t bytes)
+{
+    return LOCH_FAIL(
+        LIMIT, "%zu bytes more than the %zu that the pool holds would exceed a limit: all of its family's leave %zu",
+        bytes, pool->reserved, lochi_family_room(pool));
 }
 
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes)
 {
+    if (pool->is_related) return bytes <= lochi_family_room(pool) ? LOCH_OK : handle_refuse(pool, bytes);
     if (!pool->limit || (bytes <= pool->limit && pool->reserved <= pool->limit - bytes)) return LOCH_OK;
     return LOCH_FAIL(LIMIT, "%zu bytes more than the %zu that the pool holds would exceed its limit of %zu", bytes,
                      pool->reserved, pool->limit);
+}
+
+/* The same, and counts them in for the pool's family: before the memory is there, so that nobody else takes the room. */
+static loch_status handle_claim(lochi_pool *pool, size_t bytes)
+{
+    if (!pool->is_related) return lochi_pool_check_limit(pool, bytes);
+    return lochi_family_claim(pool, bytes) ? LOCH_OK : handle_refuse(pool, bytes);
+}
+
+/* Nothing came of it. */
+static void handle_unclaim(lochi_pool *pool, size_t bytes)
+{
+    if (pool->is_related) lochi_family_unclaim(pool, bytes);
 }
 
 /* A bare block's [start, start + bytes) becomes a block of its own, in no list. Two records are stocked. */
@@ -349,11 +372,14 @@ static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
 
 loch_status lochi_pool_create_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
-    LOCH_TRY_RETURN(lochi_pool_check_limit(pool, bytes));
     pool_handle *handle = lochi_zalloc(sizeof *handle);
     if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
-    const loch_status status = loch_handle_create(pool->device, bytes, options, &handle->handle);
+    loch_status status = handle_claim(pool, bytes);
+    if (status == LOCH_OK) {
+        status = loch_handle_create(pool->device, bytes, options, &handle->handle);
+        if (status != LOCH_OK) handle_unclaim(pool, bytes);
+    }
     if (status != LOCH_OK) {
         lochi_free(handle);
         return status;
@@ -563,41 +589,71 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
 
 /* --- raw segments --- */
 
-loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane)
+/* Raw memory for a segment, which is counted in. */
+static loch_status handle_get_raw(lochi_pool *pool, pool_handle *segment, size_t bytes)
 {
-    LOCH_TRY_RETURN(lochi_pool_check_limit(pool, bytes));
-    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
-    pool_handle *segment = lochi_zalloc(sizeof *segment);
-    if (!segment) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a segment");
     segment->raw_bytes = segment->bytes = bytes;
+    LOCH_TRY_RETURN(handle_claim(pool, bytes));
     loch_status status = loch_raw_alloc(pool->device, pool->kind, bytes, pool->cell_bytes, &segment->raw);
+    if (status != LOCH_OK) handle_unclaim(pool, bytes);
     if (status == LOCH_E_UNSUPPORTED) { /* the driver aligns less: more is taken */
         segment->raw_bytes = bytes + pool->cell_bytes;
-        status = lochi_pool_check_limit(pool, segment->raw_bytes);
-        if (status == LOCH_OK) status = loch_raw_alloc(pool->device, pool->kind, segment->raw_bytes, 0, &segment->raw);
+        LOCH_TRY_RETURN(handle_claim(pool, segment->raw_bytes));
+        status = loch_raw_alloc(pool->device, pool->kind, segment->raw_bytes, 0, &segment->raw);
+        if (status != LOCH_OK) handle_unclaim(pool, segment->raw_bytes);
     }
-    if (status != LOCH_OK) goto fail;
     segment->at = ((uintptr_t)segment->raw + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
-    LOCH_TRY(lochi_pool_make_cells(pool, segment->at, bytes), fail_raw);
-    lochi_pool_set_cells(pool, segment->at, bytes, segment);
+    return status;
+}
+
+/* A segment's memory becomes one free block. Its cells exist, and a record is stocked. */
+static void handle_enter_segment(lochi_pool *pool, pool_handle *segment, pool_lane *lane, uint64_t epoch)
+{
+    lochi_pool_set_cells(pool, segment->at, segment->bytes, segment);
     segment->mappings = 1;
     handle_link(&pool->handles, segment);
     handle_count(pool, segment->raw_bytes);
     pool_block *block = lochi_pool_take_record(pool);
     segment->first = block;
     block->start = segment->at;
-    block->bytes = bytes;
+    block->bytes = segment->bytes;
     block->before = block->behind = NULL;
     block->lane = lane;
     block->is_captured = lane->capture != 0;
-    lochi_pool_hide(pool, block->start, bytes);
-    lochi_pool_make_free(pool, block, 0);
+    lochi_pool_hide(pool, block->start, block->bytes);
+    lochi_pool_make_free(pool, block, epoch);
+}
+
+loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane)
+{
+    LOCH_TRY_RETURN(lochi_pool_check_limit(pool, bytes));
+    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    pool_handle *segment = lochi_zalloc(sizeof *segment);
+    if (!segment) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a segment");
+    loch_status status;
+    LOCH_TRY(handle_get_raw(pool, segment, bytes), fail);
+    LOCH_TRY(lochi_pool_make_cells(pool, segment->at, bytes), fail_raw);
+    handle_enter_segment(pool, segment, lane, 0);
     return LOCH_OK;
 fail_raw:
+    handle_unclaim(pool, segment->raw_bytes);
     if (loch_raw_free(segment->raw) != LOCH_OK) LOCHI_LOG(ERROR, "a raw segment is lost");
 fail:
     lochi_free(segment);
     return status;
+}
+
+loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *lane)
+{
+    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, (uintptr_t)pool->range, bytes));
+    pool_handle *segment = lochi_zalloc(sizeof *segment);
+    if (!segment) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a segment");
+    segment->raw_bytes = segment->bytes = bytes;
+    segment->at = (uintptr_t)pool->range;
+    handle_enter_segment(pool, segment, lane, lane->epoch);
+    lochi_pool_mark(pool, lane); /* others have it without a wait once that has passed */
+    return LOCH_OK;
 }
 
 loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool_block *block)
@@ -639,7 +695,7 @@ void lochi_pool_drop_all(lochi_pool *pool)
         if (handle->handle) {
             loch_handle_destroy(handle->handle);
             status = loch_virtual_unmap((void *)handle->at);
-        } else {
+        } else if (!pool->range) {
             status = loch_raw_free(handle->raw);
         }
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes are lost: %s", handle->bytes, loch_error_get()->sentence);

@@ -5,7 +5,7 @@
 
 #include "memory/pool_inside.h"
 
-/* Whether the limit allows `bytes` more: E_LIMIT. */
+/* Whether the limit, and those of the family, allow `bytes` more: E_LIMIT. */
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes);
 
 /* Makes sure that the cells of addresses exist. E_HOST_MEMORY. */
@@ -60,6 +60,8 @@ void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_
 
 /* A raw segment, all of it one free block; and back. */
 loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane);
+/* A child's range as its only segment: free in the order of the lane from now on. It is never given back. */
+loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *lane);
 loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool_block *block);
 
 #endif

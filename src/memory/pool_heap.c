@@ -42,7 +42,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
 {
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
-    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
+    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = block->is_range = false;
     block->tag = 0;
     block->requested = 0;
     block->id = 0;

@@ -11,6 +11,7 @@
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
  *   pool_move.c    blocks that may move: pins, and one move; pool_compact.c  which moves, and carrying them out
+ *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
  *   pool_growable.c, pool_report.c
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
@@ -45,6 +46,7 @@
 #include "device/device.h"
 #include "memory/pool.h"
 #include <loch/moving.h>
+#include <loch/child.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #if defined(__SANITIZE_ADDRESS__)
@@ -122,6 +124,7 @@ typedef struct pool_block {
     bool is_captured; /* belongs to a capture's lane */
     bool is_nest;     /* free memory that blocks up to POOL_NEST_MAX come from */
     bool is_piece;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+    bool is_range;    /* a child pool lives in it */
     size_t requested;
     pool_lane *lane;                    /* in whose order it is used or free */
     struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
@@ -269,6 +272,22 @@ struct pool_cache {
     pool_block *quick[POOL_QUICK_BINS];
 };
 
+/* --- families --- */
+
+/* What is counted for a pool and all below it; a child's part in its parent's sum is not less than its minimum. */
+enum { POOL_HELD, POOL_PROMISED, POOL_SUMS }; /* memory from the device; minima alone */
+
+/* A pool's place among parents and children. Under the family lock (pool_child.c) but for what never changes. */
+typedef struct pool_family {
+    struct lochi_pool *parent; /* its allocator is retained until the end; NULL for none. Never changes */
+    bool is_counted;           /* LOCH_CHILD_QUOTA: its parent counts what it holds. Never changes */
+    bool is_linked;            /* among its parent's children */
+    size_t limit, minimum;     /* limit: a copy of the pool's, for other pools to see */
+    size_t sums[POOL_SUMS];    /* kept once the pool is related */
+    uint64_t number;           /* in order of making */
+    struct lochi_pool *children, *next_child;
+} pool_family;
+
 /* --- the pool --- */
 
 struct lochi_pool {
@@ -340,8 +359,11 @@ struct lochi_pool {
     lochi_ledger *tags; /* figures of tags alone */
     lochi_stream_listener listener;
     struct lochi_pool *next_pool; /* of the process: siblings help each other */
-    bool is_hungry;               /* streams have wanted each other's memory */
-    size_t crossed_bytes;         /* of blocks that went from one lane to another since free ones were joined */
+    void *range;                  /* LOCH_CHILD_RANGE: the parent's block, all the memory there is; else NULL */
+    bool is_related;              /* counted with parents or children; written under the family lock, too */
+    pool_family family;
+    bool is_hungry;       /* streams have wanted each other's memory */
+    size_t crossed_bytes; /* of blocks that went from one lane to another since free ones were joined */
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; those not in use */
     size_t movable_bytes;                           /* of blocks that may move, pinned or not */
     unsigned moving_forbidden;                      /* times */
@@ -573,6 +595,8 @@ bool lochi_pool_wait_on_host(lochi_pool *pool);
  * released. */
 void lochi_pool_wait_for_all(lochi_pool *pool);
 void lochi_pool_wait_for_graphs(lochi_pool *pool);
+/* Whether a lane's stream is under capture: then nothing can be recorded on it, nor the device be waited for. */
+bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane);
 
 /* Notes a use on a further stream. E_HOST_MEMORY. */
 loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane);
@@ -636,6 +660,9 @@ void lochi_pool_join(lochi_pool *pool);
 void lochi_pool_leave(lochi_pool *pool);
 /* Asks the other pools of the device and kind to give back what they do not use; says how much. Without the lock. */
 size_t lochi_pool_ask_siblings(lochi_pool *pool);
+/* The same for `bytes` that limits of the family do not leave: asks all below the topmost pool that is full, but for `pool`
+ * itself unless `is_asked`. Nobody is asked below its minimum. */
+size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked);
 
 /* --- pool_report.c --- */
 
@@ -668,7 +695,51 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
 void lochi_pool_drop_shrunk(lochi_pool *pool);
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
 
+/* --- pool_child.c --- */
+
+/* How a child comes into a new pool: its options, read. */
+typedef struct pool_descent {
+    lochi_pool *parent;
+    loch_child_options options;
+} pool_descent;
+
+/* Takes a child's part of its parent: after the device's facts are known, before anybody else sees the pool. */
+loch_status lochi_child_open(lochi_pool *pool, const pool_descent *descent);
+/* A child is among its parent's from now on. */
+void lochi_child_link(lochi_pool *pool);
+/* A range goes back behind all streams that used it: notes them with the parent, or waits. */
+void lochi_child_note_uses(lochi_pool *pool);
+/* Gives the part back and lets go of the parent; nothing for a pool without. Without locks. */
+void lochi_child_close(lochi_pool *pool);
+
+/* Bytes that the limits of a related pool and of those above it leave; SIZE_MAX: there are none. Under its lock. */
+size_t lochi_family_room(const lochi_pool *pool);
+/* Counts bytes of a related pool in, all the way up, if they fit; and out. Under its lock. */
+bool lochi_family_claim(lochi_pool *pool, size_t bytes);
+void lochi_family_unclaim(lochi_pool *pool, size_t bytes);
+/* By how much it or one above it exceeds a limit that was lowered. Under its lock. */
+size_t lochi_family_excess(const lochi_pool *pool);
+/* Sets the copy of a limit. E_LIMIT when minima would not fit. Under the pool's lock. */
+loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes);
+/* The topmost pool that has not `bytes` more for `pool`, which may be itself; NULL: there is none. */
+lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
+/* Whether what `pool` holds counts in `above`, or is its own. */
+bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);
+/* Free bytes that it gains nobody to take from a related pool: what its minimum covers. Under its lock. */
+size_t lochi_family_get_keep(const lochi_pool *pool);
+
+/* A pool's children, and the bytes that count in its limit for them. */
+size_t lochi_family_count(const lochi_pool *pool, size_t *bytes);
+/* Whether a related pool's sum is what it and its children hold; while nobody makes or ends one. Under its lock. */
+bool lochi_family_check(const lochi_pool *pool);
+
 /* --- pool.c --- */
+
+/* Makes a pool; a child when there is a descent. */
+loch_status lochi_pool_make(loch_device *device, const char *name, const loch_pool_options *options,
+                            const pool_descent *descent, loch_allocator **out);
+/* Marks a block as a child's range, or no longer: while it is one it cannot be freed or resized. */
+void lochi_pool_keep_range(lochi_pool *pool, const void *address, bool is_range);
 
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 

@@ -294,6 +294,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
     const size_t before = pool->reserved;
     ladder_gather(pool);
+    if (pool->range) return 0;
     if (ladder_free_bytes(pool) > keep) lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
     /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
      * freed behind them: twice. */
@@ -309,7 +310,8 @@ void lochi_pool_obey_idle(lochi_pool *pool)
 {
     const size_t cap = pool->idle, limit = pool->limit;
     const size_t idle = pool->is_whole ? pool->small_idle : ladder_free_bytes(pool);
-    const size_t above = limit && pool->reserved > limit ? pool->reserved - limit : 0;
+    size_t above = limit && pool->reserved > limit ? pool->reserved - limit : 0;
+    if (pool->is_related) above = lochi_family_excess(pool);
     size_t excess = cap && idle > cap ? idle - cap : 0;
     if (above > excess) excess = above;
     if (!excess) return;
@@ -371,6 +373,22 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool)
         if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
         lochi_lock_take(&other->lock);
         gone += lochi_pool_trim(other, 0);
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+    return gone;
+}
+
+size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
+{
+    size_t gone = 0;
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    if (!full) return 0;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
+        if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, lochi_family_get_keep(other));
         lochi_lock_drop(&other->lock);
     }
     lochi_lock_drop(&ladder_lock);

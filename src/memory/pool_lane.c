@@ -264,8 +264,7 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
     return has_waited;
 }
 
-/* Whether a lane's stream is under capture: then nothing can be recorded on it, nor the device be waited for. */
-static bool lane_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
+bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
 {
     uint64_t capture = 0;
     return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
@@ -277,7 +276,8 @@ void lochi_pool_wait_for_all(lochi_pool *pool)
     bool is_certain = true;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture's memory stays with it */
-        if (!lane->is_closed && !lochi_pool_mark(pool, lane) && !lane_is_under_capture(pool, lane)) is_certain = false;
+        if (!lane->is_closed && !lochi_pool_mark(pool, lane) && !lochi_pool_is_under_capture(pool, lane))
+            is_certain = false;
         while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
             lane_pass(pool, lane);
     }

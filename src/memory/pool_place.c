@@ -418,7 +418,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     if (source == POOL_EXTRA && !place_may_take_extra(pool, want, plan.missing))
         status = LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
     if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
-    if (left && status == LOCH_OK && pool->limit) status = lochi_pool_check_limit(pool, left);
+    if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = place_revive(pool, want, &plan);
     if (status == LOCH_OK) status = place_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
@@ -444,6 +444,7 @@ static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
+    if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no more than its range");
     if (!pool->is_virtual)
         return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
@@ -506,6 +507,7 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
 {
     size_t gone = 0;
+    if (pool->range) return 0; /* it stays until the end */
     while (pool->loose && gone < bytes) {
         gone += pool->loose->bytes;
         lochi_pool_destroy_loose(pool, pool->loose);

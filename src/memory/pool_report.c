@@ -110,8 +110,16 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
 {
     const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
     const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
-    const size_t room = !is_full && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
+    size_t room = !is_full && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    if (!is_full && left != SIZE_MAX) room = left;
     const size_t largest = report_largest(pool);
+    if (left != SIZE_MAX && !is_full && want->bytes > free + room)
+        return LOCH_FAIL(
+            LIMIT,
+            "%zu bytes do not fit what the limits of the pool and its family leave, which is %zu: %zu held, %zu in "
+            "blocks, %zu free (largest %zu), %zu waiting for streams",
+            want->bytes, room, pool->reserved, pool->used - pool->waiting_bytes, free, largest, pool->waiting_bytes);
     if (pool->limit && !is_full && want->bytes > free + room)
         return LOCH_FAIL(LIMIT,
                          "%zu bytes do not fit the limit of %zu: %zu held, %zu in blocks, %zu free (largest %zu), "
@@ -157,6 +165,19 @@ static void report_write_tags(lochi_pool *pool, lochi_text *out)
                          (unsigned long long)top[i].bytes);
 }
 
+static void report_write_family(const lochi_pool *pool, lochi_text *out)
+{
+    const lochi_pool *parent = pool->family.parent;
+    size_t bytes;
+    const size_t children = lochi_family_count(pool, &bytes);
+    if (parent && pool->range)
+        lochi_text_write(out, "  a range of \"%s\"\n", loch_allocator_get_name(parent->allocator));
+    else if (parent)
+        lochi_text_write(out, "  a quota of \"%s\", minimum %zu bytes\n", loch_allocator_get_name(parent->allocator),
+                         pool->family.minimum);
+    if (children) lochi_text_write(out, "  children: %zu, for which %zu bytes count in the limit\n", children, bytes);
+}
+
 size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
 {
     lochi_text out = lochi_text_begin(text, bytes);
@@ -179,6 +200,7 @@ size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
                      info.largest_free_bytes, idle);
     lochi_text_write(&out, "  kept by threads: %zu bytes; waiting for streams: %zu; with captures: %zu\n",
                      info.thread_bytes, info.waiting_bytes, info.captured_bytes);
+    report_write_family(pool, &out);
     report_write_tags(pool, &out);
     return out.length;
 }
@@ -204,7 +226,8 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
         const pool_cell *cell = lochi_pool_find_cell(pool, at);
         const bool is_mapped = cell && cell->handle;
         if (has_memory && !is_mapped) return "a block lacks memory";
-        if (has_memory && (at < cell->handle->at || at >= cell->handle->at + cell->handle->bytes))
+        const uintptr_t inside = at > block->start ? at : block->start; /* a child's range begins anywhere in a cell */
+        if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
             return "a cell knows the wrong handle";
         if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
         if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
@@ -239,7 +262,8 @@ const char *lochi_pool_check(lochi_pool *pool)
     }
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
         handles += handle->handle ? handle->bytes : handle->raw_bytes;
-        for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
+        for (uintptr_t at = handle->at & ~(uintptr_t)(pool->cell_bytes - 1); at < handle->at + handle->bytes;
+             at += pool->cell_bytes)
             if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
     }
     for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
@@ -250,5 +274,6 @@ const char *lochi_pool_check(lochi_pool *pool)
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
     if (!wrong && pool->is_virtual && pool->reserved != pool->used + free + pool->loose_bytes)
         wrong = "reserved bytes are not those of the blocks";
+    if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
     return wrong;
 }

@@ -8,6 +8,7 @@
 #define SLAB_OBJECTS 8 /* a slab holds at least so many */
 #define SLAB_BYTES_MIN ((size_t)16 << 10)
 #define SLAB_BYTES_MAX ((size_t)64 << 10)
+#define SLAB_RANGE_PART 32
 #define SLAB_EMPTY_MAX 4 /* slabs of a lane that are kept though none of their blocks is in use */
 
 /* --- classes --- */
@@ -20,11 +21,14 @@ static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
     return bytes + step;
 }
 
-static size_t slab_choose_bytes(size_t object_bytes)
+/* In a child's range not more than a small part of it. */
+static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
 {
     size_t bytes = SLAB_BYTES_MIN;
     while (bytes < SLAB_OBJECTS * object_bytes && bytes < SLAB_BYTES_MAX)
         bytes *= 2;
+    while (pool->range && bytes > POOL_PAGE && bytes > pool->limit / SLAB_RANGE_PART)
+        bytes /= 2;
     return bytes;
 }
 
@@ -34,7 +38,7 @@ void lochi_pool_lay_out_classes(lochi_pool *pool)
     for (size_t bytes = pool->unit; bytes <= POOL_SMALL_MAX; bytes = slab_next_class(pool, bytes)) {
         const uint32_t class = pool->classes++;
         pool->class_bytes[class] = (uint32_t)bytes;
-        pool->slab_bytes[class] = (uint32_t)slab_choose_bytes(bytes);
+        pool->slab_bytes[class] = (uint32_t)slab_choose_bytes(pool, bytes);
         for (; step << POOL_STEP_SHIFT <= bytes && step <= POOL_SMALL_MAX >> POOL_STEP_SHIFT; step++)
             pool->class_of[step] = (uint8_t) class;
     }

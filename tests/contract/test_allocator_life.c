@@ -206,8 +206,9 @@ static void more_threads_than_places(void **state)
     test_subject_begin(&s, state);
     /* one file each is too much for the limit on open files of some machines */
     const bool has_files = test_stack_has(s.stack, "csv") || test_stack_has(s.stack, "trace");
-    /* each pool holds a granule at least */
-    const bool is_too_much = test_stack_is_pool(s.stack) && s.bed->properties.total_bytes < MANY_THREADS * 2 * TEST_MIB;
+    /* each pool holds a granule at least, a range all of it */
+    const size_t each = test_stack_has(s.stack, "child-range") ? TEST_USER_CAPACITY : 2 * TEST_MIB;
+    const bool is_too_much = test_stack_is_pool(s.stack) && s.bed->properties.total_bytes < MANY_THREADS * each;
     test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && !has_files && !is_too_much);
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, MANY_THREADS);

@@ -2,6 +2,7 @@
 /* Making stacks, and running cases over them. */
 #include "allocators.h"
 
+#include <loch/child.h>
 #include <loch/direct.h>
 #include <loch/pool.h>
 #include <loch/wrapper.h>
@@ -29,7 +30,7 @@ const char *const test_stacks[] = {
     "direct-pinned",
     "pool",
     "pool-pinned",
-    STACK_ELSEWHERE("direct-zones", "pool-whole", "pool-idle")
+    STACK_ELSEWHERE("direct-zones", "pool-whole", "pool-idle", "child-range", "child-quota")
     /* each wrapper */
     "wrapper/user",
     "limit/direct",
@@ -149,6 +150,26 @@ static loch_status stack_pool(loch_device *device, const char *kind, loch_alloca
     return loch_pool_create(device, NULL, &options, out);
 }
 
+/* Children that all others have let go of their parent of. */
+static loch_status stack_child(loch_device *device, const char *kind, loch_allocator **out)
+{
+    const loch_pool_options options = {
+        .size = sizeof options,
+        .limit_bytes = 2 * TEST_USER_CAPACITY,
+        .handle_bytes = TEST_USER_CAPACITY / 2 /* a range is taken at once: few calls */
+    };
+    loch_child_options child = {.size = sizeof child, .limit_bytes = TEST_USER_CAPACITY};
+    if (!strcmp(kind, "child-range"))
+        child.kind = LOCH_CHILD_RANGE;
+    else if (strcmp(kind, "child-quota") != 0)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "no child is named %s", kind);
+    loch_allocator *parent = NULL;
+    loch_status status = loch_pool_create(device, NULL, &options, &parent);
+    if (status == LOCH_OK) status = loch_pool_create_child(parent, NULL, &child, out);
+    loch_allocator_release(parent);
+    return status;
+}
+
 static loch_status stack_base(loch_device *device, const char *kind, loch_allocator **out)
 {
     loch_direct_options options = {.size = sizeof options, .limit_bytes = TEST_USER_CAPACITY};
@@ -156,6 +177,7 @@ static loch_status stack_base(loch_device *device, const char *kind, loch_alloca
     if (!strcmp(kind, "user-unsafe")) return test_user_create(device, TEST_USER_UNSAFE, out);
     if (!strcmp(kind, "user-full")) return test_user_create(device, TEST_USER_FULL, out);
     if (!strncmp(kind, "pool", 4)) return stack_pool(device, kind, out);
+    if (!strncmp(kind, "child-", 6)) return stack_child(device, kind, out);
     if (!strcmp(kind, "direct-deferred")) {
         options.when = LOCH_DIRECT_FREE_DEFERRED;
         options.limit_bytes = STACK_DEFERRED_CAPACITY;
@@ -198,8 +220,8 @@ bool test_stack_is_pinned(const char *stack)
 
 bool test_stack_is_pool(const char *stack)
 {
-    const char *base = strrchr(stack, '/');
-    return !strncmp(base ? base + 1 : stack, "pool", 4);
+    const char *slash = strrchr(stack, '/'), *base = slash ? slash + 1 : stack;
+    return !strncmp(base, "pool", 4) || !strncmp(base, "child-", 6);
 }
 
 loch_status test_stack_create(loch_device *device, const char *stack, loch_allocator **out)
