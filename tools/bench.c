@@ -86,7 +86,8 @@ const tool_command tool_bench = {
     "  compact           the compaction of a pool that was left half empty, beside plain copies\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
-    "  --quick           pool, threads, strided, compact: few repetitions, to see that it works; the figures are rough\n"
+    "  --quick           pool, threads, strided, compact: few repetitions, to see that it works; the figures are "
+    "rough\n"
     "  --json            figures as JSON\n",
     bench_run,
 };
