@@ -4,11 +4,13 @@
 #define LOCHI_MOVABLE_H
 
 #include <loch/allocator.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 /* Under the pool's lock, but for what is said. The owner keeps it in place while the block lives. */
 typedef struct lochi_movable {
     void *address;          /* where the block is; the owner may read it while it has it pinned */
-    unsigned pins;          /* how often it is pinned */
+    atomic_uint pins;       /* how often it is pinned; relaxed where the owner, who has one, asks without the lock */
     uint64_t generation;    /* how often it has moved */
     uint64_t buffer;        /* id of the owner, for hooks; set by it */
     struct pool_lane *lane; /* that moved it last; NULL: none, or it has passed */
@@ -25,6 +27,12 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
 
 /* Undoes one pin; work queued so far on `stream` used the block. */
 loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream);
+
+/* Whether somebody has it pinned now. */
+static inline bool lochi_movable_is_pinned(const lochi_movable *movable)
+{
+    return atomic_load_explicit(&movable->pins, memory_order_relaxed) != 0;
+}
 
 /* The address until drop, without order: for bookkeeping. They need no memory and do not fail. */
 void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable);

@@ -40,7 +40,6 @@ typedef struct compact_item {
     size_t bytes;
     uint32_t before, behind;
     compact_kind kind;
-    bool has_memory;
     bool is_gone;   /* merged into a neighbour */
     uint32_t tried; /* the last pass in which a handle with this alone could not be emptied */
 } compact_item;
@@ -177,12 +176,12 @@ static void compact_enter(compact_plan *plan, pool_block *block)
                                        .behind = COMPACT_NONE,
                                        .kind = is_hole   ? COMPACT_HOLE
                                                : is_live ? COMPACT_LIVE
-                                                         : COMPACT_FIXED,
-                                       .has_memory = state != POOL_BARE && state != POOL_FADING};
+                                                         : COMPACT_FIXED};
     if (goes_on) plan->items[item - 1].behind = item;
     if (is_hole) plan->holes[plan->holes_count++] = item;
     if (is_live) compact_enter_live(plan, item);
-    if (!is_hole && plan->items[item].has_memory) compact_count(plan, block->start, block->bytes, !is_live, 1);
+    const bool has_memory = state != POOL_BARE && state != POOL_FADING;
+    if (!is_hole && has_memory) compact_count(plan, block->start, block->bytes, !is_live, 1);
 }
 
 static loch_status compact_look(compact_plan *plan)
@@ -273,12 +272,8 @@ static void compact_place(compact_plan *plan, uint32_t from, uint32_t into)
     const uint32_t to = (uint32_t)plan->items_count++;
     compact_item *hole = &plan->items[into];
     const size_t bytes = plan->items[from].bytes;
-    plan->items[to] = (compact_item){.start = hole->start,
-                                     .bytes = bytes,
-                                     .before = hole->before,
-                                     .behind = into,
-                                     .kind = COMPACT_TARGET,
-                                     .has_memory = true};
+    plan->items[to] = (compact_item){
+        .start = hole->start, .bytes = bytes, .before = hole->before, .behind = into, .kind = COMPACT_TARGET};
     compact_link(plan, hole->before, to);
     hole->before = to;
     hole->start += bytes;
@@ -313,11 +308,10 @@ static void compact_merge(compact_plan *plan, uint32_t item)
     compact_link(plan, item, plan->items[behind].behind);
 }
 
-/* The place that a moved item leaves becomes a hole. */
+/* The place that a moved item leaves, and that was counted out, becomes a hole. */
 static void compact_leave(compact_plan *plan, uint32_t from)
 {
     compact_item *item = &plan->items[from];
-    compact_count(plan, item->start, item->bytes, false, -1);
     item->kind = COMPACT_HOLE;
     plan->holes[plan->holes_count++] = from;
     compact_merge(plan, from);
@@ -353,42 +347,49 @@ static compact_item *compact_alone(const compact_plan *plan, const compact_handl
     return alone;
 }
 
+/* Plans a place elsewhere for everything in a handle; false when something fits nowhere. */
+static bool compact_place_all(compact_plan *plan, const compact_handle *handle)
+{
+    for (uint32_t i = handle->first; i < handle->first + handle->count; i++) {
+        if (!compact_is_there(plan, i)) continue;
+        const uint32_t from = plan->lives[i];
+        const uint32_t into =
+            compact_find_hole(plan, plan->items[from].bytes, handle->start, handle->start + handle->bytes);
+        if (into == COMPACT_NONE) return false;
+        compact_place(plan, from, into);
+    }
+    return true;
+}
+
+/* Counts what the moves from `first` on leave behind, in (1) or out (-1). */
+static void compact_count_left(compact_plan *plan, size_t first, int sign)
+{
+    for (size_t i = first; i < plan->moves_count; i++)
+        compact_count(plan, plan->items[plan->moves[i].from].start, plan->moves[i].bytes, false, sign);
+}
+
 /* Plans to empty a handle, if that joins at least a `price`-th of what is moved; else nothing is planned. */
 static bool compact_vacate(compact_plan *plan, const compact_handle *handle, size_t price, size_t budget)
 {
     if (!handle->used || handle->settled || plan->moved_bytes + compact_cost(plan, handle) > budget) return false;
     compact_item *alone = compact_alone(plan, handle); /* a long block lies in many handles, and is tried once */
     if (alone && alone->tried == plan->pass) return false;
-    const size_t moves = plan->moves_count, joined = plan->joined_bytes;
-    bool is_placed = true;
-    size_t freed = 0; /* by handles that are emptied */
-    for (uint32_t i = handle->first; i < handle->first + handle->count && is_placed; i++) {
-        if (!compact_is_there(plan, i)) continue;
-        const uint32_t from = plan->lives[i];
-        const uint32_t into =
-            compact_find_hole(plan, plan->items[from].bytes, handle->start, handle->start + handle->bytes);
-        is_placed = into != COMPACT_NONE;
-        if (is_placed) compact_place(plan, from, into);
+    const size_t moves = plan->moves_count, moved = plan->moved_bytes, joined = plan->joined_bytes;
+    const bool is_placed = compact_place_all(plan, handle);
+    compact_count_left(plan, moves, -1);
+    const bool is_worth_it =
+        plan->joined_bytes > joined && plan->joined_bytes - joined >= (plan->moved_bytes - moved) / price;
+    if (is_placed && is_worth_it) {
+        for (size_t i = moves; i < plan->moves_count; i++)
+            compact_leave(plan, plan->moves[i].from);
+        plan->batches++;
+        return true;
     }
-    const size_t spent = joined - plan->joined_bytes; /* handles that are no longer empty */
-    for (size_t i = moves; i < plan->moves_count; i++)
-        compact_count(plan, plan->items[plan->moves[i].from].start, plan->moves[i].bytes, false, -1);
-    freed = plan->joined_bytes + spent - joined;
-    for (size_t i = moves; i < plan->moves_count; i++)
-        compact_count(plan, plan->items[plan->moves[i].from].start, plan->moves[i].bytes, false, 1);
-    size_t bytes = 0;
-    for (size_t i = moves; i < plan->moves_count; i++)
-        bytes += plan->moves[i].bytes;
-    if (!is_placed || freed <= spent || (freed - spent) < bytes / price) {
-        while (plan->moves_count > moves)
-            compact_unplace(plan);
-        if (alone) alone->tried = plan->pass;
-        return false;
-    }
-    for (size_t i = moves; i < plan->moves_count; i++)
-        compact_leave(plan, plan->moves[i].from);
-    plan->batches++;
-    return true;
+    compact_count_left(plan, moves, 1);
+    while (plan->moves_count > moves)
+        compact_unplace(plan);
+    if (alone) alone->tried = plan->pass;
+    return false;
 }
 
 /* A handle, then its neighbours as long as they are worth it: neighbours share blocks and holes. */

@@ -50,7 +50,7 @@ void lochi_pool_disown(lochi_pool *pool, pool_block *block)
 
 bool lochi_pool_is_movable(const pool_block *block)
 {
-    return block->owner && !block->owner->pins;
+    return block->owner && !lochi_movable_is_pinned(block->owner);
 }
 
 /* --- pins --- */
@@ -107,7 +107,7 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
-    if (!movable->pins) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
+    if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
     if (status == LOCH_OK && block && block->owner == movable && !pool->is_at_once)
         status = move_note(pool, block, stream ? stream : pool->default_stream);
     if (status == LOCH_OK) movable->pins--;

@@ -127,7 +127,7 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     if (!lochi_buffer_is_sole(buffer)) return LOCH_FAIL(BUSY, "others hold the buffer or a part of it");
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     if (buffer->is_movable && buffer->address) {
-        if (buffer->movable.pins) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
         buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
     }
     *out = buffer->address;
@@ -278,7 +278,7 @@ loch_buffer *loch_buffer_take(loch_buffer **slot)
     return taken;
 }
 
-/* --- questions --- */
+/* --- where it is --- */
 
 loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t bytes)
 {
@@ -297,7 +297,7 @@ loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t 
 static char *buffer_address(const loch_buffer *whole)
 {
     if (!whole->is_movable || !whole->address) return whole->address;
-    return whole->movable.pins ? whole->movable.address : NULL;
+    return lochi_movable_is_pinned(&whole->movable) ? whole->movable.address : NULL;
 }
 
 loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t bytes, char **out)
@@ -362,7 +362,7 @@ int loch_buffer_is_movable(const loch_buffer *buffer)
     return buffer && lochi_buffer_whole_const(buffer)->is_movable;
 }
 
-/* --- more questions --- */
+/* --- questions --- */
 
 void *loch_buffer_get_address(const loch_buffer *buffer)
 {

@@ -24,7 +24,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
         .size = sizeof request, .bytes = bytes, .alignment = buffer->alignment, .stream = stream, .tag = buffer->tag};
     const bool keeps = contents == LOCH_CONTENTS_KEEP;
     if (buffer->is_movable && buffer->address) { /* one like any other while it is resized */
-        if (buffer->movable.pins) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
         buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
     }
     void *address;

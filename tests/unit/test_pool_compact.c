@@ -3,6 +3,7 @@
  * and simulated devices check the order of streams. */
 #include "memory/pool_inside.h"
 #include "tensor_fixture.h"
+#include <pthread.h>
 
 typedef struct ground {
     const char *device;
@@ -130,6 +131,13 @@ static void test_only_pools(void **state)
     CHECK_FAILS(loch_buffer_create(direct, 10000, &request, &buffer), UNSUPPORTED);
     assert_null(buffer);
     CHECK_FAILS(loch_pool_compact(direct, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_compact(NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_plan_compact(direct, NULL, NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_allow_moving(NULL), INVALID);
+    CHECK_FAILS(loch_buffer_unpin(NULL, NULL), INVALID);
+    CHECK_FAILS(loch_buffer_pin(NULL, NULL, NULL), INVALID);
+    assert_int_equal(loch_buffer_get_generation(NULL), 0);
+    assert_false(loch_buffer_is_movable(NULL));
     CHECK_FAILS(loch_pool_forbid_moving(direct), INVALID);
     CHECK_FAILS(loch_pool_set_move_hook(direct, NULL, NULL), INVALID);
     loch_allocator_release(direct);
@@ -371,6 +379,53 @@ static void test_random_programs(void **state)
     }
 }
 
+/* --- threads: pins of one buffer, while another thread compacts --- */
+
+typedef struct pinner {
+    const bench *b;
+    loch_buffer *buffer;
+    bool is_well;
+} pinner;
+
+static void *pin_again_and_again(void *user)
+{
+    pinner *p = user;
+    p->is_well = true;
+    for (size_t i = 0; i < 500 && p->is_well; i++) {
+        void *address;
+        p->is_well = loch_buffer_pin(p->buffer, NULL, &address) == LOCH_OK &&
+                     loch_buffer_get_address(p->buffer) == address && loch_buffer_unpin(p->buffer, NULL) == LOCH_OK;
+    }
+    return NULL;
+}
+
+static void test_pinned_by_threads(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b, &grounds[0]);
+    loch_buffer *buffers[SPREAD] = {NULL};
+    const size_t count = spread(&b, buffers, TEST_MIB - 4096);
+    pinner pinners[4];
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++) {
+        pinners[i] = (pinner){&b, buffers[1 + 2 * (i / 2)], false}; /* two for each */
+        assert_int_equal(pthread_create(&threads[i], NULL, pin_again_and_again, &pinners[i]), 0);
+    }
+    for (size_t i = 0; i < 20; i++)
+        CHECK_OK(loch_pool_compact(b.pool, NULL, NULL));
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(pinners[i].is_well);
+    }
+    for (size_t i = 1; i < count; i += 2) {
+        expect(&b, buffers[i], (uint32_t)i + 1, 0);
+        loch_buffer_release(buffers[i]);
+    }
+    check_pool(&b);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +436,7 @@ int main(void)
         TENSOR_TEST(test_hook_and_budget),
         TENSOR_TEST(test_between_streams),
         TENSOR_TEST(test_random_programs),
+        TENSOR_TEST(test_pinned_by_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
