@@ -38,19 +38,20 @@ typedef struct loch_child_options {
 /** Makes a child of a pool (wrappers are looked through). E_LIMIT when the minima of all children would exceed the parent's limit; for a
  *  range the errors of an allocation: it never overlaps a live block, and E_BUSY while its stream is captured. Children may
  *  have children; E_UNSUPPORTED for a quota in a range. While a range lives its block cannot be freed or resized through
- *  the parent (E_BUSY), nor its own limit or idle cap be changed (E_UNSUPPORTED).
+ *  the parent (E_BUSY), nor its own limit or idle cap be changed (E_UNSUPPORTED). Any thread.
  *  @param out  the caller's reference, given back by loch_allocator_release; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_create_child(loch_allocator *parent, const char *name,
                                                           const loch_child_options *options, loch_allocator **out);
 
-/** A child's parent. Borrowed; NULL for a pool that is none's child. */
+/** A child's parent. Borrowed; NULL for a pool that is none's child. Any thread. */
 LOCH_API loch_allocator *loch_pool_get_parent(const loch_allocator *pool);
 
 /** Called with each child; a return other than LOCH_OK ends the walk and becomes its result. */
 typedef loch_status loch_child_visitor(loch_allocator *child, void *user);
 
 /** Walks a pool's children, in order of making. Those made or ended meanwhile may or may not be seen; those that nobody has a
- *  reference to any more are not. The visitor may do anything with the child; it is retained meanwhile. */
+ *  reference to any more are not. The visitor may do anything with the child; it is retained meanwhile. Any
+ *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_walk_children(loch_allocator *pool, loch_child_visitor *visitor,
                                                            void *user);
 

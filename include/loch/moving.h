@@ -48,7 +48,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_compact(loch_allocator *pool, const
 /** Called with each move of a plan, or after each move; without the right to call the pool. */
 typedef void loch_move_function(loch_allocator *pool, const loch_move *move, void *user);
 
-/** The same without moving: shows the moves that a compaction would make now. `visitor` may be NULL. */
+/** The same without moving: shows the moves that a compaction would make now. `visitor` may be NULL. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_options *options,
                                                           loch_move_function *visitor, void *user,
                                                           loch_compact_report *report);
@@ -61,7 +61,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_set_move_hook(loch_allocator *pool,
  *  E_MOVING_FORBIDDEN, and so does an explicit compaction. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_forbid_moving(loch_allocator *pool);
 
-/** Undoes one loch_pool_forbid_moving. E_INVALID when moving is not forbidden. */
+/** Undoes one loch_pool_forbid_moving. E_INVALID when moving is not forbidden. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_allow_moving(loch_allocator *pool);
 
 LOCH_END_DECLS

@@ -4,8 +4,8 @@
  *
  *  A pool is a loch_allocator and obeys all its rules; what it adds is here. Memory comes from the device in handles
  *  (or raw segments, on devices without virtual memory), is cut into blocks, and stays with the pool when they are
- *  freed. Physical memory that lies free at one address is mapped where it is wanted; blocks never move. Small blocks
- *  and blocks just freed are kept for the thread that freed them.
+ *  freed. Physical memory that lies free at one address is mapped where it is wanted; blocks do not move, but for
+ *  buffers that may (moving.h). Small blocks and blocks just freed are kept for the thread that freed them.
  *
  *  Streams. A freed block is used again on its own stream at once, and elsewhere behind an event; nothing waits on the
  *  host before everything else was tried. Under stream capture nothing is called that a capture forbids, and memory
@@ -13,9 +13,9 @@
  *
  *  When a request does not fit, the pool looks again after each of these: own free blocks, other streams' finished
  *  blocks, free memory mapped elsewhere, other streams' unfinished blocks behind a wait on the device while they are
- *  much, new memory up to the limit, the threads' caches, unfinished blocks behind any wait, waiting on the host, and
- *  other pools of the device and kind. Then come pressure functions and waiting (allocator.h), then a failure that says why:
- *  E_LIMIT, E_FRAGMENTED or E_DEVICE_MEMORY, with a report in the error record's sentence.
+ *  much, new memory up to the limit, the threads' caches, unfinished blocks behind any wait, waiting on the host, moving
+ *  buffers that may move, and other pools of the device and kind. Then come pressure functions and waiting
+ *  (allocator.h), then a failure that says why: E_LIMIT, E_FRAGMENTED or E_DEVICE_MEMORY, with a report in the error record's sentence.
  */
 #ifndef LOCH_POOL_H
 #define LOCH_POOL_H
