@@ -20,6 +20,7 @@
 #include <loch/pool.h>
 #include <loch/moving.h>
 #include <loch/child.h>
+#include <loch/session.h>
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>

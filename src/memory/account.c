@@ -9,7 +9,7 @@
  * A wrapper without figures of its own shows those of the nearest wrapped allocator that keeps any, its keeper; the
  * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
 #include "base/fail.h"
-#include "memory/allocator.h"
+#include "memory/session.h"
 #include <string.h>
 
 #define ACCOUNT_PEAKS(X)                                                                                               \
@@ -57,7 +57,8 @@ loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, 
 uint64_t lochi_allocator_count_live(loch_allocator *allocator)
 {
     if (allocator->ledger) return lochi_ledger_count_live(allocator->ledger);
-    if (allocator->counts_live) return atomic_load_explicit(&allocator->live, memory_order_relaxed);
+    if (allocator->counts_live || lochi_session_is_own(allocator))
+        return atomic_load_explicit(&allocator->live, memory_order_relaxed);
     loch_stats stats = {.size = sizeof stats};
     return lochi_allocator_read_stats(allocator, 0, &stats) == LOCH_OK ? stats.blocks : UINT64_MAX;
 }

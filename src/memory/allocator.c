@@ -15,6 +15,7 @@
 #include "base/inside.h"
 #include "base/logging.h"
 #include "memory/pool_quick.h"
+#include "memory/session.h"
 #include "device/device.h"
 #include <loch/copy.h>
 #include <loch/host.h>
@@ -81,6 +82,7 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
     allocator->self = self;
     allocator->device = loch_device_retain(device);
     allocator->wrapped = loch_allocator_retain(wrapped);
+    allocator->session = wrapped ? wrapped->session : NULL;
     allocator->counts_live = wrapped != NULL;
     allocator->traits = (wrapped ? wrapped->traits & ~ops->lost_traits : 0) | ops->traits;
     if (allocator->ledger) allocator->traits |= LOCH_TRACKS_SIZES;
@@ -279,7 +281,29 @@ static loch_status allocator_zero(loch_allocator *allocator, const loch_request 
     return status;
 }
 
-/* Everything that may be asked for; the checks and the retries. */
+/* With the retries. The request is complete. */
+static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
+    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    loch_status status = lochi_allocator_try_marked(allocator, request, out);
+    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, status, out);
+    if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
+    if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes && !(allocator->traits & LOCH_ZEROES))
+        status = allocator_zero(allocator, request, out);
+    return status;
+}
+
+static LOCHI_RARE loch_status allocator_alloc_in_session(loch_allocator *allocator, const loch_request *request,
+                                                         void **out)
+{
+    lochi_session_alloc alloc;
+    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
+    const loch_status status = allocator_alloc_read(allocator, request, out);
+    return lochi_session_end_alloc(&alloc, status, request->bytes, out);
+}
+
+/* Everything that may be asked for; the checks. */
 static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
@@ -288,14 +312,8 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
     if (!read.bytes && !(allocator->traits & LOCH_ALLOCATES_EMPTY)) return LOCH_OK;
-    struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
-    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
-    loch_status status = lochi_allocator_try_marked(allocator, &read, out);
-    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, &read, status, out);
-    if (latency) lochi_latency_note_alloc(latency, read.bytes, start_ns);
-    if (status == LOCH_OK && read.flags & LOCH_ALLOC_ZEROED && read.bytes && !(allocator->traits & LOCH_ZEROES))
-        status = allocator_zero(allocator, &read, out);
-    return status;
+    if (LOCHI_UNLIKELY(lochi_session_concerns(allocator))) return allocator_alloc_in_session(allocator, &read, out);
+    return allocator_alloc_read(allocator, &read, out);
 }
 
 /* Whether a request is right, and wants aligned bytes on a stream and nothing else. */
@@ -308,6 +326,7 @@ static inline bool allocator_is_plain(const loch_request *request)
 static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_allocator *allocator,
                                                                      const loch_request *request, void **out)
 {
+    if (LOCHI_UNLIKELY(lochi_session_top)) return allocator_alloc_slowly(allocator, request, out);
     allocator_note_user(allocator);
     if (lochi_pool_alloc_plainly(allocator->pool, request, out)) return LOCH_OK;
     return allocator_alloc_slowly(allocator, request, out);
@@ -355,8 +374,7 @@ static loch_status allocator_free_ledgered(loch_allocator *allocator, void *addr
     return status;
 }
 
-/* For wrappers, which hold a reference on what they wrap: it cannot end meanwhile, so there is nothing to mark. */
-loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+static loch_status allocator_take_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     allocator_note_user(allocator);
     const loch_status status = allocator->ledger ? allocator_free_ledgered(allocator, address, bytes, stream)
@@ -366,6 +384,26 @@ loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, 
     lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
     return status;
+}
+
+/* For wrappers, which hold a reference on what they wrap: it cannot end meanwhile, so there is nothing to mark. */
+loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_session_block *noted = lochi_session_take(allocator, address);
+    const loch_status status = allocator_take_back(allocator, address, bytes, stream);
+    if (LOCHI_UNLIKELY(noted != NULL)) lochi_session_settle(noted, lochi_session_is_gone(status));
+    return status;
+}
+
+void lochi_allocator_count_out(loch_allocator *wrapper)
+{
+    const uint32_t mark = lochi_inside_enter(wrapper);
+    atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
+    lochi_fence_light(); /* as for a free */
+    const bool is_closing = atomic_load_explicit(&wrapper->is_closing, memory_order_relaxed);
+    const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(wrapper);
+    lochi_inside_leave(mark);
+    if (__builtin_expect(is_over, 0)) allocator_destroy(wrapper);
 }
 
 /* Takes a block back that may be all that keeps the allocator alive. */
@@ -378,17 +416,22 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     const uint32_t mark = lochi_inside_enter(allocator);
     struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
-    const loch_status status = lochi_allocator_give_back(allocator, address, bytes, stream);
+    lochi_session_block *noted = lochi_session_take(allocator, address);
+    const loch_status status = allocator_take_back(allocator, address, bytes, stream);
     if (latency) lochi_latency_note_free(latency, start_ns);
     const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
     const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(allocator);
     lochi_inside_leave(mark);
     if (__builtin_expect(is_over, 0)) allocator_destroy(allocator);
+    if (LOCHI_UNLIKELY(noted != NULL))
+        lochi_session_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
     return status;
 }
 
 static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocator *allocator, void *address)
 {
+    if (LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
+        return allocator_free_any(allocator, address, 0, NULL);
     allocator_note_user(allocator);
     if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);

@@ -4,8 +4,9 @@
 #define LOCHI_ALLOCATOR_H
 
 #include "base/lock.h"
+#include "base/tree.h"
 #include "memory/ledger.h"
-#include <loch/allocator.h>
+#include <loch/session.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -54,6 +55,9 @@ struct loch_allocator {
     _Atomic(struct lochi_latency *) latency; /* NULL while nothing is measured */
     struct lochi_latency *latency_kept;      /* the same once it was made, until the end; under lock */
     atomic_size_t references;
+    loch_session *session;       /* whose allocator this is, or the nearest one that it wraps; else NULL */
+    atomic_size_t session_count; /* its blocks in sessions; frees look at it */
+    lochi_tree session_blocks;   /* those, under the mutex of sessions */
     char name[LOCHI_ALLOCATOR_NAME_MAX];
     lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: the members below */
     loch_stats base;         /* counts at the last reset */
@@ -76,6 +80,9 @@ loch_status lochi_allocator_try_marked(loch_allocator *allocator, const loch_req
 /* Takes a block back, wakes waiters, ends a closing allocator. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
 
+/* Counts one live block of a wrapper out that did not go back through it; ends a closing one. */
+void lochi_allocator_count_out(loch_allocator *wrapper);
+
 /* Takes back a block that the failing call which took it cannot hand out; keeps the thread's error record. One that
  * cannot be freed now is kept, and tried again by trim and when the last reference goes. */
 void lochi_allocator_abandon(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
@@ -90,6 +97,9 @@ static inline bool lochi_is_freed(loch_status status)
  * the tag stays that of the block (realloc.c). */
 loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, const loch_request *request,
                                    bool keeps_contents, void **out);
+
+/* Its first half alone: in place. A refusal (E_UNSUPPORTED and shortages) leaves the error record alone. */
+loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated);
 
 /* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c). */
 loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out);

@@ -525,6 +525,19 @@ static loch_status pool_record_use(void *self, void *address, loch_stream *strea
     return status;
 }
 
+void lochi_pool_keep_off(lochi_pool *pool, const void *address)
+{
+    lochi_lock_take(&pool->lock);
+    pool_found found;
+    if (pool_find_live(pool, address, &found) == LOCH_OK) {
+        if (found.word)
+            atomic_fetch_or_explicit(found.word, POOL_WORD_KEPT_OFF, memory_order_relaxed);
+        else if (lochi_pool_state(found.block) == POOL_USED)
+            lochi_pool_set_state(found.block, POOL_SPECIAL);
+    }
+    lochi_lock_drop(&pool->lock);
+}
+
 /* In place: a large block into what is free behind it, or giving its end back. */
 static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {

@@ -13,6 +13,17 @@ typedef struct lochi_pool lochi_pool;
 bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, void **out);
 bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
 
+/* A block of a session: it is not taken back the short way. */
+void lochi_pool_keep_off(lochi_pool *pool, const void *address);
+
+/* Between the two nothing moves. A block that settles never does again. */
+void lochi_pool_hold_still(lochi_pool *pool);
+void lochi_pool_make_stay(lochi_pool *pool, const void *address);
+void lochi_pool_let_move(lochi_pool *pool);
+
+/* Gives back all that the calling thread keeps, and what it kept that in: it takes the lock until it has a cache again. */
+void lochi_pool_drop_cache(lochi_pool *pool);
+
 /* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
 void lochi_pool_shut(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);

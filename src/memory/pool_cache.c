@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool_quick.h"
+#include "memory/session.h"
 #include <sched.h>
 #include <string.h>
 
@@ -105,11 +106,22 @@ static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
     return cache;
 }
 
+/* Notes that a thread uses the pool. */
+static void cache_note_thread(lochi_pool *pool, uint32_t slot)
+{
+    if (pool->cache_slot && pool->cache_slot != slot + 1) pool->is_shared = true;
+    pool->cache_slot = slot + 1;
+}
+
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
 {
     const uint32_t slot = lochi_thread_slot();
     if (slot == LOCHI_SLOT_SHARED) {
         pool->is_shared = true;
+        return NULL;
+    }
+    if (LOCHI_UNLIKELY(lochi_session_top) && lochi_session_is_in(pool->allocator)) {
+        cache_note_thread(pool, slot);
         return NULL;
     }
     pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
@@ -125,8 +137,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
         cache = lochi_zalloc_aligned(_Alignof(pool_cache), sizeof *cache);
         if (!cache) return NULL;
         cache->lane = lane;
-        if (pool->cache_slot && pool->cache_slot != slot + 1) pool->is_shared = true;
-        pool->cache_slot = slot + 1;
+        cache_note_thread(pool, slot);
     }
     cache->next = first;
     atomic_store_explicit(&pool->caches[slot + 1], cache, memory_order_release);
@@ -293,16 +304,38 @@ void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
     lochi_pool_go(pool);
 }
 
+/* Ends a thread's caches, which are not in the pool's list any more. */
+static void cache_destroy_all(const lochi_pool *pool, pool_cache *cache)
+{
+    while (cache) {
+        pool_cache *next = cache->next;
+        for (uint32_t class = 0; class < pool->classes; class ++)
+            lochi_free(cache->stacks[class].entries);
+        lochi_free_aligned(cache);
+        cache = next;
+    }
+}
+
+void lochi_pool_drop_cache(lochi_pool *pool)
+{
+    const uint32_t slot = lochi_thread_slot();
+    if (slot == LOCHI_SLOT_SHARED) return;
+    lochi_lock_take(&pool->lock);
+    pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
+    for (pool_cache *cache = first; cache; cache = cache->next) {
+        lochi_pool_flush(pool, cache);
+        lochi_pool_publish(pool, cache);
+        pool->allocs += cache->allocs;
+        if (cache->largest > pool->largest) pool->largest = cache->largest;
+    }
+    /* Others look at caches under the lock alone, and the owner is here. */
+    atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
+    lochi_lock_drop(&pool->lock);
+    cache_destroy_all(pool, first);
+}
+
 void lochi_pool_close_caches(lochi_pool *pool)
 {
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++) {
-        pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed);
-        while (cache) {
-            pool_cache *next = cache->next;
-            for (uint32_t class = 0; class < pool->classes; class ++)
-                lochi_free(cache->stacks[class].entries);
-            lochi_free_aligned(cache);
-            cache = next;
-        }
-    }
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        cache_destroy_all(pool, atomic_load_explicit(&pool->caches[slot], memory_order_relaxed));
 }

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/pool_handle.h"
+#include "memory/session.h"
 
 /* A loose handle of at most `bytes`, the largest; NULL when there is none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
@@ -205,6 +206,14 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     return status;
 }
 
+/* Once more when siblings have given memory back. */
+static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
+{
+    const loch_status status = growable_try(pool, read, max_bytes, out);
+    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, read->bytes, false)) return status;
+    return growable_try(pool, read, max_bytes, out);
+}
+
 loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_request *request, size_t max_bytes,
                                      void **out)
 {
@@ -221,9 +230,11 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_reque
     if (read.bytes > max_bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu to be reserved", read.bytes, max_bytes);
     if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, pool->device));
-    const loch_status status = growable_try(pool, &read, max_bytes, out);
-    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, read.bytes, false)) return status;
-    return growable_try(pool, &read, max_bytes, out);
+    if (!lochi_session_concerns(allocator)) return growable_alloc(pool, &read, max_bytes, out);
+    lochi_session_alloc alloc;
+    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
+    const loch_status status = growable_alloc(pool, &read, max_bytes, out);
+    return lochi_session_end_alloc(&alloc, status, read.bytes, out);
 }
 
 loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)
@@ -236,7 +247,9 @@ loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, 
     if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
         return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
     size_t allocated;
-    const loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
-    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, bytes, false)) return status;
-    return allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, bytes, false))
+        status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (status == LOCH_OK) lochi_session_note_size(allocator, address, bytes);
+    return status;
 }

@@ -72,11 +72,11 @@ typedef struct pool_cache pool_cache;
 
 /* What a block is. */
 typedef enum pool_state {
-    POOL_FREE,    /* memory that nobody uses, in its lane's bins */
-    POOL_BARE,    /* addresses without memory, in the pool's bins */
-    POOL_FADING,  /* a handle's old address, until its event has passed */
-    POOL_USED,    /* handed out */
-    POOL_SPECIAL, /* the same, and not taken back the short way: it has a tag or further streams, or is a piece */
+    POOL_FREE,   /* memory that nobody uses, in its lane's bins */
+    POOL_BARE,   /* addresses without memory, in the pool's bins */
+    POOL_FADING, /* a handle's old address, until its event has passed */
+    POOL_USED,   /* handed out */
+    POOL_SPECIAL, /* the same, and not taken back the short way: it has a tag, further streams or a session, or is a piece */
     POOL_CACHED,  /* freed, kept by a thread */
     POOL_WAITING, /* freed, but other streams than its own still use it */
     POOL_SLAB,    /* cut into small blocks */
@@ -182,6 +182,7 @@ typedef struct pool_bins {
 #define POOL_WORD_ELSEWHERE ((uint64_t)1 << 62) /* further streams use it */
 #define POOL_WORD_FREED ((uint64_t)1 << 61)     /* was handed out and freed; below it the next free one */
 #define POOL_WORD_NAMED ((uint64_t)1 << 60)     /* somebody has asked for its id */
+#define POOL_WORD_KEPT_OFF ((uint64_t)1 << 59)  /* not taken back the short way */
 #define POOL_WORD_TAG_SHIFT 32
 #define POOL_WORD_BYTES UINT32_MAX
 #define POOL_WORD_NONE UINT32_MAX

@@ -9,6 +9,7 @@
 #include "memory/allocator.h"
 #include "memory/movable.h"
 #include "memory/pool_inside.h"
+#include "memory/session.h"
 #include <loch/copy.h>
 
 /* --- owners --- */
@@ -46,6 +47,22 @@ void lochi_pool_disown(lochi_pool *pool, pool_block *block)
 {
     pool->movable_bytes -= block->bytes;
     block->owner = NULL;
+}
+
+void lochi_pool_hold_still(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+}
+
+void lochi_pool_make_stay(lochi_pool *pool, const void *address)
+{
+    pool_block *block = move_find_block(pool, address);
+    if (block && block->owner) lochi_pool_disown(pool, block);
+}
+
+void lochi_pool_let_move(lochi_pool *pool)
+{
+    lochi_lock_drop(&pool->lock);
 }
 
 bool lochi_pool_is_movable(const pool_block *block)
@@ -183,6 +200,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     target->is_elsewhere = is_used;
     lochi_pool_enter_page(pool, target->start, (uintptr_t)target);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    lochi_session_follow(pool->allocator, movable->address, (void *)target->start);
     movable->address = (void *)target->start;
     movable->generation++;
     movable->lane = is_used ? lane : NULL;

@@ -3,7 +3,7 @@
  * that allocator, so that every wrapper sees them and all figures are right. */
 #include "base/fail.h"
 #include "device/device.h"
-#include "memory/allocator.h"
+#include "memory/session.h"
 #include <loch/copy.h>
 
 /* --- in place --- */
@@ -14,14 +14,14 @@ static bool realloc_is_refusal(loch_status status)
            status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
 }
 
-/* A refusal, which is no failure and leaves the record alone, when it has to be done another way. */
-static loch_status realloc_in_place(loch_allocator *allocator, void *address, size_t bytes)
+/* A refusal is no failure, and leaves the record alone: it has to be done another way. */
+loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated)
 {
     /* A ledger would not hear of the new size. */
     if (!allocator->ops.resize || !allocator->ops.find || allocator->ledger) return LOCH_E_UNSUPPORTED;
     const loch_error saved = lochi_error_save();
-    size_t allocated = 0;
-    const loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    const loch_status status = allocator->ops.resize(allocator->self, address, bytes, allocated);
+    if (status == LOCH_OK) lochi_session_note_size(allocator, address, bytes);
     if (realloc_is_refusal(status)) lochi_error_restore(&saved);
     return status;
 }
@@ -78,13 +78,21 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     if (keeps_contents) LOCH_TRY_RETURN(realloc_measure(allocator, block, request.bytes, &kept));
     request.stream = stream;
     void *moved;
-    LOCH_TRY_RETURN(loch_allocator_alloc(allocator, &request, &moved));
-    loch_status status = kept ? loch_copy_on(stream, moved, block->address, kept) : LOCH_OK;
+    lochi_session_frame frame;
+    lochi_session_hush(&frame); /* it belongs to the session of the old one, or to none */
+    loch_status status = loch_allocator_alloc(allocator, &request, &moved);
+    lochi_session_unhush(&frame);
+    if (status != LOCH_OK) return status;
+    lochi_session_block *noted = lochi_session_take_moving(allocator, block->address);
+    if (kept) status = loch_copy_on(stream, moved, block->address, kept);
     if (status == LOCH_OK) status = loch_allocator_free_on(allocator, block->address, stream);
-    if (lochi_is_freed(status))
+    if (lochi_is_freed(status)) {
         *out = moved;
-    else
+        if (noted) lochi_session_settle_moved(noted, moved, request.bytes);
+    } else {
         lochi_allocator_abandon(allocator, moved, 0, NULL);
+        if (noted) lochi_session_settle(noted, lochi_session_is_gone(status));
+    }
     return status;
 }
 
@@ -95,9 +103,11 @@ static loch_status realloc_block(loch_allocator *allocator, const loch_block *bl
                                  bool keeps_contents, void **out)
 {
     loch_status status = LOCH_E_UNSUPPORTED;
+    size_t allocated = 0;
     if (realloc_may_stay(allocator, request->stream, block))
-        status = request->bytes == block->requested_bytes ? LOCH_OK
-                                                          : realloc_in_place(allocator, block->address, request->bytes);
+        status = request->bytes == block->requested_bytes
+                     ? LOCH_OK
+                     : lochi_allocator_resize_in_place(allocator, block->address, request->bytes, &allocated);
     if (status == LOCH_OK) *out = block->address;
     if (!realloc_is_refusal(status)) return status;
     loch_stream *chosen;

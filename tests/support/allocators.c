@@ -5,6 +5,7 @@
 #include <loch/child.h>
 #include <loch/direct.h>
 #include <loch/pool.h>
+#include <loch/session.h>
 #include <loch/wrapper.h>
 #include <unistd.h>
 
@@ -42,7 +43,9 @@ const char *const test_stacks[] = {
     "limit/pool",
     "tracking/pool",
     "guard/pool",
-    STACK_ELSEWHERE("limit/user", "tracking/user-full", "logging/user", "logging/direct", "trace/direct", "guard/user",
+    "session/pool",
+    STACK_ELSEWHERE("session/user", "session/direct", "session/limit/pool", "tracking/session/pool", "limit/user",
+                    "tracking/user-full", "logging/user", "logging/direct", "trace/direct", "guard/user",
                     "guard/user-full", "fault/direct", "locked/user-full", "logging/pool", "fault/pool", "locked/pool")
     /* stacks */
     "tracking/limit/guard/direct",
@@ -57,7 +60,7 @@ const char *const test_stacks[] = {
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
 
 const char *const test_wrappers[] = {"wrapper", "limit", "tracking", "logging", "csv",
-                                     "trace",   "guard", "fault",    "locked"};
+                                     "trace",   "guard", "fault",    "locked",  "session"};
 
 const size_t test_wrappers_count = sizeof test_wrappers / sizeof *test_wrappers;
 
@@ -111,6 +114,15 @@ static loch_status stack_log(loch_allocator *wrapped, loch_logging_format format
     return loch_logging_create(wrapped, NULL, &options, out);
 }
 
+/* A session's allocator, in place of the session: the reference is the one that the end would give back. */
+static loch_status stack_session(loch_allocator *wrapped, loch_allocator **out)
+{
+    loch_session *session;
+    const loch_status status = loch_session_begin(wrapped, NULL, &session);
+    *out = loch_session_get_allocator(session);
+    return status;
+}
+
 loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allocator **out)
 {
     const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = TEST_USER_CAPACITY};
@@ -122,6 +134,7 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
     if (!strcmp(kind, "csv")) return stack_log(wrapped, LOCH_LOGGING_CSV, out);
     if (!strcmp(kind, "trace")) return stack_log(wrapped, LOCH_LOGGING_TRACE, out);
     if (!strcmp(kind, "guard")) return loch_guard_create(wrapped, NULL, NULL, out);
+    if (!strcmp(kind, "session")) return stack_session(wrapped, out);
     if (!strcmp(kind, "locked")) return loch_locked_create(wrapped, NULL, out);
     if (strcmp(kind, "fault") != 0) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no wrapper is named %s", kind);
     loch_allocator *fault = NULL;

@@ -379,6 +379,47 @@ static void test_random_programs(void **state)
     }
 }
 
+/* --- sessions: what a session knows of a block goes along --- */
+
+static void test_in_a_session(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
+        bench b;
+        bench_open(&b, &grounds[g]);
+        loch_session *session;
+        CHECK_OK(loch_session_begin(b.pool, "moved", &session));
+        CHECK_OK(loch_session_enter(session));
+        loch_buffer *buffers[SPREAD] = {NULL};
+        const size_t size = grounds[g].options.limit_bytes / SPREAD - 4096, count = spread(&b, buffers, size);
+        CHECK_OK(loch_session_leave(session));
+        loch_compact_report report = {.size = sizeof report};
+        CHECK_OK(loch_pool_compact(b.pool, NULL, &report));
+        assert_true(report.moves > 0);
+        void *address, *other;
+        CHECK_OK(loch_buffer_pin(buffers[1], NULL, &address));
+        CHECK_OK(loch_session_promote(session, address)); /* at its present address */
+        CHECK_OK(loch_buffer_unpin(buffers[1], NULL));
+        for (size_t i = 3; i + 2 < count; i += 2)
+            loch_buffer_clear(&buffers[i]);
+        loch_session_stats stats = {.size = sizeof stats};
+        CHECK_OK(loch_session_get_stats(session, &stats));
+        assert_int_equal(stats.blocks, 1); /* the last */
+        size_t last = count - 1 - count % 2, bytes;
+        CHECK_OK(loch_buffer_pin(buffers[last], NULL, &other));
+        CHECK_OK(loch_buffer_unpin(buffers[last], NULL));
+        CHECK_OK(loch_session_end(session, NULL, &bytes)); /* takes the block from under its buffer, wherever it is */
+        assert_int_equal(bytes, size);
+        loch_block found;
+        CHECK_FAILS_SET(loch_allocator_find(b.pool, other, &found), TEST_SET(FOREIGN) | TEST_SET(DOUBLE_FREE));
+        expect(&b, buffers[1], 2, 0);
+        loch_buffer_release(buffers[1]);
+        loch_buffer_release(buffers[last]); /* that of a block which is gone: told, and harmless */
+        check_pool(&b);
+        bench_close(&b);
+    }
+}
+
 /* --- threads: pins of one buffer, while another thread compacts --- */
 
 typedef struct pinner {
@@ -436,6 +477,7 @@ int main(void)
         TENSOR_TEST(test_hook_and_budget),
         TENSOR_TEST(test_between_streams),
         TENSOR_TEST(test_random_programs),
+        TENSOR_TEST(test_in_a_session),
         TENSOR_TEST(test_pinned_by_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
