@@ -22,9 +22,9 @@ static int bench_tracking(const tool_bench_options *options)
 static const struct {
     const char *name;
     int (*run)(const tool_bench_options *options);
-} benchmarks[] = {{"pool", tool_bench_pool},      {"threads", tool_bench_threads}, {"copy", bench_copy},
-                  {"calls", bench_calls},         {"tracking", bench_tracking},    {"strided", tool_bench_strided},
-                  {"compact", tool_bench_compact}};
+} benchmarks[] = {{"pool", tool_bench_pool},       {"threads", tool_bench_threads}, {"copy", bench_copy},
+                  {"calls", bench_calls},          {"tracking", bench_tracking},    {"strided", tool_bench_strided},
+                  {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep}};
 
 static int bench_read(tool_bench_options *out, const char **name, int count, char **arguments)
 {
@@ -83,11 +83,12 @@ const tool_command tool_bench = {
     "  calls             what driver calls cost; as text a cost table for simulated devices\n"
     "  tracking          what a tracking wrapper adds to allocations and frees\n"
     "  strided           copies of tensors between layouts and types, beside plain copies\n"
-    "  compact           the compaction of a pool that was left half empty, beside plain copies\n\n"
+    "  compact           the compaction of a pool that was left half empty, beside plain copies\n"
+    "  sleep             pools that go to sleep and wake, beside plain copies\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
-    "  --quick           pool, threads, strided, compact: few repetitions, to see that it works; the figures are "
-    "rough\n"
+    "  --quick           pool, threads, strided, compact, sleep: few repetitions, to see that it works; the figures "
+    "are rough\n"
     "  --json            figures as JSON\n",
     bench_run,
 };

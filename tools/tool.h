@@ -94,4 +94,7 @@ int tool_bench_strided(const tool_bench_options *options);
 /* Measures the compaction of a pool that was left half empty. */
 int tool_bench_compact(const tool_bench_options *options);
 
+/* Measures how fast a pool goes to sleep and wakes, beside plain copies of as many bytes. */
+int tool_bench_sleep(const tool_bench_options *options);
+
 #endif

@@ -21,6 +21,7 @@
 #include <loch/moving.h>
 #include <loch/child.h>
 #include <loch/session.h>
+#include <loch/sleep.h>
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>

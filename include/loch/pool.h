@@ -79,6 +79,7 @@ typedef struct loch_pool_info {
     uint64_t waits_on_device;   /**< streams made to wait for others */
     uint64_t waits_on_host;     /**< times that a thread waited for streams */
     uint64_t handles_revived;   /**< times that free memory went back to an old address, without a driver call */
+    size_t asleep_bytes;        /**< given back by loch_pool_sleep: addresses with nothing there */
 } loch_pool_info;
 
 /** Reads them. E_INVALID for an allocator that is no pool; wrappers are looked through. Any thread. */

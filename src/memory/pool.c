@@ -84,6 +84,7 @@ static void pool_destroy(void *self)
         lochi_pool_wait_for_graphs(pool);
     }
     lochi_pool_drop_all(pool);
+    lochi_pool_close_naps(pool);
     lochi_pool_close_caches(pool);
     lochi_pool_close_lanes(pool);
     lochi_pool_close_place(pool);
@@ -274,7 +275,11 @@ static loch_status pool_try_locked(lochi_pool *pool, const loch_request *request
 static loch_status pool_try(lochi_pool *pool, const loch_request *request, void **out)
 {
     lochi_lock_take(&pool->lock);
-    const loch_status status = pool_try_locked(pool, request, request->stream, out);
+    loch_status status;
+    if (pool->is_asleep) /* only the long way gets here then: the gate is closed */
+        status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+    else
+        status = pool_try_locked(pool, request, request->stream, out);
     if (status == LOCH_OK)
         lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
     else
@@ -484,6 +489,7 @@ static loch_status pool_free_locked(lochi_pool *pool, void *address, size_t byte
         pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
         lochi_pool_count_free(pool, cache, found.requested, found.allocated);
         lochi_pool_count_tag(pool, found.tag, found.requested, -1);
+        if (pool->naps) cache = NULL; /* threads keep nothing that sleeps */
         if (found.word)
             pool_release_small(pool, cache, &found, (uintptr_t)address);
         else
@@ -587,6 +593,8 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
     lochi_lock_take(&pool->lock);
     pool_found found;
     loch_status status = pool_find_live(pool, address, &found);
+    if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
+        status = LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address);
     if (status == LOCH_OK && found.word) {
         status = pool_resize_small(pool, &found, (uintptr_t)address, bytes);
     } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
@@ -819,7 +827,7 @@ loch_status loch_pool_set_limit(loch_allocator *allocator, size_t limit_bytes)
     const loch_status status = lochi_family_set_limit(pool, limit_bytes);
     if (status == LOCH_OK) pool->limit = limit_bytes;
     if (status == LOCH_OK && limit_bytes && pool->reserved > limit_bytes) {
-        const size_t excess = pool->reserved - limit_bytes, free = pool->reserved - pool->used;
+        const size_t excess = pool->reserved - limit_bytes, free = lochi_pool_free_bytes(pool);
         lochi_pool_trim(pool, free > excess ? free - excess : 0);
     }
     lochi_lock_drop(&pool->lock);

@@ -95,6 +95,11 @@ static bool compact_is_hole(const compact_plan *plan, const pool_block *block)
     return lochi_pool_state(block) == POOL_FREE && block->lane == plan->lane && !block->is_piece;
 }
 
+static bool compact_is_live(const compact_plan *plan, const pool_block *block)
+{
+    return lochi_pool_is_movable(block) && !lochi_pool_sleeps_at(plan->pool, block->start, block->bytes);
+}
+
 static int compact_order_handles(const void *left, const void *right)
 {
     const compact_handle *a = left, *b = right;
@@ -108,7 +113,7 @@ static loch_status compact_begin(compact_plan *plan)
     size_t blocks = 0, lives = 0;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         blocks++;
-        lives += lochi_pool_is_movable(block);
+        lives += compact_is_live(plan, block);
     }
     plan->items = lochi_alloc_array(blocks + lives + 1, sizeof *plan->items);
     plan->lives = lochi_alloc_array(lives + 1, sizeof *plan->lives);
@@ -168,7 +173,7 @@ static void compact_enter(compact_plan *plan, pool_block *block)
     const uint32_t item = (uint32_t)plan->items_count++;
     const bool goes_on = item && plan->items[item - 1].block->behind == block;
     const pool_state state = lochi_pool_state(block);
-    const bool is_hole = compact_is_hole(plan, block), is_live = lochi_pool_is_movable(block);
+    const bool is_hole = compact_is_hole(plan, block), is_live = compact_is_live(plan, block);
     plan->items[item] = (compact_item){.block = block,
                                        .start = block->start,
                                        .bytes = block->bytes,
@@ -650,6 +655,8 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
     lochi_lock_take(&pool->lock);
     pool_lane *lane = plan.lane = lochi_pool_lane(pool, options.stream, &status);
     if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
+    if (lane && pool->is_asleep)
+        status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
     if (lane && pool->moving_forbidden)
         status = LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
                            loch_allocator_get_name(pool->allocator));

@@ -118,7 +118,8 @@ void lochi_pool_drop_shrunk(lochi_pool *pool)
     pool->has_shrunk = false;
     for (pool_block *block = pool->growables; block; block = block->list_next) {
         if (block->committed <= lochi_pool_round(pool, block->requested)) continue;
-        if (!lochi_pool_has_passed(block->lane, block->shrink_epoch)) {
+        if (!lochi_pool_has_passed(block->lane, block->shrink_epoch) ||
+            lochi_pool_sleeps_at(pool, block->start, block->committed)) {
             pool->has_shrunk = true;
             continue;
         }
@@ -191,6 +192,8 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     loch_status status;
     pool_block *block = NULL;
     pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
+    if (lane && pool->is_asleep)
+        status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
     if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
     if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);

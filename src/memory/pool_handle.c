@@ -181,7 +181,6 @@ static loch_status handle_reserve(lochi_pool *pool)
     }
     pool->base = (uintptr_t)base;
     pool->span = span;
-    atomic_fetch_add(&handle_reservations, 1);
     return LOCH_OK;
 }
 
@@ -587,6 +586,53 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
     return status;
 }
 
+/* --- sleeping --- */
+
+loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
+{
+    lochi_pool_show(pool, handle->at, handle->bytes);
+    LOCH_TRY_RETURN(loch_virtual_unmap((void *)handle->at)); /* first: it may fail, and the contents stay then */
+    loch_handle_destroy(handle->handle);
+    handle->handle = NULL;
+    handle->mappings = 0;
+    handle_unlink(&pool->handles, handle);
+    handle_link(&pool->asleep, handle);
+    handle_uncount(pool, handle->bytes);
+    pool->asleep_bytes += handle->bytes;
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
+{
+    LOCH_TRY_RETURN(handle_claim(pool, handle->bytes));
+    const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
+    loch_status status = loch_handle_create(pool->device, handle->bytes, options, &handle->handle);
+    if (status == LOCH_OK) {
+        status = loch_virtual_map((void *)handle->at, handle->handle, NULL, 0);
+        if (status != LOCH_OK) loch_handle_destroy(handle->handle);
+    }
+    if (status != LOCH_OK) {
+        handle->handle = NULL;
+        handle_unclaim(pool, handle->bytes);
+        return status;
+    }
+    handle->mappings = 1;
+    handle_unlink(&pool->asleep, handle);
+    handle_link(&pool->handles, handle);
+    handle_count(pool, handle->bytes);
+    pool->asleep_bytes -= handle->bytes;
+    lochi_pool_show(pool, handle->at, handle->bytes);
+    return LOCH_OK;
+}
+
+void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
+{
+    lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed meanwhile were hidden */
+    handle_unlink(&pool->asleep, handle);
+    pool->asleep_bytes -= handle->bytes;
+    lochi_free(handle);
+}
+
 /* --- raw segments --- */
 
 /* Raw memory for a segment, which is counted in. */
@@ -688,6 +734,8 @@ void lochi_pool_drop_all(lochi_pool *pool)
     }
     while (pool->loose)
         lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->asleep)
+        lochi_pool_forget_asleep(pool, pool->asleep);
     while (pool->handles) {
         pool_handle *handle = pool->handles;
         loch_status status = LOCH_OK;

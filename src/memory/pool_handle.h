@@ -56,6 +56,13 @@ loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle);
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block);
 void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle);
 
+/* Gives the memory of a handle back, and keeps its record and its addresses; and brings memory back to them. On failure
+ * nothing has changed. */
+loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle);
+loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle);
+/* Forgets a handle that sleeps. */
+void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle);
+
 void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_handle *handle);
 
 /* A raw segment, all of it one free block; and back. */

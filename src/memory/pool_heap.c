@@ -253,6 +253,7 @@ void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
 
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
+    if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
     lochi_pool_set_state(block, POOL_FREE);
     block->epoch = epoch;
     block->id = 0;
@@ -262,6 +263,36 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
         block = heap_merge(pool, block);
     }
     lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+void lochi_pool_unbin(pool_block *block)
+{
+    lochi_pool_bins_remove(heap_bins(block), block);
+}
+
+void lochi_pool_rebin(pool_block *block)
+{
+    lochi_pool_bins_add(heap_bins(block), block);
+}
+
+static bool heap_is_dormant(const pool_block *block)
+{
+    return block && lochi_pool_state(block) == POOL_DORMANT;
+}
+
+/* Nobody works on sleeping memory, so it belongs to any lane: the first one's. */
+pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
+{
+    if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle -= block->bytes;
+    lochi_pool_set_state(block, POOL_DORMANT);
+    block->id = block->epoch = 0;
+    block->is_nest = block->is_piece = false;
+    pool->dormant_bytes += block->bytes;
+    if (heap_is_dormant(block->behind)) heap_join(pool, block);
+    if (!heap_is_dormant(block->before)) return block;
+    block = block->before;
+    heap_join(pool, block);
     return block;
 }
 

@@ -12,6 +12,7 @@
  *   pool_ladder.c  what is tried when a request does not fit; trimming
  *   pool_move.c    blocks that may move: pins, and one move; pool_compact.c  which moves, and carrying them out
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
+ *   pool_sleep.c   memory that goes and comes back under its blocks; pool_keep.c: where contents are meanwhile
  *   pool_growable.c, pool_report.c
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
@@ -30,6 +31,8 @@
  *  4. The page of a used block's start, and every page of a slab, lead to it.
  *  5. reserved = sum of the handles, each once; a handle that was moved on a device that maps twice has a fading block at
  *     each old address. It becomes bare when it is unmapped, after its event has passed; or the handle goes back there.
+ *  6. While handles sleep the gate is closed, their cells still know them, no free block touches one (what is free there
+ *     is dormant, and no neighbour of another dormant one), and no slab that touches one is in a lane's list.
  *
  * Who may touch what. Everything is under the pool's lock, but for: a thread's caches, which are its own while `busy` is
  * set and the gate is 0, or whoever's who holds the lock and has closed the gate (lochi_pool_stop); the state, size
@@ -77,10 +80,11 @@ typedef enum pool_state {
     POOL_FADING, /* a handle's old address, until its event has passed */
     POOL_USED,   /* handed out */
     POOL_SPECIAL, /* the same, and not taken back the short way: it has a tag, further streams or a session, or is a piece */
-    POOL_CACHED,  /* freed, kept by a thread */
-    POOL_WAITING, /* freed, but other streams than its own still use it */
-    POOL_SLAB,    /* cut into small blocks */
-    POOL_GROWABLE /* handed out; memory at its beginning, addresses behind */
+    POOL_CACHED,   /* freed, kept by a thread */
+    POOL_WAITING,  /* freed, but other streams than its own still use it */
+    POOL_SLAB,     /* cut into small blocks */
+    POOL_GROWABLE, /* handed out; memory at its beginning, addresses behind */
+    POOL_DORMANT   /* free, but its memory sleeps, at least in part: in no list, used by nobody */
 } pool_state;
 
 /* One use of a block on a further stream; after the free, the epoch that has to pass. */
@@ -100,6 +104,14 @@ typedef struct pool_elsewhere {
     uint64_t epoch;         /* of its own lane when it was freed */
 } pool_elsewhere;
 
+/* Whether a handle's memory is there. */
+typedef enum pool_rest {
+    POOL_AWAKE,
+    POOL_CHOSEN, /* by a sleep under way */
+    POOL_ASLEEP, /* its contents are elsewhere: its record is among those asleep, or mapped by a wake under way */
+    POOL_WANTED  /* the same, and a block is still there: by a wake under way */
+} pool_rest;
+
 /* A handle, or a raw segment. */
 typedef struct pool_handle {
     loch_handle *handle; /* NULL for a raw segment */
@@ -111,7 +123,9 @@ typedef struct pool_handle {
     struct pool_block *first; /* of a raw segment: its record stays with the lowest addresses */
     uint64_t plan;            /* the last plan that found it idle, in the free block `home` */
     struct pool_block *home;
-    struct pool_handle *prev, *next; /* all handles; unmapped ones are in a list of their own */
+    pool_rest rest;
+    struct pool_nap *nap;            /* that it sleeps in; NULL: awake */
+    struct pool_handle *prev, *next; /* all handles; unmapped and sleeping ones are in lists of their own */
 } pool_handle;
 
 typedef struct pool_block {
@@ -198,6 +212,7 @@ struct pool_slab {
     pool_block *block;
     uint32_t free_count, free_head;
     uint32_t fresh; /* objects from here on were never handed out */
+    bool is_asleep; /* in no list, whatever is free */
     uint64_t *ids;  /* NULL until somebody asks for one */
     pool_slab *all_next;
     pool_slab *next, **link; /* in its lane's list for the class while it has a free object */
@@ -340,8 +355,13 @@ struct lochi_pool {
     struct pool_records *records;
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
-    lochi_tree elsewhere; /* pool_elsewhere, by address */
-    pool_mark *events;    /* to use again */
+    pool_handle *asleep;   /* handles without memory */
+    struct pool_nap *naps; /* sleeps that were not woken, newest first */
+    bool is_asleep;        /* as a whole: nothing is handed out */
+    size_t asleep_bytes;   /* of handles without memory */
+    size_t dormant_bytes;  /* of dormant blocks */
+    lochi_tree elsewhere;  /* pool_elsewhere, by address */
+    pool_mark *events;     /* to use again */
     size_t events_count, events_capacity;
     size_t limit, idle;
     size_t reserved, peak_reserved;
@@ -454,6 +474,13 @@ pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *bloc
 /* Gives all handles and addresses back, whatever lies in them. */
 void lochi_pool_drop_all(lochi_pool *pool);
 
+/* Bytes that could be handed out without more memory. */
+static inline size_t lochi_pool_free_bytes(const lochi_pool *pool)
+{
+    const size_t held = pool->reserved + pool->asleep_bytes, taken = pool->used + pool->dormant_bytes;
+    return held > taken ? held - taken : 0;
+}
+
 /* --- pool_heap.c --- */
 
 /* Records; taking one may fail, giving back cannot. */
@@ -483,6 +510,11 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
 
 /* The same for addresses whose memory has gone. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
+
+/* The same for free memory that sleeps, which is in no list; and a free block leaves its bin, or goes there. */
+pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
+void lochi_pool_unbin(pool_block *block);
+void lochi_pool_rebin(pool_block *block);
 
 /* Gives a free block to another lane, at an epoch of that one, which is behind all uses; returns what it is part of. */
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);
@@ -559,6 +591,9 @@ loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t cla
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
 /* Frees slabs without a block in use; says whether there was one. */
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane);
+/* Nothing is taken out of a slab that sleeps. */
+void lochi_pool_slab_sleep(pool_slab *slab);
+void lochi_pool_slab_wake(pool_slab *slab);
 
 void lochi_pool_close_slabs(lochi_pool *pool);
 
@@ -593,8 +628,8 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 /* Waits on the host for the oldest event of each lane; false when there is none to wait for. */
 bool lochi_pool_wait_on_host(lochi_pool *pool);
 /* Waits for all work that may use the pool's memory, but for that of captures; and for graphs of captures that were not
- * released. */
-void lochi_pool_wait_for_all(lochi_pool *pool);
+ * released. Says whether the first is certain: E_BUSY when a stream is being captured, or what the driver said. */
+loch_status lochi_pool_wait_for_all(lochi_pool *pool);
 void lochi_pool_wait_for_graphs(lochi_pool *pool);
 /* Whether a lane's stream is under capture: then nothing can be recorded on it, nor the device be waited for. */
 bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane);
@@ -733,6 +768,17 @@ size_t lochi_family_get_keep(const lochi_pool *pool);
 size_t lochi_family_count(const lochi_pool *pool, size_t *bytes);
 /* Whether a related pool's sum is what it and its children hold; while nobody makes or ends one. Under its lock. */
 bool lochi_family_check(const lochi_pool *pool);
+
+/* --- pool_sleep.c --- */
+
+/* Whether memory of [start, start + bytes) sleeps; quick when nothing of the pool does. */
+bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes);
+static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+    return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);
+}
+/* Forgets what was kept of a pool that ends. */
+void lochi_pool_close_naps(lochi_pool *pool);
 
 /* --- pool.c --- */
 

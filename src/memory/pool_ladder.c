@@ -161,7 +161,7 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const size_t held = pool->used - pool->waiting_bytes + want->bytes;
-    if (!pool->lanes->next || pool->reserved + want->bytes <= held + held / 4) return NULL;
+    if (!pool->lanes->next || pool->reserved + pool->asleep_bytes + want->bytes <= held + held / 4) return NULL;
     pool_block *block = ladder_wait_on_device(pool, want, status);
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }
@@ -271,11 +271,6 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
 
 /* --- giving back --- */
 
-static size_t ladder_free_bytes(const lochi_pool *pool)
-{
-    return pool->reserved > pool->used ? pool->reserved - pool->used : 0;
-}
-
 /* What threads, slabs and streams keep becomes free as far as it can. */
 static void ladder_gather(lochi_pool *pool)
 {
@@ -295,13 +290,13 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     const size_t before = pool->reserved;
     ladder_gather(pool);
     if (pool->range) return 0;
-    if (ladder_free_bytes(pool) > keep) lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
     /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
      * freed behind them: twice. */
-    for (int i = 0; i < 2 && ladder_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
+    for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
         lochi_pool_wait_for_all(pool);
         ladder_gather(pool);
-        if (ladder_free_bytes(pool) > keep) lochi_pool_give_back(pool, ladder_free_bytes(pool) - keep);
+        if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
     }
     return before - pool->reserved;
 }
@@ -309,7 +304,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 void lochi_pool_obey_idle(lochi_pool *pool)
 {
     const size_t cap = pool->idle, limit = pool->limit;
-    const size_t idle = pool->is_whole ? pool->small_idle : ladder_free_bytes(pool);
+    const size_t idle = pool->is_whole ? pool->small_idle : lochi_pool_free_bytes(pool);
     size_t above = limit && pool->reserved > limit ? pool->reserved - limit : 0;
     if (pool->is_related) above = lochi_family_excess(pool);
     size_t excess = cap && idle > cap ? idle - cap : 0;

@@ -270,19 +270,26 @@ bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
     return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
 }
 
-void lochi_pool_wait_for_all(lochi_pool *pool)
+loch_status lochi_pool_wait_for_all(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
-    bool is_certain = true;
+    bool is_certain = true, is_captured = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture's memory stays with it */
-        if (!lane->is_closed && !lochi_pool_mark(pool, lane) && !lochi_pool_is_under_capture(pool, lane))
-            is_certain = false;
+        if (!lane->is_closed && !lochi_pool_mark(pool, lane)) {
+            if (lochi_pool_is_under_capture(pool, lane))
+                is_captured = true;
+            else
+                is_certain = false;
+        }
         while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
             lane_pass(pool, lane);
+        if (lane->marks_count) is_certain = false;
     }
-    if (!is_certain) (void)!loch_device_sync(pool->device); /* a lost device runs nothing */
+    loch_status status = LOCH_OK;
+    if (!is_certain) status = loch_device_sync(pool->device); /* a lost device runs nothing */
     lochi_error_restore(&saved);
+    return status == LOCH_OK && is_captured ? LOCH_E_BUSY : status;
 }
 
 void lochi_pool_wait_for_graphs(lochi_pool *pool)

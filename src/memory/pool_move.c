@@ -96,7 +96,11 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     *out = NULL;
     lochi_lock_take(&pool->lock);
     pool_lane *lane = NULL;
-    if (movable->lane) lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
+    const pool_block *block = pool->naps ? move_find_block(pool, movable->address) : NULL;
+    if (block && lochi_pool_sleeps_at(pool, block->start, block->bytes))
+        status = LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", movable->address);
+    else if (movable->lane)
+        lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
     if (lane) status = move_wait(pool, movable, lane);
     if (status == LOCH_OK) {
         movable->pins++;

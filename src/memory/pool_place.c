@@ -389,7 +389,7 @@ static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, 
     const uint64_t share = place_get_share(pool);
     size_t extra = most / (share >= PLACE_BUSY_PERCENT ? PLACE_BUSY_EXTRA_PART : PLACE_EXTRA_PART);
     if (share >= PLACE_MAD_PERCENT) extra = most / 200 * (share < PLACE_MAD_MAX ? share : PLACE_MAD_MAX);
-    return pool->reserved + missing <= most + extra;
+    return pool->reserved + pool->asleep_bytes + missing <= most + extra;
 }
 
 /* Notes how long the pool was at it. Old times count less and less. */

@@ -57,7 +57,9 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     out->limit_bytes = pool->limit;
     out->reserved_bytes = pool->reserved;
     out->peak_reserved_bytes = pool->peak_reserved;
-    out->cached_bytes = pool->reserved - out->allocated_bytes;
+    const size_t held = pool->reserved + pool->asleep_bytes - pool->dormant_bytes;
+    out->cached_bytes = held > out->allocated_bytes ? held - out->allocated_bytes : 0;
+    if (out->cached_bytes > pool->reserved) out->cached_bytes = pool->reserved; /* the rest sleeps */
     out->largest_free_bytes = report_largest(pool);
 }
 
@@ -89,7 +91,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->used_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
     out->waiting_bytes = pool->waiting_bytes;
     out->captured_bytes = pool->captured_bytes;
-    out->free_bytes = pool->reserved - pool->used;
+    out->free_bytes = lochi_pool_free_bytes(pool);
     out->largest_free_bytes = report_largest(pool);
     out->handles = pool->handles_count;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -101,6 +103,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->events_recorded = pool->events_recorded;
     out->waits_on_device = pool->waits_on_device;
     out->waits_on_host = pool->waits_on_host;
+    out->asleep_bytes = pool->asleep_bytes;
 }
 
 /* --- failing --- */
@@ -108,7 +111,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
 /* Why, beyond what the step that failed last has seen. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
-    const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
+    const size_t free = lochi_pool_free_bytes(pool);
     const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
     const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
     size_t room = !is_full && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
@@ -201,6 +204,7 @@ size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
     lochi_text_write(&out, "  kept by threads: %zu bytes; waiting for streams: %zu; with captures: %zu\n",
                      info.thread_bytes, info.waiting_bytes, info.captured_bytes);
     report_write_family(pool, &out);
+    if (info.asleep_bytes) lochi_text_write(&out, "  asleep: %zu bytes\n", info.asleep_bytes);
     report_write_tags(pool, &out);
     return out.length;
 }
@@ -226,12 +230,17 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
         const pool_cell *cell = lochi_pool_find_cell(pool, at);
         const bool is_mapped = cell && cell->handle;
         if (has_memory && !is_mapped) return "a block lacks memory";
+        if (state == POOL_FREE && cell->handle->rest != POOL_AWAKE) return "a free block sleeps";
         const uintptr_t inside = at > block->start ? at : block->start; /* a child's range begins anywhere in a cell */
         if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
             return "a cell knows the wrong handle";
         if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
         if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
     }
+    if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT)
+        return "two dormant blocks are neighbours";
+    if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
+        return "a slab does not know whether it sleeps";
     const uintptr_t page = lochi_pool_find_page(pool, block->start);
     if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != (uintptr_t)block)
         return "an address does not lead to its block";
@@ -254,11 +263,18 @@ static const char *report_check_bins(const pool_bins *bins, pool_state state, si
 
 const char *lochi_pool_check(lochi_pool *pool)
 {
-    size_t handles = pool->loose_bytes, free = 0, listed = 0, bare = 0;
+    size_t handles = pool->loose_bytes, asleep = 0, free = 0, dormant = 0, listed = 0, bare = 0;
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
         wrong = report_check_block(pool, block);
         if (lochi_pool_state(block) == POOL_FREE) free += block->bytes;
+        if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
+    }
+    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
+        asleep += handle->bytes;
+        if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";
+        for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
+            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
     }
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
         handles += handle->handle ? handle->bytes : handle->raw_bytes;
@@ -272,7 +288,9 @@ const char *lochi_pool_check(lochi_pool *pool)
     if (!wrong) wrong = report_check_bins(&pool->bare, POOL_BARE, &bare);
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
-    if (!wrong && pool->is_virtual && pool->reserved != pool->used + free + pool->loose_bytes)
+    if (!wrong && (asleep != pool->asleep_bytes || dormant != pool->dormant_bytes))
+        wrong = "bytes asleep are not those of the handles and blocks";
+    if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
         wrong = "reserved bytes are not those of the blocks";
     if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
     return wrong;

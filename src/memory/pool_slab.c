@@ -102,6 +102,7 @@ static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, l
     slab->free_count = slab->count;
     slab->free_head = POOL_WORD_NONE;
     slab->fresh = 0;
+    slab->is_asleep = false;
     for (uint32_t i = 0; i < slab->count; i++)
         atomic_store_explicit(&slab->words[i], 0, memory_order_relaxed);
     block->slab = slab;
@@ -165,10 +166,30 @@ void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
     const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
     atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
     slab->free_head = (uint32_t)(word - slab->words);
-    if (!slab->free_count++) slab_enlist(lane, slab);
+    if (!slab->free_count++ && !slab->is_asleep) slab_enlist(lane, slab);
     if (slab->free_count < slab->count) return;
-    lane->empty_slabs++;
-    if (lane->empty_slabs > SLAB_EMPTY_MAX) slab_destroy(pool, slab);
+    const bool is_asleep = slab->is_asleep;
+    if (is_asleep)
+        lochi_pool_slab_wake(slab); /* for its end */
+    else
+        lane->empty_slabs++;
+    if (is_asleep || lane->empty_slabs > SLAB_EMPTY_MAX) slab_destroy(pool, slab);
+}
+
+void lochi_pool_slab_sleep(pool_slab *slab)
+{
+    if (slab->is_asleep) return;
+    slab->is_asleep = true;
+    if (slab->free_count) slab_unlist(slab);
+    if (slab->free_count == slab->count) slab->lane->empty_slabs--;
+}
+
+void lochi_pool_slab_wake(pool_slab *slab)
+{
+    if (!slab->is_asleep) return;
+    slab->is_asleep = false;
+    if (slab->free_count) slab_enlist(slab->lane, slab);
+    if (slab->free_count == slab->count) slab->lane->empty_slabs++;
 }
 
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)

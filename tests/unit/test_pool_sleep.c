@@ -1,0 +1,804 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools that sleep and wake: contents under every kind of block, what can be done meanwhile, what goes back to the device,
+ * and every failure on the way. */
+#include "faulty_driver.h"
+#include "pool_fixture.h"
+#include "worker.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB TEST_MIB
+#define KIB TEST_KIB
+#define BLOCKS 40
+#if defined(__SANITIZE_THREAD__)
+#define FAULT_STEP 11 /* slow there, and nothing runs beside the faults */
+#else
+#define FAULT_STEP 1
+#endif
+#define SIM "sim:256MiB,granule=64KiB,backed"
+
+static const char *const devices[] = {"cpu", SIM, "sim:256MiB,granule=2MiB,backed", SIM ",alias=off",
+                                      SIM ",clock=stepped,lag=1000"};
+#define DEVICES (sizeof devices / sizeof *devices)
+
+/* --- a pool with all kinds of blocks --- */
+
+typedef struct piece {
+    char *address;
+    size_t bytes;
+    loch_tag tag;
+} piece;
+
+typedef struct bed {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *streams[2];
+    piece pieces[BLOCKS];
+    size_t count;
+} bed;
+
+static loch_tag red, blue;
+
+static bool bed_is_sim(const bed *b)
+{
+    return !strncmp(loch_device_get_name(b->device), "sim", 3);
+}
+
+static void bed_put(const bed *b, const piece *p, uint64_t seed)
+{
+    char *host = malloc(p->bytes + 1);
+    test_pattern_write(host, p->bytes, seed);
+    CHECK_OK(loch_copy(p->address, host, p->bytes));
+    free(host);
+    (void)b;
+}
+
+static bool piece_is_right(const piece *p, uint64_t seed)
+{
+    char *host = malloc(p->bytes + 1);
+    const bool is_copied = loch_copy(host, p->address, p->bytes) == LOCH_OK;
+    const bool is_right = is_copied && test_pattern_differs(host, p->bytes, seed) == p->bytes;
+    free(host);
+    return is_right;
+}
+
+/* All that are still out hold what was put there. */
+static void bed_expect(const bed *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->pieces[i].address && !piece_is_right(&b->pieces[i], i)) fail_msg("block %zu differs", i);
+}
+
+static void bed_take(bed *b, size_t bytes, loch_tag tag, loch_stream *stream)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .tag = tag, .stream = stream};
+    piece *p = &b->pieces[b->count];
+    void *address;
+    CHECK_OK(loch_allocator_alloc(b->pool, &request, &address));
+    *p = (piece){address, bytes, tag};
+    bed_put(b, p, b->count++);
+}
+
+static void bed_grow(bed *b, size_t bytes, size_t max_bytes, loch_tag tag)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .tag = tag};
+    void *address;
+    CHECK_OK(loch_pool_alloc_growable(b->pool, &request, max_bytes, &address));
+    b->pieces[b->count] = (piece){address, bytes, tag};
+    bed_put(b, &b->pieces[b->count], b->count);
+    b->count++;
+}
+
+static void bed_give(bed *b, size_t i)
+{
+    CHECK_OK(loch_free(b->pool, b->pieces[i].address));
+    b->pieces[i].address = NULL;
+}
+
+/* Small ones, those of nests, large and growable ones, on two streams, with holes between them. */
+static void bed_fill(bed *b)
+{
+    for (size_t i = 0; i < 12; i++)
+        bed_take(b, 50 + 300 * i, i % 2 ? red : 0, b->streams[i % 2]);
+    for (size_t i = 0; i < 8; i++)
+        bed_take(b, 20 * KIB + 7000 * i, i % 3 ? blue : 0, b->streams[i % 2]);
+    for (size_t i = 0; i < 6; i++)
+        bed_take(b, MIB + 900 * KIB * i, i % 2 ? red : blue, b->streams[i % 2]);
+    bed_grow(b, 3 * MIB, 40 * MIB, red);
+    bed_grow(b, 100, 40 * MIB, 0);
+    for (size_t i = 1; i < b->count; i += 5)
+        bed_give(b, i);
+    pool_expect_whole(b->pool);
+}
+
+static bed bed_open(const char *name, const loch_pool_options *options)
+{
+    bed b = {.device = sim_open(name)};
+    b.pool = pool_make(b.device, options);
+    for (size_t i = 0; i < 2; i++)
+        b.streams[i] = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+    return b;
+}
+
+/* What was kept, and the stage, came from default allocators: nothing of it is left. */
+static void give_up_defaults(void)
+{
+    size_t leaks;
+    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    assert_int_equal(leaks, 0);
+}
+
+static void bed_close(bed *b)
+{
+    give_up_defaults();
+    for (size_t i = 0; i < b->count; i++)
+        if (b->pieces[i].address) bed_give(b, i);
+    loch_stream_destroy(b->streams[0]);
+    loch_stream_destroy(b->streams[1]);
+    if (bed_is_sim(b))
+        pool_end_sim(b->pool, b->device);
+    else
+        pool_end(b->pool, b->device);
+}
+
+/* --- sleeping and waking --- */
+
+static loch_sleep_options how(loch_sleep_contents contents, loch_tag tag)
+{
+    return (loch_sleep_options){.size = sizeof(loch_sleep_options), .contents = contents, .tag = tag};
+}
+
+static size_t put_to_sleep(const bed *b, loch_sleep_contents contents, loch_tag tag)
+{
+    const loch_sleep_options options = how(contents, tag);
+    size_t released = 12345;
+    CHECK_OK(loch_pool_sleep(b->pool, &options, &released));
+    pool_expect_whole(b->pool);
+    return released;
+}
+
+static size_t wake(const bed *b)
+{
+    size_t restored = 12345;
+    CHECK_OK(loch_pool_wake(b->pool, &restored));
+    pool_expect_whole(b->pool);
+    assert_int_equal(pool_info(b->pool).asleep_bytes, 0);
+    return restored;
+}
+
+static void contents_come_back(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++)
+        for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++) {
+            bed b = bed_open(devices[d], NULL);
+            bed_fill(&b);
+            for (int i = 0; i < 3; i++) {
+                const loch_stats before = pool_stats(b.pool);
+                const size_t reserved = pool_info(b.pool).reserved_bytes;
+                assert_int_equal(put_to_sleep(&b, contents, 0), reserved);
+                assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+                assert_true(pool_info(b.pool).asleep_bytes > 0 && pool_info(b.pool).asleep_bytes <= reserved);
+                if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).physical_bytes, 0);
+                const loch_stats asleep = pool_stats(b.pool);
+                assert_int_equal(asleep.requested_bytes, before.requested_bytes);
+                assert_int_equal(asleep.cached_bytes, 0);
+                assert_true(wake(&b) >= before.requested_bytes);
+                assert_true(pool_info(b.pool).reserved_bytes <= reserved);
+                if (bed_is_sim(&b))
+                    assert_int_equal(sim_stats(b.device).physical_bytes, pool_info(b.pool).reserved_bytes);
+                bed_expect(&b);
+                bed_take(&b, 70 * KIB, 0, NULL);
+            }
+            bed_expect(&b);
+            bed_close(&b);
+        }
+}
+
+static void contents_may_be_dropped(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        put_to_sleep(&b, LOCH_SLEEP_DROP, 0);
+        assert_int_equal(wake(&b), 0);
+        for (size_t i = 0; i < b.count; i++)
+            if (b.pieces[i].address) bed_put(&b, &b.pieces[i], i); /* there is memory */
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+static void a_device_without_data(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64GiB,unbacked");
+    loch_allocator *pool = pool_make(device, NULL);
+    void *block = pool_alloc(pool, 20 * TEST_GIB);
+    const loch_sleep_options options = how(LOCH_SLEEP_DROP, 0);
+    size_t released;
+    CHECK_OK(loch_pool_sleep(pool, &options, &released));
+    assert_int_equal(released, 20 * TEST_GIB);
+    assert_int_equal(sim_stats(device).physical_bytes, 0);
+    CHECK_OK(loch_pool_wake(pool, NULL));
+    assert_int_equal(sim_stats(device).physical_bytes, 20 * TEST_GIB);
+    CHECK_OK(loch_free(pool, block));
+    pool_end_sim(pool, device);
+}
+
+/* --- tags --- */
+
+static void a_tag_sleeps_alone(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        bed_take(&b, 16 * MIB, red, NULL);
+        const size_t released = put_to_sleep(&b, LOCH_SLEEP_PINNED, red);
+        assert_true(released >= 8 * MIB);
+        assert_true(pool_info(b.pool).reserved_bytes > 0);
+        for (size_t i = 0; i < b.count; i++) /* others are as they were */
+            if (b.pieces[i].address && b.pieces[i].tag != red && !piece_is_right(&b.pieces[i], i))
+                fail_msg("block %zu differs while others sleep", i);
+        for (size_t i = 0; i < 30; i++) { /* and the pool works: nothing that sleeps is handed out */
+            bed_take(&b, i % 2 ? 100 + 1000 * i : 40 * KIB * i + 1, i % 3 ? 0 : red, b.streams[i % 2]);
+            if (!piece_is_right(&b.pieces[b.count - 1], b.count - 1)) fail_msg("a new block does not hold");
+            bed_give(&b, --b.count);
+            pool_expect_whole(b.pool);
+        }
+        const loch_sleep_options again = how(LOCH_SLEEP_HOST, red);
+        CHECK_FAILS(loch_pool_sleep(b.pool, &again, NULL), BUSY);
+        put_to_sleep(&b, LOCH_SLEEP_HOST, blue); /* a second one adds to the first */
+        put_to_sleep(&b, LOCH_SLEEP_FILE, 0);    /* and all the rest */
+        assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+        CHECK_FAILS(loch_pool_sleep(b.pool, &again, NULL), BUSY);
+        wake(&b);
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+/* Blocks of all sizes and tags come and go, before, while and after others sleep. */
+static void random_programs(void **state)
+{
+    (void)state;
+    test_random random = {test_seed(0x51ee9)};
+    for (size_t d = 0; d < DEVICES; d++) {
+        bed b = bed_open(devices[d], NULL);
+        b.count = BLOCKS;
+        bool is_whole = false, is_awake = true;
+        for (int step = 0; step < 500; step++) {
+            const size_t i = test_random_below(&random, BLOCKS), what = test_random_below(&random, 20);
+            const loch_tag tags[] = {0, red, blue}, tag = tags[test_random_below(&random, 3)];
+            piece *p = &b.pieces[i];
+            if (what == 0) {
+                const loch_sleep_options options =
+                    how(LOCH_SLEEP_PINNED + (loch_sleep_contents)test_random_below(&random, 3), tag);
+                const loch_status status = loch_pool_sleep(b.pool, &options, NULL);
+                assert_true(status == LOCH_OK || (status == LOCH_E_BUSY && !is_awake));
+                is_awake = false;
+                is_whole |= !tag;
+            } else if (what == 1) {
+                wake(&b);
+                bed_expect(&b);
+                is_awake = true;
+                is_whole = false;
+            } else if (p->address) {
+                bed_give(&b, i);
+            } else if (!is_whole) {
+                const size_t most = test_random_below(&random, 2) ? 9 * KIB : 3 * MIB;
+                const loch_request request = {.size = sizeof request,
+                                              .bytes = 1 + test_random_below(&random, most),
+                                              .tag = tag,
+                                              .stream = b.streams[test_random_below(&random, 2)]};
+                void *address;
+                if (test_random_below(&random, 8))
+                    CHECK_OK(loch_allocator_alloc(b.pool, &request, &address));
+                else
+                    CHECK_OK(loch_pool_alloc_growable(b.pool, &request, 4 * MIB, &address));
+                *p = (piece){address, request.bytes, tag};
+                bed_put(&b, p, i);
+            }
+            pool_expect_whole(b.pool);
+        }
+        wake(&b);
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+/* --- while it sleeps --- */
+
+static loch_status count_block(const loch_block *block, void *user)
+{
+    (void)block;
+    ++*(size_t *)user;
+    return LOCH_OK;
+}
+
+static void nothing_is_handed_out(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        CHECK_OK(loch_free(b.pool, pool_alloc(b.pool, 30))); /* the thread keeps some */
+        CHECK_OK(loch_free(b.pool, pool_alloc(b.pool, 30 * KIB)));
+        put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+        void *none = TEST_UNTOUCHED;
+        CHECK_FAILS(pool_try_alloc(b.pool, 30, 0, NULL, &none), BUSY);
+        assert_null(none);
+        CHECK_FAILS(pool_try_alloc(b.pool, 30 * KIB, 0, b.streams[0], &none), BUSY);
+        const loch_request request = {.size = sizeof request, .bytes = 1};
+        CHECK_FAILS(loch_pool_alloc_growable(b.pool, &request, MIB, &none), BUSY);
+        CHECK_FAILS(loch_allocator_realloc(b.pool, b.pieces[0].address, 60, NULL, &none), BUSY);
+        CHECK_FAILS(loch_pool_resize_growable(b.pool, b.pieces[27].address, 2 * MIB), BUSY);
+        CHECK_FAILS(loch_pool_resize_growable(b.pool, b.pieces[27].address, 1), BUSY);
+        const loch_sleep_options again = how(LOCH_SLEEP_DROP, 0);
+        CHECK_FAILS(loch_pool_sleep(b.pool, &again, NULL), BUSY);
+        loch_block found;
+        CHECK_OK(loch_allocator_find(b.pool, b.pieces[24].address, &found));
+        assert_int_equal(found.requested_bytes, b.pieces[24].bytes);
+        size_t walked = 0;
+        CHECK_OK(loch_allocator_walk(b.pool, count_block, &walked));
+        assert_int_equal(walked, pool_stats(b.pool).blocks);
+        CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[24].address, b.streams[1]));
+        char text[2000];
+        assert_true(loch_pool_print(b.pool, text, sizeof text) < sizeof text);
+        assert_non_null(strstr(text, "asleep"));
+        assert_int_equal(pool_trim(b.pool, 0), 0);
+        pool_expect_whole(b.pool);
+        wake(&b);
+        assert_int_equal(wake(&b), 0); /* a pool that is awake succeeds */
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+static void *free_some(void *user)
+{
+    bed *b = user;
+    for (size_t i = 0; i < b->count; i += 4) {
+        if (b->pieces[i].address && loch_free(b->pool, b->pieces[i].address) != LOCH_OK) return user;
+        b->pieces[i].address = NULL;
+    }
+    return NULL;
+}
+
+static void blocks_are_freed_meanwhile(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++)
+        for (int all = 0; all < 2; all++) {
+            bed b = bed_open(devices[d], NULL);
+            bed_fill(&b);
+            CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[22].address, b.streams[1]));
+            put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+            CHECK_OK(loch_device_measure_calls(b.device, LOCH_MEASURE_OFF));
+            const uint64_t unmaps = test_call_count(b.device, "unmap"), maps = test_call_count(b.device, "map");
+            pthread_t thread;
+            void *failed;
+            assert_int_equal(pthread_create(&thread, NULL, free_some, &b), 0);
+            assert_int_equal(pthread_join(thread, &failed), 0);
+            assert_null(failed);
+            pool_expect_whole(b.pool);
+            for (size_t i = 0; i < b.count; i++)
+                if (b.pieces[i].address && (all || i % 3 == 0)) {
+                    char *address = b.pieces[i].address;
+                    bed_give(&b, i);
+                    CHECK_FAILS_SET(loch_free(b.pool, address), TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN));
+                    pool_expect_whole(b.pool);
+                }
+            assert_int_equal(test_call_count(b.device, "unmap"), unmaps);
+            assert_int_equal(test_call_count(b.device, "map"), maps);
+            const size_t left = pool_stats(b.pool).requested_bytes;
+            const size_t restored = wake(&b);
+            assert_true(restored >= left && (left || !restored));
+            if (all) assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+            bed_expect(&b);
+            bed_take(&b, 5 * MIB, 0, NULL);
+            bed_take(&b, 50, 0, NULL);
+            bed_expect(&b);
+            bed_close(&b);
+        }
+}
+
+static void a_pool_ends_asleep(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++)
+        for (loch_sleep_contents contents = LOCH_SLEEP_DROP; contents <= LOCH_SLEEP_FILE; contents++) {
+            bed b = bed_open(devices[d], NULL);
+            bed_fill(&b);
+            put_to_sleep(&b, contents, 0);
+            for (size_t i = 0; i < b.count; i++)
+                if (b.pieces[i].address) bed_give(&b, i);
+            loch_stream_destroy(b.streams[0]);
+            loch_stream_destroy(b.streams[1]);
+            loch_allocator_release(b.pool);
+            give_up_defaults();
+            if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).reserved_bytes, 0);
+            if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).pinned_bytes, 0);
+            loch_device_release(b.device);
+        }
+}
+
+/* --- what cannot be --- */
+
+static void requests_that_cannot_be(void **state)
+{
+    (void)state;
+    bed b = bed_open(SIM, NULL);
+    bed_fill(&b);
+    loch_sleep_options options = how((loch_sleep_contents)9, 0);
+    size_t released = 7;
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, &released), INVALID);
+    assert_int_equal(released, 0);
+    options = how(LOCH_SLEEP_HOST, LOCH_TAG_COUNT_MAX);
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    options = how(LOCH_SLEEP_HOST, 0);
+    options.path = "x";
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    options = how(LOCH_SLEEP_HOST, 0);
+    options.allocator = b.pool; /* no host memory */
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    options.allocator = NULL;
+    options.size = 1;
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    CHECK_FAILS(loch_pool_sleep(NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_wake(NULL, NULL), INVALID);
+    loch_allocator *direct, *pinned;
+    CHECK_OK(loch_direct_create(b.device, "direct", NULL, &direct));
+    CHECK_FAILS(loch_pool_sleep(direct, NULL, NULL), INVALID);
+    loch_allocator_release(direct);
+    const loch_pool_options pinned_options = {.size = sizeof pinned_options, .kind = LOCH_MEMORY_PINNED};
+    pinned = pool_make(b.device, &pinned_options);
+    CHECK_FAILS(loch_pool_sleep(pinned, NULL, NULL), UNSUPPORTED);
+    loch_allocator_release(pinned);
+    bed_expect(&b);
+    bed_close(&b);
+    bed c = bed_open("cpu", NULL);
+    bed_take(&c, MIB, 0, NULL);
+    options = how(LOCH_SLEEP_HOST, 0);
+    options.allocator = c.pool;
+    CHECK_FAILS(loch_pool_sleep(c.pool, &options, NULL), INVALID);
+    bed_expect(&c);
+    bed_close(&c);
+}
+
+static void captured_memory_stays(void **state)
+{
+    (void)state;
+    bed b = bed_open(SIM, NULL);
+    bed_take(&b, 5 * MIB, red, NULL);
+    CHECK_OK(loch_sim_capture_begin(b.streams[0]));
+    void *captured = pool_alloc_on(b.pool, 3 * MIB, b.streams[0]);
+    loch_capture_info info = {0};
+    CHECK_OK(loch_stream_get_capture(b.streams[0], &info));
+    loch_sim_graph *graph;
+    CHECK_OK(loch_sim_capture_end(b.streams[0], &graph));
+    const loch_sleep_options options = how(LOCH_SLEEP_HOST, 0);
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), BUSY);
+    pool_expect_whole(b.pool);
+    assert_true(put_to_sleep(&b, LOCH_SLEEP_HOST, red) >= 4 * MIB);
+    wake(&b);
+    CHECK_OK(loch_free(b.pool, captured));
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), BUSY);
+    loch_sim_graph_destroy(graph);
+    CHECK_OK(loch_pool_release_capture(b.pool, info.id));
+    put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+    wake(&b);
+    bed_expect(&b);
+    bed_close(&b);
+}
+
+/* The other model takes the memory: waking fails until it has gone, and says why. */
+static void no_memory_to_wake_in(void **state)
+{
+    (void)state;
+    bed b = bed_open("sim:64MiB,granule=64KiB,backed", NULL);
+    bed_take(&b, 40 * MIB, 0, NULL);
+    put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+    loch_allocator *other = pool_make(b.device, NULL);
+    void *theirs = pool_alloc(other, 50 * MIB);
+    size_t restored = 7;
+    CHECK_FAILS(loch_pool_wake(b.pool, &restored), DEVICE_MEMORY);
+    assert_int_equal(restored, 0);
+    pool_expect_whole(b.pool);
+    assert_int_equal(sim_stats(b.device).physical_bytes, 50 * MIB);
+    CHECK_OK(loch_free(other, theirs)); /* the sibling gives it back when it is asked */
+    assert_int_equal(wake(&b), 40 * MIB);
+    bed_expect(&b);
+    pool_expect_empty(other);
+    loch_allocator_release(other);
+    CHECK_OK(loch_pool_set_limit(b.pool, 45 * MIB));
+    put_to_sleep(&b, LOCH_SLEEP_PINNED, 0);
+    CHECK_OK(loch_pool_set_limit(b.pool, 30 * MIB));
+    CHECK_FAILS(loch_pool_wake(b.pool, NULL), LIMIT);
+    pool_expect_whole(b.pool);
+    CHECK_OK(loch_pool_set_limit(b.pool, 0));
+    wake(&b);
+    bed_expect(&b);
+    bed_take(&b, 16 * MIB, red, NULL);
+    put_to_sleep(&b, LOCH_SLEEP_PINNED, red);
+    CHECK_OK(loch_free(b.pool, pool_alloc(b.pool, 20 * MIB))); /* its own free memory goes back, too */
+    wake(&b);
+    bed_expect(&b);
+    bed_close(&b);
+}
+
+/* --- files --- */
+
+static void a_file_with_a_name(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/loch-test-sleep-XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    bed b = bed_open(SIM, NULL);
+    bed_fill(&b);
+    loch_sleep_options options = how(LOCH_SLEEP_FILE, 0);
+    options.path = path; /* one that is there is replaced */
+    CHECK_OK(loch_pool_sleep(b.pool, &options, NULL));
+    struct stat about, old;
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(fstat(file, &old), 0);
+    assert_int_equal(old.st_size, 0);
+    assert_true((size_t)about.st_size >= pool_stats(b.pool).requested_bytes);
+    wake(&b);
+    assert_int_not_equal(stat(path, &about), 0); /* and removed */
+    close(file);
+    bed_expect(&b);
+    options.path = "/nowhere/at/all";
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), IO);
+    options.path = "/tmp";
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), IO);
+    bed_expect(&b);
+    pool_expect_whole(b.pool);
+    bed_close(&b);
+}
+
+static void a_full_disk(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < 2; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        loch_sleep_options options = how(LOCH_SLEEP_FILE, 0);
+        options.path = "/dev/full";
+        CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), IO);
+        assert_int_equal(access("/dev/full", F_OK), 0);
+        pool_expect_whole(b.pool);
+        bed_expect(&b);
+        char path[64];
+        snprintf(path, sizeof path, "/tmp/loch-test-sleep-full-%ld", (long)getpid());
+        options.path = path;
+        struct rlimit before, small;
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        small = before;
+        small.rlim_cur = MIB + 5; /* the last write before it is short */
+        void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        const loch_status status = loch_pool_sleep(b.pool, &options, NULL);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        signal(SIGXFSZ, handler);
+        assert_int_equal(status, LOCH_E_IO);
+        assert_int_not_equal(access(path, F_OK), 0);
+        pool_expect_whole(b.pool);
+        bed_expect(&b);
+        put_to_sleep(&b, LOCH_SLEEP_FILE, 0);
+        wake(&b);
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+/* --- the preset of whole blocks, other options --- */
+
+static void pools_of_other_kinds(void **state)
+{
+    (void)state;
+    const loch_pool_options kinds[] = {
+        {.size = sizeof kinds[0], .preset = LOCH_POOL_WHOLE_BLOCKS},
+        {.size = sizeof kinds[0], .idle_bytes = MIB, .limit_bytes = 100 * MIB},
+        {.size = sizeof kinds[0], .round_bytes = 1000, .handle_bytes = 8 * MIB},
+        {.size = sizeof kinds[0], .captures = LOCH_POOL_CAPTURES_NONE},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t d = 0; d < 2; d++) {
+            bed b = bed_open(devices[d], &kinds[k]);
+            bed_fill(&b);
+            put_to_sleep(&b, LOCH_SLEEP_PINNED, red);
+            bed_give(&b, 0);
+            bed_take(&b, 3 * MIB, 0, NULL);
+            put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+            for (size_t i = 2; i < b.count; i += 5)
+                if (b.pieces[i].address) bed_give(&b, i);
+            pool_expect_whole(b.pool);
+            wake(&b);
+            bed_expect(&b);
+            bed_close(&b);
+        }
+}
+
+/* --- faults --- */
+
+typedef struct fault_kind {
+    const char *name, *device;
+    void (*set)(test_failing mode, uint64_t after);
+    uint64_t (*count)(void);
+} fault_kind;
+
+static const fault_kind fault_kinds[] = {
+    {"driver calls", "faulty:" SIM, test_faulty_set, test_faulty_count},
+    {"driver calls of the cpu", "faulty:cpu", test_faulty_set, test_faulty_count},
+    {"host memory", SIM, test_heap_set, test_heap_count},
+};
+
+/* Every failure in turn; afterwards the pool is as it was, and the call succeeds. */
+static void sweep(const fault_kind *kind, loch_sleep_contents contents, test_failing mode, size_t *felt)
+{
+    for (int is_waking = 0; is_waking < 2; is_waking++) {
+        bool is_reached = true;
+        for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
+            bed b = bed_open(kind->device, NULL);
+            for (size_t i = 0; i < 5; i++)
+                bed_take(&b, i % 2 ? 300 : 400 * KIB, i % 2 ? red : 0, b.streams[i % 2]);
+            bed_grow(&b, 200 * KIB, 4 * MIB, 0);
+            CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[2].address, b.streams[1]));
+            bed_give(&b, 2);
+            const loch_sleep_options options = how(contents, 0);
+            if (is_waking) CHECK_OK(loch_pool_sleep(b.pool, &options, NULL));
+            if (is_waking) bed_give(&b, 0);
+            kind->set(mode, after);
+            loch_error_clear();
+            const loch_status status =
+                is_waking ? loch_pool_wake(b.pool, NULL) : loch_pool_sleep(b.pool, &options, NULL);
+            is_reached = kind->count() > after;
+            const loch_error error = *loch_error_get();
+            kind->set(TEST_FAILING_NEVER, 0);
+            pool_expect_whole(b.pool);
+            const size_t asleep = pool_info(b.pool).asleep_bytes;
+            if (status != LOCH_OK) {
+                ++*felt;
+                assert_int_equal(error.status, status);
+                assert_true(error.sentence[0] != '\0');
+                if (is_waking) assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+                if (!is_waking) bed_expect(&b);
+            }
+            assert_int_equal(asleep != 0, is_waking == (status != LOCH_OK));
+            if (!is_waking && status != LOCH_OK) put_to_sleep(&b, contents, 0);
+            wake(&b);
+            bed_expect(&b);
+            for (size_t i = 0; i < b.count; i++)
+                if (b.pieces[i].address) bed_give(&b, i);
+            loch_stream_destroy(b.streams[0]);
+            loch_stream_destroy(b.streams[1]);
+            give_up_defaults();
+            pool_end(b.pool, b.device);
+        }
+    }
+}
+
+static void everything_fails_in_turn(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof fault_kinds / sizeof *fault_kinds; k++) {
+        size_t felt = 0;
+        for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++)
+            for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++)
+                sweep(&fault_kinds[k], contents, mode, &felt);
+        print_message("%s: %zu faults felt\n", fault_kinds[k].name, felt);
+        assert_true(felt > 20 / FAULT_STEP);
+    }
+}
+
+static void the_device_is_lost(void **state)
+{
+    (void)state;
+    bed b = bed_open(SIM, NULL);
+    bed_fill(&b);
+    put_to_sleep(&b, LOCH_SLEEP_HOST, red);
+    CHECK_OK(loch_sim_lose(b.device));
+    const loch_sleep_options options = how(LOCH_SLEEP_HOST, 0);
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), DEVICE_LOST);
+    pool_expect_whole(b.pool);
+    CHECK_FAILS(loch_pool_wake(b.pool, NULL), DEVICE_LOST);
+    pool_expect_whole(b.pool);
+    for (size_t i = 0; i < b.count; i++)
+        if (b.pieces[i].address) bed_give(&b, i);
+    loch_stream_destroy(b.streams[0]);
+    loch_stream_destroy(b.streams[1]);
+    loch_allocator_release(b.pool);
+    give_up_defaults();
+    loch_device_release(b.device);
+}
+
+/* --- threads --- */
+
+typedef struct worker {
+    loch_allocator *pool;
+    atomic_bool *is_over;
+    bool may_be_busy;
+    uint64_t done;
+    char failure[300];
+} worker;
+
+static void work(worker *w)
+{
+    test_random random = {(uintptr_t)w};
+    while (!atomic_load(w->is_over) || w->done < 100) {
+        void *block = NULL;
+        const size_t bytes = test_random_below(&random, 4) ? 200 : 300 * KIB;
+        const loch_status status = pool_try_alloc(w->pool, bytes, 0, NULL, &block);
+        if (w->may_be_busy && status == LOCH_E_BUSY) {
+            if (atomic_load(w->is_over)) return;
+            sched_yield();
+            continue;
+        }
+        TRY(status);
+        TRY(loch_free(w->pool, block));
+        w->done++;
+    }
+}
+
+static void *work_thread(void *user)
+{
+    work(user);
+    return NULL;
+}
+
+/* Threads use another pool, and this one: with a tag asleep it works on, as a whole it refuses. */
+static void threads_meanwhile(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < 2; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        loch_allocator *other = pool_make(b.device, NULL);
+        atomic_bool is_over = false;
+        worker workers[4] = {{.pool = other}, {.pool = other}, {.pool = b.pool}, {.pool = b.pool}};
+        pthread_t threads[4];
+        for (size_t i = 0; i < 4; i++) {
+            workers[i].is_over = &is_over;
+            workers[i].may_be_busy = i >= 2;
+            assert_int_equal(pthread_create(&threads[i], NULL, work_thread, &workers[i]), 0);
+        }
+        for (int i = 0; i < 12; i++) {
+            const loch_sleep_options options = how(LOCH_SLEEP_PINNED + (loch_sleep_contents)i % 3, i % 2 ? red : 0);
+            CHECK_OK(loch_pool_sleep(b.pool, &options, NULL));
+            CHECK_OK(loch_pool_wake(b.pool, NULL));
+        }
+        atomic_store(&is_over, true);
+        for (size_t i = 0; i < 4; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
+        }
+        bed_expect(&b);
+        pool_expect_empty(other);
+        loch_allocator_release(other);
+        bed_close(&b);
+    }
+}
+
+int main(void)
+{
+    if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
+    if (loch_tag_get("red", &red) != LOCH_OK || loch_tag_get("blue", &blue) != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {POOL_TEST(threads_meanwhile),       POOL_TEST(contents_come_back),
+                                       POOL_TEST(contents_may_be_dropped), POOL_TEST(a_device_without_data),
+                                       POOL_TEST(a_tag_sleeps_alone),      POOL_TEST(random_programs),
+                                       POOL_TEST(nothing_is_handed_out),   POOL_TEST(blocks_are_freed_meanwhile),
+                                       POOL_TEST(a_pool_ends_asleep),      POOL_TEST(requests_that_cannot_be),
+                                       POOL_TEST(captured_memory_stays),   POOL_TEST(no_memory_to_wake_in),
+                                       POOL_TEST(a_file_with_a_name),      POOL_TEST(a_full_disk),
+                                       POOL_TEST(pools_of_other_kinds),    POOL_TEST(everything_fails_in_turn),
+                                       POOL_TEST(the_device_is_lost)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
