@@ -112,7 +112,7 @@ LOCH_API loch_allocator *loch_buffer_get_allocator(const loch_buffer *buffer);
 /** The kind of memory. */
 LOCH_API loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer);
 
-/** Whether it may be written. */
+/** Whether it may be written; not while it is frozen and protected (moving.h). */
 LOCH_API loch_access loch_buffer_get_access(const loch_buffer *buffer);
 
 /** Non-zero if the host may read and write it in place. */

@@ -71,7 +71,8 @@ LOCH_BEGIN_DECLS
     X(peer_enable)                                                                                                     \
     X(device_sync)                                                                                                     \
     X(address_query)                                                                                                   \
-    X(copy_pitched)
+    X(copy_pitched)                                                                                                    \
+    X(protect)
 
 /** Numbers of the driver calls: LOCH_CALL_map and so on. */
 typedef enum loch_driver_call {
@@ -194,6 +195,9 @@ typedef struct loch_driver {
      *  source had been read first. Default: E_UNSUPPORTED; Loch then calls `copy` for each row. */
     loch_status (*copy_pitched)(void *self, loch_direction direction, void *to, const void *from,
                                 const loch_pitched *shape, void *peer, void *stream);
+    /** optional: makes whole pages of memory that the host reaches read-only for it (non-zero), or writable again. Multiples
+     *  of 4 KiB. Default: E_UNSUPPORTED. */
+    loch_status (*protect)(void *self, void *address, size_t bytes, int is_read_only);
 } loch_driver;
 
 /** Registers a driver for the life of the process: checks the table, copies it (not the strings, which have to stay).

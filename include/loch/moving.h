@@ -64,6 +64,48 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_forbid_moving(loch_allocator *pool)
 /** Undoes one loch_pool_forbid_moving. E_INVALID when moving is not forbidden. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_allow_moving(loch_allocator *pool);
 
+/** @name Freezing: long-lived blocks, as weights, are packed together and taken out of search and motion */
+/** @{ */
+
+/** Whether frozen memory may be written. */
+typedef enum loch_freeze_writes {
+    LOCH_FREEZE_WRITABLE, /**< as before */
+    /** Writes of the host are caught by the system (SIGSEGV), in all pages that hold frozen memory alone; on devices whose memory
+     *  the host does not write nothing is protected */
+    LOCH_FREEZE_PROTECTED
+} loch_freeze_writes;
+
+/** How memory is frozen; zero means default, NULL all defaults. */
+typedef struct loch_freeze_options {
+    size_t size;               /**< sizeof(loch_freeze_options) */
+    loch_tag tag;              /**< only live blocks of this tag; 0: all of the pool's */
+    loch_freeze_writes writes; /**< whether they may be written */
+    loch_stream *stream;       /**< that packs them; NULL: the default stream */
+} loch_freeze_options;
+
+/** What a freeze came to. */
+typedef struct loch_freeze_report {
+    size_t size;            /**< set by the caller to sizeof(loch_freeze_report) */
+    size_t blocks;          /**< frozen by this call */
+    size_t bytes;           /**< in them, requested */
+    size_t moves;           /**< blocks that moved to be together */
+    size_t moved_bytes;     /**< in them */
+    size_t protected_bytes; /**< of all pages of the pool that are protected now */
+} loch_freeze_report;
+
+/** Freezes live blocks: those that may move are put together first, then none of them moves any more, and no other goes where they are.
+ *  They are used, found and freed like any other; a free gives the space back at once. May be repeated: what lives by then is frozen,
+ *  too. Moves are ordered as those of a compaction; with LOCH_FREEZE_PROTECTED the call waits for the streams. Small blocks (8 KiB
+ *  and less) and growable ones stay where they are, and are not protected. While moving is forbidden nothing is put together. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *options,
+                                                    loch_freeze_report *report);
+
+/** Undoes it for the blocks of a tag (0: all): they may be written and move again. Any thread.
+ *  @param bytes  in them, requested; may be NULL */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_unfreeze(loch_allocator *pool, loch_tag tag, size_t *bytes);
+
+/** @} */
+
 LOCH_END_DECLS
 
 #endif

@@ -93,14 +93,14 @@ static loch_status copy_host_to_host(const lochi_copy_job *job)
 
 /* --- inside one device --- */
 
-/* Calls for [0, bytes) piece by piece, from the end that must be read first. */
-static loch_status copy_in_pieces(const lochi_copy_job *job, size_t piece_bytes, void *scratch)
+/* Calls for what is not done yet of [0, bytes) piece by piece, from the end that must be read first. */
+static loch_status copy_in_pieces(const lochi_copy_job *job, size_t piece_bytes, void *scratch, size_t *done)
 {
     loch_device *device = job->to_place.device;
     const bool is_backwards = job->to > job->from;
-    for (size_t done = 0; done < job->bytes;) {
-        const size_t left = job->bytes - done, piece = left < piece_bytes ? left : piece_bytes;
-        const size_t at = is_backwards ? left - piece : done;
+    while (*done < job->bytes) {
+        const size_t left = job->bytes - *done, piece = left < piece_bytes ? left : piece_bytes;
+        const size_t at = is_backwards ? left - piece : *done;
         if (scratch) {
             LOCH_TRY_RETURN(
                 copy_call(device, LOCH_DEVICE_TO_DEVICE, scratch, job->from + at, piece, NULL, job->stream));
@@ -109,15 +109,15 @@ static loch_status copy_in_pieces(const lochi_copy_job *job, size_t piece_bytes,
             LOCH_TRY_RETURN(
                 copy_call(device, LOCH_DEVICE_TO_DEVICE, job->to + at, job->from + at, piece, NULL, job->stream));
         }
-        done += piece;
+        *done += piece;
     }
     return LOCH_OK;
 }
 
-static loch_status copy_overlapping(const lochi_copy_job *job, size_t gap)
+static loch_status copy_overlapping(const lochi_copy_job *job, size_t gap, size_t *done)
 {
     if (!gap) return LOCH_OK;
-    if (job->bytes / gap <= COPY_PIECES_MAX) return copy_in_pieces(job, gap, NULL);
+    if (job->bytes / gap <= COPY_PIECES_MAX) return copy_in_pieces(job, gap, NULL, done);
     size_t scratch_bytes = job->bytes < COPY_SCRATCH_BYTES ? job->bytes : COPY_SCRATCH_BYTES;
     void *scratch;
     loch_status status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
@@ -125,9 +125,9 @@ static loch_status copy_overlapping(const lochi_copy_job *job, size_t gap)
         scratch_bytes /= 2;
         status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
     }
-    if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL); /* slow, but right */
+    if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL, done); /* slow, but right */
     if (status != LOCH_OK) return status;
-    status = copy_in_pieces(job, scratch_bytes, scratch);
+    status = copy_in_pieces(job, scratch_bytes, scratch, done);
     const loch_status free_status = lochi_ordered_free(job->stream, scratch, scratch_bytes);
     return status != LOCH_OK ? status : free_status;
 }
@@ -136,7 +136,8 @@ static loch_status copy_inside_device(const lochi_copy_job *job)
 {
     const uintptr_t to = (uintptr_t)job->to, from = (uintptr_t)job->from;
     const size_t gap = to > from ? to - from : from - to;
-    if (gap < job->bytes) return copy_overlapping(job, gap);
+    size_t done = 0;
+    if (gap < job->bytes) return copy_overlapping(job, gap, &done);
     return copy_call(job->to_place.device, LOCH_DEVICE_TO_DEVICE, job->to, job->from, job->bytes, NULL, job->stream);
 }
 
@@ -296,4 +297,21 @@ loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t
 {
     const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
     return loch_copy_with(&options, to, from, bytes);
+}
+
+loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done)
+{
+    const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
+    lochi_copy_job job;
+    LOCH_TRY_RETURN(lochi_copy_begin(&options, to, from, &job));
+    LOCH_TRY_RETURN(lochi_copy_place(&job, bytes, bytes));
+    job.bytes = bytes;
+    job.stream = stream;
+    if (job.direction == LOCH_DEVICE_TO_DEVICE) {
+        const size_t gap = (uintptr_t)from - (uintptr_t)to, left = bytes - *done;
+        return copy_overlapping(&job, gap < left ? gap : left, done);
+    }
+    LOCH_TRY_RETURN(lochi_copy_run(&job)); /* on the host: all of it or nothing */
+    *done = bytes;
+    return LOCH_OK;
 }

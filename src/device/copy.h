@@ -51,6 +51,10 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
  * without a stream. */
 loch_status lochi_copy_wait_for_owner(const lochi_place *place);
 
+/* Queues a copy towards lower addresses, which may overlap, from *done on. When it fails, the first *done bytes are at the target, or
+ * will be, and the rest is still at the source: it can be gone on with. */
+loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done);
+
 /* Waits for `stream` when the caller wants the end of the work. */
 loch_status lochi_copy_settle(loch_stream *stream, loch_wait wait);
 

@@ -151,4 +151,5 @@ const loch_driver lochi_cpu_driver = {
     .copy = cpu_copy,
     .fill = cpu_fill,
     .copy_pitched = cpu_copy_pitched,
+    .protect = lochi_cpu_protect,
 };

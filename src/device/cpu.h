@@ -32,6 +32,7 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_commit(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes);
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only);
 
 /* Puts an error number of the system into the record: out of memory is E_DEVICE_MEMORY, for this is the device. */
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes);

@@ -127,3 +127,10 @@ loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
     void *again = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return again == address ? LOCH_OK : lochi_cpu_fail(errno, "decommitting", bytes);
 }
+
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only)
+{
+    (void)self;
+    const int protection = is_read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    return mprotect(address, bytes, protection) == 0 ? LOCH_OK : lochi_cpu_fail(errno, "protecting pages", bytes);
+}

@@ -161,6 +161,24 @@ static loch_status no_copy_pitched(void *self, loch_direction direction, void *t
     return driver_cannot("way of copying rows in one call");
 }
 
+static loch_status no_protect(void *self, void *address, size_t bytes, int is_read_only)
+{
+    (void)self, (void)address, (void)bytes, (void)is_read_only;
+    return driver_cannot("way of protecting memory");
+}
+
+bool lochi_device_protects(const loch_device *device)
+{
+    return device->driver->protect != no_protect;
+}
+
+loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only)
+{
+    loch_status status;
+    LOCHI_CALL(status, device, protect, (device->self, address, bytes, is_read_only));
+    return status;
+}
+
 bool lochi_device_copies_rows(const loch_device *device)
 {
     return device->driver->copy_pitched != no_copy_pitched;
@@ -238,6 +256,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(address_query, no_address_query);
     DRIVER_FILL(call_costs, no_call_costs);
     DRIVER_FILL(copy_pitched, no_copy_pitched);
+    DRIVER_FILL(protect, no_protect);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

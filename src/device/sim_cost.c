@@ -59,6 +59,7 @@ static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_device_sync]     = {1, {{0, 720}}},
     [LOCH_CALL_address_query]   = {1, {{0, 380}}},
     [LOCH_CALL_copy_pitched]    = {1, {{0, 3600}}},
+    [LOCH_CALL_protect]         = {1, {{0, 1000}}},
 }};
 /* clang-format on */
 

@@ -15,12 +15,15 @@ typedef struct lochi_movable {
     uint64_t buffer;        /* id of the owner, for hooks; set by it */
     struct pool_lane *lane; /* that moved it last; NULL: none, or it has passed */
     uint64_t epoch;         /* of that lane, which has to pass before the contents are there */
+    const void
+        *torn_from;   /* NULL; or a move onto itself has failed half way: what is not at `address` is still there */
+    size_t torn_done; /* bytes that are at `address` */
 } lochi_movable;
 
 /* Makes a block that was just handed out by a pool, and that nobody knows yet, one that may move. Blocks from slabs stay where
- * they are: too small to matter. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
+ * they are: too small to matter; and so do those with an alignment beyond that of all blocks. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
  * their addresses. */
-loch_status lochi_movable_open(loch_allocator *allocator, void *address, lochi_movable *movable);
+loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t alignment, lochi_movable *movable);
 
 /* The address until unpin, for work on `stream` (NULL: the default stream), which is ordered behind the last move. */
 loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);

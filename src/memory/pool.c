@@ -483,6 +483,7 @@ static loch_status pool_free_locked(lochi_pool *pool, void *address, size_t byte
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
     if (status == LOCH_OK && found.block->is_range)
         status = LOCH_FAIL(BUSY, "a child pool lives in the block at %p", address);
+    if (status == LOCH_OK && found.block->frozen) status = lochi_pool_thaw(pool, found.block);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
         status = pool_free_elsewhere(pool, &found, address, stream);
     if (status == LOCH_OK) {
@@ -600,7 +601,9 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
     } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
         status = lochi_pool_resize_block(pool, found.block, bytes);
     } else if (status == LOCH_OK) {
-        status = pool_resize_large(pool, found.block, bytes);
+        if (found.block->frozen)
+            status = lochi_pool_thaw(pool, found.block); /* it changes: it is not frozen any more */
+        if (status == LOCH_OK) status = pool_resize_large(pool, found.block, bytes);
     }
     if (status == LOCH_OK) {
         *allocated = found.word                                       ? found.allocated

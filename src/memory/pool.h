@@ -24,6 +24,9 @@ void lochi_pool_let_move(lochi_pool *pool);
 /* Gives back all that the calling thread keeps, and what it kept that in: it takes the lock until it has a cache again. */
 void lochi_pool_drop_cache(lochi_pool *pool);
 
+/* Whether the host must not write to a block: it is frozen and protected. Through wrappers. */
+bool lochi_pool_is_protected(loch_allocator *allocator, const void *address);
+
 /* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
 void lochi_pool_shut(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);

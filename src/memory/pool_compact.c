@@ -4,7 +4,7 @@
  * Where handles can be mapped elsewhere, free memory is as good as joined once it is in whole handles: so handles with little live
  * memory for their size are vacated, into what is free in others, and when nothing fits there into what was vacated before, where
  * blocks lie side by side. Raw segments do not move: there a window of neighbours is looked for that is long enough and has
- * the least in it.
+ * the least in it. Where nothing fits anywhere, neighbours slide together, one after the other into the free memory before it.
  *
  *   handle:    |  A A . . |  . B . . |  C C C .  |        vacate the second: B goes behind C
  *
@@ -22,9 +22,10 @@
 #include <string.h>
 
 #define COMPACT_NONE UINT32_MAX
-#define COMPACT_WINDOWS 32 /* of raw segments that are tried */
-#define COMPACT_PASSES 6   /* over the handles, for each price */
-#define COMPACT_FEW 6      /* holes that are compared */
+#define COMPACT_WINDOWS 32     /* of raw segments that are tried */
+#define COMPACT_PASSES 6       /* over the handles, for each price */
+#define COMPACT_FEW 6          /* holes that are compared */
+#define COMPACT_SLIDE_PRICE 16 /* bytes that may slide for each that is joined */
 
 typedef enum compact_kind {
     COMPACT_HOLE,  /* free memory */
@@ -40,8 +41,9 @@ typedef struct compact_item {
     size_t bytes;
     uint32_t before, behind;
     compact_kind kind;
-    bool is_gone;   /* merged into a neighbour */
-    uint32_t tried; /* the last pass in which a handle with this alone could not be emptied */
+    bool is_gone;    /* merged into a neighbour */
+    uint32_t origin; /* of a target: what moves there */
+    uint32_t tried;  /* the last pass in which a handle with this alone could not be emptied */
 } compact_item;
 
 typedef struct compact_handle {
@@ -62,6 +64,8 @@ typedef struct compact_move {
     uint32_t from, to, before; /* items: what moves, its target, and what lies before that when it is cut */
     size_t batch;              /* targets of one batch are cut before the first of it moves */
     size_t bytes;
+    uintptr_t source, target;
+    bool is_slide; /* `from` into the free memory before it; the other items mean nothing */
 } compact_move;
 
 typedef struct compact_plan {
@@ -118,7 +122,8 @@ static loch_status compact_begin(compact_plan *plan)
     plan->items = lochi_alloc_array(blocks + lives + 1, sizeof *plan->items);
     plan->lives = lochi_alloc_array(lives + 1, sizeof *plan->lives);
     plan->holes = lochi_alloc_array(blocks + lives + 1, sizeof *plan->holes);
-    plan->moves = lochi_alloc_array(lives + 1, sizeof *plan->moves);
+    plan->moves =
+        lochi_alloc_array(2 * lives + 1, sizeof *plan->moves); /* one to a target, and one with its neighbours */
     plan->handles = lochi_alloc_array(pool->handles_count + 1, sizeof *plan->handles);
     plan->order = lochi_alloc_array(pool->handles_count + 1, sizeof *plan->order);
     if (!plan->items || !plan->lives || !plan->holes || !plan->moves || !plan->handles || !plan->order)
@@ -277,13 +282,24 @@ static void compact_place(compact_plan *plan, uint32_t from, uint32_t into)
     const uint32_t to = (uint32_t)plan->items_count++;
     compact_item *hole = &plan->items[into];
     const size_t bytes = plan->items[from].bytes;
-    plan->items[to] = (compact_item){
-        .start = hole->start, .bytes = bytes, .before = hole->before, .behind = into, .kind = COMPACT_TARGET};
+    plan->items[to] = (compact_item){.start = hole->start,
+                                     .bytes = bytes,
+                                     .before = hole->before,
+                                     .behind = into,
+                                     .kind = COMPACT_TARGET,
+                                     .origin = from};
+    const uintptr_t target = hole->start;
     compact_link(plan, hole->before, to);
     hole->before = to;
     hole->start += bytes;
     hole->bytes -= bytes;
-    plan->moves[plan->moves_count++] = (compact_move){from, to, stands_before, plan->batches, bytes};
+    plan->moves[plan->moves_count++] = (compact_move){.from = from,
+                                                      .to = to,
+                                                      .before = stands_before,
+                                                      .batch = plan->batches,
+                                                      .bytes = bytes,
+                                                      .source = plan->items[from].start,
+                                                      .target = target};
     plan->moved_bytes += bytes;
     compact_count(plan, plan->items[to].start, bytes, true, 1);
 }
@@ -509,6 +525,145 @@ static void compact_plan_window(compact_plan *plan, size_t goal, size_t budget)
     }
 }
 
+/* --- slides --- */
+
+/* Neighbours that can slide together: from a hole to a hole, with blocks that may move in between. */
+typedef struct compact_run {
+    uint32_t first, last;
+    size_t free, cost; /* bytes of the holes, and of the rest */
+} compact_run;
+
+/* Takes the first hole and what follows it out of a run that goes on. */
+static void compact_shorten(const compact_plan *plan, compact_run *run)
+{
+    run->free -= plan->items[run->first++].bytes;
+    while (plan->items[run->first].kind != COMPACT_HOLE)
+        run->cost -= plan->items[run->first++].bytes;
+}
+
+/* The run with at least `goal` bytes of holes in which the least would move. The plan is as it was after looking. */
+static bool compact_find_run(const compact_plan *plan, size_t goal, compact_run *out)
+{
+    bool is_found = false;
+    compact_run run = {.free = 0};
+    for (uint32_t i = 0; i < plan->items_count; i++) {
+        const compact_item *item = &plan->items[i];
+        if (item->kind == COMPACT_FIXED || item->before == COMPACT_NONE || !run.free) run = (compact_run){.first = i};
+        if (item->kind == COMPACT_LIVE && run.free) run.cost += item->bytes;
+        if (item->kind != COMPACT_HOLE) continue;
+        run.free += item->bytes;
+        run.last = i;
+        while (run.first != i && run.free - plan->items[run.first].bytes >= goal)
+            compact_shorten(plan, &run);
+        if (run.free < goal || (is_found && run.cost >= out->cost)) continue;
+        *out = run;
+        is_found = true;
+    }
+    return is_found;
+}
+
+/* Plans to slide everything in a run; items keep their places in the list. */
+static void compact_plan_run(compact_plan *plan, const compact_run *run)
+{
+    size_t gap = 0;
+    for (uint32_t i = run->first;; i = plan->items[i].behind) {
+        const compact_item *item = &plan->items[i];
+        if (item->kind == COMPACT_HOLE) {
+            gap += item->bytes;
+        } else {
+            plan->moves[plan->moves_count++] = (compact_move){.from = i,
+                                                              .batch = plan->batches++,
+                                                              .bytes = item->bytes,
+                                                              .source = item->start,
+                                                              .target = item->start - gap,
+                                                              .is_slide = true};
+            plan->moved_bytes += item->bytes;
+        }
+        if (i == run->last) return;
+    }
+}
+
+/* Begins anew, and looks for one run that is good enough. */
+static loch_status compact_plan_slides(compact_plan *plan, size_t goal, size_t budget)
+{
+    compact_run run = {.free = 0};
+    compact_end(plan);
+    *plan = (compact_plan){.pool = plan->pool, .lane = plan->lane};
+    LOCH_TRY_RETURN(compact_look(plan));
+    plan->joined_bytes = 0;
+    if (!compact_find_run(plan, goal, &run) || run.cost > budget) return LOCH_OK;
+    compact_plan_run(plan, &run);
+    plan->joined_bytes = run.free;
+    return LOCH_OK;
+}
+
+/* Bytes of the handles that lie wholly in [start, end). */
+static size_t compact_whole(const compact_plan *plan, uintptr_t start, uintptr_t end)
+{
+    size_t bytes = 0;
+    for (size_t i = compact_find_handle(plan, start); i < plan->handles_count; i++) {
+        const compact_handle *handle = &plan->handles[i];
+        if (handle->start + handle->bytes > end) break;
+        if (handle->start >= start) bytes += handle->bytes;
+    }
+    return bytes;
+}
+
+/* What a run would join beyond what is joined in it now: whole handles, or in a raw segment one piece. */
+static size_t compact_gain(const compact_plan *plan, const compact_run *run)
+{
+    const uintptr_t end = plan->items[run->last].start + plan->items[run->last].bytes;
+    size_t now = 0, largest = 0;
+    for (uint32_t i = run->first;; i = plan->items[i].behind) {
+        const compact_item *item = &plan->items[i];
+        if (item->kind == COMPACT_HOLE) {
+            now += compact_whole(plan, item->start, item->start + item->bytes);
+            if (item->bytes > largest) largest = item->bytes;
+        }
+        if (i == run->last) break;
+    }
+    if (!plan->pool->is_virtual) return run->free - largest;
+    const size_t then = compact_whole(plan, end - run->free, end);
+    return then > now ? then - now : 0;
+}
+
+static void compact_slide_if_worth_it(compact_plan *plan, const compact_run *run, size_t budget)
+{
+    if (!run->cost || plan->moved_bytes + run->cost > budget) return;
+    const size_t gain = compact_gain(plan, run);
+    if (gain < run->cost / COMPACT_SLIDE_PRICE + 1) return;
+    compact_plan_run(plan, run);
+    if (plan->pool->is_virtual) plan->joined_bytes += gain;
+}
+
+/* The last that is done when as much as possible is to be joined: between blocks that stay, all that is worth it slides. */
+static void compact_slide_all(compact_plan *plan, size_t budget)
+{
+    for (uint32_t head = 0; head < plan->items_count; head++) {
+        if (plan->items[head].is_gone || plan->items[head].before != COMPACT_NONE) continue;
+        compact_run run = {.free = 0};
+        size_t behind = 0; /* bytes behind the last hole */
+        for (uint32_t i = head; i != COMPACT_NONE; i = plan->items[i].behind) {
+            const compact_item *item = &plan->items[i];
+            if (item->kind == COMPACT_FIXED) {
+                compact_slide_if_worth_it(plan, &run, budget);
+                run = (compact_run){.free = 0};
+            } else if (item->kind == COMPACT_HOLE && item->bytes) {
+                if (run.free)
+                    run.cost += behind;
+                else
+                    run.first = i;
+                run.free += item->bytes;
+                run.last = i;
+                behind = 0;
+            } else {
+                behind += item->bytes;
+            }
+        }
+        compact_slide_if_worth_it(plan, &run, budget);
+    }
+}
+
 /* --- planning --- */
 
 /* What threads keep, and what streams have freed, lies in the way. Free memory becomes the lane's own, which waits for the others; what
@@ -525,6 +680,8 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
         lochi_pool_slab_trim(pool, other);
     lochi_pool_join_lanes(pool);
     const loch_error saved = lochi_error_save();
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (block->owner && block->owner->torn_from) (void)!lochi_pool_mend(pool, block, lane); /* or it stays */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
             continue;
@@ -541,6 +698,7 @@ static loch_status compact_make(compact_plan *plan, size_t goal, size_t budget)
 {
     const lochi_pool *pool = plan->pool;
     const size_t cell = pool->cell_bytes;
+    const size_t wanted = goal;
     LOCH_TRY_RETURN(compact_look(plan));
     if (goal && !pool->is_virtual) {
         compact_plan_window(plan, goal, budget);
@@ -548,8 +706,11 @@ static loch_status compact_make(compact_plan *plan, size_t goal, size_t budget)
         if (goal) goal = (goal + cell - 1) / cell * cell;
         compact_plan_handles(plan, goal ? goal : SIZE_MAX, budget);
     }
+    if (!goal) compact_slide_all(plan, budget);
     if (!goal || plan->joined_bytes >= goal) return LOCH_OK;
-    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", goal);
+    LOCH_TRY_RETURN(compact_plan_slides(plan, wanted, budget));
+    if (plan->joined_bytes >= wanted) return LOCH_OK;
+    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", wanted);
 }
 
 /* --- carrying out --- */
@@ -599,14 +760,23 @@ static loch_status compact_run_batch(compact_plan *plan, size_t first, size_t en
     return status;
 }
 
-static loch_status compact_run(compact_plan *plan)
+static loch_status compact_run_slide(compact_plan *plan, const compact_move *move)
+{
+    LOCH_TRY_RETURN(lochi_pool_slide(plan->pool, plan->items[move->from].block, plan->lane));
+    plan->moves_count++;
+    plan->moved_bytes += move->bytes;
+    return LOCH_OK;
+}
+
+static loch_status compact_carry_out(compact_plan *plan)
 {
     const size_t count = plan->moves_count;
     plan->moves_count = plan->moved_bytes = 0;
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && plan->moves[end].batch == plan->moves[first].batch;)
             end++;
-        LOCH_TRY_RETURN(compact_run_batch(plan, first, end));
+        LOCH_TRY_RETURN(plan->moves[first].is_slide ? compact_run_slide(plan, &plan->moves[first])
+                                                    : compact_run_batch(plan, first, end));
     }
     return LOCH_OK;
 }
@@ -618,7 +788,7 @@ loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, size_t bytes)
     loch_status status = compact_make(&plan, bytes, SIZE_MAX);
     if (status == LOCH_OK && plan.moves_count && pool->moving_forbidden)
         status = LOCH_FAIL(MOVING_FORBIDDEN, "%zu bytes fit after a compaction, which is forbidden now", bytes);
-    if (status == LOCH_OK) status = compact_run(&plan);
+    if (status == LOCH_OK) status = compact_carry_out(&plan);
     compact_end(&plan);
     return status;
 }
@@ -663,7 +833,7 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
     if (status == LOCH_OK) {
         compact_prepare(pool, lane);
         status = compact_make(&plan, options.contiguous_bytes, options.budget_bytes);
-        if (status == LOCH_OK) status = compact_run(&plan);
+        if (status == LOCH_OK) status = compact_carry_out(&plan);
     }
     lochi_lock_drop(&pool->lock);
     compact_tell(&plan, report);
@@ -686,9 +856,11 @@ loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact
         status = compact_make(&plan, options.contiguous_bytes, options.budget_bytes);
     }
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
-        const pool_block *block = plan.items[plan.moves[i].from].block;
-        const loch_move move = {(void *)block->start, (void *)plan.items[plan.moves[i].to].start, block->requested,
-                                block->tag, block->owner->buffer};
+        const compact_move *planned = &plan.moves[i];
+        const compact_item *item = &plan.items[planned->from];
+        const pool_block *block = item->kind == COMPACT_TARGET ? plan.items[item->origin].block : item->block;
+        const loch_move move = {(void *)planned->source, (void *)planned->target, block->requested, block->tag,
+                                block->owner->buffer};
         visitor(pool->allocator, &move, user);
     }
     lochi_lock_drop(&pool->lock);

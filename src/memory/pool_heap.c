@@ -48,6 +48,8 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     block->id = 0;
     block->slab = NULL;
     block->owner = NULL;
+    block->frozen = 0;
+    block->is_protected = false;
     block->epoch = 0;
     return block;
 }

@@ -11,6 +11,7 @@
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
  *   pool_move.c    blocks that may move: pins, and one move; pool_compact.c  which moves, and carrying them out
+ *   pool_freeze.c  blocks that stay, together
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
  *   pool_sleep.c   memory that goes and comes back under its blocks; pool_keep.c: where contents are meanwhile
  *   pool_growable.c, pool_report.c
@@ -156,6 +157,8 @@ typedef struct pool_block {
     };
     uint64_t shrink_epoch;       /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
     struct lochi_movable *owner; /* of a block that may move; NULL for others */
+    uint32_t frozen;             /* which freeze has made it stay; 0: none */
+    bool is_protected;           /* its whole pages are read-only for the host */
 } pool_block;
 
 /* One granule of addresses. */
@@ -390,8 +393,10 @@ struct lochi_pool {
     unsigned moving_forbidden;                      /* times */
     loch_move_function *move_hook;
     void *move_hook_user;
-    uint64_t moves;       /* blocks moved so far */
-    uint64_t moved_bytes; /* in them */
+    uint64_t moves;        /* blocks moved so far */
+    uint64_t moved_bytes;  /* in them */
+    uint32_t freezes;      /* so far: the last one's number */
+    atomic_size_t guarded; /* blocks that are protected */
 };
 
 /* What a request comes to. */
@@ -717,6 +722,10 @@ bool lochi_pool_is_movable(const pool_block *block);
 /* Moves a block to `target`, which was cut out of a free block and is in no list, on the stream of `lane`. On failure the block
  * is where it was, and the target is free again. */
 loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane);
+/* Moves a block into the free memory right before it, which is the lane's. On failure it is where it was, or torn (pool_move.c). */
+loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lane);
+/* Copies the rest of a torn block on the stream of `lane`; on failure it stays torn. */
+loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane);
 /* A block is being freed: it is nobody's. */
 void lochi_pool_disown(lochi_pool *pool, pool_block *block);
 /* Moves blocks until `bytes` can be had in one piece on the lane. LOCH_OK when that is so now. E_FRAGMENTED: it cannot be
@@ -730,6 +739,13 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
 /* Memory that growable blocks no longer need, and whose stream has passed, becomes loose. */
 void lochi_pool_drop_shrunk(lochi_pool *pool);
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
+
+/* --- pool_freeze.c --- */
+
+/* A block is one like any other again, and may be written. On failure it is as it was. */
+loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block);
+/* New memory is under what was protected. */
+void lochi_pool_protect_again(lochi_pool *pool);
 
 /* --- pool_child.c --- */
 

@@ -4,13 +4,17 @@
  * A move is a copy on the lane that compacts. Before it that lane waits, on the device, for the block's own stream and all
  * streams that used the block, and for whoever used the target last. After it the target counts as used by that lane: so it is
  * not handed on before the copy has ended, whatever happens to the block; and whoever pins the block next waits for the
- * copy. The old place is free in the order of that lane. */
+ * copy. The old place is free in the order of that lane.
+ *
+ * A slide is a move into the free memory right before the block, which may be shorter than the block. Its copies overlap: should the
+ * driver refuse one half way, the contents are in two places. The block is torn then, and keeps both until whoever pins
+ * it next, or the next compaction, has copied the rest. */
 #include "base/fail.h"
+#include "device/copy.h"
 #include "memory/allocator.h"
 #include "memory/movable.h"
 #include "memory/pool_inside.h"
 #include "memory/session.h"
-#include <loch/copy.h>
 
 /* --- owners --- */
 
@@ -27,14 +31,14 @@ static pool_block *move_find_block(const lochi_pool *pool, const void *address)
     return lochi_pool_page_block(lochi_pool_find_page(pool, (uintptr_t)address));
 }
 
-loch_status lochi_movable_open(loch_allocator *allocator, void *address, lochi_movable *movable)
+loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t alignment, lochi_movable *movable)
 {
     lochi_pool *pool;
     LOCH_TRY_RETURN(move_find_pool(allocator, &pool));
     *movable = (lochi_movable){.address = address, .buffer = movable->buffer};
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, address); /* NULL for a small one */
-    if (block && !block->is_captured && !block->is_piece) {
+    if (block && !block->is_captured && !block->is_piece && alignment <= POOL_UNIT) {
         block->owner = movable;
         lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which forgets the owner */
         pool->movable_bytes += block->bytes;
@@ -43,8 +47,20 @@ loch_status lochi_movable_open(loch_allocator *allocator, void *address, lochi_m
     return LOCH_OK;
 }
 
+/* The memory behind a torn block, which its contents came from, is free. */
+static void move_drop_tail(lochi_pool *pool, pool_block *block)
+{
+    pool_block *tail = block->behind;
+    block->owner->torn_from = NULL;
+    pool->used -= tail->bytes;
+    pool->waiting_bytes -= tail->bytes;
+    lochi_pool_hide(pool, tail->start, tail->bytes);
+    lochi_pool_make_free(pool, tail, tail->lane->epoch);
+}
+
 void lochi_pool_disown(lochi_pool *pool, pool_block *block)
 {
+    if (block->owner->torn_from) move_drop_tail(pool, block);
     pool->movable_bytes -= block->bytes;
     block->owner = NULL;
 }
@@ -67,7 +83,7 @@ void lochi_pool_let_move(lochi_pool *pool)
 
 bool lochi_pool_is_movable(const pool_block *block)
 {
-    return block->owner && !lochi_movable_is_pinned(block->owner);
+    return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner);
 }
 
 /* --- pins --- */
@@ -99,9 +115,12 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     const pool_block *block = pool->naps ? move_find_block(pool, movable->address) : NULL;
     if (block && lochi_pool_sleeps_at(pool, block->start, block->bytes))
         status = LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", movable->address);
-    else if (movable->lane)
+    else if (movable->lane || movable->torn_from)
         lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
-    if (lane) status = move_wait(pool, movable, lane);
+    if (lane && movable->torn_from)
+        status = lochi_pool_mend(pool, move_find_block(pool, movable->address), lane);
+    else if (lane)
+        status = move_wait(pool, movable, lane);
     if (status == LOCH_OK) {
         movable->pins++;
         *out = movable->address;
@@ -250,4 +269,101 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
     move_commit(pool, block, target, lane, is_used);
     move_tell(pool, from, target);
     return LOCH_OK;
+}
+
+/* --- slides --- */
+
+/* Copies what is left of a block's contents from behind it, on a lane that is behind everything. */
+static loch_status move_go_on(pool_block *block, pool_lane *lane)
+{
+    lochi_movable *movable = block->owner;
+    const loch_status status =
+        lochi_copy_onward(lane->stream, movable->address, movable->torn_from, block->requested, &movable->torn_done);
+    return movable->torn_done == block->requested ? LOCH_OK : status;
+}
+
+loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane)
+{
+    lochi_movable *movable = block->owner;
+    const bool is_used = lane->done != UINT64_MAX;
+    LOCH_TRY_RETURN(move_wait(pool, movable, lane));
+    if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, block->start, lane));
+    block->is_elsewhere |= is_used;
+    block->behind->lane = lane;
+    movable->lane = is_used ? lane : NULL;
+    movable->epoch = lane->epoch;
+    LOCH_TRY_RETURN(move_go_on(block, lane));
+    move_drop_tail(pool, block);
+    return LOCH_OK;
+}
+
+/* A block changes places with the memory before it. */
+static void move_swap(lochi_pool *pool, pool_block *hole, pool_block *block)
+{
+    pool_block *before = hole->before, *behind = block->behind;
+    block->start = hole->start;
+    hole->start = block->start + block->bytes;
+    block->before = before;
+    block->behind = hole;
+    hole->before = block;
+    hole->behind = behind;
+    if (behind) behind->before = hole;
+    if (before)
+        before->behind = block;
+    else if (pool->is_virtual)
+        pool->first = block;
+    else
+        lochi_pool_find_cell(pool, block->start)->handle->first = block;
+}
+
+/* The block is at its new place as far as others can tell, and what was before it comes behind it. */
+static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *lane, bool is_used, size_t done)
+{
+    lochi_movable *movable = block->owner;
+    pool_block *tail = block->before;
+    void *from = movable->address;
+    lochi_pool_unbin(tail);
+    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    move_swap(pool, tail, block);
+    lochi_pool_enter_page(pool, block->start, (uintptr_t)block);
+    block->is_elsewhere = is_used;
+    movable->address = (void *)block->start;
+    movable->generation++;
+    movable->lane = is_used ? lane : NULL;
+    movable->epoch = lane->epoch;
+    lochi_session_follow(pool->allocator, from, movable->address);
+    tail->is_nest = false;
+    movable->torn_from = from;
+    movable->torn_done = done;
+    lochi_pool_set_state(tail, POOL_WAITING);
+    pool->used += tail->bytes;
+    pool->waiting_bytes += tail->bytes;
+    if (done == block->requested) move_drop_tail(pool, block);
+    pool->moves++;
+    pool->moved_bytes += block->requested;
+    move_tell(pool, from, block);
+}
+
+loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lane)
+{
+    pool_block *hole = block->before;
+    if (!hole || lochi_pool_state(hole) != POOL_FREE || hole->lane != lane || hole->is_piece)
+        return LOCH_FAIL(BUSY, "the memory before %p is not free any more", (void *)block->start);
+    const uintptr_t to = hole->start;
+    const bool is_used = lane->done != UINT64_MAX;
+    size_t done = 0;
+    LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, to, 1));
+    LOCH_TRY_RETURN(move_order(pool, block, hole, lane));
+    if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, to, lane));
+    lochi_pool_show(pool, to, hole->bytes + block->requested);
+    const loch_status status =
+        lochi_copy_onward(lane->stream, (void *)to, (void *)block->start, block->requested, &done);
+    if (done) {
+        move_commit_slide(pool, block, lane, is_used, done);
+        return done == block->requested ? LOCH_OK : status;
+    }
+    if (is_used) lochi_pool_forget_uses(pool, to);
+    lochi_pool_hide(pool, to, hole->bytes);
+    return status;
 }

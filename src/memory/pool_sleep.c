@@ -597,6 +597,7 @@ static void wake_finish(lochi_pool *pool)
         lochi_pool_forget_asleep(pool, pool->asleep);
     }
     sleep_paint(pool);
+    lochi_pool_protect_again(pool);
     lochi_pool_go(pool);
 }
 

@@ -7,6 +7,7 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "device/copy.h"
+#include "memory/pool.h"
 #include <loch/registry.h>
 
 static _Atomic uint64_t buffer_last_id; /* relaxed: only uniqueness matters */
@@ -48,7 +49,8 @@ static loch_status buffer_wait_for_zeroes(const loch_buffer *buffer, const loch_
 static loch_status buffer_make_movable(loch_buffer *buffer)
 {
     buffer->movable.buffer = buffer->id;
-    if (buffer->address) LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, &buffer->movable));
+    if (buffer->address)
+        LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, buffer->alignment, &buffer->movable));
     buffer->is_movable = true;
     return LOCH_OK;
 }
@@ -68,6 +70,7 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     void *address = NULL;
     loch_status status = loch_allocator_alloc(allocator, &read, &address);
     buffer->address = address;
+    buffer->alignment = read.alignment;
     if (status == LOCH_OK) status = buffer_wait_for_zeroes(buffer, &read);
     if (status == LOCH_OK && is_movable) status = buffer_make_movable(buffer);
     if (status != LOCH_OK) {
@@ -75,7 +78,6 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
         return status;
     }
     buffer->bytes = buffer->capacity = bytes;
-    buffer->alignment = read.alignment;
     buffer->tag = read.tag;
     *out = buffer;
     return LOCH_OK;
@@ -401,7 +403,12 @@ loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer)
 
 loch_access loch_buffer_get_access(const loch_buffer *buffer)
 {
-    return buffer ? lochi_buffer_whole_const(buffer)->access : LOCH_READ_ONLY;
+    if (!buffer) return LOCH_READ_ONLY;
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    const void *address =
+        whole->is_movable ? whole->movable.address : whole->address; /* which stays while it is frozen */
+    const bool is_frozen = whole->allocator && lochi_pool_is_protected(whole->allocator, address);
+    return is_frozen ? LOCH_READ_ONLY : whole->access;
 }
 
 int loch_buffer_is_on_host(const loch_buffer *buffer)

@@ -37,7 +37,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
     }
     if (buffer->is_movable && buffer->address) {
         const uint64_t generation = buffer->movable.generation + 1;
-        LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, &buffer->movable));
+        LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, buffer->alignment, &buffer->movable));
         buffer->movable.generation = generation;
     }
     return status;

@@ -7,6 +7,7 @@
 
 #define BUFFERS 24
 #define BYTES (100 * TEST_KIB)
+#define GAP (40 * TEST_KIB) /* of the holes, where blocks can only slide */
 #define LIMIT (4 * TEST_MIB)
 
 typedef struct program {
@@ -16,7 +17,8 @@ typedef struct program {
     loch_buffer *buffers[BUFFERS];
 } program;
 
-static void program_open(program *p, const char *name)
+/* With holes as large as the blocks, or smaller ones. */
+static void program_open(program *p, const char *name, size_t hole_bytes)
 {
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     *p = (program){NULL, NULL, NULL, {NULL}};
@@ -25,7 +27,7 @@ static void program_open(program *p, const char *name)
     CHECK_OK(loch_pool_create(p->device, "compacted", &options, &p->pool));
     const loch_request request = {.size = sizeof request, .stream = p->stream, .flags = LOCH_ALLOC_MOVABLE};
     for (uint32_t i = 0; i < BUFFERS; i++) {
-        CHECK_OK(loch_buffer_create(p->pool, BYTES, &request, &p->buffers[i]));
+        CHECK_OK(loch_buffer_create(p->pool, i % 2 ? BYTES : hole_bytes, &request, &p->buffers[i]));
         CHECK_OK(loch_buffer_fill(p->buffers[i], &i, sizeof i, p->stream));
     }
     for (size_t i = 0; i < BUFFERS; i += 2)
@@ -63,7 +65,8 @@ static void program_close(program *p)
 
 static const char *const grounds[] = {"sim:64MiB,backed,granule=64KiB", "sim:64MiB,backed,virtual=off"};
 
-static void sweep(const char *what, void (*set)(test_failing mode, uint64_t after, loch_device *device),
+static void sweep(const char *what, size_t hole_bytes,
+                  void (*set)(test_failing mode, uint64_t after, loch_device *device),
                   uint64_t (*count)(loch_device *device))
 {
     uint64_t places = 0, felt = 0;
@@ -76,7 +79,7 @@ static void sweep(const char *what, void (*set)(test_failing mode, uint64_t afte
                 program p;
                 snprintf(when, sizeof when, "%s, %s failing at %llu", grounds[g], what, (unsigned long long)after);
                 loch_host_get_usage(&before);
-                program_open(&p, grounds[g]);
+                program_open(&p, grounds[g], hole_bytes);
                 set(mode, after, p.device);
                 const loch_compact_options options = {.size = sizeof options};
                 const loch_status status = loch_pool_compact(p.pool, &options, NULL);
@@ -100,13 +103,15 @@ static void sweep(const char *what, void (*set)(test_failing mode, uint64_t afte
 static void host_memory(void **state)
 {
     (void)state;
-    sweep("host memory", test_host_set, test_host_count);
+    sweep("host memory", BYTES, test_host_set, test_host_count);
+    sweep("host memory, sliding", GAP, test_host_set, test_host_count);
 }
 
 static void driver_calls(void **state)
 {
     (void)state;
-    sweep("driver call", test_sim_set, test_sim_count);
+    sweep("driver call", BYTES, test_sim_set, test_sim_count);
+    sweep("driver call, sliding", GAP, test_sim_set, test_sim_count);
 }
 
 int main(void)

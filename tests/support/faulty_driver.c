@@ -100,6 +100,13 @@ static loch_status faulty_copy_pitched(void *self, loch_direction direction, voi
     return f->driver->copy_pitched(f->self, direction, to, from, shape, other ? other->self : NULL, stream);
 }
 
+static loch_status faulty_protect(void *self, void *address, size_t bytes, int is_read_only)
+{
+    const faulty_device *f = self;
+    if (is_read_only && faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "protect");
+    return f->driver->protect(f->self, address, bytes, is_read_only);
+}
+
 static loch_status faulty_peer_enable(void *self, void *peer)
 {
     const faulty_device *f = self, *other = peer;
@@ -444,6 +451,7 @@ loch_status test_faulty_register(void)
         .address_query = faulty_address_query,
         .call_costs = faulty_call_costs,
         .copy_pitched = faulty_copy_pitched,
+        .protect = faulty_protect,
     };
     return loch_driver_register(&driver);
 }

@@ -242,6 +242,100 @@ static void test_as_the_last_step(void **state)
     }
 }
 
+/* Holes that are smaller than any block: blocks slide, over themselves, in pieces or through scratch memory where holes are tiny. */
+static void test_slides(void **state)
+{
+    (void)state;
+    static const size_t gaps[] = {300 * TEST_KIB, 40 * TEST_KIB, 9 * TEST_KIB};
+    for (size_t g = 0; g < 3 * sizeof grounds / sizeof *grounds; g++) {
+        bench b;
+        const ground *on = &grounds[g / 3];
+        if (g == 6) continue; /* whole granules in each hole: they are mapped elsewhere, and nothing has to move */
+        const size_t gap = gaps[g % 3], hole = 300 * TEST_KIB, size = 700 * TEST_KIB, wanted = gap * 5;
+        bench_open(&b, on);
+        loch_buffer *buffers[24], *temporary[24];
+        const size_t count = on->options.limit_bytes / (size + hole) < 24 ? 15 : 24;
+        for (uint32_t i = 0; i < count; i++) {
+            buffers[i] = make(&b, size, b.streams[0]);
+            temporary[i] = make(&b, hole, b.streams[0]);
+            assert_non_null(temporary[i]);
+            put(&b, buffers[i], i + 1, 0);
+        }
+        for (uint32_t i = 0; i < count; i++)
+            loch_buffer_clear(&temporary[i]);
+        CHECK_OK(loch_device_sync(b.device));
+        for (uint32_t i = 0; i < count && gap < hole; i++) { /* all but a gap of each hole is taken again */
+            temporary[i] = make(&b, hole - gap, b.streams[0]);
+            put(&b, temporary[i], i + 100, 0);
+        }
+        loch_buffer *filler[SPREAD] = {NULL}; /* nothing is free but the holes */
+        const loch_request once = {.size = sizeof once, .flags = LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_MOVABLE};
+        CHECK_OK(loch_pool_forbid_moving(b.pool));
+        for (size_t i = 0, bytes = 4 * TEST_MIB; i < SPREAD && bytes > gap; bytes /= 2)
+            while (i < SPREAD && loch_buffer_create(b.pool, bytes, &once, &filler[i]) == LOCH_OK)
+                i++;
+        CHECK_OK(loch_pool_allow_moving(b.pool));
+        check_pool(&b);
+        loch_compact_report plan = {.size = sizeof plan}, report = {.size = sizeof report};
+        const loch_compact_options options = {
+            .size = sizeof options, .contiguous_bytes = wanted, .stream = b.streams[1]};
+        CHECK_OK(loch_pool_plan_compact(b.pool, &options, NULL, NULL, &plan));
+        CHECK_OK(loch_pool_compact(b.pool, &options, &report));
+        check_pool(&b);
+        assert_int_equal(report.moves, plan.moves);
+        assert_true(report.moves > 0);
+        loch_buffer *large;
+        CHECK_OK(loch_buffer_create(b.pool, wanted, &once, &large));
+        put(&b, large, 0x1234, 1);
+        for (uint32_t i = 0; i < count; i++)
+            expect(&b, buffers[i], i + 1, i % 2);
+        for (uint32_t i = 0; i < count && gap < hole; i++)
+            expect(&b, temporary[i], i + 100, i % 2);
+        CHECK_OK(loch_pool_plan_compact(b.pool, NULL, NULL, NULL, &plan));
+        CHECK_OK(loch_pool_compact(b.pool, NULL, &report));
+        check_pool(&b);
+        assert_int_equal(report.moves, plan.moves);
+        assert_int_equal(report.moved_bytes, plan.moved_bytes);
+        for (uint32_t i = 0; i < count; i++)
+            expect(&b, buffers[i], i + 1, i % 2);
+        expect(&b, large, 0x1234, 1);
+        loch_buffer_release(large);
+        for (size_t i = 0; i < SPREAD; i++)
+            loch_buffer_release(filler[i]);
+        for (size_t i = 0; i < count; i++)
+            loch_buffer_release(temporary[i]);
+        for (size_t i = 0; i < count; i++)
+            loch_buffer_release(buffers[i]);
+        bench_close(&b);
+    }
+}
+
+/* Blocks with an alignment of their own keep it. */
+static void test_aligned(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b, &grounds[1]);
+    loch_buffer *buffers[16];
+    for (uint32_t i = 0; i < 16; i++) {
+        const loch_request request = {
+            .size = sizeof request, .alignment = i % 4 == 1 ? 64 * TEST_KIB : 0, .flags = LOCH_ALLOC_MOVABLE};
+        CHECK_OK(loch_buffer_create(b.pool, 300000 + 1000 * i, &request, &buffers[i]));
+    }
+    for (size_t i = 0; i < 16; i += 2)
+        loch_buffer_clear(&buffers[i]);
+    CHECK_OK(loch_pool_compact(b.pool, NULL, NULL));
+    check_pool(&b);
+    for (size_t i = 1; i < 16; i += 2) {
+        void *address;
+        CHECK_OK(loch_buffer_pin(buffers[i], NULL, &address));
+        if (i % 4 == 1) assert_int_equal((uintptr_t)address % (64 * TEST_KIB), 0);
+        CHECK_OK(loch_buffer_unpin(buffers[i], NULL));
+        loch_buffer_release(buffers[i]);
+    }
+    bench_close(&b);
+}
+
 static void note_move(loch_allocator *pool, const loch_move *move, void *user)
 {
     loch_move *last = user;
@@ -474,6 +568,8 @@ int main(void)
         TENSOR_TEST(test_only_pools),
         TENSOR_TEST(test_joins_what_is_free),
         TENSOR_TEST(test_as_the_last_step),
+        TENSOR_TEST(test_slides),
+        TENSOR_TEST(test_aligned),
         TENSOR_TEST(test_hook_and_budget),
         TENSOR_TEST(test_between_streams),
         TENSOR_TEST(test_random_programs),

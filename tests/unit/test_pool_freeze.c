@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* Freezing: what is frozen stays, together, readable, and protected where that was asked for; what is freed or unfrozen is like
+ * anything else again. */
+#include "child_fixture.h"
+#include "faulty_driver.h"
+#include "tensor_fixture.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB TEST_MIB
+#define KIB TEST_KIB
+
+typedef struct ground {
+    const char *device;
+    size_t limit, handle;
+} ground;
+
+static const ground grounds[] = {
+    {"cpu", 64 * MIB, 0},
+    {"sim:256MiB,backed", 64 * MIB, 0},
+    {"sim:256MiB,backed,granule=64KiB", 64 * MIB, 0},
+    {"sim:256MiB,backed,virtual=off", 64 * MIB, 8 * MIB},
+};
+#define GROUNDS (sizeof grounds / sizeof *grounds)
+
+typedef struct bed {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *stream;
+    loch_tag weights;
+} bed;
+
+static bed bed_open(const ground *on)
+{
+    bed b = {.device = sim_open(on->device)};
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = on->limit, .handle_bytes = on->handle};
+    b.pool = pool_make(b.device, &options);
+    b.stream = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+    CHECK_OK(loch_tag_get("frozen weights", &b.weights));
+    return b;
+}
+
+static void bed_close(bed *b)
+{
+    CHECK_OK(loch_device_sync(b->device));
+    loch_sim_stats stats = {.size = sizeof stats};
+    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK) assert_int_equal(stats.violations, 0);
+    assert_int_equal(tensor_live_blocks(b->pool), 0);
+    loch_stream_destroy(b->stream);
+    loch_allocator_release(b->pool);
+    loch_device_release(b->device);
+}
+
+static loch_buffer *make(const bed *b, size_t bytes, uint32_t seed, loch_tag tag)
+{
+    const loch_request request = {
+        .size = sizeof request, .stream = b->stream, .tag = tag, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_NO_RETRY};
+    loch_buffer *buffer;
+    if (loch_buffer_create(b->pool, bytes, &request, &buffer) != LOCH_OK) return NULL;
+    CHECK_OK(loch_buffer_fill(buffer, &seed, sizeof seed, b->stream));
+    return buffer;
+}
+
+static void expect(const bed *b, loch_buffer *buffer, uint32_t seed)
+{
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    uint32_t *seen = malloc(bytes);
+    void *address;
+    CHECK_OK(loch_buffer_pin(buffer, b->stream, &address));
+    const loch_copy_options copy = {.size = sizeof copy, .stream = b->stream, .wait = LOCH_WAIT_END};
+    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    CHECK_OK(loch_buffer_unpin(buffer, b->stream));
+    for (size_t i = 0; i < bytes / 4; i++)
+        if (seen[i] != seed) fail_msg("word %zu of %zu is %x, not %x", i, bytes / 4, seen[i], seed);
+    free(seen);
+}
+
+/* Weights between what is freed later: afterwards one block can have nearly all the rest. */
+static void frozen_blocks_are_together(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < GROUNDS; g++) {
+        bed b = bed_open(&grounds[g]);
+        loch_buffer *weights[20], *others[20];
+        for (uint32_t i = 0; i < 20; i++) {
+            weights[i] = make(&b, MIB, i + 1, b.weights);
+            others[i] = make(&b, MIB + 100 * KIB, i + 100, 0);
+            assert_non_null(others[i]);
+        }
+        loch_freeze_report report = {.size = sizeof report};
+        const loch_freeze_options options = {.size = sizeof options, .tag = b.weights, .stream = b.stream};
+        CHECK_OK(loch_pool_freeze(b.pool, &options, &report));
+        pool_expect_whole(b.pool);
+        assert_int_equal(report.blocks, 20);
+        assert_int_equal(report.bytes, 20 * MIB);
+        assert_true(report.moves > 0 && report.moved_bytes > 0);
+        assert_int_equal(report.protected_bytes, 0);
+        uint64_t generations[20];
+        for (uint32_t i = 0; i < 20; i++) {
+            expect(&b, weights[i], i + 1);
+            expect(&b, others[i], i + 100);
+            generations[i] = loch_buffer_get_generation(weights[i]);
+            loch_buffer_release(others[i]);
+        }
+        CHECK_OK(loch_pool_freeze(b.pool, &options, &report)); /* again: nothing new */
+        assert_int_equal(report.blocks, 0);
+        CHECK_OK(loch_pool_compact(b.pool, NULL, NULL));
+        void *address;
+        const size_t most = g == 3 ? 8 * MIB : grounds[g].limit - 22 * MIB; /* raw segments are apart */
+        const loch_request large = {.size = sizeof large, .bytes = most, .stream = b.stream};
+        CHECK_OK(loch_allocator_alloc(b.pool, &large, &address));
+        pool_expect_whole(b.pool);
+        CHECK_OK(loch_free(b.pool, address));
+        for (uint32_t i = 0; i < 20; i++) {
+            assert_int_equal(loch_buffer_get_generation(weights[i]), generations[i]); /* none has moved since */
+            expect(&b, weights[i], i + 1);
+            loch_buffer_release(weights[i]);
+        }
+        bed_close(&b);
+    }
+}
+
+/* The space of a frozen block that was freed is there for the next one, and figures agree. */
+static void a_freed_frozen_block_is_used_again(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < GROUNDS; g++) {
+        bed b = bed_open(&grounds[g]);
+        const size_t size = grounds[g].limit / 8 - 64 * KIB;
+        loch_buffer *weights[8];
+        for (uint32_t i = 0; i < 8; i++)
+            weights[i] = make(&b, size, i + 1, b.weights);
+        const loch_freeze_options options = {
+            .size = sizeof options, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
+        loch_freeze_report report = {.size = sizeof report};
+        CHECK_OK(loch_pool_freeze(b.pool, &options, &report));
+        assert_int_equal(report.blocks, 8);
+        assert_true(g ? !report.protected_bytes : report.protected_bytes > 8 * (size - 8192));
+        for (uint32_t round = 0; round < 3; round++) {
+            loch_buffer_clear(&weights[3]);
+            weights[3] = make(&b, size, 77, b.weights);
+            assert_non_null(weights[3]);
+            assert_int_equal(loch_buffer_get_access(weights[3]), LOCH_READ_WRITE);
+            CHECK_OK(loch_pool_freeze(b.pool, &options, &report)); /* repeatable: the new one joins */
+            assert_int_equal(report.blocks, 1);
+            assert_int_equal(loch_buffer_get_access(weights[3]), g ? LOCH_READ_WRITE : LOCH_READ_ONLY);
+        }
+        size_t bytes;
+        CHECK_OK(loch_pool_unfreeze(b.pool, b.weights, &bytes));
+        assert_int_equal(bytes, 8 * size);
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t seed = i == 3 ? 77 : i + 1, other = seed + 1000;
+            expect(&b, weights[i], seed);
+            CHECK_OK(loch_buffer_fill(weights[i], &other, sizeof other, b.stream));
+            expect(&b, weights[i], other);
+            loch_buffer_release(weights[i]);
+        }
+        pool_expect_whole(b.pool);
+        bed_close(&b);
+    }
+}
+
+/* A write of the host ends the program that does it; one through Loch is refused. */
+static void protected_memory_is_not_written(void **state)
+{
+    (void)state;
+    bed b = bed_open(&grounds[0]);
+    loch_buffer *weights = make(&b, MIB, 5, b.weights);
+    char *raw = pool_alloc(b.pool, MIB); /* of no tag, and not movable */
+    const loch_freeze_options options = {.size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED};
+    loch_freeze_report report = {.size = sizeof report};
+    CHECK_OK(loch_pool_freeze(b.pool, &options, &report));
+    assert_true(report.protected_bytes >= MIB - 8192 && report.protected_bytes <= MIB);
+    raw[MIB / 2] = 1;
+    const uint32_t seed = 6;
+    CHECK_FAILS(loch_buffer_fill(weights, &seed, sizeof seed, NULL), INVALID);
+    void *address;
+    CHECK_OK(loch_buffer_pin(weights, NULL, &address));
+    assert_int_equal(((uint32_t *)address)[MIB / 8], 5);
+    const pid_t child = fork();
+    if (!child) {
+        signal(SIGSEGV, SIG_DFL);
+        ((volatile uint32_t *)address)[MIB / 8] = 9;
+        _exit(0);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(!WIFEXITED(ended) || WEXITSTATUS(ended) != 0); /* killed, or ended by a sanitizer */
+    CHECK_OK(loch_buffer_unpin(weights, NULL));
+    /* memory that wakes is protected again */
+    CHECK_OK(loch_pool_sleep(
+        b.pool, &(loch_sleep_options){.size = sizeof(loch_sleep_options), .contents = LOCH_SLEEP_HOST}, NULL));
+    CHECK_FAILS(loch_pool_freeze(b.pool, &options, NULL), BUSY);
+    CHECK_OK(loch_pool_wake(b.pool, NULL));
+    CHECK_FAILS(loch_buffer_fill(weights, &seed, sizeof seed, NULL), INVALID);
+    expect(&b, weights, 5);
+    CHECK_OK(loch_pool_unfreeze(b.pool, 0, NULL));
+    CHECK_OK(loch_buffer_fill(weights, &seed, sizeof seed, NULL));
+    expect(&b, weights, 6);
+    CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
+    CHECK_OK(loch_buffer_resize(weights, MIB / 2, LOCH_CONTENTS_KEEP, NULL)); /* it changes: like any other again */
+    CHECK_OK(loch_buffer_fill(weights, &seed, sizeof seed, NULL));
+    loch_buffer_release(weights);
+    CHECK_OK(loch_free(b.pool, raw));
+    bed_close(&b);
+}
+
+static void bad_input(void **state)
+{
+    (void)state;
+    loch_device *cpu = sim_open("cpu");
+    loch_allocator *direct;
+    bed b = bed_open(&grounds[1]);
+    CHECK_OK(loch_direct_create(cpu, "direct", NULL, &direct));
+    CHECK_FAILS(loch_pool_freeze(direct, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_freeze(NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_pool_unfreeze(direct, 0, NULL), INVALID);
+    CHECK_FAILS(loch_pool_unfreeze(b.pool, LOCH_TAG_COUNT_MAX, NULL), INVALID);
+    loch_freeze_options options = {.size = sizeof options, .writes = (loch_freeze_writes)7};
+    CHECK_FAILS(loch_pool_freeze(b.pool, &options, NULL), INVALID);
+    options = (loch_freeze_options){.size = sizeof options, .tag = LOCH_TAG_COUNT_MAX};
+    CHECK_FAILS(loch_pool_freeze(b.pool, &options, NULL), INVALID);
+    options = (loch_freeze_options){.size = sizeof options, .stream = loch_stream_get_default(cpu)};
+    CHECK_FAILS(loch_pool_freeze(b.pool, &options, NULL), INVALID);
+    CHECK_OK(loch_pool_freeze(b.pool, NULL, NULL)); /* nothing to freeze */
+    CHECK_OK(loch_pool_unfreeze(b.pool, 0, NULL));
+    loch_allocator_release(direct);
+    loch_device_release(cpu);
+    bed_close(&b);
+}
+
+/* A range is left to its child; a family and a guard that forbids moving are respected. */
+static void children_and_guards(void **state)
+{
+    (void)state;
+    bed b = bed_open(&grounds[1]);
+    loch_allocator *child = child_range(b.pool, 4 * MIB), *pools[] = {b.pool, child};
+    loch_buffer *weights[10], *others[10];
+    for (uint32_t i = 0; i < 10; i++) {
+        weights[i] = make(&b, MIB, i, b.weights);
+        others[i] = make(&b, MIB, i, 0);
+    }
+    CHECK_OK(loch_pool_forbid_moving(b.pool));
+    loch_freeze_report report = {.size = sizeof report};
+    CHECK_OK(loch_pool_freeze(b.pool, NULL, &report));
+    assert_int_equal(report.moves, 0);
+    assert_int_equal(report.blocks, 20);
+    CHECK_OK(loch_pool_allow_moving(b.pool));
+    void *inside = pool_alloc(child, MIB);
+    family_expect_whole(pools, 2);
+    CHECK_OK(loch_free(child, inside));
+    for (size_t i = 0; i < 10; i++) {
+        loch_buffer_release(weights[i]);
+        loch_buffer_release(others[i]);
+    }
+    loch_allocator_release(child);
+    pool_expect_whole(b.pool);
+    bed_close(&b);
+}
+
+/* --- every driver call fails in turn --- */
+
+static void faults(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"faulty:cpu", "faulty:sim:256MiB,backed,granule=64KiB"};
+    size_t felt = 0;
+    for (size_t d = 0; d < 2; d++) {
+        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+            bool is_reached = true;
+            for (uint64_t after = 0; is_reached; after++) {
+                const ground on = {names[d], 32 * MIB, 0};
+                bed b = bed_open(&on);
+                loch_buffer *weights[6], *others[6];
+                for (uint32_t i = 0; i < 6; i++) {
+                    weights[i] = make(&b, MIB, i + 1, b.weights);
+                    others[i] = make(&b, 700 * KIB, i + 100, 0);
+                }
+                test_faulty_set(mode, after);
+                const loch_freeze_options options = {
+                    .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
+                const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
+                is_reached = test_faulty_count() > after;
+                test_faulty_set(TEST_FAILING_NEVER, 0);
+                felt += status != LOCH_OK;
+                pool_expect_whole(b.pool);
+                for (uint32_t i = 0; i < 6; i++) {
+                    expect(&b, weights[i], i + 1);
+                    expect(&b, others[i], i + 100);
+                    if (status != LOCH_OK) assert_int_equal(loch_buffer_get_access(weights[i]), LOCH_READ_WRITE);
+                }
+                CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
+                for (uint32_t i = 0; i < 6; i++) {
+                    loch_buffer_release(weights[i]);
+                    loch_buffer_release(others[i]);
+                }
+                bed_close(&b);
+            }
+        }
+    }
+    assert_true(felt > 10);
+}
+
+int main(void)
+{
+    if (test_faulty_register() != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        TENSOR_TEST(frozen_blocks_are_together),
+        TENSOR_TEST(a_freed_frozen_block_is_used_again),
+        TENSOR_TEST(protected_memory_is_not_written),
+        TENSOR_TEST(bad_input),
+        TENSOR_TEST(children_and_guards),
+        TENSOR_TEST(faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
