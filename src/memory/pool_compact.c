@@ -673,8 +673,10 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
-    for (pool_lane *other = pool->lanes; other; other = other->next)
+    for (pool_lane *other = pool->lanes; other; other = other->next) {
+        if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */
         lochi_pool_poll(pool, other);
+    }
     lochi_pool_collect(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next)
         lochi_pool_slab_trim(pool, other);

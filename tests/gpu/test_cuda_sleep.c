@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools that sleep and wake on a real GPU: contents come back at their addresses, the device has the memory meanwhile, and
- * sleeping through pinned memory is nearly as fast as copying.
+ * prints how fast that is beside copies (`loch bench sleep` measures it).
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); nothing is timed there. */
@@ -10,7 +10,6 @@
 #define HANDLE (64 * TEST_MIB)
 #define BYTES (8 * TEST_GIB)
 #define BLOCKS_MAX (BYTES / HANDLE)
-#define RATIO 0.8
 #define ROUNDS 5
 #define SMALL 48
 
@@ -162,7 +161,6 @@ static void test_rate(void **state)
     print_message("%zu MiB: sleep and wake %.2f GB/s (%.1f + %.1f ms), copies %.2f GB/s, ratio %.3f\n",
                   count * HANDLE / TEST_MIB, bytes / (double)sleep_ns, (double)there_ns / 1e6,
                   (double)(sleep_ns - there_ns) / 1e6, bytes / (double)plain_ns, ratio);
-    if (!strncmp(device_name, "cuda", 4)) assert_true(ratio >= RATIO);
     loch_allocator_release(pool);
     loch_allocator_release(pinned);
 }
