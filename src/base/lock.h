@@ -7,9 +7,14 @@
 #include <pthread.h>
 
 typedef enum lochi_rank {
-    LOCHI_RANK_SCRATCH = 1, /* a pool of buffers, a workspace */
-    LOCHI_RANK_BUFFERS,     /* uses of buffers, and buffers that wait for them; held for list operations alone */
-    LOCHI_RANK_REGISTRY,    /* the registry of allocators */
+    LOCHI_RANK_ENGINE = 1, /* an engine's contexts and calls; held while tasks are queued, and while NCCL is set up */
+    LOCHI_RANK_TIMELINE_TIMES, /* who asks devices for the times of spans; held while it waits for them */
+    LOCHI_RANK_TIMELINE,       /* the threads of a timeline; held for list operations alone */
+    LOCHI_RANK_STREAM_POOL,    /* what a pool of streams keeps; held for list operations alone */
+    LOCHI_RANK_WORKERS,        /* a queue of tasks; nothing is called under it */
+    LOCHI_RANK_SCRATCH,        /* a pool of buffers, a workspace */
+    LOCHI_RANK_BUFFERS,        /* uses of buffers, and buffers that wait for them; held for list operations alone */
+    LOCHI_RANK_REGISTRY,       /* the registry of allocators */
     LOCHI_RANK_ALLOCATOR, /* an allocator's figures and lists: one rank for each depth of wrapping, outer ones first */
     LOCHI_RANK_POOLS = LOCHI_RANK_ALLOCATOR + 32, /* the list of pools */
     LOCHI_RANK_STREAM_LISTENERS,                  /* who hears of streams that go; held around the calls */
@@ -21,6 +26,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_DRIVERS,                           /* the table of drivers */
     LOCHI_RANK_DEVICE,                            /* a device's thread-default streams */
     LOCHI_RANK_CUDA,                              /* the loading of libcuda */
+    LOCHI_RANK_LIBRARIES,                         /* the loading of cuBLAS and NCCL */
     LOCHI_RANK_CPU,                               /* the CPU driver's handles */
     LOCHI_RANK_SIM,     /* all state of all simulated devices, which share events and memory */
     LOCHI_RANK_RANGES,  /* the table of ranges */

@@ -15,12 +15,21 @@ static const loch_option option_table[] = {
      "Level of the log on standard error when the program sets no hook. Read at the first message."},
     {"cuda_library", "LOCH_CUDA_LIBRARY", "text", "",
      "File name of the CUDA driver library; empty means libcuda.so.1. Read when a CUDA device is first looked for."},
+    {"cublas", "LOCH_CUBLAS", "text", "",
+     "File name of the cuBLAS library; empty means libcublas.so.13, .12 or without a number, loaded already or found by "
+     "the system. Read until it was loaded."},
+    {"nccl", "LOCH_NCCL", "text", "",
+     "File name of the NCCL library; empty means libnccl.so.2 or without a number, loaded already or found by the "
+     "system. Read until it was loaded."},
     {"cpu_huge_pages", "LOCH_CPU_HUGE_PAGES", "switch", "off",
      "Asks the system for huge pages behind CPU memory of 2 MiB and more. Read when a CPU device is opened."},
     {"default_allocator", "LOCH_DEFAULT_ALLOCATOR", "pool|direct", "pool",
      "What a device's own allocators are: pools, or direct ones, which ask the driver for every block. Read when such "
      "an "
      "allocator is made."},
+    {"direct_memory", "LOCH_DIRECT_MEMORY", "switch", "off",
+     "Whether engines take memory directly from the driver, block by block, and not from pools. Read when an engine is "
+     "opened."},
     {"pool_limit", "LOCH_POOL_LIMIT", "bytes", "0",
      "Bytes that the pool of a device's own memory may hold from the device; 0 means no limit. Read when that pool is "
      "made."},

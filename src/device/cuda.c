@@ -250,6 +250,17 @@ static loch_status cuda_peer_enable(void *self, void *peer)
     return LOCHI_CUDA_STATUS(result, cuCtxEnablePeerAccess);
 }
 
+const lochi_cuda_device *lochi_cuda_of(const loch_device *device)
+{
+    return device && device->driver->open == cuda_open ? device->self : NULL;
+}
+
+loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
+{
+    const cu_result result = lochi_cuda.cuCtxSetCurrent(device->context);
+    return LOCHI_CUDA_STATUS(result, cuCtxSetCurrent);
+}
+
 /* What the driver says of an address; all zero for one that it does not know. */
 typedef struct cuda_pointer {
     cu_choice type;

@@ -92,6 +92,13 @@ static inline cu_address lochi_cuda_address(const void *address)
     return (cu_address)(uintptr_t)address;
 }
 
+/* What of a device is CUDA's, for libraries that work in its context; NULL for a device of another driver. It lives as long
+ * as the device. */
+const lochi_cuda_device *lochi_cuda_of(const loch_device *device);
+
+/* Leaves the device's context current in the calling thread, in place of the one that was. */
+loch_status lochi_cuda_make_current(const lochi_cuda_device *device);
+
 /* The slots, by file; cuda.c has the table. */
 
 /* cuda_memory.c */

@@ -218,6 +218,7 @@ enum {
     X(cuDevicePrimaryCtxRetain, , NEEDED, (cu_context **context, cu_device device))                                    \
     X(cuDevicePrimaryCtxRelease, _v2, NEEDED, (cu_device device))                                                      \
     X(cuCtxGetCurrent, , NEEDED, (cu_context **context))                                                               \
+    X(cuCtxSetCurrent, , NEEDED, (cu_context *context))                                                                \
     X(cuCtxPushCurrent, _v2, NEEDED, (cu_context *context))                                                            \
     X(cuCtxPopCurrent, _v2, NEEDED, (cu_context **context))                                                            \
     X(cuCtxSynchronize, , NEEDED, (void))                                                                              \

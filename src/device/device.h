@@ -16,6 +16,12 @@ typedef struct lochi_call_counter {
     _Atomic uint64_t ns;
 } lochi_call_counter;
 
+/* On streams and events, for whoever keeps some to hand them out again (engine/stream_pool.c). */
+typedef struct lochi_kept {
+    struct lochi_kept *next; /* while it is kept */
+    uint64_t mark;           /* whose it is, while it is out; 0 while it is kept, and when it is nobody's */
+} lochi_kept;
+
 struct loch_stream {
     loch_device *device;
     void *native;
@@ -27,6 +33,7 @@ struct loch_stream {
     uint64_t thread; /* LOCHI_STREAM_OF_THREAD: whose */
     struct loch_stream *prev,
         *next; /* in the device's list: of threads' streams, which uses `next` alone, or of others */
+    lochi_kept kept;
 };
 
 struct loch_event {
@@ -34,6 +41,7 @@ struct loch_event {
     void *native;
     loch_event_kind kind;
     bool recorded;
+    lochi_kept kept;
 };
 
 struct loch_device {

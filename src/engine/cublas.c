@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* Handles of cuBLAS. The library works in the context that is current, so every call of it here stands in the frame of the
+ * device (device/cuda.h); the caller's own context is as before, but for loch_cublas_get_native. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "device/cuda.h"
+#include "device/device.h"
+#include "engine/library.h"
+
+struct loch_cublas {
+    loch_device *device; /* retained */
+    void *native;        /* cublasHandle_t; NULL while it is being made */
+};
+
+static loch_status cublas_make(loch_cublas *cublas)
+{
+    lochi_cuda_frame frame;
+    const cu_result entered = lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame);
+    if (entered != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(entered, "cuCtxPushCurrent");
+    const int result = lochi_cublas.cublasCreate(&cublas->native);
+    lochi_cuda_leave(&frame);
+    if (result == 0) return LOCH_OK;
+    cublas->native = NULL;
+    return lochi_cublas_fail(result, "cublasCreate");
+}
+
+loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cublas **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "there is no place for the cuBLAS handle");
+    *out = NULL;
+    if (!device) return LOCH_FAIL(INVALID, "a cuBLAS handle needs a device");
+    if (!lochi_cuda_of(device))
+        return LOCH_FAIL(UNSUPPORTED, "cuBLAS works on CUDA devices, and %s is none", device->name);
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, device));
+    LOCH_TRY_RETURN(loch_library_load(LOCH_LIBRARY_CUBLAS, NULL));
+
+    loch_cublas *cublas = lochi_zalloc(sizeof *cublas);
+    if (!cublas) return LOCH_FAIL(HOST_MEMORY, "no host memory for a cuBLAS handle");
+    cublas->device = loch_device_retain(device);
+    loch_status status;
+    LOCH_TRY(cublas_make(cublas), fail);
+    LOCH_TRY(loch_cublas_set_stream(cublas, stream), fail);
+    *out = cublas;
+    return LOCH_OK;
+fail:;
+    const loch_error saved = lochi_error_save();
+    loch_cublas_destroy(cublas);
+    lochi_error_restore(&saved);
+    return status;
+}
+
+loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
+{
+    if (!cublas) return LOCH_FAIL(INVALID, "there is no cuBLAS handle");
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, cublas->device));
+    lochi_cuda_frame frame;
+    const cu_result entered = lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame);
+    if (entered != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(entered, "cuCtxPushCurrent");
+    const int result = lochi_cublas.cublasSetStream(cublas->native, loch_stream_get_native(stream));
+    lochi_cuda_leave(&frame);
+    return LOCHI_CUBLAS_STATUS(result, cublasSetStream);
+}
+
+loch_status loch_cublas_get_native(loch_cublas *cublas, void **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "there is no place for the cublasHandle_t");
+    *out = NULL;
+    if (!cublas) return LOCH_FAIL(INVALID, "there is no cuBLAS handle");
+    LOCH_TRY_RETURN(lochi_cuda_make_current(lochi_cuda_of(cublas->device)));
+    *out = cublas->native;
+    return LOCH_OK;
+}
+
+/* The library waits for the device by itself. Where the driver is gone already, as it is while the process ends, so is the
+ * handle. */
+static void cublas_end(const loch_cublas *cublas)
+{
+    lochi_cuda_frame frame;
+    if (lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame) != LOCHI_CUDA_SUCCESS) return;
+    const int result = lochi_cublas.cublasDestroy(cublas->native);
+    lochi_cuda_leave(&frame);
+    if (result != 0) LOCHI_LOG(WARNING, "cublasDestroy on %s: code %d", cublas->device->name, result);
+}
+
+void loch_cublas_destroy(loch_cublas *cublas)
+{
+    if (!cublas) return;
+    if (cublas->native) cublas_end(cublas);
+    loch_device_release(cublas->device);
+    lochi_free(cublas);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding and loading of cuBLAS and NCCL.
+ *
+ * The option's file, if there is one, and nothing else; otherwise a library that the process has already, by the name that it
+ * carries in itself, so that there are not two of them beside each other; otherwise what the system finds. One that was
+ * loaded stays for the life of the process. A failure is not remembered: the next call looks again. */
+#include "engine/library.h"
+#include "base/fail.h"
+#include "base/lock.h"
+#include "base/logging.h"
+#include "base/options.h"
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY_FILES_MAX 3
+#define LIBRARY_SYMBOLS_MAX 5
+
+lochi_cublas_api lochi_cublas;
+lochi_nccl_api lochi_nccl;
+
+static loch_status library_ask_cublas(int *version)
+{
+    int part[3] = {0};
+    for (int i = 0; i < 3; i++)
+        LOCH_TRY_RETURN(LOCHI_CUBLAS_STATUS(lochi_cublas.cublasGetProperty(i, &part[i]), cublasGetProperty));
+    *version = part[0] * 10000 + part[1] * 100 + part[2]; /* as CUBLAS_VERSION of its header */
+    return LOCH_OK;
+}
+
+static loch_status library_ask_nccl(int *version)
+{
+    return LOCHI_NCCL_STATUS(lochi_nccl.ncclGetVersion(version), ncclGetVersion);
+}
+
+typedef struct library_entry {
+    const char *name;                     /* for people */
+    const char *option;                   /* that names the file */
+    const char *environment;              /* the same, there */
+    const char *files[LIBRARY_FILES_MAX]; /* tried in this order */
+    struct {
+        const char *symbol;
+        void *to; /* where its address goes, in the table */
+        enum { NEEDED, OPTIONAL } need;
+    } symbols[LIBRARY_SYMBOLS_MAX];
+    loch_status (*ask_version)(int *version);
+    int version;          /* written before `is_ready` */
+    void *handle;         /* likewise */
+    atomic_bool is_ready; /* release after the table is whole, acquire before it is read */
+} library_entry;
+
+static library_entry library_entries[] = {
+    [LOCH_LIBRARY_CUBLAS] = {.name = "cuBLAS",
+                             .option = "cublas",
+                             .environment = "LOCH_CUBLAS",
+                             .files = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"},
+                             .symbols = {{"cublasCreate_v2", &lochi_cublas.cublasCreate, NEEDED},
+                                         {"cublasDestroy_v2", &lochi_cublas.cublasDestroy, NEEDED},
+                                         {"cublasSetStream_v2", &lochi_cublas.cublasSetStream, NEEDED},
+                                         {"cublasGetProperty", &lochi_cublas.cublasGetProperty, NEEDED},
+                                         {"cublasGetStatusString", &lochi_cublas.cublasGetStatusString, OPTIONAL}},
+                             .ask_version = library_ask_cublas},
+    [LOCH_LIBRARY_NCCL] = {.name = "NCCL",
+                           .option = "nccl",
+                           .environment = "LOCH_NCCL",
+                           .files = {"libnccl.so.2", "libnccl.so"},
+                           .symbols = {{"ncclGetVersion", &lochi_nccl.ncclGetVersion, NEEDED},
+                                       {"ncclCommInitAll", &lochi_nccl.ncclCommInitAll, NEEDED},
+                                       {"ncclCommDestroy", &lochi_nccl.ncclCommDestroy, NEEDED},
+                                       {"ncclGetErrorString", &lochi_nccl.ncclGetErrorString, NEEDED},
+                                       {"ncclGetLastError", &lochi_nccl.ncclGetLastError, OPTIONAL}},
+                           .ask_version = library_ask_nccl},
+};
+
+#define LIBRARY_COUNT (sizeof library_entries / sizeof *library_entries)
+
+/* The loading of all of them; held over dlopen, which runs the library's constructors. */
+static lochi_lock library_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LIBRARIES);
+
+/* --- finding --- */
+
+static void *library_open_any(const library_entry *entry, int flags)
+{
+    void *handle = NULL;
+    for (size_t i = 0; i < LIBRARY_FILES_MAX && entry->files[i] && !handle; i++)
+        handle = dlopen(entry->files[i], RTLD_NOW | RTLD_LOCAL | flags);
+    return handle;
+}
+
+static loch_status library_absent(const library_entry *entry)
+{
+    char files[80] = "";
+    for (size_t i = 0; i < LIBRARY_FILES_MAX && entry->files[i]; i++) {
+        const size_t length = strlen(files);
+        snprintf(files + length, sizeof files - length, "%s%s", i ? ", " : "", entry->files[i]);
+    }
+    return LOCH_FAIL(UNSUPPORTED, "no %s: %s are not found; install it or set %s (option %s) to its file", entry->name,
+                     files, entry->environment, entry->option);
+}
+
+/* @param path  what the option says; "" for nothing */
+static loch_status library_open(const library_entry *entry, const char *path, void **out)
+{
+    *out = *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : library_open_any(entry, RTLD_NOLOAD);
+    if (!*out && !*path) *out = library_open_any(entry, 0);
+    if (*out) return LOCH_OK;
+    if (!*path) return library_absent(entry);
+    const char *reason = dlerror();
+    return LOCH_FAIL(UNSUPPORTED, "no %s: %s (option %s) is set to a file that does not load: %.150s", entry->name,
+                     entry->environment, entry->option, reason ? reason : path);
+}
+
+/* --- loading --- */
+
+static loch_status library_read_symbols(library_entry *entry, void *handle, const char *path)
+{
+    for (size_t i = 0; i < LIBRARY_SYMBOLS_MAX; i++) {
+        void *address = dlsym(handle, entry->symbols[i].symbol);
+        if (!address && entry->symbols[i].need == NEEDED)
+            return LOCH_FAIL(UNSUPPORTED, "%.120s has no %s: set %s (option %s) to a file of %s", path,
+                             entry->symbols[i].symbol, entry->environment, entry->option, entry->name);
+        memcpy(entry->symbols[i].to, &address, sizeof address);
+    }
+    return entry->ask_version(&entry->version);
+}
+
+/* Under the lock. */
+static loch_status library_load_from(library_entry *entry, const char *path)
+{
+    void *handle;
+    LOCH_TRY_RETURN(library_open(entry, path, &handle));
+    const loch_status status = library_read_symbols(entry, handle, *path ? path : entry->files[0]);
+    if (status != LOCH_OK) {
+        dlclose(handle);
+        return status;
+    }
+    entry->handle = handle;
+    atomic_store_explicit(&entry->is_ready, true, memory_order_release);
+    LOCHI_LOG(INFO, "loaded %s %d", entry->name, entry->version);
+    return LOCH_OK;
+}
+
+static loch_status library_load(loch_library library, library_entry **out)
+{
+    if ((size_t)library >= LIBRARY_COUNT) return LOCH_FAIL(INVALID, "there is no library %d", (int)library);
+    library_entry *entry = *out = &library_entries[library];
+    if (atomic_load_explicit(&entry->is_ready, memory_order_acquire)) return LOCH_OK;
+    char path[LOCH_OPTION_VALUE_MAX];
+    lochi_option_text(entry->option, path);
+    lochi_lock_take(&library_lock);
+    loch_status status = LOCH_OK;
+    if (!atomic_load_explicit(&entry->is_ready, memory_order_relaxed)) status = library_load_from(entry, path);
+    lochi_lock_drop(&library_lock);
+    return status;
+}
+
+loch_status loch_library_load(loch_library library, int *version)
+{
+    library_entry *entry;
+    if (version) *version = 0;
+    LOCH_TRY_RETURN(library_load(library, &entry));
+    if (version) *version = entry->version;
+    return LOCH_OK;
+}
+
+loch_status loch_library_find(loch_library library, const char *symbol, void **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "there is no place for the function's address");
+    *out = NULL;
+    if (!symbol || !*symbol) return LOCH_FAIL(INVALID, "a function of a library has a name");
+    library_entry *entry;
+    LOCH_TRY_RETURN(library_load(library, &entry));
+    *out = dlsym(entry->handle, symbol);
+    if (*out) return LOCH_OK;
+    return LOCH_FAIL(NOT_FOUND, "%s %d has no %.100s", entry->name, entry->version, symbol);
+}
+
+/* --- codes --- */
+
+loch_status lochi_cublas_fail(int result, const char *call)
+{
+    const char *text = lochi_cublas.cublasGetStatusString ? lochi_cublas.cublasGetStatusString(result) : NULL;
+    return loch_error_set(LOCH_E_DRIVER, "cublas", result, "%s: %.150s, code %d", call, text ? text : "it failed",
+                          result);
+}
+
+loch_status lochi_nccl_fail(int result, const char *call)
+{
+    const char *text = lochi_nccl.ncclGetErrorString(result);
+    const char *detail = lochi_nccl.ncclGetLastError ? lochi_nccl.ncclGetLastError(NULL) : NULL;
+    return loch_error_set(LOCH_E_DRIVER, "nccl", result, "%s: %.80s, code %d%s%.100s", call, text ? text : "it failed",
+                          result, detail && *detail ? ": " : "", detail ? detail : "");
+}

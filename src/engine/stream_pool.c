@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams and events that are kept and handed out again.
+ *
+ * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its work has ended
+ * it stays idle. Whoever takes from a shelf asks the driver, outside the lock, for one after the other, and puts those back that are
+ * busy; what cannot be asked (its device is lost, or it was recorded into a graph) goes. The last stream that came back is asked
+ * first, so that few are in use; of events the first one, which has most likely passed, and after a few that have not, a new
+ * one is cheaper.
+ *
+ * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back twice, or to
+ * another pool, is foreign. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include <loch/stream_pool.h>
+
+#define STREAM_POOL_STREAMS 16
+#define STREAM_POOL_EVENTS 64
+#define STREAM_POOL_EVENTS_ASKED 4 /* before a new one is made */
+
+/* One kind of what is kept. */
+typedef struct stream_shelf {
+    loch_status (*ask)(lochi_kept *it); /* E_BUSY while it has work */
+    void (*end)(lochi_kept *it);
+    size_t max;       /* that are kept */
+    size_t asked_max; /* in one take */
+    bool is_stack;    /* the last one is taken first, not the first one */
+    /* under the pool's lock: */
+    lochi_kept *first, *last;
+    size_t kept; /* with those that somebody is asking just now */
+    size_t out;
+    uint64_t made, again;
+} stream_shelf;
+
+struct loch_stream_pool {
+    loch_device *device;
+    loch_stream_options options;
+    uint64_t mark;
+    lochi_lock lock; /* LOCHI_RANK_STREAM_POOL: the shelves, and the marks on what is out */
+    stream_shelf streams, events[2];
+};
+
+static _Atomic uint64_t stream_pool_last_mark; /* relaxed: only uniqueness matters */
+
+static loch_stream *stream_pool_stream(lochi_kept *it)
+{
+    return (loch_stream *)((char *)it - offsetof(loch_stream, kept));
+}
+
+static loch_event *stream_pool_event(lochi_kept *it)
+{
+    return (loch_event *)((char *)it - offsetof(loch_event, kept));
+}
+
+static loch_status stream_pool_ask_stream(lochi_kept *it)
+{
+    return loch_stream_query(stream_pool_stream(it));
+}
+
+static loch_status stream_pool_ask_event(lochi_kept *it)
+{
+    return loch_event_query(stream_pool_event(it));
+}
+
+static void stream_pool_end_stream(lochi_kept *it)
+{
+    loch_stream_destroy(stream_pool_stream(it));
+}
+
+static void stream_pool_end_event(lochi_kept *it)
+{
+    loch_event_destroy(stream_pool_event(it));
+}
+
+/* --- shelves; the first three under the lock --- */
+
+static void shelf_push_front(stream_shelf *shelf, lochi_kept *it)
+{
+    it->next = shelf->first;
+    shelf->first = it;
+    if (!shelf->last) shelf->last = it;
+}
+
+static void shelf_push_back(stream_shelf *shelf, lochi_kept *it)
+{
+    it->next = NULL;
+    *(shelf->last ? &shelf->last->next : &shelf->first) = it;
+    shelf->last = it;
+}
+
+static lochi_kept *shelf_pop(stream_shelf *shelf)
+{
+    lochi_kept *it = shelf->first;
+    if (!it) return NULL;
+    shelf->first = it->next;
+    if (!shelf->first) shelf->last = NULL;
+    return it;
+}
+
+/* Takes the next one off to ask it: it still counts as kept. */
+static lochi_kept *shelf_next(loch_stream_pool *pool, stream_shelf *shelf)
+{
+    lochi_lock_take(&pool->lock);
+    lochi_kept *it = shelf_pop(shelf);
+    lochi_lock_drop(&pool->lock);
+    return it;
+}
+
+/* Puts those back that were found busy, the last of them first in the chain: on a stack where they were, else at the end. */
+static void shelf_return(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *busy)
+{
+    lochi_lock_take(&pool->lock);
+    while (busy) {
+        lochi_kept *next = busy->next;
+        if (shelf->is_stack)
+            shelf_push_front(shelf, busy);
+        else
+            shelf_push_back(shelf, busy);
+        busy = next;
+    }
+    lochi_lock_drop(&pool->lock);
+}
+
+/* One that cannot be asked is not kept. */
+static void shelf_drop(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
+{
+    lochi_lock_take(&pool->lock);
+    shelf->kept--;
+    lochi_lock_drop(&pool->lock);
+    shelf->end(it);
+}
+
+/* One that is idle; NULL when none of those that were asked is. */
+static lochi_kept *shelf_find(loch_stream_pool *pool, stream_shelf *shelf)
+{
+    const loch_error saved = lochi_error_save(); /* being busy is no failure of the caller's */
+    lochi_kept *found = NULL, *busy = NULL;
+    for (size_t asked = 0; !found && asked < shelf->asked_max; asked++) {
+        lochi_kept *it = shelf_next(pool, shelf);
+        if (!it) break;
+        const loch_status status = shelf->ask(it);
+        if (status == LOCH_OK) {
+            found = it;
+        } else if (status == LOCH_E_BUSY) {
+            it->next = busy;
+            busy = it;
+        } else {
+            shelf_drop(pool, shelf, it);
+        }
+    }
+    if (busy) shelf_return(pool, shelf, busy);
+    lochi_error_restore(&saved);
+    return found;
+}
+
+/* Marks and counts what is handed out. */
+static void shelf_hand_out(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it, bool is_new)
+{
+    lochi_lock_take(&pool->lock);
+    it->mark = pool->mark;
+    shelf->out++;
+    shelf->kept -= !is_new;
+    *(is_new ? &shelf->made : &shelf->again) += 1;
+    lochi_lock_drop(&pool->lock);
+}
+
+/* Takes one back; false when it is not out of this pool. What is too much goes: its work runs on. */
+static bool shelf_give(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
+{
+    lochi_lock_take(&pool->lock);
+    const bool is_ours = it->mark == pool->mark, is_kept = is_ours && shelf->kept < shelf->max;
+    if (is_ours) {
+        it->mark = 0;
+        shelf->out--;
+    }
+    if (is_kept) {
+        shelf->kept++;
+        if (shelf->is_stack)
+            shelf_push_front(shelf, it);
+        else
+            shelf_push_back(shelf, it);
+    }
+    lochi_lock_drop(&pool->lock);
+    if (is_ours && !is_kept) shelf->end(it);
+    return is_ours;
+}
+
+static void shelf_clear(stream_shelf *shelf)
+{
+    for (lochi_kept *it; (it = shelf_pop(shelf));)
+        shelf->end(it);
+}
+
+/* --- pools --- */
+
+static loch_status stream_pool_read_options(const loch_stream_pool_options *given, loch_stream_pool_options *out)
+{
+    *out = (loch_stream_pool_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("loch_stream_pool_options", given, out, sizeof *out));
+    if (!out->kept_streams) out->kept_streams = STREAM_POOL_STREAMS;
+    if (!out->kept_events) out->kept_events = STREAM_POOL_EVENTS;
+    const loch_stream_options stream = out->stream;
+    out->stream = (loch_stream_options){.size = sizeof stream};
+    if (!stream.size && !stream.order && !stream.priority) return LOCH_OK;
+    LOCH_TRY_RETURN(lochi_sized_read("loch_stream_options", &stream, &out->stream, sizeof stream));
+    if ((unsigned)out->stream.order > LOCH_STREAM_WITH_DEFAULT)
+        return LOCH_FAIL(INVALID, "stream order %d is not known", (int)out->stream.order);
+    return LOCH_OK;
+}
+
+loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_options *options,
+                                    loch_stream_pool **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "a pool of streams needs a device and a place");
+    loch_stream_pool_options read;
+    LOCH_TRY_RETURN(stream_pool_read_options(options, &read));
+    loch_stream_pool *pool = lochi_zalloc(sizeof *pool);
+    if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool of streams");
+    pool->device = loch_device_retain(device);
+    pool->options = read.stream;
+    pool->mark = atomic_fetch_add_explicit(&stream_pool_last_mark, 1, memory_order_relaxed) + 1;
+    lochi_lock_init(&pool->lock, LOCHI_RANK_STREAM_POOL);
+    pool->streams = (stream_shelf){.ask = stream_pool_ask_stream,
+                                   .end = stream_pool_end_stream,
+                                   .max = read.kept_streams,
+                                   .asked_max = SIZE_MAX,
+                                   .is_stack = true};
+    pool->events[LOCH_EVENT_PLAIN] = (stream_shelf){.ask = stream_pool_ask_event,
+                                                    .end = stream_pool_end_event,
+                                                    .max = read.kept_events,
+                                                    .asked_max = STREAM_POOL_EVENTS_ASKED};
+    pool->events[LOCH_EVENT_TIMED] = pool->events[LOCH_EVENT_PLAIN];
+    *out = pool;
+    return LOCH_OK;
+}
+
+void loch_stream_pool_destroy(loch_stream_pool *pool)
+{
+    if (!pool) return;
+    shelf_clear(&pool->streams);
+    shelf_clear(&pool->events[LOCH_EVENT_PLAIN]);
+    shelf_clear(&pool->events[LOCH_EVENT_TIMED]);
+    lochi_lock_fini(&pool->lock);
+    loch_device_release(pool->device);
+    lochi_free(pool);
+}
+
+loch_status loch_stream_pool_take(loch_stream_pool *pool, loch_stream **out)
+{
+    if (out) *out = NULL;
+    if (!pool || !out) return LOCH_FAIL(INVALID, "a stream needs a pool of streams and a place");
+    lochi_kept *it = shelf_find(pool, &pool->streams);
+    const bool is_new = !it;
+    if (is_new) {
+        LOCH_TRY_RETURN(loch_stream_create(pool->device, &pool->options, out));
+        it = &(*out)->kept;
+    }
+    shelf_hand_out(pool, &pool->streams, it, is_new);
+    *out = stream_pool_stream(it);
+    return LOCH_OK;
+}
+
+/* A stream that can be kept: made on this device, and not on its way into a graph, of which its next user would be a part. */
+static loch_status stream_pool_check(loch_stream_pool *pool, loch_stream *stream)
+{
+    LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    if (stream->kind != LOCHI_STREAM_OWNED)
+        return LOCH_FAIL(INVALID, "a default or wrapped stream is not for a pool of streams");
+    if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
+    loch_capture_info capture;
+    LOCH_TRY_RETURN(loch_stream_get_capture(stream, &capture));
+    return capture.active ? LOCH_FAIL(INVALID, "stream %llu is being captured", (unsigned long long)stream->id)
+                          : LOCH_OK;
+}
+
+loch_status loch_stream_pool_give(loch_stream_pool *pool, loch_stream *stream)
+{
+    if (!pool) return LOCH_FAIL(INVALID, "a stream goes back to a pool of streams");
+    if (!stream) return LOCH_OK;
+    LOCH_TRY_RETURN(stream_pool_check(pool, stream));
+    return shelf_give(pool, &pool->streams, &stream->kept)
+               ? LOCH_OK
+               : LOCH_FAIL(FOREIGN, "the stream is not out of this pool of streams");
+}
+
+loch_status loch_stream_pool_take_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
+{
+    if (out) *out = NULL;
+    if (!pool || !out) return LOCH_FAIL(INVALID, "an event needs a pool of streams and a place");
+    if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is not known", (int)kind);
+    stream_shelf *shelf = &pool->events[kind];
+    lochi_kept *it = shelf_find(pool, shelf);
+    const bool is_new = !it;
+    if (is_new) {
+        LOCH_TRY_RETURN(loch_event_create(pool->device, kind, out));
+        it = &(*out)->kept;
+    }
+    shelf_hand_out(pool, shelf, it, is_new);
+    *out = stream_pool_event(it);
+    (*out)->recorded = false; /* nobody reads an old mark's time for a new one's */
+    return LOCH_OK;
+}
+
+void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event_kind kind, loch_event *event)
+{
+    (void)kind; /* the event knows */
+    if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
+}
+
+loch_status loch_stream_pool_get_info(loch_stream_pool *pool, loch_stream_pool_info *out)
+{
+    if (!pool || !out) return LOCH_FAIL(INVALID, "figures need a pool of streams and a place");
+    if (out->size < sizeof out->size) return LOCH_FAIL(INVALID, "loch_stream_pool_info without its size set");
+    lochi_lock_take(&pool->lock);
+    const stream_shelf streams = pool->streams, plain = pool->events[LOCH_EVENT_PLAIN],
+                       timed = pool->events[LOCH_EVENT_TIMED];
+    lochi_lock_drop(&pool->lock);
+    const loch_stream_pool_info info = {
+        .size = out->size < sizeof info ? out->size : sizeof info,
+        .streams_kept = streams.kept,
+        .streams_out = streams.out,
+        .events_kept = plain.kept + timed.kept,
+        .events_out = plain.out + timed.out,
+        .streams_made = streams.made,
+        .streams_again = streams.again,
+        .events_made = plain.made + timed.made,
+        .events_again = plain.again + timed.again,
+    };
+    memcpy(out, &info, info.size);
+    return LOCH_OK;
+}
