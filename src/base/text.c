@@ -21,9 +21,10 @@ void lochi_text_write(lochi_text *out, const char *format, ...)
     if (length > 0) out->length += (size_t)length;
 }
 
-/* The length of the well-formed UTF-8 character at `at`; 0 when there is none. The final zero is no continuation. */
-static int text_utf8_length(const unsigned char *at)
+/* The final zero is no continuation, so nothing behind it is read. */
+int lochi_text_utf8_length(const char *text)
 {
+    const unsigned char *at = (const unsigned char *)text;
     const unsigned char lead = at[0];
     if (lead < 0x80) return 1;
     const int length = lead >= 0xc2 && lead < 0xe0   ? 2
@@ -42,7 +43,7 @@ void lochi_text_write_json(lochi_text *out, const char *string)
 {
     lochi_text_write(out, "\"");
     for (const unsigned char *at = (const unsigned char *)(string ? string : ""); *at;) {
-        const int length = text_utf8_length(at);
+        const int length = lochi_text_utf8_length((const char *)at);
         if (!length)
             lochi_text_write(out, "\\ufffd");
         else if (*at == '"' || *at == '\\')

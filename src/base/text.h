@@ -22,4 +22,7 @@ void lochi_text_write(lochi_text *out, const char *format, ...) LOCH_PRINTF(2, 3
  * string. */
 void lochi_text_write_json(lochi_text *out, const char *string);
 
+/* The length of the well-formed UTF-8 character at `at`; 0 when there is none. The final zero is one of length 1. */
+int lochi_text_utf8_length(const char *at);
+
 #endif

@@ -1,117 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Saving tensors as .npy files. A file is written beside the one that it replaces and gets its name when it is whole; what is
- * no regular file (a pipe, a device) is written to directly. Memory that the host reaches goes out as it lies when it lies
+/* Saving tensors as .npy files, each replaced as a whole (base/whole_file.h). Memory that the host reaches goes out as it lies when it lies
  * in rows or in columns; everything else is gathered in pieces of a few megabytes. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/whole_file.h"
 #include "tensor/npy_header.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define NPY_PIECE ((size_t)4 << 20)
-#define NPY_WRITE_MAX ((size_t)1 << 30)
 
 /* A file in the making. */
 typedef struct npy_target {
-    const char *path; /* as the caller wrote it */
-    int file;
-    char final[PATH_MAX];     /* what it will be called: `path`, or where links lead to */
-    char temporary[PATH_MAX]; /* what it is called now; "" when written directly */
+    lochi_whole_file file;
     loch_stream *stream;
 } npy_target;
-
-static loch_status npy_fail(const npy_target *target, int error)
-{
-    return LOCH_FAIL(IO, "%.120s cannot be written: %s", target->path, strerror(error));
-}
-
-/* --- the file --- */
-
-static int npy_open_again(const char *path, int flags)
-{
-    for (;;) {
-        const int file = open(path, flags | O_WRONLY | O_CLOEXEC, 0666);
-        if (file >= 0 || errno != EINTR) return file;
-    }
-}
-
-/* A new file in the folder of the final one, with a name of its own that is short enough for every folder. */
-static loch_status npy_open_temporary(npy_target *target)
-{
-    static atomic_ulong number;
-    const char *slash = strrchr(target->final, '/');
-    const int folder = slash ? (int)(slash + 1 - target->final) : 0;
-    for (int tries = 0; tries < 100; tries++) {
-        const int length = snprintf(target->temporary, sizeof target->temporary, "%.*s.loch-%ld-%lu.tmp", folder,
-                                    target->final, (long)getpid(), atomic_fetch_add(&number, 1));
-        if (length < 0 || (size_t)length >= sizeof target->temporary)
-            errno = ENAMETOOLONG;
-        else
-            target->file = npy_open_again(target->temporary, O_CREAT | O_EXCL);
-        if (target->file >= 0) return LOCH_OK;
-        if (errno != EEXIST) break;
-    }
-    const int error = errno;
-    target->temporary[0] = '\0';
-    return npy_fail(target, error);
-}
-
-/* A file that is there: its permissions are kept, and links to it lead to the new one. */
-static loch_status npy_open_beside(npy_target *target, const struct stat *about)
-{
-    if (faccessat(AT_FDCWD, target->path, W_OK, AT_EACCESS) != 0 || !realpath(target->path, target->final))
-        return npy_fail(target, errno);
-    LOCH_TRY_RETURN(npy_open_temporary(target));
-    (void)fchmod(target->file, about->st_mode & 07777); /* where it fails there are no permissions to keep */
-    return LOCH_OK;
-}
-
-static loch_status npy_target_open(npy_target *target)
-{
-    struct stat about;
-    if (stat(target->path, &about) == 0) {
-        if (S_ISDIR(about.st_mode)) return npy_fail(target, EISDIR);
-        if (S_ISREG(about.st_mode)) return npy_open_beside(target, &about);
-        target->file = npy_open_again(target->path, 0);
-        return target->file >= 0 ? LOCH_OK : npy_fail(target, errno);
-    }
-    if (errno != ENOENT) return npy_fail(target, errno);
-    if (!*target->path || strlen(target->path) >= sizeof target->final)
-        return npy_fail(target, *target->path ? ENAMETOOLONG : ENOENT);
-    strcpy(target->final, target->path);
-    return npy_open_temporary(target);
-}
-
-/* Ends with the file in its place, or with nothing left of it. */
-static loch_status npy_target_close(npy_target *target, loch_status status)
-{
-    if (target->file >= 0 && close(target->file) != 0 && errno != EINTR && status == LOCH_OK)
-        status = npy_fail(target, errno);
-    if (!target->temporary[0]) return status;
-    if (status == LOCH_OK && rename(target->temporary, target->final) != 0) status = npy_fail(target, errno);
-    if (status == LOCH_OK) return LOCH_OK;
-    unlink(target->temporary);
-    return status;
-}
-
-static loch_status npy_write(npy_target *target, const void *from, size_t bytes)
-{
-    for (const char *at = from; bytes;) {
-        const ssize_t count = write(target->file, at, bytes < NPY_WRITE_MAX ? bytes : NPY_WRITE_MAX);
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return npy_fail(target, count < 0 ? errno : ENOSPC);
-        at += count;
-        bytes -= (size_t)count;
-    }
-    return LOCH_OK;
-}
 
 /* --- the elements --- */
 
@@ -119,7 +21,7 @@ static loch_status npy_write_in_place(npy_target *target, loch_tensor *tensor)
 {
     loch_mapping mapping;
     LOCH_TRY_RETURN(loch_tensor_map(tensor, LOCH_MAP_READ, target->stream, &mapping));
-    const loch_status status = npy_write(target, mapping.address, loch_tensor_get_bytes(tensor));
+    const loch_status status = lochi_whole_file_write(&target->file, mapping.address, loch_tensor_get_bytes(tensor));
     const loch_error saved = lochi_error_save();
     const loch_status unmapped = loch_tensor_unmap(&mapping, target->stream);
     if (status == LOCH_OK) return unmapped;
@@ -133,7 +35,7 @@ static loch_status npy_write_gathered(npy_target *target, loch_tensor *tensor, v
     const size_t bytes = loch_tensor_get_bytes(tensor);
     if (bytes <= NPY_PIECE) {
         LOCH_TRY_RETURN(loch_tensor_read(tensor, piece, bytes, target->stream));
-        return npy_write(target, piece, bytes);
+        return lochi_whole_file_write(&target->file, piece, bytes);
     }
     const int64_t rows = loch_tensor_get_size(tensor, 0);
     const int64_t most = (int64_t)(NPY_PIECE / (bytes / (size_t)rows));
@@ -205,16 +107,17 @@ static loch_status npy_find_order(loch_tensor *tensor, bool *is_columns, loch_te
     return status;
 }
 
-static loch_status npy_save_ordered(npy_target *target, loch_tensor *tensor, loch_tensor *ordered, bool is_columns)
+static loch_status npy_save_ordered(npy_target *target, const char *path, loch_tensor *tensor, loch_tensor *ordered,
+                                    bool is_columns)
 {
     char header[LOCHI_NPY_HEADER_ROOM];
     const size_t bytes =
         lochi_npy_header_write(npy_descr(loch_tensor_get_dtype(tensor)), is_columns, loch_tensor_get_dimensions(tensor),
                                loch_tensor_get_shape(tensor), header);
-    loch_status status = npy_target_open(target);
-    if (status == LOCH_OK) status = npy_write(target, header, bytes);
+    loch_status status = lochi_whole_file_open(&target->file, path);
+    if (status == LOCH_OK) status = lochi_whole_file_write(&target->file, header, bytes);
     if (status == LOCH_OK) status = npy_write_elements(target, ordered);
-    return npy_target_close(target, status);
+    return lochi_whole_file_close(&target->file, status);
 }
 
 loch_status loch_npy_save(const char *path, loch_tensor *tensor, const loch_npy_save_options *options)
@@ -226,11 +129,11 @@ loch_status loch_npy_save(const char *path, loch_tensor *tensor, const loch_npy_
     if (npy_is_foreign(dtype) && !how.as_bits)
         return LOCH_FAIL(UNSUPPORTED, "NumPy has no %s: as_bits in the options writes raw bytes",
                          loch_dtype_name(dtype));
-    npy_target target = {.path = path, .file = -1, .stream = how.stream};
+    npy_target target = {.stream = how.stream};
     loch_tensor *ordered;
     bool is_columns;
     LOCH_TRY_RETURN(npy_find_order(tensor, &is_columns, &ordered));
-    const loch_status status = npy_save_ordered(&target, tensor, ordered, is_columns);
+    const loch_status status = npy_save_ordered(&target, path, tensor, ordered, is_columns);
     loch_tensor_release(ordered);
     return status;
 }

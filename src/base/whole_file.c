@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that are replaced as a whole. */
+#include "base/whole_file.h"
+#include "base/fail.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WHOLE_WRITE_MAX ((size_t)1 << 30)
+
+static loch_status whole_fail(const lochi_whole_file *file, int error)
+{
+    return LOCH_FAIL(IO, "%.120s cannot be written: %s", file->path, strerror(error));
+}
+
+static int whole_open_again(const char *path, int flags)
+{
+    for (;;) {
+        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, 0666);
+        if (number >= 0 || errno != EINTR) return number;
+    }
+}
+
+/* A new file in the folder of the final one, with a name of its own that is short enough for every folder. */
+static loch_status whole_open_temporary(lochi_whole_file *file)
+{
+    static atomic_ulong number;
+    const char *slash = strrchr(file->final, '/');
+    const int folder = slash ? (int)(slash + 1 - file->final) : 0;
+    for (int tries = 0; tries < 100; tries++) {
+        const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-%lu.tmp", folder,
+                                    file->final, (long)getpid(), atomic_fetch_add(&number, 1));
+        if (length < 0 || (size_t)length >= sizeof file->temporary)
+            errno = ENAMETOOLONG;
+        else
+            file->file = whole_open_again(file->temporary, O_CREAT | O_EXCL);
+        if (file->file >= 0) return LOCH_OK;
+        if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    file->temporary[0] = '\0';
+    return whole_fail(file, error);
+}
+
+/* A file that is there: its permissions are kept, and links to it lead to the new one. */
+static loch_status whole_open_beside(lochi_whole_file *file, const struct stat *about)
+{
+    if (faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0 || !realpath(file->path, file->final))
+        return whole_fail(file, errno);
+    LOCH_TRY_RETURN(whole_open_temporary(file));
+    (void)fchmod(file->file, about->st_mode & 07777); /* where it fails there are no permissions to keep */
+    return LOCH_OK;
+}
+
+loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
+{
+    *file = (lochi_whole_file){.path = path, .file = -1};
+    struct stat about;
+    if (stat(file->path, &about) == 0) {
+        if (S_ISDIR(about.st_mode)) return whole_fail(file, EISDIR);
+        if (S_ISREG(about.st_mode)) return whole_open_beside(file, &about);
+        file->file = whole_open_again(file->path, 0);
+        return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
+    }
+    if (errno != ENOENT) return whole_fail(file, errno);
+    if (!*file->path || strlen(file->path) >= sizeof file->final)
+        return whole_fail(file, *file->path ? ENAMETOOLONG : ENOENT);
+    strcpy(file->final, file->path);
+    return whole_open_temporary(file);
+}
+
+/* Ends with the file in its place, or with nothing left of it. */
+loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status)
+{
+    if (file->file >= 0 && close(file->file) != 0 && errno != EINTR && status == LOCH_OK)
+        status = whole_fail(file, errno);
+    if (!file->temporary[0]) return status;
+    if (status == LOCH_OK && rename(file->temporary, file->final) != 0) status = whole_fail(file, errno);
+    if (status == LOCH_OK) return LOCH_OK;
+    unlink(file->temporary);
+    return status;
+}
+
+loch_status lochi_whole_file_write(lochi_whole_file *file, const void *from, size_t bytes)
+{
+    for (const char *at = from; bytes;) {
+        const ssize_t count = write(file->file, at, bytes < WHOLE_WRITE_MAX ? bytes : WHOLE_WRITE_MAX);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return whole_fail(file, count < 0 ? errno : ENOSPC);
+        at += count;
+        bytes -= (size_t)count;
+    }
+    return LOCH_OK;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* Spans are recorded, walked, printed and saved while every host allocation and every driver call fails in turn, once and for
+ * good. The program never hears of it: its error record stays, each span is kept or counted as lost, one that a device could
+ * not time has the host's time, text is whole, and nothing is left behind. */
+#include "faulty_driver.h"
+#include "sweep.h"
+#include "test.h"
+#include <unistd.h>
+
+#define TURNS 4
+#define SPANS (TURNS * 4)
+
+typedef struct program {
+    loch_device *device;
+    loch_stream *stream;
+    loch_allocator *allocator;
+    loch_timeline *timeline;
+    uint64_t timed; /* spans that a device timed, at the last walk */
+} program;
+
+/* No part of it gives a failure. */
+static void record(program *p)
+{
+    char name[200] = {0};
+    memset(name, 'l', sizeof name - 1);
+    for (int i = 0; i < TURNS; i++) {
+        LOCH_SPAN(p->timeline, "turn", .allocator = p->allocator);
+        {
+            LOCH_SPAN(p->timeline, name, .stream = p->stream, .flops = 1);
+            LOCH_SPAN(p->timeline, "default", .stream = loch_stream_get_default(p->device));
+        }
+        loch_span span = loch_span_begin(p->timeline, "by hand",
+                                         &(loch_span_options){.size = sizeof(loch_span_options), .stream = p->stream});
+        loch_span_add(&span, 1, 1);
+        loch_span_end(&span);
+        if (i == 1) loch_timeline_clear(p->timeline);
+    }
+}
+
+static loch_status visit(const loch_span_record *record_of, void *user)
+{
+    program *p = user;
+    p->timed += *record_of->device != '\0';
+    return strlen(record_of->name) > 0 ? LOCH_OK : LOCH_E_CORRUPT;
+}
+
+/* Returns LOCH_OK, or the failure of a call that may fail. */
+static loch_status look(program *p)
+{
+    static char text[1 << 16];
+    size_t kept;
+    uint64_t lost;
+    p->timed = 0;
+    CHECK_OK(loch_timeline_walk(p->timeline, visit, p));
+    loch_timeline_count(p->timeline, &kept, &lost);
+    if (lost == 0 && kept != SPANS / 2 + 1)
+        fail_msg("%zu spans are kept and none lost", kept); /* turn 1 was cleared in */
+    assert_true(kept + lost <= SPANS / 2 + 1 + 4);
+    for (loch_timeline_format format = LOCH_TIMELINE_TREE; format <= LOCH_TIMELINE_TRACE; format++) {
+        const size_t length = loch_timeline_print(p->timeline, format, 20, text, sizeof text);
+        assert_int_equal(strlen(text), length);
+        assert_true(length > 0);
+        assert_int_equal(text[length - 1], '\n');
+    }
+    return loch_timeline_save(p->timeline, LOCH_TIMELINE_TRACE, 0, "/dev/null");
+}
+
+static void program_open(program *p, const char *name)
+{
+    *p = (program){0};
+    CHECK_OK(loch_device_open(name, &p->device));
+    CHECK_OK(loch_stream_create(p->device, NULL, &p->stream));
+    CHECK_OK(loch_direct_create(p->device, "figures", NULL, &p->allocator));
+}
+
+static void program_close(program *p)
+{
+    loch_allocator_release(p->allocator);
+    loch_stream_destroy(p->stream);
+    loch_device_release(p->device);
+}
+
+/* One run under a fault that is set. */
+static loch_status run(program *p)
+{
+    loch_status status = loch_timeline_create(NULL, &p->timeline);
+    if (status != LOCH_OK) return status;
+    loch_error_set(LOCH_E_LIMIT, "mine", 4, "of the program");
+    record(p);
+    assert_int_equal(loch_error_get()->status, LOCH_E_LIMIT);
+    assert_string_equal(loch_error_get()->sentence, "of the program");
+    status = look(p);
+    if (status == LOCH_OK) assert_int_equal(loch_error_get()->status, LOCH_E_LIMIT);
+    loch_timeline_destroy(p->timeline);
+    return status;
+}
+
+typedef struct fault {
+    void (*set)(test_failing mode, uint64_t after, loch_device *device);
+    uint64_t (*count)(loch_device *device);
+} fault;
+
+static void sweep(const char *name, const fault *by)
+{
+    uint64_t places = 0, less = 0;
+    program p;
+    program_open(&p, name);
+    CHECK_OK(run(&p));
+    const uint64_t all = p.timed;
+    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+        for (uint64_t after = 0;; after++, places++) {
+            loch_host_usage before, now;
+            loch_host_get_usage(&before);
+            p.timed = 0;
+            by->set(mode, after, p.device);
+            const loch_status status = run(&p);
+            const bool is_reached = by->count(p.device) > after;
+            by->set(TEST_FAILING_NEVER, 0, p.device);
+            loch_host_get_usage(&now);
+            assert_int_equal(now.blocks, before.blocks);
+            assert_int_equal(now.bytes, before.bytes);
+            if (status != LOCH_OK) assert_int_equal(status, LOCH_E_HOST_MEMORY);
+            less += p.timed < all;
+            if (!is_reached) {
+                CHECK_OK(status);
+                assert_int_equal(p.timed, all);
+                break;
+            }
+        }
+    }
+    CHECK_OK(run(&p));
+    assert_int_equal(p.timed, all);
+    program_close(&p);
+    print_message("%s: %llu faults, in %llu of them a span was lost or timed on the host\n", name,
+                  (unsigned long long)places, (unsigned long long)less);
+    assert_true(all == SPANS / 2 - 2 && places > 20 && less > 10);
+}
+
+static void host_memory_fails(void **state)
+{
+    (void)state;
+    sweep("sim:64MiB,clock=stepped", &(fault){test_host_set, test_host_count});
+}
+
+static void calls_of_a_simulated_device_fail(void **state)
+{
+    (void)state;
+    sweep("sim:64MiB,clock=stepped", &(fault){test_sim_set, test_sim_count});
+}
+
+static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_faulty_set(mode, after);
+}
+
+static uint64_t faulty_count(loch_device *device)
+{
+    (void)device;
+    return test_faulty_count();
+}
+
+static void calls_of_a_faulty_driver_fail(void **state)
+{
+    (void)state;
+    CHECK_OK(test_faulty_register());
+    sweep("faulty:sim:64MiB,clock=stepped", &(fault){faulty_set, faulty_count});
+}
+
+/* Each line of a child stands under its own parent; returns how many spans are shown, and `missing` those that are said not to be. */
+static uint64_t check_tree(const char *text, unsigned long long *missing)
+{
+    uint64_t shown = 0;
+    int parent = -1, number;
+    *missing = 0;
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        if (sscanf(line, "%llu spans are not shown", missing) == 1) continue;
+        if (sscanf(line, "  parent %d", &number) == 1) {
+            parent = number;
+            shown++;
+        } else if (sscanf(line, "    child %d", &number) == 1) {
+            assert_int_equal(number, parent);
+            shown++;
+        }
+    }
+    return shown;
+}
+
+static void memory_for_the_tree_fails(void **state)
+{
+    (void)state;
+    static char text[1 << 16];
+    loch_timeline *timeline;
+    CHECK_OK(loch_timeline_create(NULL, &timeline));
+    {
+        LOCH_SPAN(timeline, "parent 100"); /* so that memory is asked for at a parent at times */
+    }
+    for (int i = 0; i < 100; i++) {
+        char parent[32], child[32];
+        snprintf(parent, sizeof parent, "parent %d", i);
+        snprintf(child, sizeof child, "child %d", i);
+        LOCH_SPAN(timeline, parent);
+        LOCH_SPAN(timeline, child);
+    }
+    bool is_felt = false;
+    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+        for (uint64_t after = 0;; after++) {
+            unsigned long long missing;
+            test_heap_set(mode, after);
+            (void)loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text);
+            const bool is_reached = test_heap_count() > after;
+            test_heap_set(TEST_FAILING_NEVER, 0);
+            assert_int_equal(check_tree(text, &missing) + missing, 201);
+            is_felt |= missing > 0;
+            if (!is_reached) break;
+        }
+    }
+    assert_true(is_felt);
+    loch_timeline_destroy(timeline);
+}
+
+int main(void)
+{
+    CHECK_OK(test_heap_install());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_memory_fails),
+        cmocka_unit_test(memory_for_the_tree_fails),
+        cmocka_unit_test(calls_of_a_simulated_device_fail),
+        cmocka_unit_test(calls_of_a_faulty_driver_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
