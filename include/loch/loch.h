@@ -35,11 +35,12 @@
 #include <loch/dlpack.h>
 #include <loch/npy.h>
 #include <loch/scope.h>
-/* what engines are built from: threads, kept streams, timed spans, libraries */
+/* engines: devices opened together, with pools, threads, kept streams, timed spans and libraries */
 #include <loch/workers.h>
 #include <loch/stream_pool.h>
 #include <loch/timeline.h>
 #include <loch/library.h>
+#include <loch/engine.h>
 /* the process's side: options, log, bookkeeping, clock */
 #include <loch/option.h>
 #include <loch/log.h>

@@ -14,7 +14,7 @@
 #include "base/heap.h"
 #include "base/lock.h"
 #include "base/sized.h"
-#include <loch/workers.h>
+#include "engine/workers.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,6 +63,7 @@ struct loch_workers {
     loch_task *first, *last; /* the queue */
     size_t pending;          /* tasks that are queued or run */
     uint64_t age;            /* rises with every wait */
+    uint64_t queued;         /* tasks so far */
     workers_waiter *waiters;
     loch_error failure; /* the first of `failed` */
     size_t failed;      /* tasks without a loch_task, since the last wait */
@@ -106,6 +107,7 @@ static void workers_push(loch_workers *workers, loch_task *task)
     *(workers->last ? &workers->last->next : &workers->first) = task;
     workers->last = task;
     workers->pending++;
+    workers->queued++;
     for (workers_waiter *it = workers->waiters; it; it = it->next)
         it->pending += task->age < it->age;
     pthread_cond_signal(&workers->work);
@@ -394,6 +396,28 @@ size_t loch_workers_get_threads(const loch_workers *workers)
 size_t loch_workers_get_current(const loch_workers *workers)
 {
     return workers && workers_self && workers_self->workers == workers ? workers_self->index : SIZE_MAX;
+}
+
+uint64_t lochi_workers_get_queued(loch_workers *workers)
+{
+    if (!workers) return 0;
+    lochi_lock_take(&workers->lock);
+    const uint64_t queued = workers->queued;
+    lochi_lock_drop(&workers->lock);
+    return queued;
+}
+
+size_t lochi_workers_close(loch_workers *workers)
+{
+    if (!workers) return 0;
+    loch_task *chain;
+    lochi_lock_take(&workers->lock);
+    workers->is_ending = workers->is_cancelling = true;
+    const size_t count = workers_cancel_all(workers, &chain);
+    pthread_cond_broadcast(&workers->work);
+    lochi_lock_drop(&workers->lock);
+    workers_free_chain(chain);
+    return count;
 }
 
 /* --- waiting --- */

@@ -70,6 +70,14 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     return LOCH_OK;
 }
 
+static void pool_close_peers(lochi_pool *pool)
+{
+    if (pool->family.parent) return; /* they are the parent's */
+    for (size_t i = 0; i < pool->peers_count; i++)
+        loch_device_release(pool->peers[i]);
+    lochi_free(pool->peers);
+}
+
 static void pool_destroy(void *self)
 {
     lochi_pool *pool = self;
@@ -91,6 +99,7 @@ static void pool_destroy(void *self)
     lochi_pool_close_slabs(pool);
     lochi_pool_close_records(pool);
     lochi_ledger_destroy(pool->tags);
+    pool_close_peers(pool);
     lochi_child_close(pool);
     lochi_lock_fini(&pool->lock);
     lochi_free_aligned(pool);
@@ -821,6 +830,18 @@ lochi_pool *lochi_pool_of(loch_allocator *allocator)
 #define POOL_NEEDED(pool, allocator)                                                                                   \
     lochi_pool *pool = lochi_pool_of(allocator);                                                                       \
     if (!(pool)) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator))
+
+loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *peers, size_t count)
+{
+    POOL_NEEDED(pool, allocator);
+    if (!count || !pool->is_virtual) return LOCH_OK; /* raw memory is open to who enabled the peer */
+    pool->peers = lochi_alloc_array(count, sizeof(loch_device *));
+    if (!pool->peers) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %zu devices", count);
+    for (size_t i = 0; i < count; i++)
+        pool->peers[i] = loch_device_retain(peers[i]);
+    pool->peers_count = count;
+    return LOCH_OK;
+}
 
 loch_status loch_pool_set_limit(loch_allocator *allocator, size_t limit_bytes)
 {

@@ -27,6 +27,9 @@ void lochi_pool_drop_cache(lochi_pool *pool);
 /* Whether the host must not write to a block: it is frozen and protected. Through wrappers. */
 bool lochi_pool_is_protected(loch_allocator *allocator, const void *address);
 
+/* Has all memory of a pool opened to further devices of its driver, which it retains. Before the first allocation. */
+loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
+
 /* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
 void lochi_pool_shut(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);

@@ -295,6 +295,8 @@ void lochi_child_note_uses(lochi_pool *pool)
 loch_status lochi_child_open(lochi_pool *pool, const pool_descent *descent)
 {
     pool->family.parent = descent->parent;
+    pool->peers = descent->parent->peers;
+    pool->peers_count = descent->parent->peers_count;
     loch_allocator_retain(descent->parent->allocator);
     return descent->options.kind == LOCH_CHILD_RANGE ? child_open_range(pool, &descent->options)
                                                      : child_open_quota(pool, &descent->options);

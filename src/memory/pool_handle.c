@@ -404,7 +404,7 @@ loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle *
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)
 {
     LOCH_TRY_RETURN(handle_prepare(pool, at, handle->bytes));
-    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, NULL, 0));
+    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
     handle_unlink(&pool->loose, handle);
     pool->loose_bytes -= handle->bytes;
     handle_link(&pool->handles, handle);
@@ -483,7 +483,7 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
 {
     const bool has_passed = lochi_pool_has_passed(block->lane, block->epoch);
     const uint64_t epoch = block->epoch;
-    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, NULL, 0));
+    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
     pool_block *old = handle_detach(pool, block, handle);
     old->handle = handle;
     old->epoch =
@@ -608,7 +608,7 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
     loch_status status = loch_handle_create(pool->device, handle->bytes, options, &handle->handle);
     if (status == LOCH_OK) {
-        status = loch_virtual_map((void *)handle->at, handle->handle, NULL, 0);
+        status = loch_virtual_map((void *)handle->at, handle->handle, pool->peers, pool->peers_count);
         if (status != LOCH_OK) loch_handle_destroy(handle->handle);
     }
     if (status != LOCH_OK) {

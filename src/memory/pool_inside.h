@@ -342,6 +342,8 @@ struct lochi_pool {
     loch_allocator *allocator;
     loch_memory_kind kind;
     loch_pool_options options;
+    loch_device **peers; /* that mappings are opened for; a child has its parent's */
+    size_t peers_count;
     size_t cell_bytes;
     pool_lane *lanes;
     pool_bins bare;
