@@ -124,6 +124,15 @@ LOCH_API size_t loch_buffer_get_references(const loch_buffer *buffer);
 /** A number that no other buffer's memory of this process has or will have; parts share it. */
 LOCH_API uint64_t loch_buffer_get_id(const loch_buffer *buffer);
 
+/** A number that every write through Loch raises: copies and fills into it or into tensors on it, written elements, the end of a mapping
+ *  for writing, resizes, loch_buffer_touch. Parts share it. While it is the same, so are the contents, unless somebody wrote them and did
+ *  not say so. It is raised when the write was queued, whether it succeeds or not. 0 for NULL. Any thread. */
+LOCH_API uint64_t loch_buffer_get_version(const loch_buffer *buffer);
+
+/** Says that the contents were written by other means: a kernel, the host at an address, a graph, or who shares the memory by DLPack,
+ *  where importing and exporting are no writes. Any thread. NULL does nothing. */
+LOCH_API void loch_buffer_touch(loch_buffer *buffer);
+
 /** Non-zero if its pool may move it: made with LOCH_ALLOC_MOVABLE. */
 LOCH_API int loch_buffer_is_movable(const loch_buffer *buffer);
 

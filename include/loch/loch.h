@@ -41,6 +41,7 @@
 #include <loch/timeline.h>
 #include <loch/library.h>
 #include <loch/engine.h>
+#include <loch/context.h>
 /* the process's side: options, log, bookkeeping, clock */
 #include <loch/option.h>
 #include <loch/log.h>

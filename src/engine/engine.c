@@ -264,7 +264,8 @@ static loch_status engine_count_leaks(const loch_engine *engine, engine_count *c
     if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK)
         LOCHI_LOG(WARNING, "released memory still waits for work: %s", loch_error_get()->sentence);
     for (unsigned i = 0; i < engine->count; i++) {
-        const loch_status status = loch_allocator_walk(engine->seats[i].allocator, engine_count_block, count);
+        loch_status status = loch_allocator_walk(engine->seats[i].allocator, engine_count_block, count);
+        if (status == LOCH_OK) status = lochi_pool_walk_family(engine->seats[i].allocator, engine_count_block, count);
         if (first == LOCH_OK && status != LOCH_OK) first = lochi_engine_fail_at(i, status);
     }
     return first;

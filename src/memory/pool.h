@@ -27,6 +27,9 @@ void lochi_pool_drop_cache(lochi_pool *pool);
 /* Whether the host must not write to a block: it is frozen and protected. Through wrappers. */
 bool lochi_pool_is_protected(loch_allocator *allocator, const void *address);
 
+/* Walks the live blocks of all children with a quota, and theirs, also of those that only their blocks keep. */
+loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);
+
 /* Has all memory of a pool opened to further devices of its driver, which it retains. Before the first allocation. */
 loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
 

@@ -374,6 +374,18 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool)
     return gone;
 }
 
+loch_status lochi_pool_walk_family(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = pool ? ladder_pools : NULL; other && status == LOCH_OK; other = other->next_pool)
+        if (other != pool && lochi_family_is_below(other, pool))
+            status = other->allocator->ops.walk(other->allocator->self, visitor, user);
+    lochi_lock_drop(&ladder_lock);
+    return status;
+}
+
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
 {
     size_t gone = 0;

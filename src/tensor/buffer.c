@@ -8,6 +8,7 @@
 #include "base/sized.h"
 #include "device/copy.h"
 #include "memory/pool.h"
+#include "device/device.h"
 #include <loch/registry.h>
 
 static _Atomic uint64_t buffer_last_id; /* relaxed: only uniqueness matters */
@@ -17,6 +18,7 @@ static loch_buffer *buffer_new(void)
     loch_buffer *buffer = lochi_zalloc(sizeof *buffer);
     if (!buffer) return NULL;
     atomic_init(&buffer->references, 1);
+    atomic_init(&buffer->version, 1);
     buffer->id = atomic_fetch_add_explicit(&buffer_last_id, 1, memory_order_relaxed) + 1;
     return buffer;
 }
@@ -120,6 +122,17 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
     return LOCH_OK;
 }
 
+void lochi_buffer_set_meter(loch_buffer *buffer, lochi_meter *meter)
+{
+    buffer->meter = lochi_meter_enter(meter, buffer->capacity);
+}
+
+static void buffer_leave_meter(loch_buffer *whole)
+{
+    if (whole->meter) lochi_meter_leave(whole->meter, whole->capacity);
+    whole->meter = NULL;
+}
+
 loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
 {
     if (out) *out = NULL;
@@ -134,6 +147,8 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     }
     *out = buffer->address;
     buffer->address = NULL;
+    buffer_leave_meter(buffer);
+    lochi_buffer_touch(buffer);
     buffer->bytes = buffer->capacity = 0;
     return LOCH_OK;
 }
@@ -247,10 +262,19 @@ loch_buffer *lochi_buffer_end(loch_buffer *whole)
     loch_buffer *owner = whole->owner;
     if (whole->allocator && whole->address) buffer_free_block(whole);
     if (whole->deleter) whole->deleter(whole->address, whole->bytes, whole->user);
+    buffer_leave_meter(whole);
+    lochi_watch_release(whole->watch);
     loch_allocator_release(whole->allocator);
     loch_device_release(whole->device);
     lochi_free(whole);
     return owner;
+}
+
+/* Nobody holds it any more: what was made of its contents is of no use, even while its memory waits for work. */
+static void buffer_say_over(const loch_buffer *whole)
+{
+    lochi_watch *watch = atomic_load_explicit(&whole->watch, memory_order_relaxed);
+    if (watch) lochi_watch_change(watch);
 }
 
 /* The end of a part lets go of its whole, that of a whole of its owner: in a loop, because such a chain may be long. */
@@ -259,6 +283,7 @@ void loch_buffer_release(loch_buffer *buffer)
     lochi_buffer_sweep();
     while (buffer && buffer_drop(buffer)) {
         loch_buffer *next = buffer->whole;
+        if (!next) buffer_say_over(buffer);
         if (next)
             lochi_free(buffer);
         else if (!lochi_buffer_keep_if_used(buffer))
@@ -336,21 +361,51 @@ loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream)
     return lochi_movable_unpin(whole->allocator, &whole->movable, stream);
 }
 
-/* A stream of another device works on the memory through copies that were recorded; the pool hears of its own alone. */
-static loch_stream *buffer_own_stream(const loch_buffer *whole, loch_stream *stream)
+/* Whether the pool of a buffer that may move does not hear of a stream, because it is of another device. */
+static bool buffer_is_foreign(const loch_buffer *whole, const loch_stream *stream)
 {
-    return stream && loch_stream_get_device(stream) == whole->device ? stream : NULL;
+    return stream && whole->is_movable && whole->address && stream->device != whole->device;
 }
 
+/* What `then` does comes behind what is queued on `first`: on the device, or without an event on the host. What is captured runs
+ * whenever its graph does, and is its owner's to order. */
+static loch_status buffer_order(loch_stream *first, loch_stream *then)
+{
+    if (lochi_device_is_at_once(first->device) || lochi_stream_is_captured(first) || lochi_stream_is_captured(then))
+        return LOCH_OK;
+    const loch_error saved = lochi_error_save();
+    loch_event *event;
+    loch_status status = loch_event_create(first->device, LOCH_EVENT_PLAIN, &event);
+    if (status == LOCH_OK) {
+        status = loch_event_record(event, first);
+        if (status == LOCH_OK) status = loch_stream_wait(then, event);
+        loch_event_destroy(event);
+    }
+    if (status == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    return loch_stream_sync(first);
+}
+
+/* A stream of another device works on the memory, too. The pool hears of its own streams alone, so the default one stands for it: it is
+ * behind the last move when the buffer is pinned, and behind the other stream's work before it is unpinned. */
 loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
 {
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    const bool is_foreign = buffer_is_foreign(whole, stream);
     void *unused;
-    return loch_buffer_pin(buffer, buffer_own_stream(lochi_buffer_whole(buffer), stream), &unused);
+    LOCH_TRY_RETURN(loch_buffer_pin(buffer, is_foreign ? NULL : stream, &unused));
+    if (!is_foreign || !lochi_movable_count(whole->allocator, &whole->movable)) return LOCH_OK;
+    const loch_status status = buffer_order(&whole->device->default_stream, stream);
+    if (status != LOCH_OK) lochi_movable_drop(whole->allocator, &whole->movable);
+    return status;
 }
 
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream)
 {
-    return loch_buffer_unpin(buffer, buffer_own_stream(lochi_buffer_whole(buffer), stream));
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    if (!buffer_is_foreign(whole, stream)) return loch_buffer_unpin(buffer, stream);
+    const loch_status status = buffer_order(stream, &whole->device->default_stream);
+    return lochi_first_failure(status, loch_buffer_unpin(buffer, NULL));
 }
 
 uint64_t loch_buffer_get_generation(const loch_buffer *buffer)
@@ -424,6 +479,16 @@ size_t loch_buffer_get_references(const loch_buffer *buffer)
 uint64_t loch_buffer_get_id(const loch_buffer *buffer)
 {
     return buffer ? lochi_buffer_whole_const(buffer)->id : 0;
+}
+
+uint64_t loch_buffer_get_version(const loch_buffer *buffer)
+{
+    return buffer ? atomic_load_explicit(&lochi_buffer_whole_const(buffer)->version, memory_order_relaxed) : 0;
+}
+
+void loch_buffer_touch(loch_buffer *buffer)
+{
+    if (buffer) lochi_buffer_touch(buffer);
 }
 
 loch_status lochi_buffer_check_writable(const loch_buffer *buffer)

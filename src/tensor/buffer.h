@@ -12,6 +12,8 @@
 #define LOCHI_BUFFER_H
 
 #include "memory/movable.h"
+#include "tensor/meter.h"
+#include "tensor/watch.h"
 #include <loch/buffer.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,10 +44,14 @@ struct loch_buffer {
     void *user;
     loch_buffer *owner; /* held */
     bool is_movable;
-    lochi_movable movable;     /* where it is, if so; it has an address while it is pinned */
-    uint64_t mark;             /* of the pool of buffers that it came from; 0 for none */
-    lochi_use *uses;           /* under the lock of uses */
-    loch_buffer *next_waiting; /* in the list of those that wait, or of those taken from it */
+    lochi_movable movable; /* where it is, if so; it has an address while it is pinned */
+    _Atomic uint64_t
+        version; /* relaxed: contents have one writer at a time, and whatever orders him orders this, too */
+    lochi_watch *_Atomic watch; /* held; NULL until somebody watches the contents, then the same to the end */
+    lochi_meter *meter;         /* held; `capacity` is counted in it; NULL for none */
+    uint64_t mark;              /* of the pool of buffers that it came from; 0 for none */
+    lochi_use *uses;            /* under the lock of uses */
+    loch_buffer *next_waiting;  /* in the list of those that wait, or of those taken from it */
 };
 
 /* The buffer that has the memory. */
@@ -58,6 +64,20 @@ static inline const loch_buffer *lochi_buffer_whole_const(const loch_buffer *buf
 {
     return buffer->whole ? buffer->whole : buffer;
 }
+
+/* The contents were written, or are about to be lost. Behind the write: who has read the number before he looked at the contents
+ * then knows that they may have changed meanwhile. */
+static inline void lochi_buffer_touch(loch_buffer *buffer)
+{
+    loch_buffer *whole = lochi_buffer_whole(buffer);
+    atomic_fetch_add_explicit(&whole->version, 1, memory_order_relaxed);
+    lochi_watch *watch = atomic_load_explicit(&whole->watch, memory_order_acquire);
+    if (watch) lochi_watch_change(watch);
+}
+
+/* Has the meter count a whole that has a block of an allocator, until that goes; it follows resizes, and a detached block is no longer
+ * counted. Once for a buffer, by who made it. */
+void lochi_buffer_set_meter(loch_buffer *buffer, lochi_meter *meter);
 
 /* Checks [offset, offset + bytes) against what the buffer has now. */
 loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t bytes);
@@ -103,6 +123,9 @@ static inline uint64_t lochi_buffer_get_mark(const loch_buffer *buffer)
 }
 
 /* --- uses (buffer_uses.c) --- */
+
+/* Whether work on a stream is captured, and runs when a graph does. */
+bool lochi_stream_is_captured(loch_stream *stream);
 
 /* Whether work that the allocator does not know of still uses a whole; drops marks that have passed. */
 bool lochi_buffer_is_used(loch_buffer *whole);

@@ -32,8 +32,10 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
         buffer->address ? lochi_allocator_resize(buffer->allocator, buffer->address, &request, keeps, &address)
                         : loch_allocator_alloc(buffer->allocator, &request, &address);
     if (lochi_is_freed(status)) {
+        if (buffer->meter) lochi_meter_change(buffer->meter, buffer->capacity, bytes);
         buffer->address = address;
         buffer->bytes = buffer->capacity = bytes;
+        lochi_buffer_touch(buffer);
     }
     if (buffer->is_movable && buffer->address) {
         const uint64_t generation = buffer->movable.generation + 1;
@@ -101,6 +103,7 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     loch_status status = lochi_buffer_hold(from, read.stream);
     if (status == LOCH_OK) {
         status = buffer_copy_held(to, from, read);
+        lochi_buffer_touch(to); /* one that failed may have written some of it */
         status = lochi_first_failure(status, lochi_buffer_let_go(from, read.stream));
     }
     return lochi_first_failure(status, lochi_buffer_let_go(to, read.stream));
@@ -121,5 +124,6 @@ loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pa
     if (!buffer) return LOCH_FAIL(INVALID, "a fill needs a buffer");
     LOCH_TRY_RETURN(lochi_buffer_hold(buffer, stream));
     const loch_status status = buffer_fill_held(buffer, pattern, pattern_bytes, stream);
+    lochi_buffer_touch(buffer);
     return lochi_first_failure(status, lochi_buffer_let_go(buffer, stream));
 }

@@ -124,7 +124,7 @@ static loch_status buffer_mark(loch_buffer *whole, loch_stream *stream)
     return loch_stream_sync(stream);
 }
 
-static bool buffer_is_captured(loch_stream *stream)
+bool lochi_stream_is_captured(loch_stream *stream)
 {
     loch_capture_info capture = {0};
     return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
@@ -145,9 +145,9 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
         status = loch_allocator_record_use(whole->allocator, address, stream);
         if (whole->is_movable) lochi_movable_drop(whole->allocator, &whole->movable);
         if (status == LOCH_OK) return LOCH_OK;
-        if (!buffer_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
+        if (!lochi_stream_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
     }
-    return buffer_is_captured(stream) ? status : buffer_mark(whole, stream);
+    return lochi_stream_is_captured(stream) ? status : buffer_mark(whole, stream);
 }
 
 /* --- those that wait --- */

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
+#include "tensor/buffer.h"
 #include "tensor/memory.h"
 #include <loch/registry.h>
 
@@ -92,8 +93,7 @@ loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const in
     return view_status;
 }
 
-/* Whether a tensor lies where work of `device` is at home. Pinned memory belongs to a device, but is the host's. */
-static bool contents_is_at(const loch_tensor *tensor, const loch_device *device)
+bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device)
 {
     const loch_device *own = loch_tensor_get_device(tensor);
     if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return !own || own == device;
@@ -106,7 +106,7 @@ loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype, const loch_ten
     LOCH_TRY_RETURN(contents_begin(tensor, options, out, &read));
     if (dtype == LOCH_DTYPE_NONE) dtype = tensor->layout.dtype;
     const bool moves = (read.allocator && read.allocator != loch_buffer_get_allocator(tensor->buffer)) ||
-                       (read.device && !contents_is_at(tensor, read.device));
+                       (read.device && !lochi_tensor_is_at(tensor, read.device));
     if (moves || dtype != tensor->layout.dtype) return contents_duplicate(tensor, dtype, &read, out);
     *out = loch_tensor_retain(tensor);
     return LOCH_OK;
@@ -261,7 +261,9 @@ loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const i
 {
     if (!tensor) return LOCH_FAIL(INVALID, "an element needs a tensor");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
-    return lochi_tensor_let_go(tensor, stream, contents_set_item(tensor, dimensions, indices, value, stream));
+    const loch_status status = contents_set_item(tensor, dimensions, indices, value, stream);
+    lochi_buffer_touch(tensor->buffer);
+    return lochi_tensor_let_go(tensor, stream, status);
 }
 
 /* --- mappings --- */
@@ -354,6 +356,7 @@ loch_status loch_tensor_unmap(loch_mapping *mapping, loch_stream *stream)
     loch_status status = LOCH_OK;
     if (inside->copy && inside->access != LOCH_MAP_READ)
         status = contents_copy(inside->tensor, inside->copy, stream, LOCH_WAIT_END);
+    if (inside->access != LOCH_MAP_READ) lochi_buffer_touch(inside->tensor->buffer);
     mapping_end(inside);
     return status;
 }

@@ -3,6 +3,7 @@
  * there every axis is filled by copying what is there already behind it, twice as much each time, from the innermost axis
  * out: a few calls for each axis, whatever its size. */
 #include "base/fail.h"
+#include "tensor/buffer.h"
 #include "tensor/transfer.h"
 #include <string.h>
 
@@ -119,5 +120,7 @@ loch_status loch_tensor_fill(loch_tensor *tensor, loch_scalar value, loch_stream
     if (!tensor) return LOCH_FAIL(INVALID, "a fill needs a tensor");
     if (!tensor->layout.elements) return lochi_tensor_check_writable(tensor);
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
-    return lochi_tensor_let_go(tensor, stream, fill_held(tensor, value, stream));
+    const loch_status status = fill_held(tensor, value, stream);
+    lochi_buffer_touch(tensor->buffer);
+    return lochi_tensor_let_go(tensor, stream, status);
 }

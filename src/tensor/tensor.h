@@ -46,6 +46,9 @@ loch_status lochi_tensor_make(loch_buffer *buffer, size_t offset, const lochi_la
 /* An axis of a tensor with `dimensions`, negative ones counted from the end. */
 loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out);
 
+/* Whether a tensor lies where work of `device` is at home. Pinned memory belongs to a device, but is the host's. */
+bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device);
+
 /* Around the queueing of work on `stream`: the tensor has an address. The status passes through letting go. */
 loch_status lochi_tensor_hold(const loch_tensor *tensor, loch_stream *stream);
 loch_status lochi_tensor_let_go(const loch_tensor *tensor, loch_stream *stream, loch_status status);

@@ -287,6 +287,9 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     loch_stream *stream = ask.options.stream;
     LOCH_TRY_RETURN(lochi_tensor_hold(to, stream));
     loch_status status = lochi_tensor_hold(from, stream);
-    if (status == LOCH_OK) status = lochi_tensor_let_go(from, stream, copy_held(&ask));
+    if (status == LOCH_OK) {
+        status = lochi_tensor_let_go(from, stream, copy_held(&ask));
+        lochi_buffer_touch(to->buffer); /* one that failed may have written some of it */
+    }
     return lochi_tensor_let_go(to, stream, status);
 }

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* Guards: a stack inside the context. An entry has what it changed as it was before, and everything that could fail is done before
+ * anything is changed, so a guard that cannot begin leaves no trace. Numbers are never used twice in a process: a guard that has ended, or
+ * whose context has, is found nowhere. */
+#include "base/heap.h"
+#include "base/logging.h"
+#include "device/device.h"
+#include "engine/context.h"
+#include <stdatomic.h>
+
+typedef enum context_guard_kind { GUARD_SEAT, GUARD_STREAM, GUARD_DEBUG, GUARD_MOVING } context_guard_kind;
+
+struct context_guard {
+    struct context_guard *below;
+    uint64_t number;
+    context_guard_kind kind;
+    unsigned seat;        /* GUARD_SEAT: current before; GUARD_STREAM: whose stream it is */
+    bool is_locked;       /* GUARD_SEAT: the lock of `locked` is held */
+    unsigned locked;      /* seat */
+    loch_stream *stream;  /* GUARD_STREAM: set before; NULL for the own one */
+    int debug;            /* GUARD_DEBUG: before */
+    loch_allocator *pool; /* GUARD_MOVING: where moving is forbidden, held; NULL: nothing moves there */
+};
+
+static _Atomic uint64_t guard_last_number; /* relaxed: only uniqueness matters */
+
+static loch_status guard_make(loch_context *context, context_guard_kind kind, loch_context_guard *place,
+                              struct context_guard **out)
+{
+    if (place) *place = (loch_context_guard){0};
+    LOCH_TRY_RETURN(lochi_context_check(context));
+    if (!place) return LOCH_FAIL(INVALID, "a guard needs a place");
+    struct context_guard *guard = lochi_zalloc(sizeof *guard);
+    if (!guard) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
+    guard->kind = kind;
+    guard->number = atomic_fetch_add_explicit(&guard_last_number, 1, memory_order_relaxed) + 1;
+    *out = guard;
+    return LOCH_OK;
+}
+
+/* Nothing fails from here on. */
+static void guard_begin(loch_context *context, struct context_guard *guard, loch_context_guard *place)
+{
+    guard->below = context->guards;
+    context->guards = guard;
+    *place = (loch_context_guard){.context = context, .number = guard->number};
+}
+
+/* --- ending --- */
+
+/* An undoing that fails would be a mistake of the library, or of a user who undid what was not theirs. */
+static void guard_log(const loch_context *context, const char *what, loch_status status)
+{
+    if (status != LOCH_OK)
+        LOCHI_LOG(ERROR, "a guard of the context \"%s\" could not %s: %s", context->name, what,
+                  loch_error_get()->sentence);
+}
+
+static void guard_undo(loch_context *context, const struct context_guard *guard)
+{
+    switch (guard->kind) {
+    case GUARD_SEAT:
+        context->current = guard->seat;
+        if (guard->is_locked)
+            guard_log(context, "unlock its seat", loch_engine_unlock(context->engine, LOCH_SEAT(guard->locked)));
+        break;
+    case GUARD_STREAM: context->seats[guard->seat].set = guard->stream; break;
+    case GUARD_DEBUG: context->debug = guard->debug; break;
+    case GUARD_MOVING:
+        if (guard->pool) guard_log(context, "allow moving again", loch_pool_allow_moving(guard->pool));
+        loch_allocator_release(guard->pool);
+        break;
+    }
+}
+
+static void guard_end_top(loch_context *context)
+{
+    struct context_guard *guard = context->guards;
+    const loch_error saved = lochi_error_save();
+    context->guards = guard->below;
+    guard_undo(context, guard);
+    lochi_free(guard);
+    lochi_error_restore(&saved);
+}
+
+void lochi_context_end_guards(loch_context *context)
+{
+    while (context->guards)
+        guard_end_top(context);
+}
+
+void loch_context_unguard(loch_context_guard *guard)
+{
+    if (!guard || !guard->context) return;
+    loch_context *context = guard->context;
+    const uint64_t number = guard->number;
+    if (!lochi_context_is_known(context)) return; /* gone, or another thread's */
+    *guard = (loch_context_guard){0};
+    const struct context_guard *at = context->guards;
+    while (at && at->number != number)
+        at = at->below;
+    if (!at) return;
+    while (context->guards && context->guards->number >= number) /* numbers rise */
+        guard_end_top(context);
+}
+
+/* --- beginning --- */
+
+loch_status loch_context_guard_seat(loch_context *context, loch_seat seat, loch_seat_use use, loch_context_guard *out)
+{
+    struct context_guard *guard;
+    loch_status status;
+    LOCH_TRY_RETURN(guard_make(context, GUARD_SEAT, out, &guard));
+    guard->seat = context->current;
+    guard->locked = seat.number;
+    LOCH_TRY((unsigned)use <= LOCH_SEAT_LOCKED ? LOCH_OK
+                                               : LOCH_FAIL(INVALID, "use %d of a seat is not known", (int)use),
+             fail);
+    LOCH_TRY(lochi_context_check_seat(context, seat), fail);
+    guard->is_locked = use == LOCH_SEAT_LOCKED;
+    if (guard->is_locked) LOCH_TRY(loch_engine_lock(context->engine, seat), fail);
+    context->current = seat.number;
+    guard_begin(context, guard, out);
+    return LOCH_OK;
+fail:
+    lochi_free(guard);
+    return status;
+}
+
+loch_status loch_context_guard_stream(loch_context *context, loch_stream *stream, loch_context_guard *out)
+{
+    struct context_guard *guard;
+    LOCH_TRY_RETURN(guard_make(context, GUARD_STREAM, out, &guard));
+    guard->seat = context->current;
+    guard->stream = context->seats[context->current].set;
+    const loch_status status = loch_context_set_stream(context, stream);
+    if (status != LOCH_OK) {
+        lochi_free(guard);
+        return status;
+    }
+    guard_begin(context, guard, out);
+    return LOCH_OK;
+}
+
+loch_status loch_context_guard_debug(loch_context *context, int level, loch_context_guard *out)
+{
+    struct context_guard *guard;
+    LOCH_TRY_RETURN(guard_make(context, GUARD_DEBUG, out, &guard));
+    guard->debug = context->debug;
+    context->debug = level;
+    guard_begin(context, guard, out);
+    return LOCH_OK;
+}
+
+loch_status loch_context_guard_moving(loch_context *context, loch_context_guard *out)
+{
+    struct context_guard *guard;
+    LOCH_TRY_RETURN(guard_make(context, GUARD_MOVING, out, &guard));
+    if (!context->engine->is_direct) {
+        loch_allocator *pool = lochi_context_allocator(context, context->current);
+        const loch_status status = loch_pool_forbid_moving(pool);
+        if (status != LOCH_OK) {
+            lochi_free(guard);
+            return status;
+        }
+        guard->pool = loch_allocator_retain(pool);
+    }
+    guard_begin(context, guard, out);
+    return LOCH_OK;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* A program that uses a context fully, run while every host allocation and every driver call of either device fails in turn, once and
+ * for good. A call that failed has changed nothing: no seat is current or locked that was not before, no pool is on a stack, no parameter is
+ * loaded, and in the end nothing is left, neither on the host nor on the devices. */
+#include "base/thread.h"
+#include "engine/engine.h"
+#include "sweep.h"
+#include "test.h"
+
+#define SEATS 3
+#define SLOTS 8
+
+static const char *const names[SEATS] = {"sim:64MiB,backed", "sim:64MiB,backed,id=1", "cpu"};
+
+typedef struct program {
+    loch_device *devices[SEATS]; /* open around the runs */
+    loch_engine *engine;         /* likewise */
+    loch_context *context;
+    loch_tensor *tensors[SLOTS];
+    loch_tensor *host; /* made before */
+    loch_parameter *parameters[2];
+    loch_context_guard guards[3];
+    loch_status status; /* of the first call that failed */
+    const char *call;   /* its text */
+    const char *wrong;  /* a promise that was broken */
+} program;
+
+static bool program_note(program *p, loch_status status, const char *call)
+{
+    if (status == LOCH_OK) return true;
+    p->status = status;
+    p->call = call;
+    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
+    return false;
+}
+
+#define STEP(call)                                                                                                     \
+    do {                                                                                                               \
+        if (!program_note(p, (call), #call)) return;                                                                   \
+    } while (0)
+
+#define PROMISE(condition, text)                                                                                       \
+    do {                                                                                                               \
+        if (!(condition)) p->wrong = (text);                                                                           \
+    } while (0)
+
+static bool is_locked(const program *p, unsigned seat)
+{
+    return atomic_load(&p->engine->seats[seat].lock.owner) == lochi_thread_number();
+}
+
+static void program_guards(program *p)
+{
+    const loch_status status = loch_context_guard_seat(p->context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &p->guards[0]);
+    PROMISE(is_locked(p, 1) == (status == LOCH_OK), "a seat is locked by a guard that did not begin");
+    PROMISE(loch_context_get_seat(p->context).number == (status == LOCH_OK), "a seat is current without its guard");
+    STEP(status);
+    STEP(loch_context_guard_debug(p->context, 2, &p->guards[1]));
+    STEP(loch_context_guard_moving(p->context, &p->guards[2]));
+    loch_context_unguard(&p->guards[1]);
+    loch_context_unguard(&p->guards[0]);
+    PROMISE(!is_locked(p, 1) && loch_context_get_seat(p->context).number == 0, "a guard was not undone");
+    const loch_status begun = loch_context_guard_stream(p->context, NULL, &p->guards[0]); /* is left to the end */
+    STEP(begun);
+}
+
+static void program_memory(program *p)
+{
+    const loch_child_options range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = TEST_MIB};
+    loch_allocator *own = loch_context_get_allocator(p->context), *child = NULL;
+    float data[16] = {0};
+    STEP(loch_context_create_tensor(p->context, LOCH_F32, LOCH_SHAPE(64, 64), "plain", 0, &p->tensors[0]));
+    const loch_status status = loch_context_push_pool(p->context, "range", &range, &child);
+    PROMISE(loch_context_get_allocator(p->context) == (status == LOCH_OK ? child : own), "another pool is current");
+    STEP(status);
+    STEP(loch_context_create_from(p->context, LOCH_F32, LOCH_SHAPE(4, 4), data, "child", 0, &p->tensors[1]));
+    STEP(loch_context_compact(p->context, NULL, NULL));
+    STEP(loch_context_pop_pool(p->context));
+    STEP(loch_tensor_fill(p->tensors[0], loch_scalar_of(3), loch_context_get_stream(p->context)));
+}
+
+static void program_copies(program *p)
+{
+    loch_tensor **t = p->tensors;
+    for (unsigned seat = 1; seat < SEATS; seat++) {
+        STEP(loch_context_set_seat(p->context, LOCH_SEAT(seat)));
+        loch_context_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+        STEP(loch_context_get_stats(p->context, &before));
+        const bool is_made =
+            program_note(p, loch_context_get_copy(p->context, t[0], &t[1 + seat]), "loch_context_get_copy");
+        if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->wrong = "no figures";
+        PROMISE(after.copies == before.copies + is_made, "a copy is kept that was not made");
+        if (!is_made) return;
+        STEP(loch_context_get_copy(p->context, t[0], &t[4]));
+        PROMISE(t[4] == t[1 + seat], "a copy is not found again");
+        loch_tensor_clear(&t[4]);
+    }
+    STEP(loch_context_set_seat(p->context, LOCH_SEAT(0)));
+    loch_tensor_clear(&t[2]);
+    STEP(loch_tensor_fill(t[0], loch_scalar_of(4), loch_context_get_stream(p->context)));
+}
+
+static loch_status program_load(program *p, loch_parameter *parameter)
+{
+    loch_context_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    if (loch_context_get_stats(p->context, &before) != LOCH_OK) p->wrong = "no figures";
+    const loch_status status = loch_context_load(p->context, parameter, p->host);
+    const loch_error error = *loch_error_get();
+    if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->wrong = "no figures";
+    PROMISE(loch_parameter_is_loaded(parameter) == (status == LOCH_OK), "loaded or not, against what was said");
+    if (status != LOCH_OK) PROMISE(after.used_bytes == before.used_bytes, "a failed load has memory");
+    if (status != LOCH_OK) (void)loch_error_set(status, NULL, 0, "%s", error.sentence);
+    return status;
+}
+
+static void program_parameters(program *p)
+{
+    loch_tensor *part = NULL;
+    STEP(loch_context_declare(p->context, "cut", LOCH_F16, LOCH_SHAPE(24, 8), LOCH_SPREAD_PARTS, 0, 0,
+                              &p->parameters[0]));
+    STEP(loch_context_declare(p->context, "all", LOCH_F32, LOCH_SHAPE(24, 8), LOCH_SPREAD_COPIES, 0, 0,
+                              &p->parameters[1]));
+    STEP(program_load(p, p->parameters[0]));
+    STEP(loch_tensor_slice(p->host, 0, 0, 10, 1, &p->tensors[5]));
+    STEP(loch_tensor_slice(p->host, 0, 10, 24, 1, &p->tensors[6]));
+    STEP(loch_context_load_part(p->context, p->parameters[1], 0, 0, p->tensors[5]));
+    STEP(loch_context_load_part(p->context, p->parameters[1], 0, 10, p->tensors[6]));
+    PROMISE(loch_parameter_is_loaded(p->parameters[1]), "all parts were loaded");
+    STEP(loch_parameter_get(p->parameters[1], LOCH_SEAT(1), &part));
+    p->tensors[7] = part;
+}
+
+static void program_work(program *p)
+{
+    static void (*const parts[])(program *) = {program_guards, program_memory, program_copies, program_parameters};
+    STEP(loch_context_create(p->engine, NULL, &p->context));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
+        parts[i](p);
+}
+
+/* While the fault lasts. Guards and pools that are left are the context's to undo. */
+static void program_let_go(program *p)
+{
+    if (loch_context_destroy(p->context) != LOCH_OK) p->wrong = "a context cannot be ended";
+    for (size_t i = 0; i < 3; i++)
+        loch_context_unguard(&p->guards[i]);
+    for (size_t i = 0; i < SLOTS; i++)
+        loch_tensor_clear(&p->tensors[i]);
+    for (size_t i = 0; i < 2; i++)
+        loch_parameter_release(p->parameters[i]);
+}
+
+static void program_open(program *p)
+{
+    loch_engine_device devices[SEATS];
+    for (size_t i = 0; i < SEATS; i++) {
+        CHECK_OK(loch_device_open(names[i], &p->devices[i]));
+        devices[i] = (loch_engine_device){.size = sizeof devices[i], .name = names[i], .limit_bytes = 16 * TEST_MIB};
+    }
+    const loch_engine_options options = {.size = sizeof options, .devices = devices, .devices_count = SEATS};
+    CHECK_OK(loch_engine_create(&options, &p->engine));
+    CHECK_OK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(24, 8), NULL, &p->host));
+    CHECK_OK(loch_tensor_fill(p->host, loch_scalar_of(1), NULL));
+}
+
+static void program_close(program *p, const char *when)
+{
+    size_t waiting = 0, leaks = 0;
+    loch_engine_leaks left = {.size = sizeof left};
+    loch_tensor_release(p->host);
+    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
+    CHECK_OK(loch_engine_shutdown(p->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &left));
+    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    if (waiting || leaks || left.blocks) p->wrong = "blocks are left";
+    if (p->wrong) fail_msg("%s (%s): %s", when, p->call ? p->call : "coped", p->wrong);
+    for (size_t i = 0; i < SEATS; i++) {
+        loch_sim_stats stats = {.size = sizeof stats};
+        if (loch_sim_get_stats(p->devices[i], &stats) == LOCH_OK) {
+            if (stats.violations && p->status == LOCH_OK)
+                fail_msg("%s: %zu uses without order", when, stats.violations);
+            if (stats.physical_bytes || stats.pinned_bytes || stats.handles || stats.events || stats.streams)
+                fail_msg("%s (%s): left on %s: %zu bytes, %zu handles, %zu events, %zu streams", when,
+                         p->call ? p->call : "coped", names[i], stats.physical_bytes, stats.handles, stats.events,
+                         stats.streams);
+        }
+        loch_device_release(p->devices[i]);
+    }
+}
+
+typedef struct source {
+    const char *name;
+    size_t seat; /* whose device the fault is set on */
+    void (*set)(test_failing mode, uint64_t after, loch_device *device);
+    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
+} source;
+
+/* One faulted run. Returns whether there was anything at place `after`. */
+static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint64_t *felt)
+{
+    char when[80];
+    loch_host_usage before, usage;
+    program p = {0};
+    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
+             (unsigned long long)after);
+    loch_host_get_usage(&before);
+    program_open(&p);
+    from->set(mode, after, p.devices[from->seat]);
+    program_work(&p);
+    program_let_go(&p);
+    const bool is_reached = from->count(p.devices[from->seat]) > after;
+    from->set(TEST_FAILING_NEVER, 0, p.devices[from->seat]);
+    *felt += p.status != LOCH_OK;
+    program_close(&p, when);
+    if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
+    loch_host_get_usage(&usage);
+    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
+        fail_msg("%s (%s): %zu pieces of bookkeeping are left", when, p.call ? p.call : "coped",
+                 usage.blocks - before.blocks);
+    return is_reached;
+}
+
+static void sweep(const source *from)
+{
+    uint64_t places = 0, felt = 0;
+    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+        uint64_t after = 0;
+        while (sweep_at(from, mode, after, &felt))
+            after++;
+        places += after;
+    }
+    print_message("%s: %llu faults, %llu of them felt\n", from->name, (unsigned long long)places,
+                  (unsigned long long)felt);
+    assert_true(places > 40 && felt > 20);
+}
+
+static void host_memory(void **state)
+{
+    (void)state;
+    sweep(&(source){"host memory", 0, test_host_set, test_host_count});
+}
+
+static void driver_calls_of_the_first_device(void **state)
+{
+    (void)state;
+    sweep(&(source){"driver call of the first device", 0, test_sim_set, test_sim_count});
+}
+
+static void driver_calls_of_the_second_device(void **state)
+{
+    (void)state;
+    sweep(&(source){"driver call of the second device", 1, test_sim_set, test_sim_count});
+}
+
+int main(void)
+{
+    if (test_heap_install() != LOCH_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_memory),
+        cmocka_unit_test(driver_calls_of_the_first_device),
+        cmocka_unit_test(driver_calls_of_the_second_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
