@@ -103,6 +103,31 @@ static void blocks_outlive_their_engine(void **state)
     }
 }
 
+/* Blocks in children that nobody has a reference to any more are leaks like others. */
+static void blocks_of_children_are_leaks(void **state)
+{
+    (void)state;
+    loch_engine *engine = open_three();
+    loch_allocator *children[2];
+    void *blocks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA};
+        loch_allocator *parent = i ? children[0] : loch_engine_get_allocator(engine, LOCH_SEAT(1));
+        CHECK_OK(loch_pool_create_child(parent, "request", &options, &children[i])); /* the second in the first */
+        CHECK_OK(loch_alloc(children[i], 70000 + i, &blocks[i]));
+    }
+    loch_allocator_release(children[0]);
+    loch_allocator_release(children[1]);
+    found f = {.most = 8};
+    loch_engine_leaks leaks = {.size = sizeof leaks};
+    CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
+    assert_int_equal(leaks.blocks, 2);
+    assert_int_equal(leaks.bytes, 2 * 70000 + 1);
+    assert_int_equal(f.count, 2);
+    CHECK_OK(loch_free(children[0], blocks[0]));
+    CHECK_OK(loch_free(children[1], blocks[1]));
+}
+
 /* A visitor that has seen enough is not called again; the figures are of all blocks, and the end is no failure. */
 static void a_visitor_of_leaks_may_stop(void **state)
 {
@@ -331,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(busy_engines_do_not_end),
         TEST(blocks_outlive_their_engine),
+        TEST(blocks_of_children_are_leaks),
         TEST(a_visitor_of_leaks_may_stop),
         TEST(threads_end_before_anything_is_freed),
         TEST(cancelled_tasks_are_counted),

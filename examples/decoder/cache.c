@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* A growable block: its addresses are there for the longest request, its memory comes token by token. So nothing is copied when it
+ * grows, and a short request takes little. */
+#include "cache.h"
+#include "model.h"
+
+#define ROW_BYTES (CACHE_STEP * sizeof(float))
+#define LONGEST_BYTES (CONTEXT * ROW_BYTES)
+
+/* What a request may hold: its cache, and what the pool rounds up. */
+#define LIMIT_BYTES (LONGEST_BYTES + ((size_t)4 << 20))
+
+static loch_status cache_alloc(decoder_cache *cache)
+{
+    loch_request request = {.size = sizeof request};
+    void *block = NULL;
+    TRY(loch_tag_get("caches", &request.tag));
+    loch_status status = loch_pool_alloc_growable(cache->pool, &request, LONGEST_BYTES, &block);
+    if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) { /* no virtual memory, or no pool */
+        request.bytes = LONGEST_BYTES;
+        cache->is_whole = 1;
+        status = loch_allocator_alloc(cache->pool, &request, &block);
+    }
+    cache->rows = block;
+    return status;
+}
+
+loch_status cache_open(decoder_cache *cache, loch_context *context, const char *name)
+{
+    const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = LIMIT_BYTES};
+    *cache = (decoder_cache){.rows = NULL};
+    TRY(loch_context_push_pool(context, name, &options, &cache->pool));
+    TRY(loch_context_use_pool(context, 0)); /* for the cache alone: activations come from the seat's pool */
+    return cache_alloc(cache);
+}
+
+loch_status cache_grow(decoder_cache *cache, size_t length)
+{
+    if (length > CONTEXT)
+        return loch_error_set(LOCH_E_OUT_OF_RANGE, NULL, 0, "a request has %d positions at most", (int)CONTEXT);
+    if (!cache->is_whole) TRY(loch_pool_resize_growable(cache->pool, cache->rows, length * ROW_BYTES));
+    cache->length = length;
+    return LOCH_OK;
+}
+
+float *cache_keys(const decoder_cache *cache, size_t layer, size_t position)
+{
+    return cache->rows + position * CACHE_STEP + layer * 2 * KV_WIDTH;
+}
+
+/* The pool goes whatever happens; a block that is left in it would live on unseen. Without pools there is a limit in its place, whose
+ * figures are those of all memory: then the engine's shutdown finds what is left. */
+loch_status cache_close(decoder_cache *cache, loch_context *context)
+{
+    if (!cache->pool) return LOCH_OK;
+    loch_stats stats = {.size = sizeof stats};
+    loch_status status = loch_free(cache->pool, cache->rows);
+    if (status == LOCH_OK) status = loch_allocator_get_stats(cache->pool, &stats);
+    if (status == LOCH_OK && stats.blocks && loch_pool_get_parent(cache->pool))
+        status = loch_error_set(LOCH_E_BUSY, NULL, 0, "%llu blocks of \"%s\" are left behind",
+                                (unsigned long long)stats.blocks, loch_allocator_get_name(cache->pool));
+    const loch_status popped = loch_context_pop_pool(context);
+    *cache = (decoder_cache){.rows = NULL};
+    return status == LOCH_OK ? popped : status;
+}

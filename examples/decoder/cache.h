@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* The keys and values of one request, in a child pool of its own: whatever one request takes, the others keep their part, and when it
+ * ends all of its memory goes back at once. */
+#ifndef DECODER_CACHE_H
+#define DECODER_CACHE_H
+
+#include <loch/loch.h>
+
+typedef struct decoder_cache {
+    loch_allocator *pool; /* the request's, on the context's stack */
+    float *rows;          /* one for each position: for each layer its keys, then its values */
+    size_t length;        /* positions that it has */
+    int is_whole;         /* non-zero: memory for all positions from the start, where blocks cannot grow */
+} decoder_cache;
+
+/* Makes the child pool and an empty cache in it. Ended by cache_close, on failure too. */
+loch_status cache_open(decoder_cache *cache, loch_context *context, const char *name);
+
+/* Makes room for `length` positions; those that are there stay at their addresses. */
+loch_status cache_grow(decoder_cache *cache, size_t length);
+
+/* A layer's keys of a position; its values lie KV_WIDTH behind, those of the next position CACHE_STEP (model.h). */
+float *cache_keys(const decoder_cache *cache, size_t layer, size_t position);
+
+/* Frees the cache and gives the pool back; fails when there is more in it. */
+loch_status cache_close(decoder_cache *cache, loch_context *context);
+
+#endif

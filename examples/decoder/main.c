@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* A decoder that serves several requests at once, as a show of how an engine is written on Loch; docs/decoder.md is the tour.
+ * Exits with 0, 1 when something failed or leaked, 2 when it was called wrongly. */
+#include "serve.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB 1024
+#define MIB ((size_t)1 << 20)
+
+typedef struct main_options {
+    decoder_source source;
+    const char *save;
+    size_t requests, tokens, threads;
+    const char *device;
+    const char *logits;
+    const char *trace;
+} main_options;
+
+static const char help[] =
+    "usage: decoder [OPTION...]\n"
+    "Serves requests with a small transformer decoder on the CPU; its weights are random, and so is what it says.\n"
+    "  --seed N             makes the weights from this number (default 1)\n"
+    "  --weights DIR        loads them from DIR/*.npy instead\n"
+    "  --save-weights DIR   writes them to DIR/*.npy\n"
+    "  --requests N         how many are served (default 8)\n"
+    "  --tokens N           that each of them gets (default 32)\n"
+    "  --threads N          that serve (default 4)\n"
+    "  --device NAME        whose memory is used; the host has to reach it (default cpu)\n"
+    "  --logits FILE.npy    writes the logits of all positions of all requests\n"
+    "  --trace FILE.json    writes the timeline for chrome://tracing and Perfetto\n"
+    "  --help               this\n";
+
+/* --- options --- */
+
+static int wrong(const char *name, const char *why)
+{
+    fprintf(stderr, "decoder: %.100s %s; see --help\n", name, why);
+    return 2;
+}
+
+static int read_number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
+{
+    char *end, why[80];
+    const int is_digits = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 19;
+    *out = strtoull(text, &end, 10);
+    if (is_digits && *out >= least && *out <= most) return 0;
+    snprintf(why, sizeof why, "takes a number from %llu to %llu", (unsigned long long)least, (unsigned long long)most);
+    return wrong(name, why);
+}
+
+static int read_count(const char *name, const char *text, size_t most, size_t *out)
+{
+    uint64_t number = 0;
+    const int code = read_number(name, text, 1, most, &number);
+    *out = (size_t)number;
+    return code;
+}
+
+static int read_option(main_options *options, const char *name, const char *value)
+{
+    if (!strcmp(name, "--seed")) return read_number(name, value, 0, INT64_MAX, &options->source.seed);
+    if (!strcmp(name, "--requests")) return read_count(name, value, 1000, &options->requests);
+    if (!strcmp(name, "--tokens")) return read_count(name, value, CONTEXT - request_longest(), &options->tokens);
+    if (!strcmp(name, "--threads")) return read_count(name, value, 64, &options->threads);
+    if (!*value) return wrong(name, "takes a name");
+    if (!strcmp(name, "--weights")) options->source.folder = value;
+    if (!strcmp(name, "--save-weights")) options->save = value;
+    if (!strcmp(name, "--device")) options->device = value;
+    if (!strcmp(name, "--logits")) options->logits = value;
+    if (!strcmp(name, "--trace")) options->trace = value;
+    return 0;
+}
+
+/* 0, or the exit code; -1 for --help. */
+static int read_options(main_options *options, int count, char **arguments)
+{
+    static const char *const names[] = {"--seed",    "--weights", "--save-weights", "--requests", "--tokens",
+                                        "--threads", "--device",  "--logits",       "--trace"};
+    int has_seed = 0;
+    for (int i = 1; i < count; i += 2) {
+        size_t known = 0;
+        if (!strcmp(arguments[i], "--help")) return -1;
+        while (known < sizeof names / sizeof *names && strcmp(arguments[i], names[known]) != 0)
+            known++;
+        if (known == sizeof names / sizeof *names) return wrong(arguments[i], "is no option");
+        if (i + 1 == count) return wrong(arguments[i], "needs a value");
+        const int code = read_option(options, arguments[i], arguments[i + 1]);
+        if (code) return code;
+        has_seed = has_seed || known == 0;
+    }
+    if (has_seed && options->source.folder) return wrong("--seed", "and --weights do not go together");
+    return 0;
+}
+
+/* --- printing --- */
+
+static int is_printable(uint8_t byte)
+{
+    return byte >= ' ' && byte < 127;
+}
+
+static void print_request(const decoder_request *request)
+{
+    printf("request %2zu: \"%.*s\" +", request->number, (int)request->prompt, (const char *)request->text);
+    for (size_t i = request->prompt; i < request->length; i++)
+        putchar(is_printable(request->text[i]) ? request->text[i] : '.');
+    printf("  %zu positions, cache %.1f KiB\n", request->length - 1, (double)request->cache_bytes / KIB);
+}
+
+/* What a function of Loch prints like snprintf, whole. */
+static void print_memory(loch_engine *engine)
+{
+    const size_t bytes = loch_engine_print(engine, NULL, 0) + 1;
+    char *text = malloc(bytes);
+    if (text && loch_engine_print(engine, text, bytes)) printf("\n%s", text);
+    free(text);
+}
+
+static void print_timeline(loch_timeline *timeline)
+{
+    const size_t bytes = loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0) + 1;
+    char *text = malloc(bytes);
+    if (text && loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, bytes)) printf("\n%s", text);
+    free(text);
+}
+
+/* --- serving --- */
+
+static loch_status make_requests(const main_options *options, decoder_request **requests, loch_tensor **logits)
+{
+    size_t rows = 0;
+    void *address;
+    *requests = calloc(options->requests, sizeof **requests);
+    if (!*requests) {
+        (void)loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for %zu requests", options->requests);
+        return LOCH_E_HOST_MEMORY;
+    }
+    for (size_t i = 0; i < options->requests; i++) {
+        request_init(&(*requests)[i], i, options->tokens);
+        rows += (*requests)[i].wanted - 1;
+    }
+    if (!options->logits) return LOCH_OK;
+    TRY(loch_tensor_create(LOCH_F32, LOCH_SHAPE((int64_t)rows, VOCABULARY), NULL, logits));
+    TRY(loch_tensor_get_address(*logits, &address));
+    float *at = address;
+    for (size_t i = 0; i < options->requests; at += ((*requests)[i++].wanted - 1) * VOCABULARY)
+        (*requests)[i].logits = at;
+    return LOCH_OK;
+}
+
+static loch_status serve_all(const decoder_model *model, const main_options *options, decoder_request **requests)
+{
+    LOCH_AUTO(tensor) logits = NULL;
+    TRY(make_requests(options, requests, &logits));
+    TRY(serve(model, LOCH_SEAT(0), *requests, options->requests));
+    for (size_t i = 0; i < options->requests; i++)
+        print_request(&(*requests)[i]);
+    if (logits) TRY(loch_npy_save(options->logits, logits, NULL));
+    return LOCH_OK;
+}
+
+static loch_status run(loch_engine *engine, loch_context *context, decoder_model *model, const main_options *options)
+{
+    decoder_request *requests = NULL;
+    TRY(model_load(model, context, &options->source));
+    printf("%d weights, %zu KiB frozen\n\n", (int)WEIGHTS, model->frozen_bytes / KIB);
+    if (options->save) TRY(model_save(model, options->save));
+    const loch_status status = serve_all(model, options, &requests);
+    free(requests);
+    if (status != LOCH_OK) return status;
+    /* Nothing runs: what threads keep for themselves goes back to the pool, and what the pool does not need to the device. */
+    TRY(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
+    print_memory(engine);
+    print_timeline(model->timeline);
+    if (options->trace) TRY(loch_timeline_save(model->timeline, LOCH_TIMELINE_TRACE, 0, options->trace));
+    return LOCH_OK;
+}
+
+/* Weights are movable until they are frozen: then they lie together. */
+static loch_status run_in_context(loch_engine *engine, const main_options *options)
+{
+    const loch_context_options how = {.size = sizeof how, .name = "main", .flags = LOCH_ALLOC_MOVABLE};
+    loch_context *context;
+    decoder_model model = {.engine = NULL};
+    TRY(loch_context_create(engine, &how, &context));
+    const loch_status status = run(engine, context, &model, options);
+    const loch_error why = *loch_error_get();
+    model_release(&model);
+    const loch_status ended = loch_context_destroy(context);
+    if (status == LOCH_OK) return ended;
+    return loch_error_set(status, NULL, 0, "%s", why.sentence);
+}
+
+/* --- the engine --- */
+
+static loch_status open_engine(const main_options *options, loch_engine **out)
+{
+    const loch_engine_device device = {
+        .size = sizeof device, .name = options->device, .limit_bytes = 256 * MIB, .workers = options->threads};
+    const loch_timeline_options timeline = {.size = sizeof timeline, .level = 1};
+    const loch_engine_options how = {
+        .size = sizeof how, .name = "decoder", .devices = &device, .devices_count = 1, .timeline = &timeline};
+    return loch_engine_create(&how, out);
+}
+
+static loch_status print_leak(const loch_block *block, void *user)
+{
+    (void)user;
+    fprintf(stderr, "decoder: left behind: %zu bytes of \"%s\"\n", block->requested_bytes, loch_tag_name(block->tag));
+    return LOCH_OK;
+}
+
+static loch_status shut_down(loch_engine *engine)
+{
+    loch_engine_leaks leaks = {.size = sizeof leaks};
+    TRY(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, print_leak, NULL, &leaks));
+    if (leaks.blocks)
+        return loch_error_set(LOCH_E_BUSY, NULL, 0, "%zu blocks with %zu bytes leaked", leaks.blocks, leaks.bytes);
+    return LOCH_OK;
+}
+
+static int fail(void)
+{
+    fprintf(stderr, "decoder: %s\n", loch_error_get()->sentence);
+    return 1;
+}
+
+int main(int count, char **arguments)
+{
+    main_options options = {.source = {.seed = 1}, .requests = 8, .tokens = 32, .threads = 4, .device = "cpu"};
+    const int code = read_options(&options, count, arguments);
+    if (code == -1) return fputs(help, stdout) < 0;
+    if (code) return code;
+    loch_engine *engine;
+    if (open_engine(&options, &engine) != LOCH_OK) return fail();
+    const int failed = run_in_context(engine, &options) == LOCH_OK ? 0 : fail();
+    if (shut_down(engine) != LOCH_OK) return fail();
+    if (!failed) puts("\nno leak");
+    return failed;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Each worker has a context of its own, since contexts belong to threads, and each request a cache of its own. All of them read the same
+ * weights. Tokens are chosen greedily: the first of the largest. */
+#include "serve.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const prompts[] = {
+    "The loch lay still below the hills,",
+    "Memory is",
+    "A pool of memory is like a lake:",
+    "To allocate is human;",
+    "x",
+    "Once upon a time there was a block of 64 bytes",
+};
+
+#define PROMPTS (sizeof prompts / sizeof *prompts)
+
+typedef struct serve_queue {
+    const decoder_model *model;
+    loch_seat seat;
+    decoder_request *requests;
+    size_t count;
+    atomic_size_t next; /* relaxed: only who takes which matters */
+} serve_queue;
+
+void request_init(decoder_request *request, size_t number, size_t tokens)
+{
+    const char *prompt = prompts[number % PROMPTS];
+    *request = (decoder_request){.number = number, .prompt = strlen(prompt)};
+    request->length = request->prompt;
+    request->wanted = request->prompt + tokens;
+    memcpy(request->text, prompt, request->prompt);
+}
+
+size_t request_longest(void)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < PROMPTS; i++)
+        if (strlen(prompts[i]) > longest) longest = strlen(prompts[i]);
+    return longest;
+}
+
+static uint8_t choose(const float *logits)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < VOCABULARY; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (uint8_t)best;
+}
+
+/* Runs the tokens that the cache does not have yet, and appends the next one. */
+static loch_status step(const serve_queue *queue, loch_context *context, decoder_cache *cache, decoder_request *request)
+{
+    const size_t start = cache->length, count = request->length - start;
+    LOCH_SPAN(queue->model->timeline, start ? "decode" : "prefill");
+    LOCH_AUTO(tensor) tensor = NULL;
+    void *address;
+    TRY(model_forward(queue->model, context, cache, request->text + start, count, &tensor));
+    TRY(loch_tensor_get_address(tensor, &address));
+    const float *logits = address;
+    if (request->logits) memcpy(request->logits + start * VOCABULARY, logits, count * VOCABULARY * sizeof *logits);
+    request->text[request->length++] = choose(logits + (count - 1) * VOCABULARY);
+    return LOCH_OK;
+}
+
+static loch_status generate(const serve_queue *queue, loch_context *context, decoder_cache *cache,
+                            decoder_request *request)
+{
+    while (request->length < request->wanted)
+        TRY(step(queue, context, cache, request));
+    loch_stats stats = {.size = sizeof stats};
+    TRY(loch_allocator_get_stats(cache->pool, &stats));
+    request->cache_bytes = stats.peak_requested_bytes;
+    return LOCH_OK;
+}
+
+static loch_status answer(const serve_queue *queue, loch_context *context, decoder_request *request)
+{
+    LOCH_SPAN(queue->model->timeline, "request");
+    char name[32];
+    decoder_cache cache;
+    snprintf(name, sizeof name, "request %zu", request->number);
+    loch_status status = cache_open(&cache, context, name);
+    if (status == LOCH_OK) status = generate(queue, context, &cache, request);
+    const loch_status closed = cache_close(&cache, context);
+    return status == LOCH_OK ? closed : status;
+}
+
+/* A worker's part: requests until there are no more. One that fails does not keep it from the next. */
+static loch_status work(void *user)
+{
+    serve_queue *queue = user;
+    const loch_context_options options = {
+        .size = sizeof options, .name = "worker", .seats = &queue->seat, .seats_count = 1};
+    loch_context *context;
+    TRY(loch_context_create(queue->model->engine, &options, &context));
+    loch_status first = LOCH_OK;
+    loch_error why = {.status = LOCH_OK};
+    size_t i;
+    while ((i = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed)) < queue->count) {
+        const loch_status status = answer(queue, context, &queue->requests[i]);
+        if (status == LOCH_OK || first != LOCH_OK) continue;
+        first = status;
+        why = *loch_error_get();
+    }
+    const loch_status ended = loch_context_destroy(context);
+    if (first == LOCH_OK) return ended;
+    return loch_error_set(first, NULL, 0, "%s", why.sentence);
+}
+
+loch_status serve(const decoder_model *model, loch_seat seat, decoder_request *requests, size_t count)
+{
+    loch_workers *workers = loch_engine_get_workers(model->engine, seat);
+    serve_queue queue = {.model = model, .seat = seat, .requests = requests, .count = count};
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < loch_workers_get_threads(workers) && status == LOCH_OK; i++)
+        status = loch_workers_run(workers, work, &queue, NULL);
+    const loch_status worked = loch_workers_wait(workers, NULL);
+    return status == LOCH_OK ? worked : status;
+}

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""The decoder of the examples computes what its formulas say: all logits of all requests against NumPy, from seeds and from
+files, with any number of threads; and what is asked wrongly is answered by one line."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import decoder_reference as reference
+import numpy as np
+import pytest
+
+PROGRAM = os.environ.get("LOCH_DECODER") or str(
+    pathlib.Path(os.environ["LOCH_LIBRARY"]).resolve().parents[1] / "examples" / "decoder"
+)
+TOLERANCE = dict(rtol=1e-4, atol=1e-4)
+
+
+def decoder(*arguments, **environment):
+    arguments = [str(argument) for argument in arguments]
+    return subprocess.run(
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+
+
+def served(path, *arguments, **environment):
+    """The logits of a run that went well, and what it printed."""
+    result = decoder("--logits", path, *arguments, **environment)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert result.stdout.rstrip().endswith("no leak")
+    return np.load(path), result.stdout
+
+
+def split(logits, requests, tokens):
+    """The rows of each request: a position each, of the prompt and of all tokens but the last."""
+    lengths = [len(reference.PROMPTS[i % len(reference.PROMPTS)]) + tokens - 1 for i in range(requests)]
+    assert logits.shape == (sum(lengths), reference.VOCABULARY)
+    assert logits.dtype == np.float32
+    return np.split(logits, np.cumsum(lengths)[:-1])
+
+
+def check(logits, weights, requests, tokens):
+    for i, rows in enumerate(split(logits, requests, tokens)):
+        prompt = reference.PROMPTS[i % len(reference.PROMPTS)]
+        chosen = rows[len(prompt) - 1 :].argmax(axis=1)  # greedily, the first of the largest
+        assert len(chosen) == tokens
+        text = np.concatenate([np.frombuffer(prompt, np.uint8), chosen[:-1]])
+        np.testing.assert_allclose(rows, reference.logits(weights, text), **TOLERANCE)
+
+
+def test_reference_depends_on_everything():
+    """A reference that ignored a weight or an earlier token would agree with a program that does."""
+    weights = reference.weights_from_seed(1)
+    text = np.frombuffer(reference.PROMPTS[0], np.uint8)
+    expected = reference.logits(weights, text)
+    for name in weights:
+        changed = {**weights, name: weights[name] * np.float32(1.5)}
+        assert np.abs(reference.logits(changed, text)[-1] - expected[-1]).max() > 1e-2, name
+    other = text.copy()
+    other[0] ^= 1
+    assert np.abs(reference.logits(weights, other)[-1] - expected[-1]).max() > 1e-3
+    np.testing.assert_array_equal(reference.logits(weights, text[:5]).round(9), expected[:5].round(9))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 12345, 2**63 - 1])
+def test_seeds(tmp_path, seed):
+    logits, _ = served(tmp_path / "logits.npy", "--seed", seed, "--requests", 6, "--tokens", 20, "--threads", 2)
+    check(logits, reference.weights_from_seed(seed), 6, 20)
+
+
+@pytest.mark.parametrize(
+    "requests, tokens, threads", [(1, 1, 1), (1, 40, 4), (3, 7, 1), (6, 210, 3), (40, 12, 8), (13, 30, 64)]
+)
+def test_counts(tmp_path, requests, tokens, threads):
+    logits, text = served(
+        tmp_path / "logits.npy", "--requests", requests, "--tokens", tokens, "--threads", threads, "--seed", 7
+    )
+    check(logits, reference.weights_from_seed(7), requests, tokens)
+    for i in range(requests):
+        assert f"request {i:2}:" in text
+
+
+def test_threads_do_not_matter(tmp_path):
+    """Bit for bit: requests share nothing but the weights."""
+    runs = [served(tmp_path / f"{n}.npy", "--threads", n, "--requests", 12, "--tokens", 25)[0] for n in (1, 2, 5, 12)]
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run, runs[0])
+
+
+def test_saved_weights(tmp_path):
+    folder = tmp_path / "weights"
+    first, _ = served(tmp_path / "first.npy", "--seed", 3, "--save-weights", folder)
+    expected = reference.weights_from_seed(3)
+    assert {path.name for path in folder.iterdir()} == {f"{name}.npy" for name in expected}
+    for name, value in expected.items():
+        found = np.load(folder / f"{name}.npy")
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, value)
+    second, _ = served(tmp_path / "second.npy", "--weights", folder)
+    np.testing.assert_array_equal(second, first)
+
+
+def test_weights_of_numpy(tmp_path):
+    """Files that NumPy wrote, in double precision, and columns first."""
+    random = np.random.default_rng(5)
+    weights = {name: random.normal(0, 0.2, shape) for name, shape in reference.shapes()}
+    for i, (name, value) in enumerate(weights.items()):
+        np.save(tmp_path / f"{name}.npy", np.asfortranarray(value) if i % 2 else value)
+    logits, _ = served(tmp_path / "logits.npy", "--weights", tmp_path, "--requests", 5, "--tokens", 16)
+    check(logits, {name: value.astype(np.float32) for name, value in weights.items()}, 5, 16)
+
+
+def test_direct_memory(tmp_path):
+    """Without pools, as for memory checkers: blocks do not grow, and all is as before."""
+    logits, _ = served(tmp_path / "direct.npy", "--seed", 9, LOCH_DIRECT_MEMORY="1")
+    check(logits, reference.weights_from_seed(9), 8, 32)
+
+
+def test_report():
+    result = decoder("--requests", 3, "--threads", 2)
+    assert result.returncode == 0, result.stderr
+    for word in ["weights", "activations", "peak", "reserved", "fragmentation", "prefill", "decode", "attention", "mlp"]:
+        assert word in result.stdout
+    assert "FLOP/s" in result.stdout
+
+
+def test_trace(tmp_path):
+    path = tmp_path / "trace.json"
+    result = decoder("--trace", path, "--requests", 2, "--tokens", 5)
+    assert result.returncode == 0, result.stderr
+    names = json.dumps(json.loads(path.read_text()))
+    for word in ["request", "prefill", "decode", "attention", "mlp", "head"]:
+        assert f'"{word}"' in names
+
+
+# --- asked wrongly ---
+
+
+def complaint(code, *arguments):
+    result = decoder(*arguments)
+    assert result.returncode == code
+    assert result.stderr.startswith("decoder: ")
+    assert result.stderr.count("\n") == 1 and result.stderr.endswith("\n")
+    return result.stderr
+
+
+def test_help():
+    result = decoder("--help")
+    assert result.returncode == 0 and result.stderr == ""
+    for name in "seed weights save-weights requests tokens threads device logits trace help".split():
+        assert f"--{name} " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--there-is-none", "1"],
+        ["nothing"],
+        [""],
+        ["--seed"],
+        ["--seed", "one"],
+        ["--seed", "-1"],
+        ["--seed", "9223372036854775808"],
+        ["--requests", "0"],
+        ["--requests", "1001"],
+        ["--requests", "4x"],
+        ["--requests", ""],
+        ["--tokens", "0"],
+        ["--tokens", "211"],
+        ["--threads", "0"],
+        ["--threads", "65"],
+        ["--threads", "99999999999999999999999"],
+        ["--device", ""],
+        ["--logits"],
+        ["--seed", "1", "--weights", "."],
+    ],
+)
+def test_called_wrongly(arguments):
+    assert "see --help" in complaint(2, *arguments)
+
+
+def test_device():
+    assert '"tpu"' in complaint(1, "--device", "tpu:0")
+    assert "sim" in complaint(1, "--device", "sim:1GiB,backed")
+
+
+def test_weights_missing(tmp_path):
+    assert "embedding.npy" in complaint(1, "--weights", tmp_path)
+    assert "embedding.npy" in complaint(1, "--weights", tmp_path / "nowhere")
+
+
+def test_weights_wrong(tmp_path):
+    for name, shape in reference.shapes():
+        np.save(tmp_path / f"{name}.npy", np.zeros(shape, np.float32))
+    np.save(tmp_path / "layer1.gate.npy", np.zeros((172, 63), np.float32))
+    assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
+    (tmp_path / "layer1.gate.npy").write_text("these are no weights")
+    assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
+
+
+def test_files_that_cannot_be_written(tmp_path):
+    nowhere = tmp_path / "no" / "folder"
+    complaint(1, "--save-weights", nowhere)
+    complaint(1, "--logits", nowhere / "logits.npy")
+    complaint(1, "--trace", nowhere / "trace.json")
