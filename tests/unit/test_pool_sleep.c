@@ -107,7 +107,7 @@ static void bed_fill(bed *b)
     for (size_t i = 0; i < 8; i++)
         bed_take(b, 20 * KIB + 7000 * i, i % 3 ? blue : 0, b->streams[i % 2]);
     for (size_t i = 0; i < 6; i++)
-        bed_take(b, MIB + 900 * KIB * i, i % 2 ? red : blue, b->streams[i % 2]);
+        bed_take(b, 600 * KIB + 400 * KIB * i, i % 2 ? red : blue, b->streams[i % 2]);
     bed_grow(b, 3 * MIB, 40 * MIB, red);
     bed_grow(b, 100, 40 * MIB, 0);
     for (size_t i = 1; i < b->count; i += 5)
@@ -177,7 +177,7 @@ static void contents_come_back(void **state)
         for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++) {
             bed b = bed_open(devices[d], NULL);
             bed_fill(&b);
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < 2; i++) {
                 const loch_stats before = pool_stats(b.pool);
                 const size_t reserved = pool_info(b.pool).reserved_bytes;
                 assert_int_equal(put_to_sleep(&b, contents, 0), reserved);
@@ -273,7 +273,7 @@ static void random_programs(void **state)
         bed b = bed_open(devices[d], NULL);
         b.count = BLOCKS;
         bool is_whole = false, is_awake = true;
-        for (int step = 0; step < 500; step++) {
+        for (int step = 0; step < 300; step++) {
             const size_t i = test_random_below(&random, BLOCKS), what = test_random_below(&random, 20);
             const loch_tag tags[] = {0, red, blue}, tag = tags[test_random_below(&random, 3)];
             piece *p = &b.pieces[i];
@@ -292,7 +292,7 @@ static void random_programs(void **state)
             } else if (p->address) {
                 bed_give(&b, i);
             } else if (!is_whole) {
-                const size_t most = test_random_below(&random, 2) ? 9 * KIB : 3 * MIB;
+                const size_t most = test_random_below(&random, 2) ? 9 * KIB : MIB;
                 const loch_request request = {.size = sizeof request,
                                               .bytes = 1 + test_random_below(&random, most),
                                               .tag = tag,
