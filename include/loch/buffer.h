@@ -144,11 +144,11 @@ LOCH_API uint64_t loch_buffer_get_generation(const loch_buffer *buffer);
 /** @{ */
 
 /** The address, for work on `stream` (of the buffer's device; NULL: the default stream), until it is unpinned. The stream waits, on the
- *  device, for a move that is under way. Any thread. */
+ *  device, for a move that is under way. E_INVALID for a buffer that may move and a stream of another device. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out);
 
-/** Undoes one pin, after the work with the address was queued on `stream`: a move comes behind it. Work on further streams is said by
- *  loch_buffer_record_use before. E_INVALID when it is not pinned. Any thread. */
+/** Undoes one pin, after the work with the address was queued on `stream`: a move comes behind it, and so does the end of the memory.
+ *  Work on further streams, of any device, is said by loch_buffer_record_use before. E_INVALID when it is not pinned. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream);
 
 /** @} */

@@ -41,14 +41,16 @@ typedef struct loch_compact_report {
 
 /** Compacts a pool: plans first, moves the fewest bytes that reach the goal. Ordered on streams; does not wait for the copies. A
  *  failure in the middle leaves every block readable, moved or not. E_FRAGMENTED when `contiguous_bytes` cannot be reached: nothing moves
- *  then. E_MOVING_FORBIDDEN. `report` may be NULL. Any thread. */
+ *  then. E_MOVING_FORBIDDEN. E_BUSY while its stream is captured or the pool sleeps. Blocks that a captured stream has used stay where
+ *  they are. `report` may be NULL. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *options,
                                                      loch_compact_report *report);
 
 /** Called with each move of a plan, or after each move; without the right to call the pool. */
 typedef void loch_move_function(loch_allocator *pool, const loch_move *move, void *user);
 
-/** The same without moving: shows the moves that a compaction would make now. `visitor` may be NULL. Any thread. */
+/** The same without moving: shows the moves that a compaction would make now. E_BUSY while its stream is captured. `visitor` may be
+ *  NULL. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_options *options,
                                                           loch_move_function *visitor, void *user,
                                                           loch_compact_report *report);
@@ -96,7 +98,8 @@ typedef struct loch_freeze_report {
 /** Freezes live blocks: those that may move are put together first, then none of them moves any more, and no other goes where they are.
  *  They are used, found and freed like any other; a free gives the space back at once. May be repeated: what lives by then is frozen,
  *  too. Moves are ordered as those of a compaction; with LOCH_FREEZE_PROTECTED the call waits for the streams. Small blocks (8 KiB
- *  and less) and growable ones stay where they are, and are not protected. While moving is forbidden nothing is put together. Any thread. */
+ *  and less) and growable ones stay where they are, and are not protected. While moving is forbidden nothing is put together. E_BUSY
+ *  while anything of the pool sleeps, or its stream is captured. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *options,
                                                     loch_freeze_report *report);
 

@@ -31,6 +31,10 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
 /* Undoes one pin; work queued so far on `stream` used the block. */
 loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream);
 
+/* Waits for a move that is under way, and for the rest of one that failed half way: contents are whole at the address, for
+ * everybody. Before close, when the address goes to somebody who does not pin. */
+loch_status lochi_movable_settle(loch_allocator *allocator, lochi_movable *movable);
+
 /* Whether somebody has it pinned now. */
 static inline bool lochi_movable_is_pinned(const lochi_movable *movable)
 {

@@ -3,8 +3,9 @@
  *
  * Where handles can be mapped elsewhere, free memory is as good as joined once it is in whole handles: so handles with little live
  * memory for their size are vacated, into what is free in others, and when nothing fits there into what was vacated before, where
- * blocks lie side by side. Raw segments do not move: there a window of neighbours is looked for that is long enough and has
- * the least in it. Where nothing fits anywhere, neighbours slide together, one after the other into the free memory before it.
+ * blocks lie side by side. For less than a handle, and in raw segments, which do not move, a window of neighbours is looked for that
+ * is long enough and has the least in it. Where nothing fits anywhere, neighbours slide together, one after the other into the
+ * free memory before it. Of these ways the one that moves the least is taken.
  *
  *   handle:    |  A A . . |  . B . . |  C C C .  |        vacate the second: B goes behind C
  *
@@ -22,7 +23,7 @@
 #include <string.h>
 
 #define COMPACT_NONE UINT32_MAX
-#define COMPACT_WINDOWS 32     /* of raw segments that are tried */
+#define COMPACT_WINDOWS 32     /* that are tried */
 #define COMPACT_PASSES 6       /* over the handles, for each price */
 #define COMPACT_FEW 6          /* holes that are compared */
 #define COMPACT_SLIDE_PRICE 16 /* bytes that may slide for each that is joined */
@@ -99,11 +100,6 @@ static bool compact_is_hole(const compact_plan *plan, const pool_block *block)
     return lochi_pool_state(block) == POOL_FREE && block->lane == plan->lane && !block->is_piece;
 }
 
-static bool compact_is_live(const compact_plan *plan, const pool_block *block)
-{
-    return lochi_pool_is_movable(block) && !lochi_pool_sleeps_at(plan->pool, block->start, block->bytes);
-}
-
 static int compact_order_handles(const void *left, const void *right)
 {
     const compact_handle *a = left, *b = right;
@@ -117,7 +113,7 @@ static loch_status compact_begin(compact_plan *plan)
     size_t blocks = 0, lives = 0;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         blocks++;
-        lives += compact_is_live(plan, block);
+        lives += lochi_pool_is_movable(pool, block);
     }
     plan->items = lochi_alloc_array(blocks + lives + 1, sizeof *plan->items);
     plan->lives = lochi_alloc_array(lives + 1, sizeof *plan->lives);
@@ -178,7 +174,7 @@ static void compact_enter(compact_plan *plan, pool_block *block)
     const uint32_t item = (uint32_t)plan->items_count++;
     const bool goes_on = item && plan->items[item - 1].block->behind == block;
     const pool_state state = lochi_pool_state(block);
-    const bool is_hole = compact_is_hole(plan, block), is_live = compact_is_live(plan, block);
+    const bool is_hole = compact_is_hole(plan, block), is_live = lochi_pool_is_movable(plan->pool, block);
     plan->items[item] = (compact_item){.block = block,
                                        .start = block->start,
                                        .bytes = block->bytes,
@@ -461,7 +457,7 @@ static void compact_plan_handles(compact_plan *plan, size_t goal, size_t budget)
     }
 }
 
-/* --- windows of raw segments --- */
+/* --- windows --- */
 
 typedef struct compact_window {
     uint32_t first, last;
@@ -583,18 +579,14 @@ static void compact_plan_run(compact_plan *plan, const compact_run *run)
     }
 }
 
-/* Begins anew, and looks for one run that is good enough. */
-static loch_status compact_plan_slides(compact_plan *plan, size_t goal, size_t budget)
+/* Looks for one run that is good enough. */
+static void compact_plan_slides(compact_plan *plan, size_t goal, size_t budget)
 {
     compact_run run = {.free = 0};
-    compact_end(plan);
-    *plan = (compact_plan){.pool = plan->pool, .lane = plan->lane};
-    LOCH_TRY_RETURN(compact_look(plan));
     plan->joined_bytes = 0;
-    if (!compact_find_run(plan, goal, &run) || run.cost > budget) return LOCH_OK;
+    if (!compact_find_run(plan, goal, &run) || run.cost > budget) return;
     compact_plan_run(plan, &run);
     plan->joined_bytes = run.free;
-    return LOCH_OK;
 }
 
 /* Bytes of the handles that lie wholly in [start, end). */
@@ -673,6 +665,7 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
+    lochi_pool_look_at_captures(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next) {
         if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */
         lochi_pool_poll(pool, other);
@@ -695,24 +688,57 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_error_restore(&saved);
 }
 
-/* `goal` 0: as much as can be joined. */
-static loch_status compact_make(compact_plan *plan, size_t goal, size_t budget)
+/* Plans so that `bytes` are in one piece, if that can be with no more than the budget; joins less than `bytes` if not. */
+typedef void compact_way(compact_plan *plan, size_t bytes, size_t budget);
+
+static void compact_by_handles(compact_plan *plan, size_t bytes, size_t budget)
 {
-    const lochi_pool *pool = plan->pool;
-    const size_t cell = pool->cell_bytes;
-    const size_t wanted = goal;
-    LOCH_TRY_RETURN(compact_look(plan));
-    if (goal && !pool->is_virtual) {
-        compact_plan_window(plan, goal, budget);
-    } else {
-        if (goal) goal = (goal + cell - 1) / cell * cell;
-        compact_plan_handles(plan, goal ? goal : SIZE_MAX, budget);
+    const size_t cell = plan->pool->cell_bytes, goal = (bytes + cell - 1) / cell * cell;
+    compact_plan_handles(plan, goal, budget);
+    if (plan->joined_bytes < goal) plan->joined_bytes = 0;
+}
+
+/* Handles are large in a large pool: for less than one, a part of it is enough. */
+static void compact_by_window(compact_plan *plan, size_t bytes, size_t budget)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < plan->handles_count; i++)
+        if (plan->handles[i].bytes > largest) largest = plan->handles[i].bytes;
+    plan->joined_bytes = 0;
+    if (!plan->pool->is_virtual || bytes <= largest) compact_plan_window(plan, bytes, budget);
+}
+
+/* Tries the ways in turn, on plans of their own: the one that moves the least stays. */
+static loch_status compact_make_piece(compact_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
+{
+    static compact_way *const ways[] = {compact_by_window, compact_by_handles, compact_plan_slides};
+    bool is_found = false;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && budget; i++) {
+        if (is_in_handles && ways[i] != compact_by_handles &&
+            !(plan->pool->is_virtual && ways[i] == compact_plan_slides))
+            continue;
+        compact_plan other = {.pool = plan->pool, .lane = plan->lane};
+        const loch_status status = compact_look(&other);
+        if (status == LOCH_OK) ways[i](&other, bytes, budget);
+        const bool is_better = status == LOCH_OK && other.joined_bytes >= bytes;
+        compact_end(is_better ? plan : &other);
+        if (status != LOCH_OK) return status;
+        if (!is_better) continue;
+        *plan = other;
+        is_found = true;
+        budget = other.moved_bytes ? other.moved_bytes - 1 : 0;
     }
-    if (!goal) compact_slide_all(plan, budget);
-    if (!goal || plan->joined_bytes >= goal) return LOCH_OK;
-    LOCH_TRY_RETURN(compact_plan_slides(plan, wanted, budget));
-    if (plan->joined_bytes >= wanted) return LOCH_OK;
-    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", wanted);
+    if (is_found) return LOCH_OK;
+    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", bytes);
+}
+
+static loch_status compact_make(compact_plan *plan, pool_goal goal, size_t bytes, size_t budget)
+{
+    if (goal != POOL_GOAL_ALL) return compact_make_piece(plan, bytes, budget, goal == POOL_GOAL_HANDLES);
+    LOCH_TRY_RETURN(compact_look(plan));
+    compact_plan_handles(plan, SIZE_MAX, budget);
+    compact_slide_all(plan, budget);
+    return LOCH_OK;
 }
 
 /* --- carrying out --- */
@@ -783,11 +809,11 @@ static loch_status compact_carry_out(compact_plan *plan)
     return LOCH_OK;
 }
 
-loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, size_t bytes)
+loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes)
 {
     compact_plan plan = {.pool = pool, .lane = lane};
     compact_prepare(pool, lane);
-    loch_status status = compact_make(&plan, bytes, SIZE_MAX);
+    loch_status status = compact_make(&plan, goal, bytes, SIZE_MAX);
     if (status == LOCH_OK && plan.moves_count && pool->moving_forbidden)
         status = LOCH_FAIL(MOVING_FORBIDDEN, "%zu bytes fit after a compaction, which is forbidden now", bytes);
     if (status == LOCH_OK) status = compact_carry_out(&plan);
@@ -807,6 +833,12 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
     if (!options->budget_bytes) options->budget_bytes = SIZE_MAX;
     if (!options->stream) options->stream = (*pool)->default_stream;
     return lochi_stream_check(options->stream, (*pool)->device);
+}
+
+static loch_status compact_make_public(compact_plan *plan, const loch_compact_options *options)
+{
+    const pool_goal goal = options->contiguous_bytes ? POOL_GOAL_PIECE : POOL_GOAL_ALL;
+    return compact_make(plan, goal, options->contiguous_bytes, options->budget_bytes);
 }
 
 static void compact_tell(const compact_plan *plan, loch_compact_report *report)
@@ -834,7 +866,7 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
                            loch_allocator_get_name(pool->allocator));
     if (status == LOCH_OK) {
         compact_prepare(pool, lane);
-        status = compact_make(&plan, options.contiguous_bytes, options.budget_bytes);
+        status = compact_make_public(&plan, &options);
         if (status == LOCH_OK) status = compact_carry_out(&plan);
     }
     lochi_lock_drop(&pool->lock);
@@ -852,10 +884,11 @@ loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact
     compact_plan plan = {.pool = pool};
     loch_status status;
     lochi_lock_take(&pool->lock);
-    plan.lane = lochi_pool_lane(pool, options.stream, &status);
-    if (status == LOCH_OK) {
-        compact_prepare(pool, plan.lane);
-        status = compact_make(&plan, options.contiguous_bytes, options.budget_bytes);
+    pool_lane *lane = plan.lane = lochi_pool_lane(pool, options.stream, &status);
+    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
+    if (lane && status == LOCH_OK) {
+        compact_prepare(pool, lane);
+        status = compact_make_public(&plan, &options);
     }
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
         const compact_move *planned = &plan.moves[i];

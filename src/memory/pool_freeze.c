@@ -53,8 +53,7 @@ static bool freeze_is_mixed(const lochi_pool *pool, const pool_block *block, loc
 
 static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
-    return freeze_is_of(block, tag) && lochi_pool_is_movable(block) &&
-           !lochi_pool_sleeps_at(pool, block->start, block->bytes) && freeze_is_mixed(pool, block, tag);
+    return freeze_is_of(block, tag) && lochi_pool_is_movable(pool, block) && freeze_is_mixed(pool, block, tag);
 }
 
 /* A block is frozen by the freeze under way. */
@@ -131,12 +130,12 @@ static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag
 static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report)
 {
     const uint64_t moves = pool->moves, moved = pool->moved_bytes;
-    loch_status status = lochi_pool_compact(pool, lane, 0);
+    loch_status status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
     for (size_t round = 0; tag && round < FREEZE_ROUNDS && status == LOCH_OK; round++) {
         bool goes_on;
         status = freeze_gather(pool, lane, tag, report, &goes_on);
         if (status != LOCH_OK || !goes_on) break;
-        status = lochi_pool_compact(pool, lane, 0);
+        status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
     }
     report->moves = (size_t)(pool->moves - moves);
     report->moved_bytes = (size_t)(pool->moved_bytes - moved);

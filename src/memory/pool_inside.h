@@ -235,6 +235,7 @@ struct pool_lane {
     loch_stream *stream;   /* retained */
     uint64_t capture;      /* 0, or the capture that this memory belongs to */
     bool is_closed;        /* its stream has gone: no driver call through it */
+    bool was_captured;     /* at the last lochi_pool_look_at_captures: nothing can wait for it */
     bool is_spare;         /* of a released capture, beside the stream's own: for the next capture once it is empty */
     uint64_t epoch;        /* the present one */
     uint64_t done;         /* up to this all has passed */
@@ -623,6 +624,9 @@ void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture);
 
 /* Ends the present epoch with an event; false when that cannot be done now. */
 bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane);
+
+/* Notes which lanes cannot be waited for now, because their streams are captured. */
+void lochi_pool_look_at_captures(lochi_pool *pool);
 /* Looks at the events under way. */
 void lochi_pool_poll(lochi_pool *pool, pool_lane *lane);
 /* Whether what was freed in an epoch of a lane may be used by anybody. */
@@ -719,8 +723,8 @@ const char *lochi_pool_check(lochi_pool *pool);
 
 /* --- pool_move.c, pool_compact.c --- */
 
-/* Whether a block can be moved now. */
-bool lochi_pool_is_movable(const pool_block *block);
+/* Whether a block can be moved now; after lochi_pool_look_at_captures. */
+bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block);
 /* Moves a block to `target`, which was cut out of a free block and is in no list, on the stream of `lane`. On failure the block
  * is where it was, and the target is free again. */
 loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane);
@@ -730,9 +734,15 @@ loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lan
 loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane);
 /* A block is being freed: it is nobody's. */
 void lochi_pool_disown(lochi_pool *pool, pool_block *block);
-/* Moves blocks until `bytes` can be had in one piece on the lane. LOCH_OK when that is so now. E_FRAGMENTED: it cannot be
- * reached. */
-loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, size_t bytes);
+/* What a compaction is to free. */
+typedef enum pool_goal {
+    POOL_GOAL_ALL,    /* as much as can be joined */
+    POOL_GOAL_PIECE,  /* bytes in one piece */
+    POOL_GOAL_HANDLES /* the same in whole handles, which new ones can stand beside */
+} pool_goal;
+
+/* Moves blocks until `bytes` (0 for all) can be had on the lane. LOCH_OK when that is so now. E_FRAGMENTED: it cannot be reached. */
+loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes);
 
 /* --- pool_growable.c --- */
 

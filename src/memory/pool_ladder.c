@@ -221,9 +221,10 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
 }
 
 /* Blocks that may move make room for `bytes` of the request. */
-static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, size_t bytes, loch_status *status)
+static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
+                                      loch_status *status)
 {
-    *status = lochi_pool_compact(pool, want->lane, bytes);
+    *status = lochi_pool_compact(pool, want->lane, goal, bytes);
     if (*status != LOCH_OK) return NULL;
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
@@ -235,11 +236,12 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
 {
     if (!pool->movable_bytes || want->lane->capture) return NULL;
     const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
-    const size_t more = pool->is_virtual && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    more -= more % pool->cell_bytes; /* less than a granule is none */
     pool_block *block = NULL;
-    if (more && more < all) block = ladder_compact_for(pool, want, all - more, status);
+    if (more && more < all) block = ladder_compact_for(pool, want, POOL_GOAL_HANDLES, all - more, status);
     if (block || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
-    return ladder_compact_for(pool, want, all, status);
+    return ladder_compact_for(pool, want, POOL_GOAL_PIECE, all, status);
 }
 
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
@@ -263,7 +265,7 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
         *status = LOCH_OK;
         block = after[i](pool, want, status);
         if (*status != LOCH_OK && !ladder_is_short(*status)) return NULL;
-        if (ladder_is_short(*status)) why = *status;
+        if (ladder_is_short(*status) && after[i] != ladder_compact) why = *status; /* no move says what is short */
     }
     if (!block && ladder_is_short(why)) *status = lochi_pool_fail(pool, want, why);
     return block;

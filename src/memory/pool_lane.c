@@ -133,11 +133,11 @@ pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *s
 
 /* --- events --- */
 
-static loch_event *lane_take_event(lochi_pool *pool)
+static loch_status lane_take_event(lochi_pool *pool, loch_event **out)
 {
-    if (pool->events_count) return pool->events[--pool->events_count].event;
-    loch_event *event = NULL;
-    return loch_event_create(pool->device, LOCH_EVENT_PLAIN, &event) == LOCH_OK ? event : NULL;
+    if (!pool->events_count) return loch_event_create(pool->device, LOCH_EVENT_PLAIN, out);
+    *out = pool->events[--pool->events_count].event;
+    return LOCH_OK;
 }
 
 static void lane_drop_event(lochi_pool *pool, loch_event *event)
@@ -179,33 +179,53 @@ static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 }
 
 /* Records an event for the present epoch. */
-static bool lane_record(lochi_pool *pool, pool_lane *lane)
+static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
 {
-    uint64_t capture;
-    if (lane->is_closed || lane->capture) return false;
-    const loch_error saved = lochi_error_save();
+    uint64_t capture = lane->capture;
+    if (lane->is_closed) return LOCH_FAIL(BUSY, "a stream that has ended cannot be marked");
+    if (!capture) LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
+    if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    if (!lane_grow_marks(pool, lane)) return LOCH_FAIL(HOST_MEMORY, "no host memory to mark a stream");
     loch_event *event = NULL;
-    bool is_recorded = lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && !capture &&
-                       lane_grow_marks(pool, lane) && (event = lane_take_event(pool));
-    if (is_recorded) is_recorded = loch_event_record(event, lane->stream) == LOCH_OK;
-    lochi_error_restore(&saved);
-    if (!is_recorded) {
-        if (event) lane_drop_event(pool, event);
-        return false;
+    LOCH_TRY_RETURN(lane_take_event(pool, &event));
+    const loch_status status = loch_event_record(event, lane->stream);
+    if (status != LOCH_OK) {
+        lane_drop_event(pool, event);
+        return status;
     }
     lane->marks_count++;
     *lane_mark_at(lane, lane->marks_count - 1) = (pool_mark){event, lane->epoch};
     lane->unmarked_bytes = 0;
     pool->events_recorded++;
-    return true;
+    return LOCH_OK;
+}
+
+/* Ends the epoch, and says why not. */
+static loch_status lane_mark(lochi_pool *pool, pool_lane *lane)
+{
+    if (lane->done == UINT64_MAX) return LOCH_OK;
+    LOCH_TRY_RETURN(lane_record(pool, lane));
+    lane->epoch++;
+    return LOCH_OK;
 }
 
 bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
 {
-    if (lane->done == UINT64_MAX) return true;
-    if (!lane_record(pool, lane)) return false;
-    lane->epoch++;
-    return true;
+    const loch_error saved = lochi_error_save();
+    const loch_status status = lane_mark(pool, lane);
+    lochi_error_restore(&saved);
+    return status == LOCH_OK;
+}
+
+void lochi_pool_look_at_captures(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        uint64_t capture = lane->capture;
+        lane->was_captured = capture || (!lane->is_closed && lane->done != UINT64_MAX &&
+                                         (lane_get_capture(pool, lane->stream, &capture) != LOCH_OK || capture));
+    }
+    lochi_error_restore(&saved);
 }
 
 /* The oldest event has passed. */
@@ -233,8 +253,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 {
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
     if (lane->capture || lane->is_closed) return LOCH_FAIL(BUSY, "the stream cannot wait for another now");
-    if (epoch == other->epoch && !other->is_closed && !lochi_pool_mark(pool, other))
-        return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
     for (size_t i = 0; i < other->marks_count; i++) {
         const pool_mark *mark = lane_mark_at(other, i);
         if (mark->epoch < epoch) continue;
@@ -447,11 +466,10 @@ void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *str
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->stream != stream || lane->is_closed) continue;
         /* Blocks freed later are ordered behind this event too: the stream gets no more work. */
-        if (lane->done != UINT64_MAX && !lane_record(pool, lane)) {
-            const loch_error saved = lochi_error_save();
-            if (loch_stream_sync(stream) == LOCH_OK) lane->done = lane->epoch;
-            lochi_error_restore(&saved);
-        }
+        const loch_error saved = lochi_error_save();
+        if (lane->done != UINT64_MAX && lane_record(pool, lane) != LOCH_OK && loch_stream_sync(stream) == LOCH_OK)
+            lane->done = lane->epoch;
+        lochi_error_restore(&saved);
         lane->is_closed = true;
     }
     lochi_lock_drop(&pool->lock);

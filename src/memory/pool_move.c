@@ -81,11 +81,6 @@ void lochi_pool_let_move(lochi_pool *pool)
     lochi_lock_drop(&pool->lock);
 }
 
-bool lochi_pool_is_movable(const pool_block *block)
-{
-    return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner);
-}
-
 /* --- pins --- */
 
 /* Makes a lane wait for the last move of a block. Where the device cannot, the host does. */
@@ -147,12 +142,17 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
+    const bool is_owned = block && block->owner == movable;
+    if (!stream) stream = pool->default_stream;
     if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
-    if (status == LOCH_OK && block && block->owner == movable && !pool->is_at_once)
-        status = move_note(pool, block, stream ? stream : pool->default_stream);
+    if (status == LOCH_OK && is_owned && !pool->is_at_once) status = move_note(pool, block, stream);
     if (status == LOCH_OK) movable->pins--;
     lochi_lock_drop(&pool->lock);
-    return status;
+    if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
+    const loch_error saved = lochi_error_save(); /* one that stays where it is, as those of slabs do */
+    if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    return loch_stream_sync(stream);
 }
 
 void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable)
@@ -169,6 +169,21 @@ void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
     lochi_lock_take(&allocator->pool->lock);
     movable->pins--;
     lochi_lock_drop(&allocator->pool->lock);
+}
+
+loch_status lochi_movable_settle(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    const bool is_under_way = movable->lane || movable->torn_from;
+    pool_lane *lane = is_under_way ? lochi_pool_lane(pool, pool->default_stream, &status) : NULL;
+    if (lane && movable->torn_from)
+        status = lochi_pool_mend(pool, move_find_block(pool, movable->address), lane);
+    else if (lane)
+        status = move_wait(pool, movable, lane);
+    lochi_lock_drop(&pool->lock);
+    return lane && status == LOCH_OK ? loch_stream_sync(pool->default_stream) : status;
 }
 
 void *lochi_movable_close(loch_allocator *allocator, lochi_movable *movable)
@@ -197,6 +212,22 @@ static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
 {
     lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
     return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+}
+
+/* A captured stream that used the block cannot be waited for. */
+static bool move_can_wait(const lochi_pool *pool, const pool_block *block)
+{
+    if (block->lane->was_captured) return false;
+    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        if (use->lane->was_captured) return false;
+    return true;
+}
+
+bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
+{
+    return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner) &&
+           !lochi_pool_sleeps_at(pool, block->start, block->bytes) && move_can_wait(pool, block);
 }
 
 /* Puts the lane behind everybody who used the block, and behind the target's last user. */

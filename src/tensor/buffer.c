@@ -143,6 +143,7 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     if (buffer->is_movable && buffer->address) {
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        LOCH_TRY_RETURN(lochi_movable_settle(buffer->allocator, &buffer->movable));
         buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
     }
     *out = buffer->address;
@@ -347,8 +348,10 @@ loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out
     loch_buffer *whole = lochi_buffer_whole(buffer);
     LOCH_TRY_RETURN(lochi_buffer_check(buffer, 0, buffer->bytes));
     void *address = whole->address;
-    if (whole->is_movable && address)
+    if (whole->is_movable && address) {
+        if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, whole->device));
         LOCH_TRY_RETURN(lochi_movable_pin(whole->allocator, &whole->movable, stream, &address));
+    }
     *out = address ? (char *)address + buffer->offset : NULL;
     return LOCH_OK;
 }
@@ -357,7 +360,9 @@ loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream)
 {
     if (!buffer) return LOCH_FAIL(INVALID, "there is no buffer to unpin");
     loch_buffer *whole = lochi_buffer_whole(buffer);
-    if (!whole->is_movable || !whole->address) return LOCH_OK;
+    if (!whole->address) return LOCH_OK;
+    if (!whole->is_movable) return loch_buffer_record_use(whole, stream);
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, whole->device));
     return lochi_movable_unpin(whole->allocator, &whole->movable, stream);
 }
 
@@ -369,7 +374,7 @@ static bool buffer_is_foreign(const loch_buffer *whole, const loch_stream *strea
 
 /* What `then` does comes behind what is queued on `first`: on the device, or without an event on the host. What is captured runs
  * whenever its graph does, and is its owner's to order. */
-static loch_status buffer_order(loch_stream *first, loch_stream *then)
+loch_status lochi_buffer_order(loch_stream *first, loch_stream *then)
 {
     if (lochi_device_is_at_once(first->device) || lochi_stream_is_captured(first) || lochi_stream_is_captured(then))
         return LOCH_OK;
@@ -395,7 +400,7 @@ loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
     void *unused;
     LOCH_TRY_RETURN(loch_buffer_pin(buffer, is_foreign ? NULL : stream, &unused));
     if (!is_foreign || !lochi_movable_count(whole->allocator, &whole->movable)) return LOCH_OK;
-    const loch_status status = buffer_order(&whole->device->default_stream, stream);
+    const loch_status status = lochi_buffer_order(&whole->device->default_stream, stream);
     if (status != LOCH_OK) lochi_movable_drop(whole->allocator, &whole->movable);
     return status;
 }
@@ -403,8 +408,9 @@ loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);
+    if (!whole->is_movable) return LOCH_OK; /* what is queued here is recorded by who queues it */
     if (!buffer_is_foreign(whole, stream)) return loch_buffer_unpin(buffer, stream);
-    const loch_status status = buffer_order(stream, &whole->device->default_stream);
+    const loch_status status = lochi_buffer_order(stream, &whole->device->default_stream);
     return lochi_first_failure(status, loch_buffer_unpin(buffer, NULL));
 }
 

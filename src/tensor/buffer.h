@@ -90,6 +90,9 @@ loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t
 loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream);
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream);
 
+/* What `then` does comes behind what is queued on `first`. */
+loch_status lochi_buffer_order(loch_stream *first, loch_stream *then);
+
 /* What a call with clean-up comes to. */
 static inline loch_status lochi_first_failure(loch_status status, loch_status other)
 {

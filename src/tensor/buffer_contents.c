@@ -25,6 +25,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
     const bool keeps = contents == LOCH_CONTENTS_KEEP;
     if (buffer->is_movable && buffer->address) { /* one like any other while it is resized */
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
+        LOCH_TRY_RETURN(lochi_movable_settle(buffer->allocator, &buffer->movable));
         buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
     }
     void *address;

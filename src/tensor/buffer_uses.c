@@ -130,6 +130,16 @@ bool lochi_stream_is_captured(loch_stream *stream)
     return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
 }
 
+/* A move knows nothing of the marks here. The default stream stands for those of other devices; a use that the pool could not note
+ * is waited for. */
+static loch_status buffer_mark_for_moves(loch_buffer *whole, loch_stream *stream)
+{
+    if (whole->device == stream->device || !whole->address) return loch_stream_sync(stream);
+    (void)lochi_movable_hold(whole->allocator, &whole->movable);
+    const loch_status status = lochi_buffer_order(stream, &whole->device->default_stream);
+    return lochi_first_failure(status, lochi_movable_unpin(whole->allocator, &whole->movable, NULL));
+}
+
 loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
 {
     if (!buffer) return LOCH_FAIL(INVALID, "recording a use needs a buffer");
@@ -147,7 +157,9 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
         if (status == LOCH_OK) return LOCH_OK;
         if (!lochi_stream_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
     }
-    return lochi_stream_is_captured(stream) ? status : buffer_mark(whole, stream);
+    if (lochi_stream_is_captured(stream)) return status;
+    if (whole->is_movable) LOCH_TRY_RETURN(buffer_mark_for_moves(whole, stream));
+    return buffer_mark(whole, stream);
 }
 
 /* --- those that wait --- */

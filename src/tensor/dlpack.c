@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "device/device.h"
+#include "tensor/buffer.h"
 #include "tensor/dlpack_abi.h"
 #include "tensor/tensor.h"
 #include <loch/dlpack.h>
@@ -82,7 +83,7 @@ static void dlpack_note_use(const dlpack_exported *exported)
 static void dlpack_unpin(loch_buffer *buffer)
 {
     const loch_error saved = lochi_error_save();
-    if (loch_buffer_unpin(buffer, NULL) != LOCH_OK) lochi_error_restore(&saved);
+    if (lochi_buffer_let_go(buffer, NULL) != LOCH_OK) lochi_error_restore(&saved);
 }
 
 static void dlpack_exported_end(dlpack_exported *exported)
@@ -166,9 +167,8 @@ static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, c
     const lochi_layout *layout = &source->layout;
     const size_t bytes = layout->dimensions * sizeof(int64_t);
     LOCH_TRY_RETURN(dlpack_find_place(source->buffer, &out->device));
-    void *unused;
     exported->buffer = loch_buffer_retain(source->buffer);
-    LOCH_TRY_RETURN(loch_buffer_pin(source->buffer, options->producer, &unused));
+    LOCH_TRY_RETURN(lochi_buffer_hold(source->buffer, options->producer));
     exported->is_pinned = true;
     LOCH_TRY_RETURN(loch_tensor_get_address(source, &out->data));
     LOCH_TRY_RETURN(dlpack_order(source, options));
