@@ -17,6 +17,20 @@ typedef struct program {
     loch_buffer *buffers[BUFFERS];
 } program;
 
+static char pattern[BYTES], seen[BYTES];
+
+/* Every word differs: a slide that copies the wrong part is seen. */
+static void program_put(program *p, uint32_t i)
+{
+    void *address;
+    const size_t bytes = loch_buffer_get_bytes(p->buffers[i]);
+    const loch_copy_options copy = {.size = sizeof copy, .stream = p->stream, .wait = LOCH_WAIT_END};
+    test_pattern_write(pattern, bytes, i);
+    CHECK_OK(loch_buffer_pin(p->buffers[i], p->stream, &address));
+    CHECK_OK(loch_copy_with(&copy, address, pattern, bytes));
+    CHECK_OK(loch_buffer_unpin(p->buffers[i], p->stream));
+}
+
 /* With holes as large as the blocks, or smaller ones. */
 static void program_open(program *p, const char *name, size_t hole_bytes)
 {
@@ -28,7 +42,7 @@ static void program_open(program *p, const char *name, size_t hole_bytes)
     const loch_request request = {.size = sizeof request, .stream = p->stream, .flags = LOCH_ALLOC_MOVABLE};
     for (uint32_t i = 0; i < BUFFERS; i++) {
         CHECK_OK(loch_buffer_create(p->pool, i % 2 ? BYTES : hole_bytes, &request, &p->buffers[i]));
-        CHECK_OK(loch_buffer_fill(p->buffers[i], &i, sizeof i, p->stream));
+        program_put(p, i);
     }
     for (size_t i = 0; i < BUFFERS; i += 2)
         loch_buffer_clear(&p->buffers[i]);
@@ -36,7 +50,6 @@ static void program_open(program *p, const char *name, size_t hole_bytes)
 
 static void program_expect(program *p, const char *when)
 {
-    static uint32_t seen[BYTES / 4];
     const char *wrong = lochi_pool_check(lochi_pool_of(p->pool));
     if (wrong) fail_msg("%s: %s", when, wrong);
     for (uint32_t i = 1; i < BUFFERS; i += 2) {
@@ -45,8 +58,8 @@ static void program_expect(program *p, const char *when)
         const loch_copy_options copy = {.size = sizeof copy, .stream = p->stream, .wait = LOCH_WAIT_END};
         CHECK_OK(loch_copy_with(&copy, seen, address, BYTES));
         CHECK_OK(loch_buffer_unpin(p->buffers[i], p->stream));
-        for (size_t j = 0; j < BYTES / 4; j++)
-            if (seen[j] != i) fail_msg("%s: word %zu of buffer %u is %u", when, j, i, seen[j]);
+        const size_t differs = test_pattern_differs(seen, BYTES, i);
+        if (differs != BYTES) fail_msg("%s: buffer %u differs at byte %zu", when, i, differs);
     }
 }
 
