@@ -16,7 +16,8 @@ static const loch_option option_table[] = {
     {"cuda_library", "LOCH_CUDA_LIBRARY", "text", "",
      "File name of the CUDA driver library; empty means libcuda.so.1. Read when a CUDA device is first looked for."},
     {"cublas", "LOCH_CUBLAS", "text", "",
-     "File name of the cuBLAS library; empty means libcublas.so.13, .12 or without a number, loaded already or found by "
+     "File name of the cuBLAS library; empty means libcublas.so.13, .12 or without a number, loaded already or found "
+     "by "
      "the system. Read until it was loaded."},
     {"nccl", "LOCH_NCCL", "text", "",
      "File name of the NCCL library; empty means libnccl.so.2 or without a number, loaded already or found by the "

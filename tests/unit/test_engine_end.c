@@ -108,12 +108,12 @@ static void blocks_of_children_are_leaks(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
-    loch_allocator *children[2];
+    loch_allocator *parent = loch_engine_get_allocator(engine, LOCH_SEAT(1)), *children[2];
     void *blocks[2];
     for (unsigned i = 0; i < 2; i++) {
         const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA};
-        loch_allocator *parent = i ? children[0] : loch_engine_get_allocator(engine, LOCH_SEAT(1));
-        CHECK_OK(loch_pool_create_child(parent, "request", &options, &children[i])); /* the second in the first */
+        CHECK_OK(loch_pool_create_child(parent, "request", &options, &children[i]));
+        parent = children[0]; /* the second is in the first */
         CHECK_OK(loch_alloc(children[i], 70000 + i, &blocks[i]));
     }
     loch_allocator_release(children[0]);
