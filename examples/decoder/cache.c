@@ -10,6 +10,16 @@
 /* What a request may hold: its cache, and what the pool rounds up. */
 #define LIMIT_BYTES (LONGEST_BYTES + ((size_t)4 << 20))
 
+static void cache_count(decoder_cache *cache, size_t bytes)
+{
+    const size_t added = bytes - cache->bytes; /* of unsigned numbers: less is right, too */
+    const size_t all = atomic_fetch_add_explicit(&cache->totals->bytes, added, memory_order_relaxed) + added;
+    size_t peak = atomic_load_explicit(&cache->totals->peak_bytes, memory_order_relaxed);
+    while (peak < all && !atomic_compare_exchange_weak_explicit(&cache->totals->peak_bytes, &peak, all,
+                                                                memory_order_relaxed, memory_order_relaxed)) {}
+    cache->bytes = bytes;
+}
+
 static loch_status cache_alloc(decoder_cache *cache)
 {
     loch_request request = {.size = sizeof request};
@@ -20,15 +30,16 @@ static loch_status cache_alloc(decoder_cache *cache)
         request.bytes = LONGEST_BYTES;
         cache->is_whole = 1;
         status = loch_allocator_alloc(cache->pool, &request, &block);
+        if (status == LOCH_OK) cache_count(cache, LONGEST_BYTES);
     }
     cache->rows = block;
     return status;
 }
 
-loch_status cache_open(decoder_cache *cache, loch_context *context, const char *name)
+loch_status cache_open(decoder_cache *cache, loch_context *context, const char *name, cache_totals *totals)
 {
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = LIMIT_BYTES};
-    *cache = (decoder_cache){.rows = NULL};
+    *cache = (decoder_cache){.totals = totals};
     TRY(loch_context_push_pool(context, name, &options, &cache->pool));
     TRY(loch_context_use_pool(context, 0)); /* for the cache alone: activations come from the seat's pool */
     return cache_alloc(cache);
@@ -38,7 +49,10 @@ loch_status cache_grow(decoder_cache *cache, size_t length)
 {
     if (length > CONTEXT)
         return loch_error_set(LOCH_E_OUT_OF_RANGE, NULL, 0, "a request has %d positions at most", (int)CONTEXT);
-    if (!cache->is_whole) TRY(loch_pool_resize_growable(cache->pool, cache->rows, length * ROW_BYTES));
+    if (!cache->is_whole) {
+        TRY(loch_pool_resize_growable(cache->pool, cache->rows, length * ROW_BYTES));
+        cache_count(cache, length * ROW_BYTES);
+    }
     cache->length = length;
     return LOCH_OK;
 }
@@ -55,11 +69,12 @@ loch_status cache_close(decoder_cache *cache, loch_context *context)
     if (!cache->pool) return LOCH_OK;
     loch_stats stats = {.size = sizeof stats};
     loch_status status = loch_free(cache->pool, cache->rows);
+    cache_count(cache, 0);
     if (status == LOCH_OK) status = loch_allocator_get_stats(cache->pool, &stats);
     if (status == LOCH_OK && stats.blocks && loch_pool_get_parent(cache->pool))
         status = loch_error_set(LOCH_E_BUSY, NULL, 0, "%llu blocks of \"%s\" are left behind",
                                 (unsigned long long)stats.blocks, loch_allocator_get_name(cache->pool));
     const loch_status popped = loch_context_pop_pool(context);
-    *cache = (decoder_cache){.rows = NULL};
+    *cache = (decoder_cache){.pool = NULL};
     return status == LOCH_OK ? popped : status;
 }

@@ -12,7 +12,7 @@
 typedef struct main_options {
     decoder_source source;
     const char *save;
-    size_t requests, tokens, threads;
+    uint64_t requests, tokens, threads;
     const char *device;
     const char *logits;
     const char *trace;
@@ -40,55 +40,55 @@ static int wrong(const char *name, const char *why)
     return 2;
 }
 
-static int read_number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
-{
-    char *end, why[80];
-    const int is_digits = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 19;
-    *out = strtoull(text, &end, 10);
-    if (is_digits && *out >= least && *out <= most) return 0;
-    snprintf(why, sizeof why, "takes a number from %llu to %llu", (unsigned long long)least, (unsigned long long)most);
-    return wrong(name, why);
-}
+/* An option and where its value goes: text, or a number in its bounds. */
+typedef struct main_option {
+    const char *name;
+    const char **text;
+    uint64_t *number;
+    uint64_t least, most;
+} main_option;
 
-static int read_count(const char *name, const char *text, size_t most, size_t *out)
+static int read_value(const main_option *option, const char *value)
 {
-    uint64_t number = 0;
-    const int code = read_number(name, text, 1, most, &number);
-    *out = (size_t)number;
-    return code;
-}
-
-static int read_option(main_options *options, const char *name, const char *value)
-{
-    if (!strcmp(name, "--seed")) return read_number(name, value, 0, INT64_MAX, &options->source.seed);
-    if (!strcmp(name, "--requests")) return read_count(name, value, 1000, &options->requests);
-    if (!strcmp(name, "--tokens")) return read_count(name, value, CONTEXT - request_longest(), &options->tokens);
-    if (!strcmp(name, "--threads")) return read_count(name, value, 64, &options->threads);
-    if (!*value) return wrong(name, "takes a name");
-    if (!strcmp(name, "--weights")) options->source.folder = value;
-    if (!strcmp(name, "--save-weights")) options->save = value;
-    if (!strcmp(name, "--device")) options->device = value;
-    if (!strcmp(name, "--logits")) options->logits = value;
-    if (!strcmp(name, "--trace")) options->trace = value;
-    return 0;
+    char why[80];
+    if (option->text) {
+        *option->text = value;
+        return *value ? 0 : wrong(option->name, "takes a name");
+    }
+    const int is_digits = *value && strspn(value, "0123456789") == strlen(value) && strlen(value) <= 19;
+    *option->number = strtoull(value, NULL, 10);
+    if (is_digits && *option->number >= option->least && *option->number <= option->most) return 0;
+    snprintf(why, sizeof why, "takes a number from %llu to %llu", (unsigned long long)option->least,
+             (unsigned long long)option->most);
+    return wrong(option->name, why);
 }
 
 /* 0, or the exit code; -1 for --help. */
 static int read_options(main_options *options, int count, char **arguments)
 {
-    static const char *const names[] = {"--seed",    "--weights", "--save-weights", "--requests", "--tokens",
-                                        "--threads", "--device",  "--logits",       "--trace"};
+    const main_option known[] = {
+        {"--seed", .number = &options->source.seed, .most = INT64_MAX},
+        {"--weights", .text = &options->source.folder},
+        {"--save-weights", .text = &options->save},
+        {"--requests", .number = &options->requests, .least = 1, .most = 1000},
+        {"--tokens", .number = &options->tokens, .least = 1, .most = CONTEXT - request_longest()},
+        {"--threads", .number = &options->threads, .least = 1, .most = 64},
+        {"--device", .text = &options->device},
+        {"--logits", .text = &options->logits},
+        {"--trace", .text = &options->trace},
+    };
+    const main_option *const end = known + sizeof known / sizeof *known;
     int has_seed = 0;
     for (int i = 1; i < count; i += 2) {
-        size_t known = 0;
+        const main_option *option = known;
         if (!strcmp(arguments[i], "--help")) return -1;
-        while (known < sizeof names / sizeof *names && strcmp(arguments[i], names[known]) != 0)
-            known++;
-        if (known == sizeof names / sizeof *names) return wrong(arguments[i], "is no option");
-        if (i + 1 == count) return wrong(arguments[i], "needs a value");
-        const int code = read_option(options, arguments[i], arguments[i + 1]);
+        while (option < end && strcmp(arguments[i], option->name) != 0)
+            option++;
+        if (option == end) return wrong(arguments[i], "is no option");
+        if (i + 1 == count) return wrong(option->name, "needs a value");
+        const int code = read_value(option, arguments[i + 1]);
         if (code) return code;
-        has_seed = has_seed || known == 0;
+        has_seed = has_seed || option->number == &options->source.seed;
     }
     if (has_seed && options->source.folder) return wrong("--seed", "and --weights do not go together");
     return 0;
@@ -109,12 +109,13 @@ static void print_request(const decoder_request *request)
     printf("  %zu positions, cache %.1f KiB\n", request->length - 1, (double)request->cache_bytes / KIB);
 }
 
-/* What a function of Loch prints like snprintf, whole. */
-static void print_memory(loch_engine *engine)
+/* What a function of Loch prints like snprintf, whole; and the caches, whose pools have gone. */
+static void print_memory(loch_engine *engine, size_t caches_peak_bytes)
 {
     const size_t bytes = loch_engine_print(engine, NULL, 0) + 1;
     char *text = malloc(bytes);
     if (text && loch_engine_print(engine, text, bytes)) printf("\n%s", text);
+    printf("    %-24speak %.1f KiB\n", "caches of all requests", (double)caches_peak_bytes / KIB);
     free(text);
 }
 
@@ -134,7 +135,7 @@ static loch_status make_requests(const main_options *options, decoder_request **
     void *address;
     *requests = calloc(options->requests, sizeof **requests);
     if (!*requests) {
-        (void)loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for %zu requests", options->requests);
+        (void)loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for so many requests");
         return LOCH_E_HOST_MEMORY;
     }
     for (size_t i = 0; i < options->requests; i++) {
@@ -150,11 +151,12 @@ static loch_status make_requests(const main_options *options, decoder_request **
     return LOCH_OK;
 }
 
-static loch_status serve_all(const decoder_model *model, const main_options *options, decoder_request **requests)
+static loch_status serve_all(const decoder_model *model, const main_options *options, decoder_request **requests,
+                             size_t *caches_peak_bytes)
 {
     LOCH_AUTO(tensor) logits = NULL;
     TRY(make_requests(options, requests, &logits));
-    TRY(serve(model, LOCH_SEAT(0), *requests, options->requests));
+    TRY(serve(model, LOCH_SEAT(0), *requests, options->requests, caches_peak_bytes));
     for (size_t i = 0; i < options->requests; i++)
         print_request(&(*requests)[i]);
     if (logits) TRY(loch_npy_save(options->logits, logits, NULL));
@@ -164,15 +166,16 @@ static loch_status serve_all(const decoder_model *model, const main_options *opt
 static loch_status run(loch_engine *engine, loch_context *context, decoder_model *model, const main_options *options)
 {
     decoder_request *requests = NULL;
+    size_t caches_peak_bytes = 0;
     TRY(model_load(model, context, &options->source));
     printf("%d weights, %zu KiB frozen\n\n", (int)WEIGHTS, model->frozen_bytes / KIB);
     if (options->save) TRY(model_save(model, options->save));
-    const loch_status status = serve_all(model, options, &requests);
+    const loch_status status = serve_all(model, options, &requests, &caches_peak_bytes);
     free(requests);
     if (status != LOCH_OK) return status;
     /* Nothing runs: what threads keep for themselves goes back to the pool, and what the pool does not need to the device. */
     TRY(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
-    print_memory(engine);
+    print_memory(engine, caches_peak_bytes);
     print_timeline(model->timeline);
     if (options->trace) TRY(loch_timeline_save(model->timeline, LOCH_TIMELINE_TRACE, 0, options->trace));
     return LOCH_OK;
@@ -227,16 +230,24 @@ static int fail(void)
     return 1;
 }
 
+/* What was printed counts when it has arrived. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fputs("decoder: the output cannot be written\n", stderr);
+    return 1;
+}
+
 int main(int count, char **arguments)
 {
     main_options options = {.source = {.seed = 1}, .requests = 8, .tokens = 32, .threads = 4, .device = "cpu"};
     const int code = read_options(&options, count, arguments);
-    if (code == -1) return fputs(help, stdout) < 0;
-    if (code) return code;
+    if (code == -1) fputs(help, stdout);
+    if (code) return code == -1 ? finish(0) : code;
     loch_engine *engine;
     if (open_engine(&options, &engine) != LOCH_OK) return fail();
     const int failed = run_in_context(engine, &options) == LOCH_OK ? 0 : fail();
     if (shut_down(engine) != LOCH_OK) return fail();
     if (!failed) puts("\nno leak");
-    return failed;
+    return finish(failed);
 }

@@ -2,7 +2,6 @@
 /* Each worker has a context of its own, since contexts belong to threads, and each request a cache of its own. All of them read the same
  * weights. Tokens are chosen greedily: the first of the largest. */
 #include "serve.h"
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +22,7 @@ typedef struct serve_queue {
     decoder_request *requests;
     size_t count;
     atomic_size_t next; /* relaxed: only who takes which matters */
+    cache_totals caches;
 } serve_queue;
 
 void request_init(decoder_request *request, size_t number, size_t tokens)
@@ -54,7 +54,7 @@ static uint8_t choose(const float *logits)
 static loch_status step(const serve_queue *queue, loch_context *context, decoder_cache *cache, decoder_request *request)
 {
     const size_t start = cache->length, count = request->length - start;
-    LOCH_SPAN(queue->model->timeline, start ? "decode" : "prefill");
+    LOCH_SPAN(queue->model->timeline, start ? "decode" : "prefill", .allocator = cache->pool);
     LOCH_AUTO(tensor) tensor = NULL;
     void *address;
     TRY(model_forward(queue->model, context, cache, request->text + start, count, &tensor));
@@ -70,19 +70,17 @@ static loch_status generate(const serve_queue *queue, loch_context *context, dec
 {
     while (request->length < request->wanted)
         TRY(step(queue, context, cache, request));
-    loch_stats stats = {.size = sizeof stats};
-    TRY(loch_allocator_get_stats(cache->pool, &stats));
-    request->cache_bytes = stats.peak_requested_bytes;
+    request->cache_bytes = cache->bytes;
     return LOCH_OK;
 }
 
-static loch_status answer(const serve_queue *queue, loch_context *context, decoder_request *request)
+static loch_status answer(serve_queue *queue, loch_context *context, decoder_request *request)
 {
     LOCH_SPAN(queue->model->timeline, "request");
     char name[32];
     decoder_cache cache;
     snprintf(name, sizeof name, "request %zu", request->number);
-    loch_status status = cache_open(&cache, context, name);
+    loch_status status = cache_open(&cache, context, name, &queue->caches);
     if (status == LOCH_OK) status = generate(queue, context, &cache, request);
     const loch_status closed = cache_close(&cache, context);
     return status == LOCH_OK ? closed : status;
@@ -110,7 +108,8 @@ static loch_status work(void *user)
     return loch_error_set(first, NULL, 0, "%s", why.sentence);
 }
 
-loch_status serve(const decoder_model *model, loch_seat seat, decoder_request *requests, size_t count)
+loch_status serve(const decoder_model *model, loch_seat seat, decoder_request *requests, size_t count,
+                  size_t *caches_peak_bytes)
 {
     loch_workers *workers = loch_engine_get_workers(model->engine, seat);
     serve_queue queue = {.model = model, .seat = seat, .requests = requests, .count = count};
@@ -118,5 +117,6 @@ loch_status serve(const decoder_model *model, loch_seat seat, decoder_request *r
     for (size_t i = 0; i < loch_workers_get_threads(workers) && status == LOCH_OK; i++)
         status = loch_workers_run(workers, work, &queue, NULL);
     const loch_status worked = loch_workers_wait(workers, NULL);
+    *caches_peak_bytes = atomic_load_explicit(&queue.caches.peak_bytes, memory_order_relaxed);
     return status == LOCH_OK ? worked : status;
 }

@@ -118,7 +118,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_push_pool(loch_context *context,
 /** Whether new tensors come from the stack of the current seat (non-zero) or from the seat's own pool. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_use_pool(loch_context *context, int is_used);
 
-/** Takes the top pool off the current seat's stack; blocks of it stay valid. E_NOT_FOUND when the stack is empty. */
+/** Takes the top pool off the current seat's stack; blocks of it stay valid, and what was used before it was pushed, the stack or the
+ *  seat's own pool, is used again. E_NOT_FOUND when the stack is empty. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_pop_pool(loch_context *context);
 
 /** Makes a tensor on the current seat, in the order of the current stream. @param name  for people; may be NULL
@@ -136,8 +137,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_create_from(loch_context *contex
  *  copy is found again by what the tensor shows (its buffer, offset, shape, strides, type) while the buffer lives and its version is the same
  *  (loch_buffer_get_version); it is dropped when either changes, when somebody writes into it, and before an allocation of the context
  *  fails for want of memory. It lies in the seat's own pool, whatever is on the stack.
- *  The copy comes behind what the context has queued on its streams of the tensor's device, and before what it will queue there; work of
- *  others is the caller's to order. Found on another stream than it was made on, it is waited for on the device. While the current stream is
+ *  The copy comes behind what the context has queued on its streams of the tensor's device (its own ones and those that are set), and
+ *  before what it will queue there, unless they are captured; work of others is the caller's to order. Found on another stream than it was made on, it is waited for on the device. While the current stream is
  *  captured, a copy is captured with it, and not kept. @param out  the caller's reference */
 LOCH_API LOCH_MUST_USE loch_status loch_context_get_copy(loch_context *context, loch_tensor *tensor, loch_tensor **out);
 

@@ -68,6 +68,10 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
     if (errno != ENOENT) return whole_fail(file, errno);
+    if (lstat(file->path, &about) == 0 && S_ISLNK(about.st_mode)) { /* to what is not there yet */
+        file->file = whole_open_again(file->path, O_CREAT);
+        return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
+    }
     if (!*file->path || strlen(file->path) >= sizeof file->final)
         return whole_fail(file, *file->path ? ENAMETOOLONG : ENOENT);
     strcpy(file->final, file->path);

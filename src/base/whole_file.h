@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that are replaced as a whole. What is written goes to a new file beside the one that it replaces, which gets its name
- * at the end; what is no regular file (a pipe, a device) is written to directly. Permissions are kept, and links followed. */
+ * at the end; what is no regular file (a pipe, a device, a link to nothing) is written to directly. Permissions are kept, and links followed. */
 #ifndef LOCHI_WHOLE_FILE_H
 #define LOCHI_WHOLE_FILE_H
 

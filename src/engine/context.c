@@ -6,6 +6,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "device/device.h"
+#include "tensor/buffer.h"
 #include <limits.h>
 #include <string.h>
 
@@ -158,12 +159,17 @@ loch_status lochi_context_check_seat(const loch_context *context, loch_seat seat
     return LOCH_FAIL(NOT_FOUND, "the context \"%.64s\" has no seat %u", context->name, seat.number);
 }
 
-loch_status lochi_context_stream(loch_context *context, unsigned seat, loch_stream **out)
+loch_status lochi_context_take_stream(loch_context *context, unsigned seat)
 {
     lochi_context_seat *own = &context->seats[seat];
+    return own->own ? LOCH_OK : loch_stream_pool_take(lochi_context_place(context, seat)->streams, &own->own);
+}
+
+loch_status lochi_context_stream(loch_context *context, unsigned seat, loch_stream **out)
+{
+    const lochi_context_seat *own = &context->seats[seat];
     *out = NULL;
-    if (!own->set && !own->own)
-        LOCH_TRY_RETURN(loch_stream_pool_take(lochi_context_place(context, seat)->streams, &own->own));
+    if (!own->set) LOCH_TRY_RETURN(lochi_context_take_stream(context, seat));
     *out = own->set ? own->set : own->own;
     return LOCH_OK;
 }
@@ -173,6 +179,7 @@ loch_status lochi_context_order(const loch_context *context, unsigned seat, loch
 {
     const lochi_seat *place = lochi_context_place(context, seat);
     if (from == to || lochi_device_is_at_once(place->device)) return LOCH_OK;
+    if (lochi_stream_is_captured(from) || lochi_stream_is_captured(to)) return LOCH_OK;
     const loch_error saved = lochi_error_save();
     loch_event *event = NULL;
     loch_status status = loch_stream_pool_take_event(place->streams, LOCH_EVENT_PLAIN, &event);

@@ -21,6 +21,7 @@
 typedef struct lochi_context_pool {
     struct lochi_context_pool *below;
     loch_allocator *allocator; /* held */
+    bool was_using_pools;      /* of the seat, before it was pushed */
 } lochi_context_pool;
 
 /* What a context has on a seat of its engine. */
@@ -74,10 +75,14 @@ static inline const lochi_seat *lochi_context_place(const loch_context *context,
     return &context->engine->seats[seat];
 }
 
-/* The current stream of any of its seats, taken from the pool of streams on first use. Borrowed. */
+/* Takes the own stream of a seat from the pool of streams, unless it is there. */
+loch_status lochi_context_take_stream(loch_context *context, unsigned seat);
+
+/* The current stream of any of its seats; the own one is taken on first use. Borrowed. */
 loch_status lochi_context_stream(loch_context *context, unsigned seat, loch_stream **out);
 
-/* Makes `to` wait, on the device where it can, for what is queued on `from`, a stream of `seat`. */
+/* Makes `to` wait, on the device where it can, for what is queued on `from`, a stream of `seat`. Nothing when either is captured: what
+ * is captured runs with its graph, and is its owner's to order. */
 loch_status lochi_context_order(const loch_context *context, unsigned seat, loch_stream *from, loch_stream *to);
 
 /* --- guards (context_guard.c) --- */
@@ -100,7 +105,7 @@ typedef struct lochi_context_wish {
     const char *name;
 } lochi_context_wish;
 
-/* Makes a tensor; kept copies on the seat are dropped before it fails for want of memory. Not counted by the meter. */
+/* Makes a tensor; kept copies on the seat's device are dropped before it fails for want of memory. Not counted by the meter. */
 loch_status lochi_context_alloc(loch_context *context, const lochi_context_wish *wish, loch_dtype dtype,
                                 size_t dimensions, const int64_t *shape, loch_tensor **out);
 
@@ -115,8 +120,8 @@ void lochi_context_pop_all(lochi_context_seat *seat);
 /* Drops copies whose source was written or has gone. One load when there was no write at all. */
 void lochi_copies_sweep(loch_context *context);
 
-/* Drops all of a seat; UINT_MAX: of all seats. Returns how many bytes they had. */
-size_t lochi_copies_drop(loch_context *context, unsigned seat);
+/* Drops all on a device; NULL: on all of them. Returns how many bytes they had. */
+size_t lochi_copies_drop(loch_context *context, const loch_device *device);
 
 /* Drops all, and ends the table. */
 void lochi_copies_end(loch_context *context);

@@ -6,14 +6,13 @@
  * the version of the buffer is what it was when the copy was begun, and nobody wrote into the copy.
  *
  * An entry does not hold its source, but a watch on it (tensor/watch.h), by which entries are found that nobody will ask for any more: the
- * next call that looks here drops them. A copy is in the order of the stream that it was queued on; an event behind it orders
+ * next call that looks here drops them, and likewise those of copies that somebody wrote. A copy is in the order of the stream that it was queued on; an event behind it orders
  * others. */
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
-#include <limits.h>
 #include <string.h>
 
 #define COPIES_FIRST 16 /* buckets */
@@ -31,14 +30,15 @@ struct context_copy {
     struct context_copy *next; /* in its bucket */
     copy_key key;              /* its layout is the member below */
     lochi_layout layout;
-    uint64_t version;     /* of the source, before it was copied */
-    lochi_watch *watch;   /* on the source; held */
-    uint64_t changes;     /* of the watch, likewise */
-    loch_tensor *tensor;  /* the copy */
-    uint64_t own_id;      /* of the copy's buffer */
-    uint64_t own_version; /* of the copy, after it was queued */
-    uint64_t stream_id;   /* that it was queued on */
-    loch_event *event;    /* behind it; NULL: it has ended */
+    uint64_t version;       /* of the source, before it was copied */
+    lochi_watch *watch;     /* on the source; held */
+    uint64_t changes;       /* of the watch, likewise */
+    loch_tensor *tensor;    /* the copy */
+    uint64_t own_id;        /* of the copy's buffer */
+    lochi_watch *own_watch; /* on that; held */
+    uint64_t own_changes;   /* of that watch, after the copy was queued */
+    uint64_t stream_id;     /* that it was queued on */
+    loch_event *event;      /* behind it; NULL: it has ended */
 };
 
 /* --- keys --- */
@@ -126,6 +126,7 @@ static void copy_end(const loch_context *context, struct context_copy *entry)
 {
     copy_give_event(context, entry);
     lochi_watch_release(entry->watch);
+    lochi_watch_release(entry->own_watch);
     loch_tensor_release(entry->tensor);
     lochi_free(entry);
 }
@@ -154,16 +155,22 @@ static size_t copies_end_list(const loch_context *context, struct context_copy *
     return bytes;
 }
 
-/* Drops those that a seat has, or UINT_MAX: all; of these the stale ones, or all. */
-static size_t copies_drop_some(loch_context *context, unsigned seat, bool is_stale_only)
+/* Whether the source was written or has ended, or somebody wrote the copy. */
+static bool copy_is_stale(const struct context_copy *entry)
+{
+    return lochi_watch_read(entry->watch) != entry->changes || lochi_watch_read(entry->own_watch) != entry->own_changes;
+}
+
+/* Drops those on a device, or NULL: on all; of these the stale ones, or all. */
+static size_t copies_drop_some(loch_context *context, const loch_device *device, bool is_stale_only)
 {
     lochi_copies *copies = &context->copies;
     struct context_copy *list = NULL;
     for (size_t i = 0; i < copies->buckets_count; i++)
         for (struct context_copy **link = &copies->buckets[i]; *link;) {
             const struct context_copy *entry = *link;
-            const bool is_here = seat == UINT_MAX || entry->key.seat == seat;
-            if (is_here && (!is_stale_only || lochi_watch_read(entry->watch) != entry->changes))
+            const bool is_here = !device || lochi_context_place(context, entry->key.seat)->device == device;
+            if (is_here && (!is_stale_only || copy_is_stale(entry)))
                 copies_take(copies, link, &list);
             else
                 link = &(*link)->next;
@@ -177,52 +184,51 @@ void lochi_copies_sweep(loch_context *context)
     const uint64_t changes = lochi_watch_count_changes();
     if (!context->copies.count || changes == context->copies.seen_changes) return;
     context->copies.seen_changes = changes;
-    (void)copies_drop_some(context, UINT_MAX, true);
+    (void)copies_drop_some(context, NULL, true);
 }
 
-size_t lochi_copies_drop(loch_context *context, unsigned seat)
+size_t lochi_copies_drop(loch_context *context, const loch_device *device)
 {
-    return copies_drop_some(context, seat, false);
+    return copies_drop_some(context, device, false);
 }
 
 void lochi_copies_end(loch_context *context)
 {
-    (void)lochi_copies_drop(context, UINT_MAX);
+    (void)lochi_copies_drop(context, NULL);
     lochi_free(context->copies.buckets);
     context->copies = (lochi_copies){0};
 }
 
 size_t loch_context_drop_copies(loch_context *context)
 {
-    return lochi_context_check(context) == LOCH_OK ? lochi_copies_drop(context, UINT_MAX) : 0;
+    return lochi_context_check(context) == LOCH_OK ? lochi_copies_drop(context, NULL) : 0;
 }
 
 /* --- making --- */
 
-/* The current stream of a seat, if it has one and the seat's device is this. */
-static loch_stream *copy_stream_at(const loch_context *context, unsigned seat, const loch_device *device)
+/* Where a copy stands to what the context does on its source's device. */
+typedef enum copy_side { COPY_BEHIND, COPY_BEFORE } copy_side;
+
+static loch_status copy_order_one(const loch_context *context, unsigned seat, loch_stream *at, loch_stream *stream,
+                                  copy_side side)
 {
-    const lochi_context_seat *own = &context->seats[seat];
-    if (!device || lochi_context_place(context, seat)->device != device) return NULL;
-    return own->set ? own->set : own->own;
+    if (!at) return LOCH_OK;
+    return side == COPY_BEHIND ? lochi_context_order(context, seat, at, stream)
+                               : lochi_context_order(context, context->current, stream, at);
 }
 
-/* The copy comes behind what the context has queued on the source's own device, and before what it will queue there. */
-static loch_status copy_order_behind_source(loch_context *context, const loch_tensor *source, loch_stream *stream)
+/* The copy comes behind what the context has queued on the source's own device, and before what it will queue there: on the stream that
+ * is set and on its own one, which may be used only later, and so has to be there now. */
+static loch_status copy_order(loch_context *context, const loch_tensor *source, loch_stream *stream, copy_side side)
 {
-    for (size_t i = 0; i < context->order_count; i++) {
+    const loch_device *device = loch_tensor_get_device(source);
+    for (size_t i = 0; device && i < context->order_count; i++) {
         const unsigned seat = context->order[i];
-        loch_stream *from = copy_stream_at(context, seat, loch_tensor_get_device(source));
-        if (from) LOCH_TRY_RETURN(lochi_context_order(context, seat, from, stream));
-    }
-    return LOCH_OK;
-}
-
-static loch_status copy_order_before_source(loch_context *context, const loch_tensor *source, loch_stream *stream)
-{
-    for (size_t i = 0; i < context->order_count; i++) {
-        loch_stream *to = copy_stream_at(context, context->order[i], loch_tensor_get_device(source));
-        if (to) LOCH_TRY_RETURN(lochi_context_order(context, context->current, stream, to));
+        const lochi_context_seat *own = &context->seats[seat];
+        if (lochi_context_place(context, seat)->device != device) continue;
+        LOCH_TRY_RETURN(lochi_context_take_stream(context, seat));
+        LOCH_TRY_RETURN(copy_order_one(context, seat, own->own, stream, side));
+        LOCH_TRY_RETURN(copy_order_one(context, seat, own->set, stream, side));
     }
     return LOCH_OK;
 }
@@ -280,12 +286,13 @@ static loch_status copy_keep_new(loch_context *context, loch_tensor *source, con
     const uint64_t seen = lochi_watch_count_changes();
     LOCH_TRY(copies_make_room(&context->copies), fail);
     LOCH_TRY(copy_prepare(source, key, &entry), fail);
-    LOCH_TRY(copy_order_behind_source(context, source, stream), fail);
+    LOCH_TRY(copy_order(context, source, stream, COPY_BEHIND), fail);
     LOCH_TRY(copy_make(context, source, stream, &entry->tensor), fail);
-    LOCH_TRY(copy_order_before_source(context, source, stream), fail);
+    LOCH_TRY(copy_order(context, source, stream, COPY_BEFORE), fail);
     LOCH_TRY(copy_mark(context, entry, stream), fail);
+    LOCH_TRY(lochi_buffer_watch(entry->tensor->buffer, &entry->own_watch), fail);
     entry->own_id = loch_buffer_get_id(entry->tensor->buffer);
-    entry->own_version = loch_buffer_get_version(entry->tensor->buffer);
+    entry->own_changes = lochi_watch_read(entry->own_watch);
     if (!context->copies.count) context->copies.seen_changes = seen;
     copies_put(&context->copies, entry);
     context->copies.count++;
@@ -320,7 +327,7 @@ static bool copy_is_good(const struct context_copy *entry, const loch_tensor *so
 {
     const loch_buffer *own = entry->tensor->buffer; /* who has the tensor may have bound another */
     return entry->version == loch_buffer_get_version(source->buffer) && entry->own_id == loch_buffer_get_id(own) &&
-           entry->own_version == loch_buffer_get_version(own);
+           lochi_watch_read(entry->own_watch) == entry->own_changes;
 }
 
 /* The entry of a tensor; one that is no longer good is dropped. */

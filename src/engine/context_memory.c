@@ -7,6 +7,20 @@
 #include <loch/wrapper.h>
 #include <string.h>
 
+/* --- want of memory --- */
+
+static bool memory_is_short(loch_status status)
+{
+    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
+           status == LOCH_E_MOVING_FORBIDDEN;
+}
+
+/* Whether trying again may help: kept copies on the device of a seat have been dropped, which other seats may share. */
+static bool memory_make_room(loch_context *context, unsigned seat, loch_status status)
+{
+    return memory_is_short(status) && lochi_copies_drop(context, lochi_context_place(context, seat)->device);
+}
+
 /* --- pools --- */
 
 loch_allocator *lochi_context_allocator(const loch_context *context, unsigned seat)
@@ -55,12 +69,18 @@ loch_status loch_context_push_pool(loch_context *context, const char *name, cons
     lochi_context_seat *seat = &context->seats[context->current];
     lochi_context_pool *pool = lochi_zalloc(sizeof *pool);
     if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory to push a pool");
-    const loch_status status = memory_make_child(context, name, options, &pool->allocator);
+    const loch_error saved = lochi_error_save();
+    loch_status status = memory_make_child(context, name, options, &pool->allocator);
+    if (memory_make_room(context, context->current, status)) {
+        lochi_error_restore(&saved);
+        status = memory_make_child(context, name, options, &pool->allocator);
+    }
     if (status != LOCH_OK) {
         lochi_free(pool);
         return status;
     }
     pool->below = seat->pools;
+    pool->was_using_pools = seat->uses_pools;
     seat->pools = pool;
     seat->uses_pools = true;
     if (child) *child = pool->allocator;
@@ -78,6 +98,7 @@ static void memory_pop(lochi_context_seat *seat)
 {
     lochi_context_pool *pool = seat->pools;
     seat->pools = pool->below;
+    seat->uses_pools = pool->was_using_pools;
     loch_allocator_release(pool->allocator);
     lochi_free(pool);
 }
@@ -115,12 +136,6 @@ loch_status loch_context_compact(loch_context *context, const loch_compact_optio
 
 /* --- tensors --- */
 
-static bool memory_is_short(loch_status status)
-{
-    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
-           status == LOCH_E_MOVING_FORBIDDEN;
-}
-
 loch_status lochi_context_alloc(loch_context *context, const lochi_context_wish *wish, loch_dtype dtype,
                                 size_t dimensions, const int64_t *shape, loch_tensor **out)
 {
@@ -133,7 +148,7 @@ loch_status lochi_context_alloc(loch_context *context, const lochi_context_wish 
         .name = wish->name};
     const loch_error saved = lochi_error_save();
     const loch_status status = loch_tensor_create(dtype, dimensions, shape, &options, out);
-    if (!memory_is_short(status) || !lochi_copies_drop(context, wish->seat)) return status;
+    if (!memory_make_room(context, wish->seat, status)) return status;
     lochi_error_restore(&saved);
     return loch_tensor_create(dtype, dimensions, shape, &options, out);
 }

@@ -49,12 +49,13 @@ static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track,
     timeline_clock *clock = lochi_zalloc(sizeof *clock);
     if (!clock) return NULL;
     clock->device = loch_device_retain(device);
+    clock->anchor_ns =
+        (int64_t)lochi_timeline_now(timeline); /* it does not lie before; spans tell by how much behind */
     if (loch_event_create(device, LOCH_EVENT_TIMED, &clock->anchor) == LOCH_OK &&
         loch_event_record(clock->anchor, stream) != LOCH_OK) {
         loch_event_destroy(clock->anchor);
         clock->anchor = NULL;
     }
-    clock->anchor_ns = (int64_t)lochi_timeline_now(timeline);
     clock->next = track->clocks;
     lochi_track_lock(track);
     track->clocks = clock;
@@ -99,6 +100,7 @@ static void device_begin(loch_timeline *timeline, timeline_track *track, timelin
     if (!pair) return;
     record->clock = clock;
     record->pair = pair;
+    record->device_at_ns = (int64_t)lochi_timeline_now(timeline);
     if (loch_event_record(pair->start, stream) == LOCH_OK) {
         record->stream = lochi_stream_retain(stream);
         record->stream_id = loch_stream_get_id(stream);
@@ -167,9 +169,9 @@ static void record_measure(timeline_record *record, timeline_track *track)
     const bool is_timed = loch_event_elapsed(pair->start, pair->end, &ns) == LOCH_OK;
     const bool is_placed = is_timed && clock_measure(clock, pair->start, &from_anchor_ns);
     int64_t at_ns = clock->anchor_ns + from_anchor_ns;
-    if (is_placed && at_ns < (int64_t)record->start_ns) { /* the anchor passed later than when it was recorded */
-        clock->anchor_ns += (int64_t)record->start_ns - at_ns;
-        at_ns = (int64_t)record->start_ns;
+    if (is_placed && at_ns < record->device_at_ns) { /* the anchor passed later than was known */
+        clock->anchor_ns += record->device_at_ns - at_ns;
+        at_ns = record->device_at_ns;
     }
     if (is_placed && from_anchor_ns > TIMELINE_ANCHOR_FAR) {
         loch_event *anchor = pair->start;

@@ -66,7 +66,7 @@ typedef struct timeline_record {
     uint64_t number;
     uint64_t start_ns, end_ns; /* since the timeline was made */
     uint64_t device_ns;
-    int64_t device_at_ns; /* where the device began it, as anchor_ns */
+    int64_t device_at_ns; /* where the device began it, as anchor_ns; before that is known, when it was told to */
     uint64_t stream_id;
     double flops;
     uint64_t bytes, used_begin, used_end;

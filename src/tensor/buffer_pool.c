@@ -374,6 +374,8 @@ static bool buffer_pool_keep(loch_buffer_pool *pool, loch_buffer *buffer, loch_s
     if (!*record) *record = buffer_pool_make_record(pool);
     kept *it = *record;
     if (!it || (it->event && loch_event_record(it->event, stream) != LOCH_OK)) return false;
+    lochi_buffer_touch(
+        buffer); /* whoever gets it next has nothing to do with these contents, nor with copies of them */
     it->buffer = buffer;
     it->bytes = lochi_buffer_get_capacity(buffer);
     it->stream_id = loch_stream_get_id(stream);

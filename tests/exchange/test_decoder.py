@@ -5,6 +5,7 @@ files, with any number of threads; and what is asked wrongly is answered by one 
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import decoder_reference as reference
@@ -126,6 +127,36 @@ def test_report():
     assert "FLOP/s" in result.stdout
 
 
+CACHED_POSITION = 4 * 2 * reference.LAYERS * reference.KV_HEADS * reference.HEAD  # bytes
+
+
+def figures(text):
+    """What the caches of the requests held, and what all of them did at most, in KiB."""
+    each = [float(number) for number in re.findall(r"^request .* cache ([0-9.]+) KiB$", text, re.MULTILINE)]
+    (peak,) = re.findall(r"^ +caches of all requests +peak ([0-9.]+) KiB$", text, re.MULTILINE)
+    return each, float(peak)
+
+
+def test_caches():
+    """A row for each position but that of the last token; with one thread there is one cache at a time."""
+    result = decoder("--requests", 6, "--tokens", 9, "--threads", 1)
+    assert result.returncode == 0, result.stderr
+    each, peak = figures(result.stdout)
+    expected = [(len(prompt) + 8) * CACHED_POSITION / 1024 for prompt in reference.PROMPTS]
+    np.testing.assert_allclose(each, expected, atol=0.06)
+    assert peak == max(each)
+    each, peak = figures(decoder("--requests", 12, "--tokens", 9, "--threads", 4).stdout)
+    assert max(each) <= peak <= 4 * max(each)
+
+
+def test_caches_without_pools():
+    """Memory for the longest request from the start, and nobody else's."""
+    result = decoder("--requests", 3, "--threads", 1, LOCH_DIRECT_MEMORY="1")
+    assert result.returncode == 0, result.stderr
+    each, peak = figures(result.stdout)
+    assert each == [reference.CONTEXT * CACHED_POSITION / 1024] * 3 and peak == each[0]
+
+
 def test_trace(tmp_path):
     path = tmp_path / "trace.json"
     result = decoder("--trace", path, "--requests", 2, "--tokens", 5)
@@ -133,6 +164,20 @@ def test_trace(tmp_path):
     names = json.dumps(json.loads(path.read_text()))
     for word in ["request", "prefill", "decode", "attention", "mlp", "head"]:
         assert f'"{word}"' in names
+
+
+def test_trace_counts_caches(tmp_path):
+    """The cache of each request is a counter that grows by a row with every token."""
+    path = tmp_path / "trace.json"
+    result = decoder("--trace", path, "--requests", 2, "--tokens", 5)
+    assert result.returncode == 0, result.stderr
+    counters = {}
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] == "C":
+            counters.setdefault(event["name"], []).append(event["args"]["bytes"])
+    for i in range(2):
+        rows = [0] + [len(reference.PROMPTS[i]) + token for token in range(5)]
+        assert sorted(set(counters[f"request {i}"])) == [row * CACHED_POSITION for row in rows]
 
 
 # --- asked wrongly ---
@@ -198,6 +243,14 @@ def test_weights_wrong(tmp_path):
     assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
     (tmp_path / "layer1.gate.npy").write_text("these are no weights")
     assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_output_that_cannot_be_written(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert result.returncode == 1
+    assert result.stderr == "decoder: the output cannot be written\n"
 
 
 def test_files_that_cannot_be_written(tmp_path):
