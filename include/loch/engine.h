@@ -128,9 +128,10 @@ LOCH_API int loch_engine_can_reach(const loch_engine *engine, loch_seat from, lo
 typedef loch_status loch_engine_function(loch_engine *engine, loch_seat seat, void *user);
 
 /** Runs a function for every seat at the same time, each by a worker of the seat, and waits for all. Returns the first error, by seat,
- *  with its sentence; a seat whose workers take nothing more, or were told to cancel, has failed, too. Calls of several threads are in
- *  one order on all seats, so functions of one call may wait for each other. It may be called by workers of the engine: they run
- *  what others call it for meanwhile, so they should hold no lock that such functions take. @param failed  for how many seats it failed; may be NULL */
+ *  with its sentence; a seat whose workers take nothing more, or were told to cancel, has failed, too. Functions of one call may wait
+ *  for each other; of calls of several threads as many run at a time as the seat with the fewest workers has threads, in one order on
+ *  all seats. It may be called by workers of the engine, also by its functions: they run what others call it for meanwhile, so they
+ *  should hold no lock that such functions take. @param failed  for how many seats it failed; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *function, void *user,
                                                         size_t *failed);
 

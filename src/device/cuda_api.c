@@ -128,6 +128,7 @@ static loch_status cuda_classify(cu_result result)
     case LOCHI_CUDA_ERROR_INVALID_HANDLE: return LOCH_E_INVALID;
     case LOCHI_CUDA_ERROR_NOT_PERMITTED:
     case LOCHI_CUDA_ERROR_NOT_SUPPORTED:
+    case LOCHI_CUDA_ERROR_TOO_MANY_PEERS: /* copies go through the host, as between those that are not connected */
     case LOCHI_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED: return LOCH_E_UNSUPPORTED;
     case LOCHI_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: return LOCH_E_EXISTS;
     case LOCHI_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: return LOCH_E_FOREIGN;

@@ -133,6 +133,7 @@ typedef struct cu_copy_3d_peer {
     X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                                                                     \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                                            \
     X(CUDA_ERROR_ASSERT, 710)                                                                                          \
+    X(CUDA_ERROR_TOO_MANY_PEERS, 711)                                                                                  \
     X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                                                                  \
     X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713)                                                                      \
     X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                                                                            \

@@ -18,7 +18,8 @@
 #include <loch/driver.h>
 #include <stdio.h>
 
-#define ENGINE_NAME_MAX 64 /* of what is named after it */
+#define ENGINE_NAME_MAX 64       /* of what is named after it */
+#define ENGINE_THREAD_NAME_MAX 9 /* of 15 characters of a thread's name: it ends with seat and number, "-12-34" */
 
 loch_status lochi_engine_fail_at(unsigned seat, loch_status status)
 {
@@ -157,7 +158,7 @@ static loch_status engine_open_seats(loch_engine *engine, const engine_plan *pla
     LOCH_TRY_RETURN(loch_timeline_create(plan->options.timeline ? plan->options.timeline : &silent, &engine->timeline));
     for (unsigned i = 0; i < engine->count; i++) {
         char name[ENGINE_NAME_MAX];
-        snprintf(name, sizeof name, "%.24s-%u", engine->name, i);
+        snprintf(name, sizeof name, "%.*s-%u", ENGINE_THREAD_NAME_MAX, engine->name, i);
         const loch_status status = lochi_engine_open_workers(&engine->seats[i], &plan->wishes[i], name);
         if (status != LOCH_OK) return lochi_engine_fail_at(i, status);
     }

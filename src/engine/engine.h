@@ -24,6 +24,9 @@ typedef struct lochi_seat_lock {
 /* One function that is to run for one seat; in the frame of loch_engine_for_each. */
 typedef struct lochi_call lochi_call;
 
+/* Calls that belong together; engine_each.c has what it means. */
+typedef struct lochi_family lochi_family;
+
 /* One device of an engine. */
 typedef struct lochi_seat {
     loch_device *device;
@@ -35,6 +38,7 @@ typedef struct lochi_seat {
     size_t limit_bytes; /* when it was opened; 0: none */
     lochi_seat_lock lock;
     lochi_call *calls; /* that nobody has begun, oldest first; under the engine's each_lock */
+    lochi_call *heads; /* that run, and whose threads run the others of their families, too; likewise */
 } lochi_seat;
 
 struct loch_engine {
@@ -44,12 +48,14 @@ struct loch_engine {
     lochi_seat *seats;
     bool *reaches; /* [from * count + to] */
     loch_timeline *timeline;
-    lochi_lock lock;           /* LOCHI_RANK_ENGINE: what follows */
-    size_t contexts;           /* that live */
-    bool is_ending;            /* a shutdown is under way: only workers may make contexts */
-    loch_nccl *nccl;           /* made on first use */
-    lochi_lock each_lock;      /* LOCHI_RANK_ENGINE: calls of all seats; held while they are queued */
-    pthread_cond_t each_ended; /* a call has ended */
+    lochi_lock lock;        /* LOCHI_RANK_ENGINE: what follows */
+    size_t contexts;        /* that live */
+    bool is_ending;         /* a shutdown is under way: only workers may make contexts */
+    loch_nccl *nccl;        /* made on first use */
+    lochi_lock each_lock;   /* LOCHI_RANK_ENGINE: calls of all seats, and what follows; held while they are queued */
+    lochi_family *families; /* that were begun, then those that wait for it, oldest first */
+    uint64_t last_family;   /* its number */
+    pthread_cond_t each_changed; /* calls were queued, or one has ended */
 };
 
 /* NULL for a seat that is not there. */

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* What is done for every seat: a function by its workers, the end of the workers, freezing.
  *
- * A call of a function for a seat stands in the seat's list, and is queued as a task of the seat's workers; whoever comes first runs
- * it. The first is the task, or a worker of the seat that waits in loch_engine_for_each itself: else functions that call it in turn
- * would wait for each other's workers. Calls are queued on all seats under one lock, so they are in one order everywhere, and
- * functions of different seats may wait for each other. */
+ * A call that is made from outside of calls is the root of a family: itself, and all calls that are made from inside it. A call stands
+ * in its seat's list, and is queued as a task of the seat's workers. On a seat a family has one thread at a time, that of its head: the
+ * first of its calls there that runs. The head's thread runs the others as well, while it waits in one of them or when its function
+ * has returned, and nobody else does. So a function that has run all that is there and then goes to meet the others of its call is not
+ * missed anywhere: what it was called for by the others was there before they ran what it had called them for.
+ *
+ * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on every seat; others
+ * begin in the order that they came. Calls are queued on all seats under one lock, and so are in one order everywhere. A worker that
+ * calls from a task takes a thread away from the families, and gives it back by running what has no head on its seat. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/engine.h"
@@ -14,15 +19,25 @@
 #define EACH_LOOK_NS 10000000 /* how often a waiter looks whether its tasks were cancelled */
 
 struct lochi_call {
-    struct lochi_call *next; /* in the seat's list */
+    struct lochi_call *next; /* in a list of the seat: of those that nobody has begun, or of heads */
     loch_engine *engine;
     loch_engine_function *function;
     void *user;
+    uint64_t family;
     unsigned seat;
     enum { CALL_WAITING, CALL_RUNNING, CALL_ENDED } state; /* under each_lock */
-    loch_task *task;                                       /* NULL when it could not be queued */
-    loch_error outcome;                                    /* the runner's until it has ended */
+    bool is_left;                                          /* to its family's head: its task has come, and gone */
+    bool is_head;
+    loch_task *task;    /* NULL when it could not be queued */
+    loch_error outcome; /* the runner's until it has ended */
 };
+
+/* One loch_engine_for_each that makes a family; on its stack. */
+struct lochi_family {
+    struct lochi_family *next; /* a later one */
+};
+
+static _Thread_local const lochi_call *each_running; /* by this thread, on top of others; NULL: none */
 
 void lochi_engine_each_init(loch_engine *engine)
 {
@@ -30,46 +45,92 @@ void lochi_engine_each_init(loch_engine *engine)
     lochi_lock_init(&engine->each_lock, LOCHI_RANK_ENGINE);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->each_ended, &attributes);
+    pthread_cond_init(&engine->each_changed, &attributes);
     pthread_condattr_destroy(&attributes);
 }
 
 void lochi_engine_each_fini(loch_engine *engine)
 {
-    pthread_cond_destroy(&engine->each_ended);
+    pthread_cond_destroy(&engine->each_changed);
     lochi_lock_fini(&engine->each_lock);
 }
 
-/* --- one call --- */
+/* --- one call; under each_lock, but for each_run and each_task --- */
 
-/* Takes a call that nobody has begun off its seat's list; under each_lock. */
-static void each_unlink(lochi_call *call)
+static lochi_seat *each_seat(const lochi_call *call)
 {
-    lochi_call **link = &call->engine->seats[call->seat].calls;
-    while (*link != call)
-        link = &(*link)->next;
-    *link = call->next;
+    return &call->engine->seats[call->seat];
 }
 
+static void each_unlink(lochi_call **list, lochi_call *call)
+{
+    while (*list != call)
+        list = &(*list)->next;
+    *list = call->next;
+}
+
+/* The first call of a family in a list; NULL: none. */
+static lochi_call *each_find_of(lochi_call *list, uint64_t family)
+{
+    while (list && list->family != family)
+        list = list->next;
+    return list;
+}
+
+/* Whether a call that nobody has begun is for a head, which runs, or will: an older one of the family. */
+static bool each_has_head(const lochi_call *call)
+{
+    const lochi_seat *seat = each_seat(call);
+    return each_find_of(seat->heads, call->family) || each_find_of(seat->calls, call->family) != call;
+}
+
+static void each_run(lochi_call *call);
+
+/* Runs a call that nobody has begun, on top of what this thread does. The lock is released meanwhile. */
 static void each_begin(lochi_call *call)
 {
-    each_unlink(call);
+    loch_engine *engine = call->engine;
+    lochi_seat *seat = each_seat(call);
+    each_unlink(&seat->calls, call);
     call->state = CALL_RUNNING;
+    call->is_head = !each_find_of(seat->heads, call->family);
+    if (call->is_head) {
+        call->next = seat->heads;
+        seat->heads = call;
+    }
+    lochi_lock_drop(&engine->each_lock);
+    const loch_error saved = lochi_error_save();
+    each_run(call);
+    lochi_error_restore(&saved);
+    lochi_lock_take(&engine->each_lock);
+}
+
+/* What a head has to run before it goes. */
+static void each_end_head(lochi_call *head)
+{
+    lochi_seat *seat = each_seat(head);
+    for (lochi_call *call; (call = each_find_of(seat->calls, head->family));)
+        each_begin(call);
+    each_unlink(&seat->heads, head);
 }
 
 /* The call belongs to who waits for it, and may be gone when this returns. */
 static void each_run(lochi_call *call)
 {
     loch_engine *engine = call->engine;
+    const lochi_call *below = each_running;
+    each_running = call;
     loch_error_clear();
     const loch_status status = call->function(engine, LOCH_SEAT(call->seat), call->user);
+    each_running = below;
     if (status != LOCH_OK && loch_error_get()->status != status)
         (void)loch_error_set(status, NULL, 0, "the function for seat %u gave %s, and no sentence", call->seat,
                              loch_status_name(status));
     if (status != LOCH_OK) call->outcome = lochi_error_save();
     lochi_lock_take(&engine->each_lock);
+    if (call->is_head) each_end_head(call);
     call->state = CALL_ENDED;
-    pthread_cond_broadcast(&engine->each_ended);
+    pthread_cond_broadcast(&engine->each_changed);
     lochi_lock_drop(&engine->each_lock);
 }
 
@@ -78,28 +139,31 @@ static loch_status each_task(void *user)
     lochi_call *call = user;
     loch_engine *engine = call->engine;
     lochi_lock_take(&engine->each_lock);
-    const bool is_first = call->state == CALL_WAITING;
-    if (is_first) each_begin(call);
+    call->is_left = call->state == CALL_WAITING && each_has_head(call);
+    if (call->state == CALL_WAITING && !call->is_left) each_begin(call);
     lochi_lock_drop(&engine->each_lock);
-    if (is_first) each_run(call);
     return LOCH_OK;
 }
 
 static void each_fail(lochi_call *call, const loch_error *error)
 {
-    each_unlink(call);
+    each_unlink(&each_seat(call)->calls, call);
     call->state = CALL_ENDED;
     call->outcome = *error;
 }
 
+/* Whether nobody will begin a call any more. Who empties the queue of workers tells the tasks, not the calls. */
+static bool each_is_cancelled(const lochi_call *call)
+{
+    if (call->state != CALL_WAITING || loch_task_query(call->task) != LOCH_OK) return false;
+    return !call->is_left || !each_has_head(call); /* the head was cancelled before it began */
+}
+
 /* --- all of them --- */
 
-static void each_queue(loch_engine *engine, lochi_call *calls, loch_engine_function *function, void *user)
+static void each_queue(loch_engine *engine, lochi_call *calls)
 {
-    lochi_lock_take(&engine->each_lock);
     for (unsigned i = 0; i < engine->count; i++) {
-        calls[i] =
-            (lochi_call){.engine = engine, .function = function, .user = user, .seat = i, .outcome = {.driver = ""}};
         lochi_call **end = &engine->seats[i].calls;
         while (*end)
             end = &(*end)->next;
@@ -107,7 +171,40 @@ static void each_queue(loch_engine *engine, lochi_call *calls, loch_engine_funct
         if (loch_workers_run(engine->seats[i].workers, each_task, &calls[i], &calls[i].task) != LOCH_OK)
             each_fail(&calls[i], loch_error_get());
     }
-    lochi_lock_drop(&engine->each_lock);
+    pthread_cond_broadcast(&engine->each_changed); /* threads that wait may have to run them */
+}
+
+/* What a worker of a seat that waits for calls of a family has to run next; NULL: nothing, or it is no worker. */
+static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint64_t family)
+{
+    if (own == engine->count) return NULL;
+    lochi_call *call = engine->seats[own].calls;
+    if (each_running) return each_find_of(call, family);
+    while (call && each_has_head(call))
+        call = call->next;
+    return call;
+}
+
+static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
+{
+    for (unsigned i = 0; i < engine->count; i++) {
+        if (!each_is_cancelled(&calls[i])) continue;
+        (void)LOCH_FAIL(CANCELLED, "the workers of seat %u were told to cancel what is queued", i);
+        each_fail(&calls[i], loch_error_get());
+    }
+}
+
+/* Sleeps until something has changed, or for a while. */
+static void each_sleep(loch_engine *engine)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += EACH_LOOK_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&engine->each_changed, &engine->each_lock.mutex, &until);
 }
 
 static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
@@ -118,52 +215,86 @@ static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
     return are_ended;
 }
 
-/* Runs a call of others on top of what this worker does. */
-static void each_help(lochi_call *call)
+/* Inside of a call, nobody goes on before the last of the family on the seat was run. */
+static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
 {
-    loch_engine *engine = call->engine;
-    each_begin(call);
-    lochi_lock_drop(&engine->each_lock);
-    const loch_error saved = lochi_error_save();
-    each_run(call);
-    lochi_error_restore(&saved);
-    lochi_lock_take(&engine->each_lock);
+    for (;;) {
+        lochi_call *call = each_find_next(engine, own, calls->family);
+        const bool are_ended = each_are_ended(engine, calls);
+        if (call && (each_running || !are_ended)) {
+            each_begin(call);
+        } else if (are_ended) {
+            return;
+        } else {
+            each_sleep(engine);
+            each_find_cancelled(engine, calls); /* whoever woke it: that may be others, all the time */
+        }
+    }
 }
 
-/* Who empties the queue of workers tells the tasks, not the calls. */
-static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
+/* How many families may run at a time: each has a thread on every seat. */
+static size_t each_count_places(const loch_engine *engine)
 {
+    size_t places = SIZE_MAX;
     for (unsigned i = 0; i < engine->count; i++) {
-        if (calls[i].state != CALL_WAITING || loch_task_query(calls[i].task) != LOCH_OK) continue;
-        (void)LOCH_FAIL(CANCELLED, "the workers of seat %u were told to cancel what is queued", i);
-        each_fail(&calls[i], loch_error_get());
+        const size_t threads = loch_workers_get_threads(engine->seats[i].workers);
+        if (threads < places) places = threads;
     }
+    return places;
 }
 
-static void each_sleep(loch_engine *engine, lochi_call *calls)
+static size_t each_count_before(const loch_engine *engine, const lochi_family *family)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += EACH_LOOK_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    if (pthread_cond_timedwait(&engine->each_ended, &engine->each_lock.mutex, &until))
-        each_find_cancelled(engine, calls);
+    size_t before = 0;
+    for (const lochi_family *it = engine->families; it != family; it = it->next)
+        before++;
+    return before;
 }
 
-static void each_wait(loch_engine *engine, lochi_call *calls)
+/* Waits until a family may begin: few enough are before it. */
+static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
 {
-    const unsigned own = lochi_engine_find_worker(engine);
-    lochi_lock_take(&engine->each_lock);
-    while (!each_are_ended(engine, calls)) {
-        lochi_call *call = own < engine->count ? engine->seats[own].calls : NULL;
+    lochi_family **end = &engine->families;
+    while (*end)
+        end = &(*end)->next;
+    *end = family;
+    while (each_count_before(engine, family) >= each_count_places(engine)) {
+        lochi_call *call = each_find_next(engine, own, 0);
         if (call)
-            each_help(call);
+            each_begin(call);
         else
-            each_sleep(engine, calls);
+            each_sleep(engine);
     }
+}
+
+static void each_leave(loch_engine *engine, const lochi_family *family)
+{
+    lochi_family **link = &engine->families;
+    while (*link != family)
+        link = &(*link)->next;
+    *link = family->next;
+    pthread_cond_broadcast(&engine->each_changed); /* another one may begin */
+}
+
+/* Has a function called for all seats, and waits. */
+static void each_call(loch_engine *engine, lochi_call *calls, loch_engine_function *function, void *user)
+{
+    const bool is_inside = each_running && each_running->engine == engine;
+    const unsigned own = lochi_engine_find_worker(engine);
+    lochi_family family = {NULL};
+    lochi_lock_take(&engine->each_lock);
+    if (!is_inside) each_enter(engine, &family, own);
+    const uint64_t number = is_inside ? each_running->family : ++engine->last_family;
+    for (unsigned i = 0; i < engine->count; i++)
+        calls[i] = (lochi_call){.engine = engine,
+                                .function = function,
+                                .user = user,
+                                .family = number,
+                                .seat = i,
+                                .outcome = {.driver = ""}};
+    each_queue(engine, calls);
+    each_wait(engine, calls, own);
+    if (!is_inside) each_leave(engine, &family);
     lochi_lock_drop(&engine->each_lock);
 }
 
@@ -188,8 +319,7 @@ loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *func
     }
     loch_error record = lochi_error_save();
     loch_status status = LOCH_OK;
-    each_queue(engine, calls, function, user);
-    each_wait(engine, calls);
+    each_call(engine, calls, function, user);
     for (unsigned i = 0; i < engine->count; i++) {
         each_give_back(calls[i].task);
         if (calls[i].outcome.status == LOCH_OK) continue;
@@ -218,7 +348,8 @@ loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device
                                           .cpus = wish->cpus,
                                           .cpus_count = wish->cpus_count};
     LOCH_TRY_RETURN(loch_workers_create(&options, &seat->workers));
-    return loch_workers_run(seat->workers, each_do_nothing, NULL, &seat->anchor);
+    LOCH_TRY_RETURN(loch_workers_run(seat->workers, each_do_nothing, NULL, &seat->anchor));
+    return loch_workers_wait(seat->workers, NULL); /* who counts or cancels tasks finds none but the users' */
 }
 
 /* The first failure, by seat, while seats are looked at more than once. */

@@ -3,6 +3,8 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "engine/engine.h"
+#include "memory/allocator.h"
+#include <loch/child.h>
 #include <string.h>
 
 /* --- for programs --- */
@@ -78,6 +80,20 @@ static void print_tags(lochi_text *out, loch_allocator *allocator, const loch_st
     if (rest.blocks) print_tag(out, "(no tag)", &rest);
 }
 
+/* A line for a child that somebody has a reference to; its figures are its own. */
+static loch_status print_child(loch_allocator *child, void *user)
+{
+    lochi_text *out = user;
+    loch_stats stats = {.size = sizeof stats};
+    if (loch_allocator_get_stats(child, &stats) != LOCH_OK) return LOCH_OK;
+    lochi_text_write(out, "    child \"%s\":", loch_allocator_get_name(child));
+    print_bytes(out, " used ", stats.allocated_bytes);
+    print_bytes(out, ", peak ", stats.peak_allocated_bytes);
+    print_bytes(out, ", reserved ", stats.reserved_bytes);
+    lochi_text_write(out, "\n");
+    return LOCH_OK;
+}
+
 static void print_reach(lochi_text *out, const loch_engine *engine, unsigned from)
 {
     const char *before = "; reaches seats ";
@@ -115,6 +131,7 @@ static void print_seat(lochi_text *out, loch_engine *engine, unsigned number)
         lochi_text_write(out, ", no limit");
     lochi_text_write(out, ", fragmentation %.0f %%\n", 100 * loch_stats_fragmentation(&stats));
     print_tags(out, seat->allocator, &stats);
+    if (seat->allocator->pool) (void)!loch_pool_walk_children(seat->allocator, print_child, out);
 }
 
 size_t loch_engine_print(loch_engine *engine, char *text, size_t bytes)

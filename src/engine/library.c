@@ -17,6 +17,7 @@
 
 #define LIBRARY_FILES_MAX 3
 #define LIBRARY_SYMBOLS_MAX 5
+#define LIBRARY_REASON_MAX 200
 
 lochi_cublas_api lochi_cublas;
 lochi_nccl_api lochi_nccl;
@@ -81,11 +82,24 @@ static lochi_lock library_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LIBRARIES);
 
 /* --- finding --- */
 
-static void *library_open_any(const library_entry *entry, int flags)
+/* Whether the last dlopen failed for another reason than that there is no such file: one that it needs is missing, or it is broken. */
+static bool library_is_there(const char *file, const char *reason)
+{
+    static const char absent[] = ": cannot open shared object file";
+    const size_t length = strlen(file);
+    return reason && (strncmp(reason, file, length) != 0 || strncmp(reason + length, absent, sizeof absent - 1) != 0);
+}
+
+/* @param why  has the reason of the first file that is there and does not load; "" when there is none */
+static void *library_open_any(const library_entry *entry, int flags, char why[LIBRARY_REASON_MAX])
 {
     void *handle = NULL;
-    for (size_t i = 0; i < LIBRARY_FILES_MAX && entry->files[i] && !handle; i++)
+    *why = '\0';
+    for (size_t i = 0; i < LIBRARY_FILES_MAX && entry->files[i] && !handle; i++) {
         handle = dlopen(entry->files[i], RTLD_NOW | RTLD_LOCAL | flags);
+        const char *reason = handle ? NULL : dlerror();
+        if (!*why && library_is_there(entry->files[i], reason)) snprintf(why, LIBRARY_REASON_MAX, "%s", reason);
+    }
     return handle;
 }
 
@@ -103,9 +117,11 @@ static loch_status library_absent(const library_entry *entry)
 /* @param path  what the option says; "" for nothing */
 static loch_status library_open(const library_entry *entry, const char *path, void **out)
 {
-    *out = *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : library_open_any(entry, RTLD_NOLOAD);
-    if (!*out && !*path) *out = library_open_any(entry, 0);
+    char why[LIBRARY_REASON_MAX];
+    *out = *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : library_open_any(entry, RTLD_NOLOAD, why);
+    if (!*out && !*path) *out = library_open_any(entry, 0, why);
     if (*out) return LOCH_OK;
+    if (!*path && *why) return LOCH_FAIL(UNSUPPORTED, "no %s: it is there, and does not load: %s", entry->name, why);
     if (!*path) return library_absent(entry);
     const char *reason = dlerror();
     return LOCH_FAIL(UNSUPPORTED, "no %s: %s (option %s) is set to a file that does not load: %.150s", entry->name,

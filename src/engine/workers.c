@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "engine/workers.h"
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -269,7 +270,11 @@ static loch_status workers_start(loch_workers *workers, const loch_workers_optio
     worker *self = &workers->list[workers->threads];
     self->workers = workers;
     self->index = workers->threads;
+    sigset_t all, before; /* signals of the process are for the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&self->thread, NULL, workers_thread, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
         return LOCH_FAIL(LIMIT, "the system gives no thread %zu of %zu: error %d", self->index + 1, options->threads,
                          error);

@@ -55,20 +55,22 @@ static void run_threads(loch_engine *engine, void *(*function)(void *), long *co
 
 /* --- for each seat --- */
 
-/* One call for each seat; the functions meet, so that all have to run at the same time. */
+/* One call for each seat; the functions meet, so that all have to run at the same time: before they call for others, behind that,
+ * both, or not at all. */
 typedef struct round {
     pthread_barrier_t all;
     unsigned depth;
     unsigned failing; /* seats from this one on */
+    unsigned meets;   /* set: 1 before what they call for, 2 behind it */
     atomic_uint calls;
     atomic_uint below;
 } round_of;
 
 static loch_status meet(loch_engine *engine, loch_seat seat, void *user);
 
-static loch_status go_round(loch_engine *engine, unsigned depth, unsigned failing, unsigned *calls)
+static loch_status go_round(loch_engine *engine, unsigned depth, unsigned failing, unsigned meets, unsigned *calls)
 {
-    round_of r = {.depth = depth, .failing = failing};
+    round_of r = {.depth = depth, .failing = failing, .meets = meets};
     size_t failed;
     pthread_barrier_init(&r.all, NULL, SEATS);
     const loch_status status = loch_engine_for_each(engine, meet, &r, &failed);
@@ -86,16 +88,17 @@ static loch_status meet(loch_engine *engine, loch_seat seat, void *user)
     loch_allocator *allocator = loch_engine_get_allocator(engine, seat);
     if (loch_workers_get_current(loch_engine_get_workers(engine, seat)) == SIZE_MAX) return LOCH_E_WRONG_THREAD;
     atomic_fetch_add(&r->calls, 1);
-    pthread_barrier_wait(&r->all);
+    if (r->meets & 1) pthread_barrier_wait(&r->all);
     loch_status status = loch_alloc(allocator, 10000 + seat.number, &block);
     if (status == LOCH_OK) status = loch_free(allocator, block);
     if (r->depth) {
-        const loch_status nested = go_round(engine, r->depth - 1, r->failing, &calls);
+        const loch_status nested = go_round(engine, r->depth - 1, r->failing, r->meets, &calls);
         if (status == LOCH_OK) status = nested;
         atomic_fetch_add(&r->below, calls);
     } else if (seat.number >= r->failing) {
-        return loch_error_set(LOCH_E_IO, NULL, 0, "seat %u", seat.number);
+        status = loch_error_set(LOCH_E_IO, NULL, 0, "seat %u", seat.number);
     }
+    if (r->meets & 2) pthread_barrier_wait(&r->all);
     return status;
 }
 
@@ -105,10 +108,11 @@ static void *call_for_each(void *user)
     for (int i = 0; i < ROUNDS; i++) {
         const unsigned depth = (unsigned)test_random_below(&w->random, 3);
         const unsigned failing = (unsigned)test_random_below(&w->random, SEATS + 1);
+        const unsigned meets = (unsigned)test_random_below(&w->random, 4);
         unsigned calls, expected = SEATS;
         for (unsigned k = 0, level = SEATS; k < depth; k++)
             expected += level *= SEATS;
-        const loch_status status = go_round(w->engine, depth, failing, &calls);
+        const loch_status status = go_round(w->engine, depth, failing, meets, &calls);
         if (calls != expected || status != (failing < SEATS ? LOCH_E_IO : LOCH_OK)) {
             snprintf(w->failure, sizeof w->failure, "depth %u: %u calls of %u, %s: %.200s", depth, calls, expected,
                      loch_status_name(status), loch_error_get()->sentence);
@@ -129,7 +133,7 @@ static void functions_that_meet_and_nest(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(41);
-    for (size_t workers = 1; workers <= 2; workers++) {
+    for (size_t workers = 1; workers <= 3; workers++) {
         loch_engine *engine = open_engine(workers);
         run_threads(engine, call_for_each, NULL, seed);
         end_engine(engine, LOCH_WORKERS_DRAIN);

@@ -5,6 +5,7 @@
 #include "sim_fixture.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -784,10 +785,36 @@ static void without_memory_nothing_is_left_behind(void **state)
     heap_sweep(small_program);
 }
 
+static loch_status look_at_signals(void *user)
+{
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0) return LOCH_E_INVALID;
+    *(bool *)user = sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGINT);
+    return LOCH_OK;
+}
+
+/* A signal to the process goes to one of the program's own threads, which may have to handle it. */
+static void signals_are_for_others(void **state)
+{
+    (void)state;
+    loch_workers *workers;
+    bool is_blocked = false;
+    sigset_t mine;
+    CHECK_OK(loch_workers_create(NULL, &workers));
+    CHECK_OK(loch_workers_run_wait(workers, look_at_signals, &is_blocked));
+    assert_true(is_blocked);
+    CHECK_OK(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL));
+    sigemptyset(&mine);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &mine), 0);
+    assert_false(sigismember(&mine, SIGTERM));
+}
+
 int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
+        SIM_TEST(signals_are_for_others),
         SIM_TEST(tasks_run_first_come_first_served),
         SIM_TEST(several_threads_run_at_a_time),
         SIM_TEST(threads_are_named_and_run_on_their_cpus),
