@@ -275,6 +275,8 @@ int main(int count, char **arguments)
         failures = cmocka_run_group_tests(tests, NULL, NULL);
     else
         failures = skip_all();
+    size_t leaks; /* the default allocator goes, too */
+    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) return 1;
     loch_device_release(device);
     loch_host_get_usage(&after);
     if (failures || after.blocks == before.blocks) return failures;
