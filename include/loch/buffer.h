@@ -82,7 +82,8 @@ LOCH_API void loch_buffer_clear(loch_buffer **slot);
 /** Moves a reference out: returns what `*slot` held, and sets it to NULL. */
 LOCH_API loch_buffer *loch_buffer_take(loch_buffer **slot);
 
-/** Takes the block out of a buffer, which is empty then; the caller frees it with the buffer's allocator. E_BUSY when
+/** Takes the block out of a buffer, which is empty then; the caller frees it with the buffer's allocator. Waits for a move that is under
+ *  way. E_BUSY when
  *  others hold the buffer or a part of it, or work of another device still uses it; E_UNSUPPORTED for memory from outside
  *  and for a part. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
@@ -145,7 +146,7 @@ LOCH_API uint64_t loch_buffer_get_generation(const loch_buffer *buffer);
 /** @{ */
 
 /** The address, for work on `stream` (of the buffer's device; NULL: the default stream), until it is unpinned. The stream waits, on the
- *  device, for a move that is under way. E_INVALID for a buffer that may move and a stream of another device. Any thread. */
+ *  device, for a move that is under way. E_INVALID for a stream of another device, if it may move. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out);
 
 /** Undoes one pin, after the work with the address was queued on `stream`: a move comes behind it, and so does the end of the memory.

@@ -33,34 +33,36 @@ typedef struct loch_move {
 
 /** What a compaction came to, or would come to. */
 typedef struct loch_compact_report {
-    size_t size;         /**< set by the caller to sizeof(loch_compact_report) */
-    size_t moves;        /**< blocks moved */
-    size_t moved_bytes;  /**< in them */
-    size_t joined_bytes; /**< free memory that is in whole handles now, or in one piece, and can serve one block */
+    size_t size;        /**< set by the caller to sizeof(loch_compact_report) */
+    size_t moves;       /**< blocks moved */
+    size_t moved_bytes; /**< in them, as they lie in the pool: what the budget counts, too */
+    size_t
+        joined_bytes; /**< free memory that is in whole handles now, or in one piece, and can serve one block; 0 on failure */
 } loch_compact_report;
 
 /** Compacts a pool: plans first, moves the fewest bytes that reach the goal. Ordered on streams; does not wait for the copies. A
  *  failure in the middle leaves every block readable, moved or not. E_FRAGMENTED when `contiguous_bytes` cannot be reached: nothing moves
- *  then. E_MOVING_FORBIDDEN. E_BUSY while its stream is captured or the pool sleeps. Blocks that a captured stream has used stay where
- *  they are. `report` may be NULL. Any thread. */
+ *  then, nor when such a block could be had before. Blocks that a capture used which was not released, or whose streams are captured now,
+ *  stay where they are. E_MOVING_FORBIDDEN; E_BUSY on a stream that is captured, and while the pool sleeps. `report` may be NULL. Any
+ *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *options,
                                                      loch_compact_report *report);
 
-/** Called with each move of a plan, or after each move; without the right to call the pool. */
+/** Called with each move of a plan, or after each move, under the pool's lock: it must not call Loch. */
 typedef void loch_move_function(loch_allocator *pool, const loch_move *move, void *user);
 
-/** The same without moving: shows the moves that a compaction would make now. E_BUSY while its stream is captured. `visitor` may be
- *  NULL. Any thread. */
+/** The same without moving, also while it is forbidden: shows the moves that a compaction would make now. E_BUSY as there. `visitor`
+ *  may be NULL. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_options *options,
                                                           loch_move_function *visitor, void *user,
                                                           loch_compact_report *report);
 
 /** Sets a function that hears of every move after its copy was queued, under the pool's lock: an engine mends its tables of addresses
- *  and graphs there. NULL removes it. It must not call the pool. Any thread. */
+ *  and graphs there. NULL removes it. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *hook, void *user);
 
-/** Forbids moving in a pool until loch_pool_allow_moving was called as often. An allocation that would need a move fails with
- *  E_MOVING_FORBIDDEN, and so does an explicit compaction. Any thread. */
+/** Forbids moving in a pool until loch_pool_allow_moving was called as often. An allocation that would need a move, because nobody else
+ *  gives memory back either, fails with E_MOVING_FORBIDDEN, and so does an explicit compaction. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_forbid_moving(loch_allocator *pool);
 
 /** Undoes one loch_pool_forbid_moving. E_INVALID when moving is not forbidden. Any thread. */

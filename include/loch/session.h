@@ -13,6 +13,7 @@
  *  - The handle comes before the thread: what a thread in one session allocates from another session's allocator is the other's.
  *  - loch_allocator_realloc leaves a block where it is: in its session, whether it moves or not and whoever calls, or in none.
  *    A growable block counts with the bytes that it holds now.
+ *  - What the library keeps for longer than a call is in no session: saved contents of sleeping pools, ranges of children.
  *  - What lives longer than a session must not take its blocks from it unseen: buffers and tensors made inside are to be released
  *    before the end or their blocks promoted, and a pool of buffers that is filled inside is to be emptied before.
  *  - A session that is never ended leaks nothing of the allocator's: its blocks are ordinary live blocks, which can be found,

@@ -45,7 +45,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_sleep(loch_allocator *pool, const l
                                                    size_t *released);
 
 /** Wakes what sleeps: memory under every block that is still out, contents restored, ready when the call returns. All or nothing: on
- *  failure it sleeps as before, and nothing that was saved is lost. A pool that is awake succeeds. Any thread.
+ *  failure it sleeps as before, and nothing that was saved is lost. E_BUSY while the pool that keeps the contents sleeps itself. A pool that is
+ *  awake succeeds. Any thread.
  *  @param restored  bytes of contents that came back; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_wake(loch_allocator *pool, size_t *restored);
 

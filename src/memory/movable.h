@@ -4,6 +4,7 @@
 #define LOCHI_MOVABLE_H
 
 #include <loch/allocator.h>
+#include <loch/raw.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -25,15 +26,12 @@ typedef struct lochi_movable {
  * their addresses. */
 loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t alignment, lochi_movable *movable);
 
-/* The address until unpin, for work on `stream` (NULL: the default stream), which is ordered behind the last move. */
+/* The address until unpin, for work on `stream` (NULL: the default stream), which is ordered behind the last move. E_INVALID for a
+ * stream of another device, also from unpin. */
 loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);
 
 /* Undoes one pin; work queued so far on `stream` used the block. */
 loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream);
-
-/* Waits for a move that is under way, and for the rest of one that failed half way: contents are whole at the address, for
- * everybody. Before close, when the address goes to somebody who does not pin. */
-loch_status lochi_movable_settle(loch_allocator *allocator, lochi_movable *movable);
 
 /* Whether somebody has it pinned now. */
 static inline bool lochi_movable_is_pinned(const lochi_movable *movable)
@@ -45,8 +43,18 @@ static inline bool lochi_movable_is_pinned(const lochi_movable *movable)
 void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable);
 void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable);
 
-/* The block is one like any other again, at the address that is returned. */
-void *lochi_movable_close(loch_allocator *allocator, lochi_movable *movable);
+/* The block is one like any other again, at the address in `out`, and its contents are there for work on `stream`, which is ordered behind
+ * the last move; NULL: for anybody, because the call waits for it. On failure it may move as before. */
+loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);
+
+/* The owner ends, and the block could not be freed: it is nobody's. */
+void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movable);
+
+/* The kind of its memory, wherever it is. */
+loch_memory_kind lochi_movable_get_kind(const loch_allocator *allocator);
+
+/* Whether the host must not write to it: it is frozen and protected. */
+bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *movable);
 
 /* How often it has moved. */
 uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable);

@@ -309,6 +309,18 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, voi
     return is_served;
 }
 
+/* Has others give back what they do not use, where that could help; says how much. */
+static size_t pool_ask_others(lochi_pool *pool, const loch_request *request, loch_status status)
+{
+    const bool is_forbidden = status == LOCH_E_MOVING_FORBIDDEN; /* moves would do, and so would memory of either */
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
+    size_t gone = 0;
+    if (status == LOCH_E_LIMIT || is_forbidden)
+        gone = lochi_pool_ask_family(pool, request->bytes + request->alignment, false);
+    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool);
+    return gone;
+}
+
 static loch_status pool_alloc(void *self, const loch_request *request, void **out)
 {
     lochi_pool *pool = self;
@@ -316,13 +328,7 @@ static loch_status pool_alloc(void *self, const loch_request *request, void **ou
         return LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", request->bytes,
                          request->alignment);
     const loch_status status = pool_try(pool, request, out);
-    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
-    if (status == LOCH_E_LIMIT) {
-        if (!lochi_pool_ask_family(pool, request->bytes + request->alignment, false)) return status;
-    } else if (!is_short || pool->range || !lochi_pool_ask_siblings(pool)) {
-        return status;
-    }
-    return pool_try(pool, request, out);
+    return status != LOCH_OK && pool_ask_others(pool, request, status) ? pool_try(pool, request, out) : status;
 }
 
 /* --- finding --- */
@@ -334,20 +340,25 @@ typedef struct pool_found {
     loch_tag tag;
 } pool_found;
 
-/* The block that an address lies in, for an error message: looks for the start below it. */
-static bool pool_is_inside(lochi_pool *pool, uintptr_t address)
+/* Looks for the start below it. */
+pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
 {
     for (uintptr_t at = address & ~(uintptr_t)(POOL_PAGE - 1); lochi_pool_find_cell(pool, at); at -= POOL_PAGE) {
         const uintptr_t page = lochi_pool_find_page(pool, at);
-        if (page && !(page & POOL_IS_FREED)) {
-            const pool_slab *slab = lochi_pool_page_slab(page);
-            const pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
-            if (block->start > address) continue; /* starts in the same page, above it */
-            const pool_state state = lochi_pool_state(block);
-            return (lochi_pool_is_out(state) || state == POOL_SLAB) && address - block->start < block->bytes;
-        }
+        if (!page || page & POOL_IS_FREED) continue;
+        const pool_slab *slab = lochi_pool_page_slab(page);
+        pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
+        if (block->start > address) continue; /* starts in the same page, above it */
+        return address - block->start < block->bytes ? block : NULL;
     }
-    return false;
+    return NULL;
+}
+
+/* For an error message. */
+static bool pool_is_inside(const lochi_pool *pool, uintptr_t address)
+{
+    const pool_block *block = lochi_pool_find_around(pool, address);
+    return block && (lochi_pool_is_out(lochi_pool_state(block)) || lochi_pool_state(block) == POOL_SLAB);
 }
 
 static loch_status pool_refuse(lochi_pool *pool, const void *address, uintptr_t page)
@@ -554,32 +565,51 @@ void lochi_pool_keep_off(lochi_pool *pool, const void *address)
     lochi_lock_drop(&pool->lock);
 }
 
-/* In place: a large block into what is free behind it, or giving its end back. */
+/* Takes `more` bytes of what is free behind a block. Two records are stocked. */
+static loch_status pool_extend(lochi_pool *pool, pool_block *block, size_t more)
+{
+    pool_block *behind = block->behind;
+    LOCH_TRY_RETURN(lochi_pool_cut(pool, behind, behind->start, more));
+    block->bytes += more;
+    block->behind = behind->behind;
+    if (block->behind) block->behind->before = block;
+    lochi_pool_drop_record(pool, behind);
+    pool->used += more;
+    if (block->is_captured) pool->captured_bytes += more;
+    return LOCH_OK;
+}
+
+/* Gives the end of a block back. */
+static void pool_shorten(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    pool_block *rest = lochi_pool_split(pool, block, block->start + bytes);
+    pool->used -= rest->bytes;
+    if (block->is_captured) pool->captured_bytes -= rest->bytes;
+    lochi_pool_hide(pool, rest->start, rest->bytes);
+    lochi_pool_make_free(pool, rest, rest->lane->epoch);
+}
+
+static bool pool_can_extend(const pool_block *block, size_t more)
+{
+    const pool_block *behind = block->behind;
+    return behind && lochi_pool_state(behind) == POOL_FREE && behind->lane == block->lane && behind->bytes >= more;
+}
+
+/* In place: a large block into what is free behind it, or giving its end back. All that may refuse comes first: a frozen block that
+ * cannot change stays frozen. */
 static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t rounded = pool_round_large(pool, bytes);
     if (block->is_range) return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
     if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
-    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
-    if (rounded > block->bytes) {
-        pool_block *behind = block->behind;
-        const size_t more = rounded - block->bytes;
-        if (!behind || lochi_pool_state(behind) != POOL_FREE || behind->lane != block->lane || behind->bytes < more)
-            return LOCH_FAIL(FRAGMENTED, "%zu bytes are not free behind the block", more);
-        LOCH_TRY_RETURN(lochi_pool_cut(pool, behind, behind->start, more));
-        block->bytes += more;
-        block->behind = behind->behind;
-        if (block->behind) block->behind->before = block;
-        lochi_pool_drop_record(pool, behind);
-        pool->used += more;
-        if (block->is_captured) pool->captured_bytes += more;
-    } else if (rounded < block->bytes) {
-        pool_block *rest = lochi_pool_split(pool, block, block->start + rounded);
-        pool->used -= rest->bytes;
-        if (block->is_captured) pool->captured_bytes -= rest->bytes;
-        lochi_pool_hide(pool, rest->start, rest->bytes);
-        lochi_pool_make_free(pool, rest, rest->lane->epoch);
-    }
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (rounded > block->bytes && !pool_can_extend(block, rounded - block->bytes))
+        return LOCH_FAIL(FRAGMENTED, "%zu bytes are not free behind the block", rounded - block->bytes);
+    if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));
+    if (rounded > block->bytes)
+        LOCH_TRY_RETURN(pool_extend(pool, block, rounded - block->bytes));
+    else if (rounded < block->bytes)
+        pool_shorten(pool, block, rounded);
     block->requested = bytes;
     lochi_pool_hide(pool, block->start, block->bytes);
     lochi_pool_show(pool, block->start, bytes);
@@ -610,9 +640,7 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
     } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
         status = lochi_pool_resize_block(pool, found.block, bytes);
     } else if (status == LOCH_OK) {
-        if (found.block->frozen)
-            status = lochi_pool_thaw(pool, found.block); /* it changes: it is not frozen any more */
-        if (status == LOCH_OK) status = pool_resize_large(pool, found.block, bytes);
+        status = pool_resize_large(pool, found.block, bytes);
     }
     if (status == LOCH_OK) {
         *allocated = found.word                                       ? found.allocated
@@ -888,6 +916,16 @@ loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t captur
     if (status == LOCH_OK) lochi_pool_release_lanes(pool, capture_id);
     lochi_lock_drop(&pool->lock);
     return status;
+}
+
+loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *address, size_t bytes)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    const bool is_asleep = lochi_pool_sleeps_at(pool, (uintptr_t)address, bytes);
+    lochi_lock_drop(&pool->lock);
+    return is_asleep ? LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address) : LOCH_OK;
 }
 
 loch_status loch_pool_get_info(loch_allocator *allocator, loch_pool_info *out)

@@ -24,8 +24,14 @@ void lochi_pool_let_move(lochi_pool *pool);
 /* Gives back all that the calling thread keeps, and what it kept that in: it takes the lock until it has a cache again. */
 void lochi_pool_drop_cache(lochi_pool *pool);
 
+/* E_BUSY when memory of a block sleeps. Through wrappers; others than pools do not sleep. */
+loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *address, size_t bytes);
+
 /* Whether the host must not write to a block: it is frozen and protected. Through wrappers. */
 bool lochi_pool_is_protected(loch_allocator *allocator, const void *address);
+
+/* For a wrapper that writes to a block before it frees it: it is not frozen any more. */
+loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address);
 
 /* Walks the live blocks of all children with a quota, and theirs, also of those that only their blocks keep. */
 loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);

@@ -16,6 +16,7 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "memory/pool_handle.h"
+#include "memory/session.h"
 
 #define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent, and holds small ones */
 
@@ -262,7 +263,11 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a child cannot be made in a capture");
-    LOCH_TRY_RETURN(loch_allocator_alloc(parent->allocator, &request, &range));
+    lochi_session_frame frame;
+    lochi_session_hush(&frame); /* it lives as long as the child, whatever the thread is in */
+    status = loch_allocator_alloc(parent->allocator, &request, &range);
+    lochi_session_unhush(&frame);
+    if (status != LOCH_OK) return status;
     lochi_pool_keep_range(parent, range, true);
     pool->range = range;
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);

@@ -659,24 +659,23 @@ static void compact_slide_all(compact_plan *plan, size_t budget)
 /* --- planning --- */
 
 /* What threads keep, and what streams have freed, lies in the way. Free memory becomes the lane's own, which waits for the others; what
- * it cannot wait for is left out. */
+ * it cannot wait for is left out, and so are blocks that captured work uses. */
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
-    lochi_pool_look_at_captures(pool);
+    const loch_error saved = lochi_error_save();
     for (pool_lane *other = pool->lanes; other; other = other->next) {
         if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */
         lochi_pool_poll(pool, other);
+        other->is_out_of_reach = other->capture || lochi_pool_is_under_capture(pool, other);
     }
     lochi_pool_collect(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next)
         lochi_pool_slab_trim(pool, other);
     lochi_pool_join_lanes(pool);
-    const loch_error saved = lochi_error_save();
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
-        if (block->owner && block->owner->torn_from) (void)!lochi_pool_mend(pool, block, lane); /* or it stays */
+    (void)!lochi_pool_mend_all(pool, lane); /* or they stay */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
             continue;
@@ -686,6 +685,15 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
         block = lochi_pool_adopt(pool, block, lane, has_passed ? 0 : lane->epoch);
     }
     lochi_error_restore(&saved);
+}
+
+/* The largest hole. */
+static size_t compact_largest(const compact_plan *plan)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < plan->holes_count; i++)
+        if (plan->items[plan->holes[i]].bytes > largest) largest = plan->items[plan->holes[i]].bytes;
+    return largest;
 }
 
 /* Plans so that `bytes` are in one piece, if that can be with no more than the budget; joins less than `bytes` if not. */
@@ -709,7 +717,7 @@ static void compact_by_window(compact_plan *plan, size_t bytes, size_t budget)
 }
 
 /* Tries the ways in turn, on plans of their own: the one that moves the least stays. */
-static loch_status compact_make_piece(compact_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
+static loch_status compact_try_ways(compact_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
 {
     static compact_way *const ways[] = {compact_by_window, compact_by_handles, compact_plan_slides};
     bool is_found = false;
@@ -730,6 +738,19 @@ static loch_status compact_make_piece(compact_plan *plan, size_t bytes, size_t b
     }
     if (is_found) return LOCH_OK;
     return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", bytes);
+}
+
+static loch_status compact_make_piece(compact_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
+{
+    LOCH_TRY_RETURN(compact_look(plan));
+    const size_t largest = compact_largest(plan);
+    if (!is_in_handles && largest >= bytes) { /* is there: nothing has to move */
+        if (plan->joined_bytes < largest) plan->joined_bytes = largest;
+        return LOCH_OK;
+    }
+    plan->joined_bytes = 0;
+    if (bytes <= plan->pool->reserved) return compact_try_ways(plan, bytes, budget, is_in_handles);
+    return LOCH_FAIL(FRAGMENTED, "%zu bytes are more than the pool holds: no moves join them", bytes);
 }
 
 static loch_status compact_make(compact_plan *plan, pool_goal goal, size_t bytes, size_t budget)
@@ -799,14 +820,16 @@ static loch_status compact_run_slide(compact_plan *plan, const compact_move *mov
 static loch_status compact_carry_out(compact_plan *plan)
 {
     const size_t count = plan->moves_count;
+    loch_status status = LOCH_OK;
     plan->moves_count = plan->moved_bytes = 0;
-    for (size_t first = 0, end; first < count; first = end) {
+    for (size_t first = 0, end; first < count && status == LOCH_OK; first = end) {
         for (end = first + 1; end < count && plan->moves[end].batch == plan->moves[first].batch;)
             end++;
-        LOCH_TRY_RETURN(plan->moves[first].is_slide ? compact_run_slide(plan, &plan->moves[first])
-                                                    : compact_run_batch(plan, first, end));
+        status = plan->moves[first].is_slide ? compact_run_slide(plan, &plan->moves[first])
+                                             : compact_run_batch(plan, first, end);
     }
-    return LOCH_OK;
+    if (count) lochi_pool_mark(plan->pool, plan->lane); /* can be waited for even if the stream is captured next */
+    return status;
 }
 
 loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes)
@@ -835,6 +858,16 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
     return lochi_stream_check(options->stream, (*pool)->device);
 }
 
+/* The lane that compacts. That of a capture cannot: free memory that it was given would be the capture's. */
+static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
+{
+    pool_lane *lane = lochi_pool_lane(pool, stream, status);
+    if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
+    if (lane && pool->is_asleep)
+        *status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+    return lane;
+}
+
 static loch_status compact_make_public(compact_plan *plan, const loch_compact_options *options)
 {
     const pool_goal goal = options->contiguous_bytes ? POOL_GOAL_PIECE : POOL_GOAL_ALL;
@@ -857,17 +890,15 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
     compact_plan plan = {.pool = pool};
     loch_status status;
     lochi_lock_take(&pool->lock);
-    pool_lane *lane = plan.lane = lochi_pool_lane(pool, options.stream, &status);
-    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
-    if (lane && pool->is_asleep)
-        status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
-    if (lane && pool->moving_forbidden)
+    plan.lane = compact_choose_lane(pool, options.stream, &status);
+    if (status == LOCH_OK && pool->moving_forbidden)
         status = LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
                            loch_allocator_get_name(pool->allocator));
     if (status == LOCH_OK) {
-        compact_prepare(pool, lane);
+        compact_prepare(pool, plan.lane);
         status = compact_make_public(&plan, &options);
         if (status == LOCH_OK) status = compact_carry_out(&plan);
+        if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
     }
     lochi_lock_drop(&pool->lock);
     compact_tell(&plan, report);
@@ -884,10 +915,9 @@ loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact
     compact_plan plan = {.pool = pool};
     loch_status status;
     lochi_lock_take(&pool->lock);
-    pool_lane *lane = plan.lane = lochi_pool_lane(pool, options.stream, &status);
-    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
-    if (lane && status == LOCH_OK) {
-        compact_prepare(pool, lane);
+    plan.lane = compact_choose_lane(pool, options.stream, &status);
+    if (status == LOCH_OK) {
+        compact_prepare(pool, plan.lane);
         status = compact_make_public(&plan, &options);
     }
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {

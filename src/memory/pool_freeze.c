@@ -13,6 +13,7 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "memory/allocator.h"
+#include "memory/movable.h"
 #include "memory/pool_inside.h"
 #include <string.h>
 
@@ -123,6 +124,7 @@ static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag
         block = before; /* its record is gone, or is part of a free one */
     }
     if (zone) lochi_pool_make_free(pool, zone, zone->epoch);
+    if (has_moved) lochi_pool_mark(pool, lane); /* can be waited for even if the stream is captured next */
     *goes_on = has_moved;
     return status;
 }
@@ -153,11 +155,19 @@ static size_t freeze_pages(const pool_block *block, void **start)
     return end > first ? end - first : 0;
 }
 
-static loch_status freeze_protect(const lochi_pool *pool, pool_block *block, bool is_read_only)
+/* Handle by handle: where memory sleeps there is nothing, and it stays so. */
+static loch_status freeze_protect(const lochi_pool *pool, const pool_block *block, bool is_read_only)
 {
     void *start;
     const size_t bytes = freeze_pages(block, &start);
-    return bytes ? lochi_device_protect(pool->device, start, bytes, is_read_only) : LOCH_OK;
+    const uintptr_t end = (uintptr_t)start + bytes;
+    for (uintptr_t at = (uintptr_t)start, next; at < end; at = next) {
+        const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
+        if (handle->rest == POOL_AWAKE)
+            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, is_read_only));
+    }
+    return LOCH_OK;
 }
 
 static void freeze_note(lochi_pool *pool, pool_block *block, bool is_protected)
@@ -176,15 +186,37 @@ loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
     return LOCH_OK;
 }
 
-bool lochi_pool_is_protected(loch_allocator *allocator, const void *address)
+/* Whether the block at `*address`, which moves under the lock, is protected. */
+static bool freeze_is_protected(lochi_pool *pool, void *const *address)
 {
-    lochi_pool *pool = lochi_pool_of(allocator);
     if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;
     lochi_lock_take(&pool->lock);
-    const pool_block *block = lochi_pool_page_block(lochi_pool_find_page(pool, (uintptr_t)address));
+    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)*address); /* wrappers put something in front */
     const bool is_protected = block && block->is_protected;
     lochi_lock_drop(&pool->lock);
     return is_protected;
+}
+
+bool lochi_pool_is_protected(loch_allocator *allocator, const void *address)
+{
+    void *const at = (void *)address;
+    return freeze_is_protected(lochi_pool_of(allocator), &at);
+}
+
+loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    pool_block *block = lochi_pool_find_around(pool, (uintptr_t)address);
+    const loch_status status = block && block->is_protected ? lochi_pool_thaw(pool, block) : LOCH_OK;
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *movable)
+{
+    return freeze_is_protected(allocator->pool, &movable->address);
 }
 
 void lochi_pool_protect_again(lochi_pool *pool)

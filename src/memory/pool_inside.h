@@ -235,7 +235,7 @@ struct pool_lane {
     loch_stream *stream;   /* retained */
     uint64_t capture;      /* 0, or the capture that this memory belongs to */
     bool is_closed;        /* its stream has gone: no driver call through it */
-    bool was_captured;     /* at the last lochi_pool_look_at_captures: nothing can wait for it */
+    bool is_out_of_reach;  /* as of the last compaction: nothing can be put behind its work, which is captured */
     bool is_spare;         /* of a released capture, beside the stream's own: for the next capture once it is empty */
     uint64_t epoch;        /* the present one */
     uint64_t done;         /* up to this all has passed */
@@ -625,8 +625,6 @@ void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture);
 /* Ends the present epoch with an event; false when that cannot be done now. */
 bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane);
 
-/* Notes which lanes cannot be waited for now, because their streams are captured. */
-void lochi_pool_look_at_captures(lochi_pool *pool);
 /* Looks at the events under way. */
 void lochi_pool_poll(lochi_pool *pool, pool_lane *lane);
 /* Whether what was freed in an epoch of a lane may be used by anybody. */
@@ -636,6 +634,8 @@ static inline bool lochi_pool_has_passed(const pool_lane *lane, uint64_t epoch)
 }
 /* Makes the work of `lane` from now on wait, on the device, for an epoch of `other`. */
 loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch);
+/* Waits on the host for an epoch of a lane. E_BUSY when its stream is captured and nothing was recorded before. */
+loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_t epoch);
 /* Waits on the host for the oldest event of each lane; false when there is none to wait for. */
 bool lochi_pool_wait_on_host(lochi_pool *pool);
 /* Waits for all work that may use the pool's memory, but for that of captures; and for graphs of captures that were not
@@ -723,15 +723,17 @@ const char *lochi_pool_check(lochi_pool *pool);
 
 /* --- pool_move.c, pool_compact.c --- */
 
-/* Whether a block can be moved now; after lochi_pool_look_at_captures. */
+/* Whether a block can be moved now, as far as streams go as of the last compaction. */
 bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block);
 /* Moves a block to `target`, which was cut out of a free block and is in no list, on the stream of `lane`. On failure the block
  * is where it was, and the target is free again. */
 loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane);
 /* Moves a block into the free memory right before it, which is the lane's. On failure it is where it was, or torn (pool_move.c). */
 loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lane);
-/* Copies the rest of a torn block on the stream of `lane`; on failure it stays torn. */
+/* Copies the rest of a torn block on the stream of `lane`; on failure it stays torn. E_BUSY for the lane of a capture. */
 loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane);
+/* The same for all that are torn; the first failure. */
+loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane);
 /* A block is being freed: it is nobody's. */
 void lochi_pool_disown(lochi_pool *pool, pool_block *block);
 /* What a compaction is to free. */
@@ -817,6 +819,9 @@ loch_status lochi_pool_make(loch_device *device, const char *name, const loch_po
 void lochi_pool_keep_range(lochi_pool *pool, const void *address, bool is_range);
 
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
+
+/* The block that an address lies in; NULL when it is in none. */
+pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
 
 /* The pool behind an allocator, through wrappers; NULL when it is none. */
 lochi_pool *lochi_pool_of(loch_allocator *allocator);

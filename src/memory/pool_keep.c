@@ -6,6 +6,8 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "device/ranges.h"
+#include "memory/session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -168,7 +170,11 @@ static loch_status keep_add_piece(pool_keep *keep, size_t bytes)
         keep->pieces_capacity = capacity;
     }
     void *address;
-    LOCH_TRY_RETURN(loch_alloc(keep->allocator, bytes, &address));
+    lochi_session_frame frame;
+    lochi_session_hush(&frame); /* it lives until the wake, whatever the thread is in */
+    const loch_status status = loch_alloc(keep->allocator, bytes, &address);
+    lochi_session_unhush(&frame);
+    if (status != LOCH_OK) return status;
     keep->pieces[keep->pieces_count++] = (pool_keep_piece){address, keep->room, bytes};
     keep->room += bytes;
     return LOCH_OK;
@@ -325,6 +331,18 @@ static loch_status stage_copy(pool_stage *stage, pool_keep *keep, char *address,
 }
 
 /* --- the ways in --- */
+
+loch_status lochi_keep_check(const pool_keep *keep)
+{
+    lochi_place place;
+    for (size_t i = 0; i < keep->pieces_count; i++) {
+        const loch_status status = lochi_ranges_locate(keep->pieces[i].address, keep->pieces[i].bytes, &place);
+        if (status == LOCH_E_NOT_FOUND || status == LOCH_E_OUT_OF_RANGE)
+            return LOCH_FAIL(BUSY, "\"%s\", which keeps the contents, sleeps itself: wake it first",
+                             loch_allocator_get_name(keep->allocator));
+    }
+    return LOCH_OK;
+}
 
 loch_status lochi_keep_save(pool_keep *keep, pool_stage *stage, uintptr_t address, size_t bytes, size_t offset)
 {

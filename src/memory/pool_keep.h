@@ -38,6 +38,9 @@ typedef struct pool_stage {
     int half;                     /* that is being filled */
 } pool_stage;
 
+/* Whether what was saved can be read now: E_BUSY when it sleeps, too. */
+loch_status lochi_keep_check(const pool_keep *keep);
+
 /* Reads the options, which were checked; makes the file. E_IO. */
 loch_status lochi_keep_open(pool_keep *keep, loch_device *device, const loch_sleep_options *options);
 /* Frees the memory and removes the file. One that is all zero but for a file of -1 is left alone. */

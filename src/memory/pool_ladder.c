@@ -201,8 +201,11 @@ static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_s
 {
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_join_lanes(pool);
-    if (!ladder_may_remake(pool, want)) return NULL;
-    if (!lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
+    pool_block *block =
+        lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
+    if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    if (!ladder_may_remake(pool, want) || !lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
     return ladder_supply(pool, want, POOL_CREATED, status);
 }
 

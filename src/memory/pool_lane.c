@@ -217,17 +217,6 @@ bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
     return status == LOCH_OK;
 }
 
-void lochi_pool_look_at_captures(lochi_pool *pool)
-{
-    const loch_error saved = lochi_error_save();
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        uint64_t capture = lane->capture;
-        lane->was_captured = capture || (!lane->is_closed && lane->done != UINT64_MAX &&
-                                         (lane_get_capture(pool, lane->stream, &capture) != LOCH_OK || capture));
-    }
-    lochi_error_restore(&saved);
-}
-
 /* The oldest event has passed. */
 static void lane_pass(lochi_pool *pool, pool_lane *lane)
 {
@@ -287,6 +276,21 @@ bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
 {
     uint64_t capture = 0;
     return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
+}
+
+loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_t epoch)
+{
+    if (epoch == lane->epoch && !lochi_pool_has_passed(lane, epoch)) lochi_pool_mark(pool, lane);
+    while (!lochi_pool_has_passed(lane, epoch) && lane->marks_count) {
+        LOCH_TRY_RETURN(loch_event_sync(lane_mark_at(lane, 0)->event));
+        lane_pass(pool, lane);
+        pool->waits_on_host++;
+    }
+    if (lochi_pool_has_passed(lane, epoch)) return LOCH_OK;
+    if (lane->is_closed) return loch_device_sync(pool->device);
+    if (lochi_pool_is_under_capture(pool, lane)) /* waiting for the stream would void the capture */
+        return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    return loch_stream_sync(lane->stream);
 }
 
 loch_status lochi_pool_wait_for_all(lochi_pool *pool)

@@ -81,6 +81,28 @@ void lochi_pool_let_move(lochi_pool *pool)
     lochi_lock_drop(&pool->lock);
 }
 
+static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+}
+
+/* Whether a move can be put behind everybody who used the block. */
+static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
+{
+    if (block->lane->is_out_of_reach) return false;
+    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        if (use->lane->is_out_of_reach) return false;
+    return true;
+}
+
+bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
+{
+    return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner) &&
+           !lochi_pool_sleeps_at(pool, block->start, block->bytes) && move_is_in_reach(pool, block);
+}
+
 /* --- pins --- */
 
 /* Makes a lane wait for the last move of a block. Where the device cannot, the host does. */
@@ -96,8 +118,7 @@ static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane
     const loch_error saved = lochi_error_save();
     if (lochi_pool_wait_on_device(pool, lane, mover, movable->epoch) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
-    if (mover->is_closed) return loch_device_sync(pool->device);
-    return loch_stream_sync(mover->stream);
+    return lochi_pool_wait_for_epoch(pool, mover, movable->epoch);
 }
 
 loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
@@ -105,6 +126,7 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     lochi_pool *pool = allocator->pool;
     loch_status status = LOCH_OK;
     *out = NULL;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_lane *lane = NULL;
     const pool_block *block = pool->naps ? move_find_block(pool, movable->address) : NULL;
@@ -140,6 +162,7 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
 {
     lochi_pool *pool = allocator->pool;
     loch_status status = LOCH_OK;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
     const bool is_owned = block && block->owner == movable;
@@ -171,30 +194,48 @@ void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
     lochi_lock_drop(&allocator->pool->lock);
 }
 
-loch_status lochi_movable_settle(loch_allocator *allocator, lochi_movable *movable)
+/* Has a block's last move end, or what is left of one that failed, before what `stream` does next, or before the caller goes on. */
+static loch_status move_settle(lochi_pool *pool, pool_block *block, loch_stream *stream)
+{
+    lochi_movable *movable = block->owner;
+    if (!movable->lane && !movable->torn_from) return LOCH_OK;
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
+    if (!lane) return status;
+    if (movable->torn_from) LOCH_TRY_RETURN(lochi_pool_mend(pool, block, lane));
+    if (stream) return move_wait(pool, movable, lane);
+    return movable->lane ? lochi_pool_wait_for_epoch(pool, movable->lane, movable->epoch) : LOCH_OK;
+}
+
+loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
 {
     lochi_pool *pool = allocator->pool;
     loch_status status = LOCH_OK;
+    *out = NULL;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
-    const bool is_under_way = movable->lane || movable->torn_from;
-    pool_lane *lane = is_under_way ? lochi_pool_lane(pool, pool->default_stream, &status) : NULL;
-    if (lane && movable->torn_from)
-        status = lochi_pool_mend(pool, move_find_block(pool, movable->address), lane);
-    else if (lane)
-        status = move_wait(pool, movable, lane);
+    pool_block *block = move_find_block(pool, movable->address);
+    if (block && block->owner == movable) {
+        status = move_settle(pool, block, stream);
+        if (status == LOCH_OK) lochi_pool_disown(pool, block);
+    }
+    if (status == LOCH_OK) *out = movable->address;
     lochi_lock_drop(&pool->lock);
-    return lane && status == LOCH_OK ? loch_stream_sync(pool->default_stream) : status;
+    return status;
 }
 
-void *lochi_movable_close(loch_allocator *allocator, lochi_movable *movable)
+void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movable)
 {
     lochi_pool *pool = allocator->pool;
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
     if (block && block->owner == movable) lochi_pool_disown(pool, block);
-    void *address = movable->address;
     lochi_lock_drop(&pool->lock);
-    return address;
+}
+
+loch_memory_kind lochi_movable_get_kind(const loch_allocator *allocator)
+{
+    return allocator->pool->kind;
 }
 
 uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable)
@@ -207,28 +248,6 @@ uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *mov
 }
 
 /* --- one move --- */
-
-static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
-{
-    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
-}
-
-/* A captured stream that used the block cannot be waited for. */
-static bool move_can_wait(const lochi_pool *pool, const pool_block *block)
-{
-    if (block->lane->was_captured) return false;
-    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
-    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
-        if (use->lane->was_captured) return false;
-    return true;
-}
-
-bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
-{
-    return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner) &&
-           !lochi_pool_sleeps_at(pool, block->start, block->bytes) && move_can_wait(pool, block);
-}
 
 /* Puts the lane behind everybody who used the block, and behind the target's last user. */
 static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
@@ -317,6 +336,11 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
 {
     lochi_movable *movable = block->owner;
     const bool is_used = lane->done != UINT64_MAX;
+    if (lane->capture) /* the copy would wait for the graph to run */
+        return LOCH_FAIL(BUSY,
+                         "the block at %p was left in two places by a move that failed: it cannot be put together "
+                         "on a stream that is captured",
+                         (void *)block->start);
     LOCH_TRY_RETURN(move_wait(pool, movable, lane));
     if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, block->start, lane));
     block->is_elsewhere |= is_used;
@@ -325,7 +349,19 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
     movable->epoch = lane->epoch;
     LOCH_TRY_RETURN(move_go_on(block, lane));
     move_drop_tail(pool, block);
+    lochi_pool_mark(pool, lane); /* can be waited for even if the stream is captured next */
     return LOCH_OK;
+}
+
+loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
+{
+    loch_status status = LOCH_OK;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!block->owner || !block->owner->torn_from) continue;
+        const loch_status mended = lochi_pool_mend(pool, block, lane);
+        if (status == LOCH_OK) status = mended;
+    }
+    return status;
 }
 
 /* A block changes places with the memory before it. */

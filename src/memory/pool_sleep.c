@@ -350,11 +350,15 @@ static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
     return LOCH_OK;
 }
 
-/* Waits until nobody uses anything, and gives back what is free. */
+/* Waits until nobody uses anything, and gives back what is free. No block is left in two places. */
 static loch_status sleep_calm(lochi_pool *pool)
 {
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, pool->default_stream, &status);
+    if (!lane) return status;
+    LOCH_TRY_RETURN(lochi_pool_mend_all(pool, lane));
     lochi_pool_trim(pool, 0);
-    const loch_status status = lochi_pool_wait_for_all(pool);
+    status = lochi_pool_wait_for_all(pool);
     if (status != LOCH_OK) /* the record may be an older one's */
         return loch_error_set(status, NULL, 0, "the work of the streams of pool \"%s\" cannot be waited for",
                               loch_allocator_get_name(pool->allocator));
@@ -614,6 +618,8 @@ static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restore
 {
     loch_status status;
     *restored = 0;
+    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+        LOCH_TRY_RETURN(lochi_keep_check(&nap->keep));
     LOCH_TRY(wake_prepare(pool), fail);
     LOCH_TRY(wake_restore(pool, stage, restored), fail);
     *done = pool->naps;

@@ -3,6 +3,7 @@
  * that allocator, so that every wrapper sees them and all figures are right. */
 #include "base/fail.h"
 #include "device/device.h"
+#include "memory/pool.h"
 #include "memory/session.h"
 #include <loch/copy.h>
 
@@ -110,6 +111,7 @@ static loch_status realloc_block(loch_allocator *allocator, const loch_block *bl
                      : lochi_allocator_resize_in_place(allocator, block->address, request->bytes, &allocated);
     if (status == LOCH_OK) *out = block->address;
     if (!realloc_is_refusal(status)) return status;
+    LOCH_TRY_RETURN(lochi_pool_check_awake(allocator, block->address, block->requested_bytes));
     loch_stream *chosen;
     LOCH_TRY_RETURN(realloc_choose_stream(allocator, request->stream, block, &chosen));
     status = realloc_move(allocator, block, *request, chosen, keeps_contents, out);

@@ -58,7 +58,8 @@ static void retry_sleep(uint64_t generation, uint64_t ns)
 
 static bool retry_is_worth_it(loch_status status)
 {
-    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
+    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
+           status == LOCH_E_MOVING_FORBIDDEN; /* a move would do, and so would a free */
 }
 
 /* --- pressure functions --- */

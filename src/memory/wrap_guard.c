@@ -8,6 +8,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "device/device.h"
+#include "memory/pool.h"
 #include "memory/red_zone.h"
 #include "memory/wrapper.h"
 #include <loch/wrapper.h>
@@ -107,6 +108,7 @@ static loch_status guard_free(void *user, void *address, size_t bytes, loch_stre
     lochi_waits waits = {.device = self->wrapped->device};
     loch_status status = given ? lochi_waits_for(&waits, given) : LOCH_OK;
     if (status == LOCH_OK) status = lochi_waits_for_block(&waits, held);
+    if (status == LOCH_OK) status = lochi_pool_unprotect(self->wrapped, held->base); /* poison is written */
     if (status != LOCH_OK) {
         lochi_block_table_cancel_free(&self->table, held);
         return status;

@@ -143,8 +143,9 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     if (buffer->is_movable && buffer->address) {
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
-        LOCH_TRY_RETURN(lochi_movable_settle(buffer->allocator, &buffer->movable));
-        buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
+        void *address;
+        LOCH_TRY_RETURN(lochi_movable_close(buffer->allocator, &buffer->movable, NULL, &address));
+        buffer->address = address;
     }
     *out = buffer->address;
     buffer->address = NULL;
@@ -253,9 +254,10 @@ static void buffer_free_block(loch_buffer *whole)
     if (whole->is_movable)
         whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* stays until it is freed */
     const loch_status status = loch_allocator_free(whole->allocator, whole->address);
-    if (status != LOCH_OK)
-        LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
-                  loch_error_get()->sentence);
+    if (status == LOCH_OK) return;
+    LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
+              loch_error_get()->sentence);
+    if (whole->is_movable) lochi_movable_forget(whole->allocator, &whole->movable);
 }
 
 loch_buffer *lochi_buffer_end(loch_buffer *whole)
@@ -372,8 +374,7 @@ static bool buffer_is_foreign(const loch_buffer *whole, const loch_stream *strea
     return stream && whole->is_movable && whole->address && stream->device != whole->device;
 }
 
-/* What `then` does comes behind what is queued on `first`: on the device, or without an event on the host. What is captured runs
- * whenever its graph does, and is its owner's to order. */
+/* Without an event it is waited for. What is captured runs whenever its graph does, and is its owner's to order. */
 loch_status lochi_buffer_order(loch_stream *first, loch_stream *then)
 {
     if (lochi_device_is_at_once(first->device) || lochi_stream_is_captured(first) || lochi_stream_is_captured(then))
@@ -403,6 +404,12 @@ loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
     const loch_status status = lochi_buffer_order(&whole->device->default_stream, stream);
     if (status != LOCH_OK) lochi_movable_drop(whole->allocator, &whole->movable);
     return status;
+}
+
+loch_stream *lochi_buffer_choose_stream(const loch_buffer *buffer, const loch_buffer *other, loch_stream *stream)
+{
+    loch_device *own = lochi_buffer_whole_const(buffer)->device, *its = lochi_buffer_whole_const(other)->device;
+    return stream || !own || !its || own == its ? stream : &its->default_stream;
 }
 
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream)
@@ -456,6 +463,7 @@ loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer)
 {
     if (!buffer) return LOCH_MEMORY_HOST;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    if (whole->is_movable) return lochi_movable_get_kind(whole->allocator);
     loch_address_info info;
     if (!whole->allocator || !whole->address || loch_address_query(whole->address, &info) != LOCH_OK)
         return whole->kind;
@@ -466,9 +474,11 @@ loch_access loch_buffer_get_access(const loch_buffer *buffer)
 {
     if (!buffer) return LOCH_READ_ONLY;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
-    const void *address =
-        whole->is_movable ? whole->movable.address : whole->address; /* which stays while it is frozen */
-    const bool is_frozen = whole->allocator && lochi_pool_is_protected(whole->allocator, address);
+    bool is_frozen = false;
+    if (whole->is_movable)
+        is_frozen = lochi_movable_is_protected(whole->allocator, &whole->movable);
+    else if (whole->allocator)
+        is_frozen = lochi_pool_is_protected(whole->allocator, whole->address);
     return is_frozen ? LOCH_READ_ONLY : whole->access;
 }
 

@@ -90,6 +90,10 @@ loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t
 loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream);
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream);
 
+/* The stream to hold one side of a copy for. A copy without a stream runs on the default one of either side, which is then behind the moves
+ * of both. */
+loch_stream *lochi_buffer_choose_stream(const loch_buffer *buffer, const loch_buffer *other, loch_stream *stream);
+
 /* What `then` does comes behind what is queued on `first`. */
 loch_status lochi_buffer_order(loch_stream *first, loch_stream *then);
 

@@ -23,12 +23,12 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
     const loch_request request = {
         .size = sizeof request, .bytes = bytes, .alignment = buffer->alignment, .stream = stream, .tag = buffer->tag};
     const bool keeps = contents == LOCH_CONTENTS_KEEP;
-    if (buffer->is_movable && buffer->address) { /* one like any other while it is resized */
+    void *address, *before = buffer->address;
+    if (buffer->is_movable && before) { /* one like any other while it is resized */
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
-        LOCH_TRY_RETURN(lochi_movable_settle(buffer->allocator, &buffer->movable));
-        buffer->address = lochi_movable_close(buffer->allocator, &buffer->movable);
+        LOCH_TRY_RETURN(lochi_movable_close(buffer->allocator, &buffer->movable, stream, &before));
+        buffer->address = before;
     }
-    void *address;
     const loch_status status =
         buffer->address ? lochi_allocator_resize(buffer->allocator, buffer->address, &request, keeps, &address)
                         : loch_allocator_alloc(buffer->allocator, &request, &address);
@@ -39,7 +39,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
         lochi_buffer_touch(buffer);
     }
     if (buffer->is_movable && buffer->address) {
-        const uint64_t generation = buffer->movable.generation + 1;
+        const uint64_t generation = buffer->movable.generation + (buffer->address != before);
         LOCH_TRY_RETURN(lochi_movable_open(buffer->allocator, buffer->address, buffer->alignment, &buffer->movable));
         buffer->movable.generation = generation;
     }
@@ -100,14 +100,16 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     loch_buffer_copy_options read;
     LOCH_TRY_RETURN(buffer_read_copy(options, &read));
     lochi_buffer_sweep();
-    LOCH_TRY_RETURN(lochi_buffer_hold(to, read.stream));
-    loch_status status = lochi_buffer_hold(from, read.stream);
+    loch_stream *to_stream = lochi_buffer_choose_stream(to, from, read.stream);
+    loch_stream *from_stream = lochi_buffer_choose_stream(from, to, read.stream);
+    LOCH_TRY_RETURN(lochi_buffer_hold(to, to_stream));
+    loch_status status = lochi_buffer_hold(from, from_stream);
     if (status == LOCH_OK) {
         status = buffer_copy_held(to, from, read);
         lochi_buffer_touch(to); /* one that failed may have written some of it */
-        status = lochi_first_failure(status, lochi_buffer_let_go(from, read.stream));
+        status = lochi_first_failure(status, lochi_buffer_let_go(from, from_stream));
     }
-    return lochi_first_failure(status, lochi_buffer_let_go(to, read.stream));
+    return lochi_first_failure(status, lochi_buffer_let_go(to, to_stream));
 }
 
 static loch_status buffer_fill_held(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)

@@ -130,14 +130,24 @@ bool lochi_stream_is_captured(loch_stream *stream)
     return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
 }
 
-/* A move knows nothing of the marks here. The default stream stands for those of other devices; a use that the pool could not note
- * is waited for. */
-static loch_status buffer_mark_for_moves(loch_buffer *whole, loch_stream *stream)
+static loch_status buffer_tell_allocator(loch_buffer *whole, loch_stream *stream)
 {
-    if (whole->device == stream->device || !whole->address) return loch_stream_sync(stream);
-    (void)lochi_movable_hold(whole->allocator, &whole->movable);
-    const loch_status status = lochi_buffer_order(stream, &whole->device->default_stream);
-    return lochi_first_failure(status, lochi_movable_unpin(whole->allocator, &whole->movable, NULL));
+    void *address = whole->is_movable ? lochi_movable_hold(whole->allocator, &whole->movable) : whole->address;
+    const loch_status status = loch_allocator_record_use(whole->allocator, address, stream);
+    if (whole->is_movable) lochi_movable_drop(whole->allocator, &whole->movable);
+    return status;
+}
+
+/* A move has to come behind a stream of another device, too, which the pool does not know: its default stream stands for it. For want of
+ * memory to note that, the stream is waited for. */
+static loch_status buffer_tell_pool(loch_buffer *whole, loch_stream *stream)
+{
+    loch_stream *own = &whole->device->default_stream;
+    LOCH_TRY_RETURN(lochi_buffer_order(stream, own));
+    const loch_error saved = lochi_error_save();
+    if (lochi_device_is_at_once(whole->device) || buffer_tell_allocator(whole, own) == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    return lochi_stream_is_captured(stream) ? LOCH_OK : loch_stream_sync(stream);
 }
 
 loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
@@ -151,14 +161,15 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
     loch_status status = LOCH_OK;
     if (whole->allocator && whole->device == stream->device) {
         const loch_error saved = lochi_error_save();
-        void *address = whole->is_movable ? lochi_movable_hold(whole->allocator, &whole->movable) : whole->address;
-        status = loch_allocator_record_use(whole->allocator, address, stream);
-        if (whole->is_movable) lochi_movable_drop(whole->allocator, &whole->movable);
+        status = buffer_tell_allocator(whole, stream);
         if (status == LOCH_OK) return LOCH_OK;
         if (!lochi_stream_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
+    } else if (whole->is_movable) {
+        LOCH_TRY_RETURN(buffer_tell_pool(whole, stream));
     }
     if (lochi_stream_is_captured(stream)) return status;
-    if (whole->is_movable) LOCH_TRY_RETURN(buffer_mark_for_moves(whole, stream));
+    if (whole->is_movable && whole->device == stream->device)
+        LOCH_TRY_RETURN(loch_stream_sync(stream)); /* its pool could not note it, and a move knows nothing of marks */
     return buffer_mark(whole, stream);
 }
 

@@ -168,7 +168,7 @@ static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, c
     const size_t bytes = layout->dimensions * sizeof(int64_t);
     LOCH_TRY_RETURN(dlpack_find_place(source->buffer, &out->device));
     exported->buffer = loch_buffer_retain(source->buffer);
-    LOCH_TRY_RETURN(lochi_buffer_hold(source->buffer, options->producer));
+    LOCH_TRY_RETURN(lochi_tensor_hold(source, options->producer));
     exported->is_pinned = true;
     LOCH_TRY_RETURN(loch_tensor_get_address(source, &out->data));
     LOCH_TRY_RETURN(dlpack_order(source, options));

@@ -284,12 +284,13 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     LOCH_TRY_RETURN(lochi_tensor_check_writable(to));
     LOCH_TRY_RETURN(copy_check_stream(&ask));
     if (!to->layout.elements) return LOCH_OK;
-    loch_stream *stream = ask.options.stream;
-    LOCH_TRY_RETURN(lochi_tensor_hold(to, stream));
-    loch_status status = lochi_tensor_hold(from, stream);
+    loch_stream *to_stream = lochi_buffer_choose_stream(to->buffer, from->buffer, ask.options.stream);
+    loch_stream *from_stream = lochi_buffer_choose_stream(from->buffer, to->buffer, ask.options.stream);
+    LOCH_TRY_RETURN(lochi_tensor_hold(to, to_stream));
+    loch_status status = lochi_tensor_hold(from, from_stream);
     if (status == LOCH_OK) {
-        status = lochi_tensor_let_go(from, stream, copy_held(&ask));
+        status = lochi_tensor_let_go(from, from_stream, copy_held(&ask));
         lochi_buffer_touch(to->buffer); /* one that failed may have written some of it */
     }
-    return lochi_tensor_let_go(to, stream, status);
+    return lochi_tensor_let_go(to, to_stream, status);
 }

@@ -3,6 +3,7 @@
  * sleeps, beside a list of what every block has to hold. After every step contents are compared, addresses that have to stay are
  * looked at, figures are counted, the pools' invariants are walked; and simulated devices check the order of streams. */
 #include "child_fixture.h"
+#include "steps.h"
 #include "tensor_fixture.h"
 
 #define MIB TEST_MIB
@@ -93,7 +94,7 @@ static void put(world *w, slot *s)
         return;
     s->seed = w->step * 64 + 1 + (uint32_t)(s - w->slots);
     void *address = hold(s, stream);
-    CHECK_OK(loch_fill_on(stream, address, s->bytes, &s->seed, sizeof s->seed)); /* goes on after the call */
+    test_steps_write(stream, address, s->bytes, s->seed); /* goes on after the call */
     let_go(s, stream);
 }
 
@@ -105,9 +106,9 @@ static void expect(const world *w, const slot *s)
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
     CHECK_OK(loch_copy_with(&copy, seen, address, s->bytes));
     let_go(s, stream);
-    for (size_t i = 0; i < s->bytes / 4; i++)
-        if (seen[i] != s->seed)
-            fail_msg("step %u: word %zu of %zu is %x, not %x", w->step, i, s->bytes / 4, seen[i], s->seed);
+    char when[32];
+    snprintf(when, sizeof when, "step %u", w->step);
+    test_steps_expect(seen, s->bytes, s->seed, when);
 }
 
 /* --- operations --- */

@@ -2,6 +2,7 @@
 /* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
  * and simulated devices check the order of streams. */
 #include "memory/pool_inside.h"
+#include "steps.h"
 #include "tensor_fixture.h"
 #include <pthread.h>
 
@@ -67,7 +68,10 @@ static loch_buffer *make(const bench *b, size_t bytes, loch_stream *stream)
 /* Contents that depend on a seed, written and read through the stream. */
 static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
 {
-    CHECK_OK(loch_buffer_fill(buffer, &seed, sizeof seed, b->streams[stream]));
+    void *address;
+    CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
+    test_steps_write(b->streams[stream], address, loch_buffer_get_bytes(buffer), seed);
+    CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
 }
 
 static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
@@ -80,8 +84,7 @@ static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t st
     const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
     CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
     CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
-    for (size_t i = 0; i < bytes / 4; i++)
-        if (seen[i] != seed) fail_msg("word %zu of %zu is %x, not %x", i, bytes / 4, seen[i], seed);
+    test_steps_expect(seen, bytes, seed, "contents");
     free(seen);
 }
 

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of moving memory share: a pool on a device with three streams, and movable buffers whose contents are known. */
+#ifndef LOCH_TEST_MOVING_FIXTURE_H
+#define LOCH_TEST_MOVING_FIXTURE_H
+
+#include "child_fixture.h"
+#include "steps.h"
+#include "tensor_fixture.h"
+
+#define MIB TEST_MIB
+#define KIB TEST_KIB
+#define STEPPED "sim:256MiB,backed,clock=stepped"
+
+typedef struct bed {
+    loch_device *device;
+    loch_allocator *pool;
+    loch_stream *streams[3];
+} bed;
+
+__attribute__((unused)) static bed bed_open(const char *name, const loch_pool_options *options)
+{
+    bed b = {.device = sim_open(name)};
+    b.pool = pool_make(b.device, options);
+    for (size_t i = 0; i < 3; i++)
+        b.streams[i] = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+    return b;
+}
+
+__attribute__((unused)) static void expect_order(loch_device *device)
+{
+    loch_sim_violation first;
+    CHECK_OK(loch_device_sync(device));
+    if (sim_violations(device, &first)) fail_msg("%s", first.text);
+}
+
+__attribute__((unused)) static void bed_close(bed *b)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK) expect_order(b->device);
+    pool_expect_whole(b->pool);
+    assert_int_equal(tensor_live_blocks(b->pool), 0);
+    for (size_t i = 0; i < 3; i++)
+        loch_stream_destroy(b->streams[i]);
+    loch_allocator_release(b->pool);
+    loch_device_release(b->device);
+}
+
+/* Queues the writing of contents; a stream of NULL is the default one. */
+__attribute__((unused)) static void put_words(loch_buffer *buffer, uint32_t seed, loch_stream *stream)
+{
+    void *address;
+    CHECK_OK(loch_buffer_pin(buffer, stream, &address));
+    loch_stream *on = stream ? stream : loch_stream_get_default(loch_buffer_get_device(buffer));
+    test_steps_write(on, address, loch_buffer_get_bytes(buffer), seed);
+    CHECK_OK(loch_buffer_record_use(buffer, stream)); /* one that does not move: unpinning says nothing of it */
+    CHECK_OK(loch_buffer_unpin(buffer, stream));
+}
+
+__attribute__((unused)) static loch_buffer *make(const bed *b, size_t bytes, uint32_t seed, loch_stream *stream)
+{
+    const loch_request request = {.size = sizeof request, .stream = stream, .flags = LOCH_ALLOC_MOVABLE};
+    loch_buffer *buffer;
+    CHECK_OK(loch_buffer_create(b->pool, bytes, &request, &buffer));
+    put_words(buffer, seed, stream);
+    return buffer;
+}
+
+__attribute__((unused)) static void expect_words(loch_stream *stream, const void *address, size_t bytes, uint32_t seed)
+{
+    uint32_t *seen = malloc(bytes);
+    const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
+    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    test_steps_expect(seen, bytes, seed, "contents");
+    free(seen);
+}
+
+__attribute__((unused)) static void expect(loch_buffer *buffer, uint32_t seed, loch_stream *stream)
+{
+    void *address;
+    CHECK_OK(loch_buffer_pin(buffer, stream, &address));
+    expect_words(stream, address, loch_buffer_get_bytes(buffer), seed);
+    CHECK_OK(loch_buffer_unpin(buffer, stream));
+}
+
+#endif
