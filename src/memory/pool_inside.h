@@ -10,7 +10,8 @@
  *   pool_place.c   where memory is put when none that is mapped fits
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
- *   pool_move.c    blocks that may move: pins, and one move; pool_compact.c  which moves, and carrying them out
+ *   pool_move.c    blocks that may move: pins, one move, one slide
+ *   pool_compact.c which moves are made, and carrying them out; the plan: pool_plan.h, pool_plan.c, pool_vacate.c, pool_slide.c
  *   pool_freeze.c  blocks that stay, together
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
  *   pool_sleep.c   memory that goes and comes back under its blocks; pool_keep.c: where contents are meanwhile

@@ -2,6 +2,7 @@
 /* What a pool says of itself: figures, a report for people, why a request failed, and a walk over the invariants. */
 #include "base/fail.h"
 #include "base/text.h"
+#include "memory/movable.h"
 #include "memory/pool_inside.h"
 #include <loch/tag.h>
 
@@ -261,6 +262,24 @@ static const char *report_check_bins(const pool_bins *bins, pool_state state, si
     return NULL;
 }
 
+/* Blocks and their owners know each other, and the figures on them are right. */
+static const char *report_check_owners(const lochi_pool *pool)
+{
+    size_t movable = 0, guarded = 0;
+    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        guarded += block->is_protected;
+        if (!block->owner) continue;
+        movable += block->bytes;
+        if ((uintptr_t)block->owner->address != block->start) return "an owner has another address than its block";
+        const bool has_tail = block->behind && lochi_pool_state(block->behind) == POOL_WAITING;
+        if (block->owner->torn_from && !has_tail) return "a torn block has nothing behind it";
+    }
+    if (movable != pool->movable_bytes) return "movable bytes are not those of the blocks with owners";
+    if (guarded != atomic_load_explicit(&pool->guarded, memory_order_relaxed))
+        return "protected blocks are not as many as were counted";
+    return NULL;
+}
+
 const char *lochi_pool_check(lochi_pool *pool)
 {
     size_t handles = pool->loose_bytes, asleep = 0, free = 0, dormant = 0, listed = 0, bare = 0;
@@ -292,6 +311,7 @@ const char *lochi_pool_check(lochi_pool *pool)
         wrong = "bytes asleep are not those of the handles and blocks";
     if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
         wrong = "reserved bytes are not those of the blocks";
+    if (!wrong) wrong = report_check_owners(pool);
     if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
     return wrong;
 }
