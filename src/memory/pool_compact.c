@@ -22,6 +22,7 @@
  * it cannot wait for is left out, and so are blocks that captured work uses. */
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
+    pool->compactions++;
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);

@@ -236,6 +236,7 @@ struct pool_lane {
     loch_stream *stream;   /* retained */
     uint64_t capture;      /* 0, or the capture that this memory belongs to */
     bool is_closed;        /* its stream has gone: no driver call through it */
+    uint64_t followed;     /* the last compaction whose lane waits for all that was queued here */
     bool is_out_of_reach;  /* as of the last compaction: nothing can be put behind its work, which is captured */
     bool is_spare;         /* of a released capture, beside the stream's own: for the next capture once it is empty */
     uint64_t epoch;        /* the present one */
@@ -397,6 +398,7 @@ struct lochi_pool {
     unsigned moving_forbidden;                      /* times */
     loch_move_function *move_hook;
     void *move_hook_user;
+    uint64_t compactions;  /* so far: the number of the last one */
     uint64_t moves;        /* blocks moved so far */
     uint64_t moved_bytes;  /* in them */
     uint32_t freezes;      /* so far: the last one's number */

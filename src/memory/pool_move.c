@@ -249,14 +249,23 @@ uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *mov
 
 /* --- one move --- */
 
+/* Puts the lane behind another, once in a compaction: what is queued later uses no block that may move, for want of a pin. */
+static loch_status move_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
+{
+    if (other->followed == pool->compactions) return LOCH_OK;
+    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
+    other->followed = pool->compactions;
+    return LOCH_OK;
+}
+
 /* Puts the lane behind everybody who used the block, and behind the target's last user. */
 static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
 {
-    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, block->lane, block->lane->epoch));
+    LOCH_TRY_RETURN(move_follow(pool, lane, block->lane));
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, target->epoch));
     const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
-        LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, use->lane, use->lane->epoch));
+        LOCH_TRY_RETURN(move_follow(pool, lane, use->lane));
     return LOCH_OK;
 }
 
