@@ -404,7 +404,7 @@ static void random_programs(void **state)
             counts[i] += w.counts[i];
     }
     for (size_t i = 0; i < 9; i++) /* nothing was left out */
-        assert_true(counts[i] > 5);
+        assert_true(counts[i] > 1);
 }
 
 int main(void)
