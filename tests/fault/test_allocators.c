@@ -282,26 +282,15 @@ static void host_memory_on_sim(void **state)
     assert_int_equal(test_heap_wrong(), 0);
 }
 
-static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_faulty_set(mode, after);
-}
-
-static uint64_t faulty_count(loch_device *device)
-{
-    (void)device;
-    return test_faulty_count();
-}
-
 static void driver_calls(void **state)
 {
     (void)state;
-    sweep(&(source){.name = "driver calls", .device = "faulty:cpu", .set = faulty_set, .count = faulty_count});
+    sweep(&(source){
+        .name = "driver calls", .device = "faulty:cpu", .set = test_faulty_set_on, .count = test_faulty_count_on});
     sweep(&(source){.name = "driver calls",
                     .device = "faulty:sim:256MiB,granule=64KiB,backed",
-                    .set = faulty_set,
-                    .count = faulty_count});
+                    .set = test_faulty_set_on,
+                    .count = test_faulty_count_on});
     assert_int_equal(test_faulty_open(), 0);
 }
 
@@ -317,7 +306,8 @@ static void driver_calls_of_devices_that_are_named(void **state)
         const loch_status status = loch_device_open(one, &device);
         if (status != LOCH_OK) print_message("%s: skipped: %s\n", one, loch_error_get()->sentence);
         if (status == LOCH_OK)
-            sweep(&(source){.name = "driver calls", .device = name, .set = faulty_set, .count = faulty_count});
+            sweep(&(source){
+                .name = "driver calls", .device = name, .set = test_faulty_set_on, .count = test_faulty_count_on});
         loch_device_release(device);
     }
 }

@@ -5,22 +5,12 @@
 #include "sweep.h"
 #include "test.h"
 
-static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_faulty_set(mode, after);
-}
-
-static uint64_t faulty_count(loch_device *device)
-{
-    (void)device;
-    return test_faulty_count();
-}
-
 static void sweep_faulty(const char *device)
 {
-    const test_sweep sweep = {
-        .device = device, .other = "sim:16MiB,granule=64KiB,backed,id=5", .set = faulty_set, .count = faulty_count};
+    const test_sweep sweep = {.device = device,
+                              .other = "sim:16MiB,granule=64KiB,backed,id=5",
+                              .set = test_faulty_set_on,
+                              .count = test_faulty_count_on};
     test_sweep_run(&sweep);
     assert_int_equal(test_faulty_open(), 0);
 }

@@ -180,18 +180,6 @@ static void sweep(const source *from)
     assert_true(places > 10 && felt > 0);
 }
 
-static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_faulty_set(mode, after);
-}
-
-static uint64_t faulty_count(loch_device *device)
-{
-    (void)device;
-    return test_faulty_count();
-}
-
 static void host_memory(void **state)
 {
     (void)state;
@@ -219,8 +207,8 @@ static void driver_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
     const source from = {"a driver from outside",
-                         faulty_set,
-                         faulty_count,
+                         test_faulty_set_on,
+                         test_faulty_count_on,
                          NULL,
                          {"faulty:cpu", "faulty:" SIM_A, "faulty:" SIM_B, "faulty:" SIM_A},
                          false};

@@ -421,23 +421,11 @@ static void driver_calls_of_sim(void **state)
         if (is_sim(&grounds[i])) sweep(&calls, &grounds[i]);
 }
 
-static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_faulty_set(mode, after);
-}
-
-static uint64_t faulty_count(loch_device *device)
-{
-    (void)device;
-    return test_faulty_count();
-}
-
 /* Any call, not one name alone, fails for good. */
 static void driver_calls_of_another(void **state)
 {
     (void)state;
-    const source calls = {.name = "driver calls", .set = faulty_set, .count = faulty_count};
+    const source calls = {.name = "driver calls", .set = test_faulty_set_on, .count = test_faulty_count_on};
     sweep(&calls, &(ground){"faulty:sim:64MiB,granule=64KiB", grounds[0].options});
     sweep(&calls, &(ground){"faulty:cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}});
     assert_int_equal(test_faulty_open(), 0);

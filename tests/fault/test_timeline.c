@@ -148,23 +148,11 @@ static void calls_of_a_simulated_device_fail(void **state)
     sweep("sim:64MiB,clock=stepped", &(fault){test_sim_set, test_sim_count});
 }
 
-static void faulty_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_faulty_set(mode, after);
-}
-
-static uint64_t faulty_count(loch_device *device)
-{
-    (void)device;
-    return test_faulty_count();
-}
-
 static void calls_of_a_faulty_driver_fail(void **state)
 {
     (void)state;
     CHECK_OK(test_faulty_register());
-    sweep("faulty:sim:64MiB,clock=stepped", &(fault){faulty_set, faulty_count});
+    sweep("faulty:sim:64MiB,clock=stepped", &(fault){test_faulty_set_on, test_faulty_count_on});
 }
 
 /* Each line of a child stands under its own parent; returns how many spans are shown, and `missing` those that are said not to be. */

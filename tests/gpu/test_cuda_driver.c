@@ -963,14 +963,6 @@ static void test_nothing_left(void **state)
     assert_int_equal(usage.blocks, 0);
 }
 
-static int skip_all(void)
-{
-    const char *required = getenv("LOCH_REQUIRE_GPU");
-    const bool is_failure = required && !strcmp(required, "1");
-    fprintf(stderr, "%s: %s\n", is_failure ? "a GPU is required" : "skipped", loch_error_get()->sentence);
-    return is_failure ? 1 : TEST_SKIPPED;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -999,7 +991,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_nothing_left),
     };
-    if (loch_device_open("cuda:0", &device) != LOCH_OK) return skip_all();
+    if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
     caller_load();
     properties.size = sizeof properties;
     if (loch_device_get_properties(device, &properties) != LOCH_OK) return 1;

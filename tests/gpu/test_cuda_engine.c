@@ -284,11 +284,7 @@ int main(int count, char **arguments)
     };
     loch_device *device;
     if (count > 1) device_name = arguments[1];
-    if (loch_device_open(device_name, &device) != LOCH_OK) {
-        const char *required = getenv("LOCH_REQUIRE_GPU");
-        fprintf(stderr, "no GPU: %s\n", loch_error_get()->sentence);
-        return required && !strcmp(required, "1") ? 1 : TEST_SKIPPED;
-    }
+    if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);
     loch_device_release(device);
     return failures ? 1 : 0;

@@ -253,15 +253,6 @@ static void test_nccl(void **state)
     loch_stream_destroy(stream);
 }
 
-static int skip_all(void)
-{
-    const char *required = getenv("LOCH_REQUIRE_GPU");
-    const bool is_failure = required && !strcmp(required, "1");
-    fprintf(stderr, "%s: %s\n", is_failure ? "a GPU and its libraries are required" : "skipped",
-            loch_error_get()->sentence);
-    return is_failure ? 1 : TEST_SKIPPED;
-}
-
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cublas), cmocka_unit_test(test_thread),
@@ -269,12 +260,12 @@ int main(int count, char **arguments)
     if (count > 1) device_name = arguments[1];
     loch_host_usage before, after;
     loch_host_get_usage(&before);
-    if (loch_device_open(device_name, &device) != LOCH_OK) return skip_all();
+    if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     int failures;
     if (find(LOCH_LIBRARY_CUBLAS, "cublas") && find(LOCH_LIBRARY_NCCL, "nccl"))
         failures = cmocka_run_group_tests(tests, NULL, NULL);
     else
-        failures = skip_all();
+        failures = test_skip_gpu();
     size_t leaks; /* the default allocator goes, too */
     if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) return 1;
     loch_device_release(device);

@@ -183,11 +183,7 @@ static void test_freeze_and_children(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) device_name = argv[1];
-    if (loch_device_open(device_name, &device) != LOCH_OK) {
-        const char *required = getenv("LOCH_REQUIRE_GPU");
-        fprintf(stderr, "no GPU: %s\n", loch_error_get()->sentence);
-        return required && !strcmp(required, "1") ? 1 : TEST_SKIPPED;
-    }
+    if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     for (size_t i = 0; i < 3; i++)
         if (loch_stream_create(device, NULL, &streams[i]) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {

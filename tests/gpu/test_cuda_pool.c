@@ -353,14 +353,6 @@ static void test_capture(void **state)
     pool_end(pool);
 }
 
-static int skip_all(void)
-{
-    const char *required = getenv("LOCH_REQUIRE_GPU");
-    const bool is_failure = required && !strcmp(required, "1");
-    fprintf(stderr, "%s: %s\n", is_failure ? "a GPU is required" : "skipped", loch_error_get()->sentence);
-    return is_failure ? 1 : TEST_SKIPPED;
-}
-
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -369,7 +361,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(test_trim),          cmocka_unit_test(test_capture),
     };
     if (count > 1) device_name = arguments[1];
-    if (loch_device_open(device_name, &device) != LOCH_OK) return skip_all();
+    if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     host = malloc(LARGE);
     if (!host) return 1;
     randomness.state = test_seed(0x10c5);

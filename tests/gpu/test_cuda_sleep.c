@@ -165,19 +165,11 @@ static void test_rate(void **state)
     loch_allocator_release(pinned);
 }
 
-static int skip_all(void)
-{
-    const char *required = getenv("LOCH_REQUIRE_GPU");
-    const bool is_failure = required && !strcmp(required, "1");
-    fprintf(stderr, "%s: %s\n", is_failure ? "a GPU is required" : "skipped", loch_error_get()->sentence);
-    return is_failure ? 1 : TEST_SKIPPED;
-}
-
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_contents), cmocka_unit_test(test_rate)};
     if (count > 1) device_name = arguments[1];
-    if (loch_device_open(device_name, &device) != LOCH_OK) return skip_all();
+    if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     pattern = malloc(HANDLE);
     host = malloc(HANDLE);
     if (!pattern || !host) return 1;

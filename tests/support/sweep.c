@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The loop over N of the fault tests. */
 #include "sweep.h"
+#include "faulty_driver.h"
 #include "test.h"
 
 static const char *const sweep_modes[] = {"never", "once", "for good"};
@@ -122,4 +123,16 @@ void test_sim_set(test_failing mode, uint64_t after, loch_device *device)
 uint64_t test_sim_count(loch_device *device)
 {
     return sim_calls(device) - sim_calls_before;
+}
+
+void test_faulty_set_on(test_failing mode, uint64_t after, loch_device *device)
+{
+    (void)device;
+    test_faulty_set(mode, after);
+}
+
+uint64_t test_faulty_count_on(loch_device *device)
+{
+    (void)device;
+    return test_faulty_count();
 }

@@ -27,4 +27,8 @@ uint64_t test_host_count(loch_device *device);
 void test_sim_set(test_failing mode, uint64_t after, loch_device *device);
 uint64_t test_sim_count(loch_device *device);
 
+/* The same over the calls of all faulty devices (faulty_driver.h). */
+void test_faulty_set_on(test_failing mode, uint64_t after, loch_device *device);
+uint64_t test_faulty_count_on(loch_device *device);
+
 #endif

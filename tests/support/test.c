@@ -149,3 +149,11 @@ uint64_t test_call_real_ns(loch_device *device, const char *name)
 {
     return test_call(device, name).real_ns;
 }
+
+int test_skip_gpu(void)
+{
+    const char *required = getenv("LOCH_REQUIRE_GPU");
+    const bool is_failure = required && !strcmp(required, "1");
+    fprintf(stderr, "%s: %s\n", is_failure ? "a GPU is required" : "skipped", loch_error_get()->sentence);
+    return is_failure ? 1 : TEST_SKIPPED;
+}

@@ -66,4 +66,7 @@ uint64_t test_call_count(loch_device *device, const char *name);
 uint64_t test_call_ns(loch_device *device, const char *name);
 uint64_t test_call_real_ns(loch_device *device, const char *name);
 
+/* What a test program returns that has no GPU: it says why, from the error record. With LOCH_REQUIRE_GPU=1 that is a failure. */
+int test_skip_gpu(void);
+
 #endif

@@ -117,4 +117,15 @@ __attribute__((unused)) static size_t sim_violations(loch_device *device, loch_s
     return count;
 }
 
+/* Waits for the device, and fails if a simulated one has seen uses without order. */
+__attribute__((unused)) static void sim_expect_order(loch_device *device)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_device_sync(device));
+    if (loch_sim_get_stats(device, &stats) != LOCH_OK || !stats.violations) return;
+    loch_sim_violation first;
+    const size_t count = sim_violations(device, &first);
+    fail_msg("%zu uses without order, the first: %s", count, first.text);
+}
+
 #endif

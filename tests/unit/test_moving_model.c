@@ -367,14 +367,7 @@ static void finish(world *w)
     if (w->session) end_session(w);
     for (size_t i = 0; i < CHILDREN; i++)
         loch_allocator_release(w->children[i]);
-    CHECK_OK(loch_device_sync(w->device));
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (loch_sim_get_stats(w->device, &stats) == LOCH_OK && stats.violations) {
-        loch_sim_violation first;
-        size_t count;
-        CHECK_OK(loch_sim_get_violations(w->device, &first, 1, &count));
-        fail_msg("%zu uses without order, the first: %s", count, first.text);
-    }
+    sim_expect_order(w->device);
     assert_int_equal(tensor_live_blocks(w->pool), 0);
     pool_expect_whole(w->pool);
     loch_stream_destroy(w->streams[0]);

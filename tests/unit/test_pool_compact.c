@@ -41,14 +41,7 @@ static void check_pool(const bench *b)
 
 static void bench_close(bench *b)
 {
-    CHECK_OK(loch_device_sync(b->device));
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK && stats.violations) {
-        loch_sim_violation first;
-        size_t count;
-        CHECK_OK(loch_sim_get_violations(b->device, &first, 1, &count));
-        fail_msg("%zu uses without order, the first: %s", count, first.text);
-    }
+    sim_expect_order(b->device);
     for (size_t i = 0; i < 2; i++)
         loch_stream_destroy(b->streams[i]);
     assert_int_equal(tensor_live_blocks(b->pool), 0);

@@ -43,9 +43,7 @@ static bed bed_open(const ground *on)
 
 static void bed_close(bed *b)
 {
-    CHECK_OK(loch_device_sync(b->device));
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK) assert_int_equal(stats.violations, 0);
+    sim_expect_order(b->device);
     assert_int_equal(tensor_live_blocks(b->pool), 0);
     loch_stream_destroy(b->stream);
     loch_allocator_release(b->pool);
