@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a review of contexts asked: the order of copies with every stream of the context, captures beside them, nested pools, and figures in
+/* Corners of contexts: the order of copies with every stream of the context, captures beside them, nested pools, and figures in
  * odd cases. */
 #include "context_fixture.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Corners of engines that a review found: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
+/* Corners of engines: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
  * counts of what an engine itself queues; names of threads. A test that would hang is stopped by the time limit of the runner. */
 #include "engine/workers.h"
 #include "engine_fixture.h"
@@ -289,7 +289,7 @@ static void a_library_that_does_not_load_is_named(void **state)
 {
     (void)state;
     static const char *const names[] = {"libnccl.so.2", "libnccl.so"};
-    char folder[] = "/tmp/loch-review-XXXXXX", files[2][64], command[400], program[300], sentence[400] = "";
+    char folder[] = "/tmp/loch-engine-XXXXXX", files[2][64], command[400], program[300], sentence[400] = "";
     assert_non_null(mkdtemp(folder));
     for (int i = 0; i < 2; i++) {
         snprintf(files[i], sizeof files[i], "%s/%s", folder, names[i]);
@@ -324,5 +324,5 @@ int main(int count, char **arguments)
         TEST(tasks_call_for_functions_that_meet),   TEST(threads_are_named_after_their_seats),
         TEST(captured_events_do_not_fill_a_pool),   TEST(a_library_that_does_not_load_is_named),
     };
-    return cmocka_run_group_tests_name("engine: review", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("engine: corners", tests, NULL, NULL);
 }

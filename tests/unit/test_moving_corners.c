@@ -584,7 +584,7 @@ static void a_sleeping_block_is_not_resized_on_another_stream(void **state)
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
     bed b = bed_open("sim:256MiB,backed,granule=64KiB", &options);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("review asleep", &tag));
+    CHECK_OK(loch_tag_get("corner asleep", &tag));
     const loch_request request = {.size = sizeof request, .bytes = MIB, .tag = tag, .stream = b.streams[0]};
     void *block, *out;
     CHECK_OK(loch_allocator_alloc(b.pool, &request, &block));
