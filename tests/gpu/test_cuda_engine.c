@@ -108,7 +108,7 @@ static void test_context(void **state)
     expect(part, 0, 1);
     loch_tensor_release(part);
     CHECK_OK(loch_parameter_get(weights, cpu, &part));
-    expect(part, SIDE * SIDE / 2, 1);
+    expect(part, 0.5f * SIDE * SIDE, 1);
     loch_tensor_release(part);
     size_t frozen;
     CHECK_OK(loch_engine_freeze(engine, 0, &frozen));
