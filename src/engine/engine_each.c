@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is done for every seat: a function by its workers, the end of the workers, freezing.
+/* A function for every seat, by the seats' workers.
  *
  * A call that is made from outside of calls is the root of a family: itself, and all calls that are made from inside it. A call stands
  * in its seat's list, and is queued as a task of the seat's workers. On a seat a family has one thread at a time, that of its head: the
@@ -329,110 +329,5 @@ loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *func
     }
     lochi_free(calls);
     lochi_error_restore(&record);
-    return status;
-}
-
-/* --- the workers themselves --- */
-
-static loch_status each_do_nothing(void *user)
-{
-    (void)user;
-    return LOCH_OK;
-}
-
-loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device *wish, const char *name)
-{
-    const loch_workers_options options = {.size = sizeof options,
-                                          .name = name,
-                                          .threads = wish->workers,
-                                          .cpus = wish->cpus,
-                                          .cpus_count = wish->cpus_count};
-    LOCH_TRY_RETURN(loch_workers_create(&options, &seat->workers));
-    LOCH_TRY_RETURN(loch_workers_run(seat->workers, each_do_nothing, NULL, &seat->anchor));
-    return loch_workers_wait(seat->workers, NULL); /* who counts or cancels tasks finds none but the users' */
-}
-
-/* The first failure, by seat, while seats are looked at more than once. */
-typedef struct each_failure {
-    unsigned seat;
-    loch_error error; /* LOCH_OK: none so far */
-} each_failure;
-
-static void each_note(each_failure *first, unsigned seat, loch_status status)
-{
-    if (status == LOCH_OK || (first->error.status != LOCH_OK && first->seat <= seat)) return;
-    first->seat = seat;
-    first->error = lochi_error_save();
-}
-
-static uint64_t each_count_queued(const loch_engine *engine)
-{
-    uint64_t queued = 0;
-    for (unsigned i = 0; i < engine->count; i++)
-        queued += lochi_workers_get_queued(engine->seats[i].workers);
-    return queued;
-}
-
-/* Waits until nothing is queued or runs on any seat. A task may queue others on a seat that was waited for before: all is done when
- * nothing was queued anywhere while every seat was waited for once. */
-static void each_drain(const loch_engine *engine, each_failure *first)
-{
-    uint64_t before;
-    do {
-        before = each_count_queued(engine);
-        for (unsigned i = 0; i < engine->count; i++)
-            each_note(first, i, engine->seats[i].workers ? loch_workers_wait(engine->seats[i].workers, NULL) : LOCH_OK);
-    } while (each_count_queued(engine) != before);
-}
-
-loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, size_t *cancelled)
-{
-    each_failure first = {.error = {.driver = ""}};
-    size_t count = 0, more;
-    if (how == LOCH_WORKERS_DRAIN) each_drain(engine, &first);
-    for (unsigned i = 0; how == LOCH_WORKERS_CANCEL && i < engine->count; i++)
-        count += lochi_workers_close(engine->seats[i].workers); /* all, before the first is waited for */
-    for (unsigned i = 0; i < engine->count; i++) {
-        each_note(&first, i, loch_workers_destroy(engine->seats[i].workers, how, &more));
-        count += more;
-    }
-    for (unsigned i = 0; i < engine->count; i++) { /* no thread is left that could ask them for anything */
-        loch_task_release(engine->seats[i].anchor);
-        engine->seats[i].anchor = NULL;
-        engine->seats[i].workers = NULL;
-    }
-    if (cancelled) *cancelled = count;
-    if (first.error.status != LOCH_OK) lochi_error_restore(&first.error);
-    return first.error.status;
-}
-
-/* --- freezing --- */
-
-static loch_status each_freeze(lochi_seat *seat, loch_tag tag, size_t *bytes)
-{
-    loch_stream *stream;
-    loch_freeze_report report = {.size = sizeof report};
-    LOCH_TRY_RETURN(loch_stream_pool_take(seat->streams, &stream));
-    const loch_freeze_options options = {.size = sizeof options, .tag = tag, .stream = stream};
-    loch_status status = loch_pool_freeze(seat->allocator, &options, &report);
-    *bytes += report.bytes;
-    if (status == LOCH_OK) status = loch_stream_sync(stream);
-    const loch_error saved = lochi_error_save();
-    if (loch_stream_pool_give(seat->streams, stream) != LOCH_OK) loch_stream_destroy(stream);
-    lochi_error_restore(&saved);
-    return status;
-}
-
-loch_status loch_engine_freeze(loch_engine *engine, loch_tag tag, size_t *bytes)
-{
-    size_t frozen = 0;
-    loch_status status = LOCH_OK;
-    if (bytes) *bytes = 0;
-    if (!engine) return LOCH_FAIL(INVALID, "there is no engine to freeze memory of");
-    for (unsigned i = 0; i < engine->count && !engine->is_direct && status == LOCH_OK; i++) {
-        status = each_freeze(&engine->seats[i], tag, &frozen);
-        if (status != LOCH_OK) status = lochi_engine_fail_at(i, status);
-    }
-    if (bytes) *bytes = frozen;
     return status;
 }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Freezing in all pools of an engine, each on a stream of its own. */
+#include "base/fail.h"
+#include "engine/engine.h"
+
+static loch_status freeze_seat(lochi_seat *seat, loch_tag tag, size_t *bytes)
+{
+    loch_stream *stream;
+    loch_freeze_report report = {.size = sizeof report};
+    LOCH_TRY_RETURN(loch_stream_pool_take(seat->streams, &stream));
+    const loch_freeze_options options = {.size = sizeof options, .tag = tag, .stream = stream};
+    loch_status status = loch_pool_freeze(seat->allocator, &options, &report);
+    *bytes += report.bytes;
+    if (status == LOCH_OK) status = loch_stream_sync(stream);
+    const loch_error saved = lochi_error_save();
+    if (loch_stream_pool_give(seat->streams, stream) != LOCH_OK) loch_stream_destroy(stream);
+    lochi_error_restore(&saved);
+    return status;
+}
+
+loch_status loch_engine_freeze(loch_engine *engine, loch_tag tag, size_t *bytes)
+{
+    size_t frozen = 0;
+    loch_status status = LOCH_OK;
+    if (bytes) *bytes = 0;
+    if (!engine) return LOCH_FAIL(INVALID, "there is no engine to freeze memory of");
+    for (unsigned i = 0; i < engine->count && !engine->is_direct && status == LOCH_OK; i++) {
+        status = freeze_seat(&engine->seats[i], tag, &frozen);
+        if (status != LOCH_OK) status = lochi_engine_fail_at(i, status);
+    }
+    if (bytes) *bytes = frozen;
+    return status;
+}
