@@ -107,15 +107,15 @@ LOCH_API LOCH_MUST_USE loch_status loch_engine_get_nccl(loch_engine *engine, loc
 
 /** A seat now. */
 typedef struct loch_engine_info {
-    size_t size;                       /**< set by the caller to sizeof(loch_engine_info) */
-    loch_device_properties properties; /**< of the device, which has its real number */
-    size_t total_bytes;                /**< the device's memory */
-    size_t free_bytes;                 /**< what is free of it, for anybody */
-    size_t limit_bytes;                /**< the seat's; 0: none */
-    size_t used_bytes;                 /**< in blocks of the seat */
-    size_t peak_bytes;                 /**< the most so far */
-    size_t reserved_bytes;             /**< held from the device */
-    size_t workers;                    /**< threads */
+    size_t size;           /**< set by the caller to sizeof(loch_engine_info) */
+    int device_index;      /**< its real number among its driver's devices; loch_device_get_properties has the rest */
+    size_t total_bytes;    /**< the device's memory */
+    size_t free_bytes;     /**< what is free of it, for anybody */
+    size_t limit_bytes;    /**< the seat's; 0: none */
+    size_t used_bytes;     /**< in blocks of the seat */
+    size_t peak_bytes;     /**< the most so far */
+    size_t reserved_bytes; /**< held from the device */
+    size_t workers;        /**< threads */
 } loch_engine_info;
 
 /** Reads it. E_NOT_FOUND for a seat that is not there. */

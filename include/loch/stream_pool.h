@@ -42,7 +42,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_take_event(loch_stream_pool 
                                                                loch_event **out);
 
 /** Gives an event back, passed or not. One that is not out of this pool stays the caller's. NULL does nothing. */
-LOCH_API void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event_kind kind, loch_event *event);
+LOCH_API void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event *event);
 
 /** What it keeps. */
 typedef struct loch_stream_pool_info {

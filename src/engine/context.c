@@ -185,7 +185,7 @@ loch_status lochi_context_order(const loch_context *context, unsigned seat, loch
     loch_status status = loch_stream_pool_take_event(place->streams, LOCH_EVENT_PLAIN, &event);
     if (status == LOCH_OK) status = loch_event_record(event, from);
     if (status == LOCH_OK) status = loch_stream_wait(to, event);
-    loch_stream_pool_give_event(place->streams, LOCH_EVENT_PLAIN, event);
+    loch_stream_pool_give_event(place->streams, event);
     if (status == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(from);

@@ -118,7 +118,7 @@ static loch_status copies_make_room(lochi_copies *copies)
 
 static void copy_give_event(const loch_context *context, struct context_copy *entry)
 {
-    loch_stream_pool_give_event(lochi_context_place(context, entry->key.seat)->streams, LOCH_EVENT_PLAIN, entry->event);
+    loch_stream_pool_give_event(lochi_context_place(context, entry->key.seat)->streams, entry->event);
     entry->event = NULL;
 }
 

@@ -13,8 +13,9 @@ static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
 {
     loch_memory_info memory;
     loch_stats stats = {.size = sizeof stats};
-    out->properties.size = sizeof out->properties;
-    LOCH_TRY_RETURN(loch_device_get_properties(seat->device, &out->properties));
+    loch_device_properties properties = {.size = sizeof properties};
+    LOCH_TRY_RETURN(loch_device_get_properties(seat->device, &properties));
+    out->device_index = properties.index;
     LOCH_TRY_RETURN(loch_device_calculate_memory(seat->device, &memory));
     LOCH_TRY_RETURN(loch_allocator_get_stats(seat->allocator, &stats));
     out->total_bytes = memory.total_bytes;

@@ -317,9 +317,8 @@ loch_status loch_stream_pool_take_event(loch_stream_pool *pool, loch_event_kind 
     return LOCH_OK;
 }
 
-void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event_kind kind, loch_event *event)
+void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event *event)
 {
-    (void)kind; /* the event knows */
     if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
 }
 

@@ -25,7 +25,7 @@ static void work_once(worker *w, size_t at)
     const loch_event_kind kind = at % 2 ? LOCH_EVENT_TIMED : LOCH_EVENT_PLAIN;
     if (w->streams[at]) {
         TRY(loch_stream_pool_give(w->pool, w->streams[at]));
-        loch_stream_pool_give_event(w->pool, kind, w->events[at]);
+        loch_stream_pool_give_event(w->pool, w->events[at]);
         w->streams[at] = NULL;
         w->events[at] = NULL;
         return;

@@ -259,14 +259,14 @@ static void captured_events_do_not_fill_a_pool(void **state)
     CHECK_OK(loch_sim_capture_end(stream, &graph));
     loch_sim_graph_destroy(graph);
     for (int i = 0; i < 8; i++)
-        loch_stream_pool_give_event(pool, LOCH_EVENT_PLAIN, events[i]);
+        loch_stream_pool_give_event(pool, events[i]);
     loch_stream_pool_info early = {.size = sizeof early}, late = early;
     for (int i = 0; i < 1000; i++) {
         if (i == 900) CHECK_OK(loch_stream_pool_get_info(pool, &early));
         CHECK_OK(loch_stream_pool_take_event(pool, LOCH_EVENT_PLAIN, &event));
         CHECK_OK(loch_event_record(event, stream));
         CHECK_OK(loch_event_sync(event));
-        loch_stream_pool_give_event(pool, LOCH_EVENT_PLAIN, event);
+        loch_stream_pool_give_event(pool, event);
     }
     CHECK_OK(loch_stream_pool_get_info(pool, &late));
     assert_int_equal(late.events_made, early.events_made); /* by then the others are gone */
