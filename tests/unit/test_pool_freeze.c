@@ -272,8 +272,8 @@ static void faults(void **state)
                 bed b = bed_open(&on);
                 loch_buffer *weights[6], *others[6];
                 for (uint32_t i = 0; i < 6; i++) {
-                    weights[i] = make(&b, MIB, i + 1, b.weights);
-                    others[i] = make(&b, 700 * KIB, i + 100, 0);
+                    weights[i] = make(&b, 400 * KIB, i + 1, b.weights);
+                    others[i] = make(&b, 300 * KIB, i + 100, 0);
                 }
                 test_faulty_set(mode, after);
                 const loch_freeze_options options = {
