@@ -286,7 +286,7 @@ static loch_status pool_try(lochi_pool *pool, const loch_request *request, void 
     lochi_lock_take(&pool->lock);
     loch_status status;
     if (pool->is_asleep) /* only the long way gets here then: the gate is closed */
-        status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+        status = lochi_pool_refuse_asleep(pool);
     else
         status = pool_try_locked(pool, request, request->stream, out);
     if (status == LOCH_OK)
@@ -634,7 +634,7 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
     pool_found found;
     loch_status status = pool_find_live(pool, address, &found);
     if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
-        status = LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address);
+        status = lochi_pool_refuse_at(address);
     if (status == LOCH_OK && found.word) {
         status = pool_resize_small(pool, &found, (uintptr_t)address, bytes);
     } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
@@ -925,7 +925,7 @@ loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *addres
     lochi_lock_take(&pool->lock);
     const bool is_asleep = lochi_pool_sleeps_at(pool, (uintptr_t)address, bytes);
     lochi_lock_drop(&pool->lock);
-    return is_asleep ? LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address) : LOCH_OK;
+    return is_asleep ? lochi_pool_refuse_at(address) : LOCH_OK;
 }
 
 loch_status loch_pool_get_info(loch_allocator *allocator, loch_pool_info *out)

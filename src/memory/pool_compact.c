@@ -223,13 +223,20 @@ static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loc
 {
     pool_lane *lane = lochi_pool_lane(pool, stream, status);
     if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
-    if (lane && pool->is_asleep)
-        *status = LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+    if (lane && pool->is_asleep) *status = lochi_pool_refuse_asleep(pool);
     return lane;
 }
 
-static loch_status compact_make_public(pool_plan *plan, const loch_compact_options *options)
+/* Under the lock. */
+static loch_status compact_plan(pool_plan *plan, const loch_compact_options *options, bool is_to_move)
 {
+    loch_status status;
+    plan->lane = compact_choose_lane(plan->pool, options->stream, &status);
+    if (status != LOCH_OK) return status;
+    if (is_to_move && plan->pool->moving_forbidden)
+        return LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
+                         loch_allocator_get_name(plan->pool->allocator));
+    compact_prepare(plan->pool, plan->lane);
     const pool_goal goal = options->contiguous_bytes ? POOL_GOAL_PIECE : POOL_GOAL_ALL;
     return compact_make(plan, goal, options->contiguous_bytes, options->budget_bytes);
 }
@@ -248,18 +255,10 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
     loch_compact_options options;
     LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
     pool_plan plan = {.pool = pool};
-    loch_status status;
     lochi_lock_take(&pool->lock);
-    plan.lane = compact_choose_lane(pool, options.stream, &status);
-    if (status == LOCH_OK && pool->moving_forbidden)
-        status = LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
-                           loch_allocator_get_name(pool->allocator));
-    if (status == LOCH_OK) {
-        compact_prepare(pool, plan.lane);
-        status = compact_make_public(&plan, &options);
-        if (status == LOCH_OK) status = compact_carry_out(&plan);
-        if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
-    }
+    loch_status status = compact_plan(&plan, &options, true);
+    if (status == LOCH_OK) status = compact_carry_out(&plan);
+    if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
     lochi_lock_drop(&pool->lock);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
@@ -273,13 +272,8 @@ loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact
     loch_compact_options options;
     LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
     pool_plan plan = {.pool = pool};
-    loch_status status;
     lochi_lock_take(&pool->lock);
-    plan.lane = compact_choose_lane(pool, options.stream, &status);
-    if (status == LOCH_OK) {
-        compact_prepare(pool, plan.lane);
-        status = compact_make_public(&plan, &options);
-    }
+    const loch_status status = compact_plan(&plan, &options, false);
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
         const plan_move *planned = &plan.moves[i];
         const plan_item *item = &plan.items[planned->from];

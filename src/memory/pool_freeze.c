@@ -276,8 +276,7 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot freeze a pool");
-    if (pool->naps)
-        return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+    if (pool->naps) return lochi_pool_refuse_asleep(pool);
     if (!pool->moving_forbidden && pool->movable_bytes) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);

@@ -810,6 +810,9 @@ static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start,
 {
     return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);
 }
+/* E_BUSY, for a pool that sleeps as a whole, or for a block that does. */
+loch_status lochi_pool_refuse_asleep(const lochi_pool *pool);
+loch_status lochi_pool_refuse_at(const void *address);
 /* Forgets what was kept of a pool that ends. */
 void lochi_pool_close_naps(lochi_pool *pool);
 

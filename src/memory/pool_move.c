@@ -131,7 +131,7 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     pool_lane *lane = NULL;
     const pool_block *block = pool->naps ? move_find_block(pool, movable->address) : NULL;
     if (block && lochi_pool_sleeps_at(pool, block->start, block->bytes))
-        status = LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", movable->address);
+        status = lochi_pool_refuse_at(movable->address);
     else if (movable->lane || movable->torn_from)
         lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
     if (lane && movable->torn_from)

@@ -64,6 +64,16 @@ bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes)
     return false;
 }
 
+loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)
+{
+    return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+}
+
+loch_status lochi_pool_refuse_at(const void *address)
+{
+    return LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address);
+}
+
 /* Bytes of a block that somebody has, or that waits for streams; 0 for all others. */
 static size_t sleep_live_bytes(const pool_block *block)
 {

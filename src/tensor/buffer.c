@@ -380,14 +380,7 @@ loch_status lochi_buffer_order(loch_stream *first, loch_stream *then)
     if (lochi_device_is_at_once(first->device) || lochi_stream_is_captured(first) || lochi_stream_is_captured(then))
         return LOCH_OK;
     const loch_error saved = lochi_error_save();
-    loch_event *event;
-    loch_status status = loch_event_create(first->device, LOCH_EVENT_PLAIN, &event);
-    if (status == LOCH_OK) {
-        status = loch_event_record(event, first);
-        if (status == LOCH_OK) status = loch_stream_wait(then, event);
-        loch_event_destroy(event);
-    }
-    if (status == LOCH_OK) return LOCH_OK;
+    if (lochi_copy_order(first, then) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(first);
 }

@@ -58,6 +58,16 @@ static loch_buffer *make(const bench *b, size_t bytes, loch_stream *stream)
     return buffer;
 }
 
+/* To or from host memory, and waits. */
+static void transfer(const bench *b, loch_buffer *buffer, void *host, size_t stream, bool is_put)
+{
+    void *address;
+    const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
+    CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
+    CHECK_OK(loch_copy_with(&copy, is_put ? address : host, is_put ? host : address, loch_buffer_get_bytes(buffer)));
+    CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
+}
+
 /* Contents that depend on a seed, written and read through the stream. */
 static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
 {
@@ -70,27 +80,14 @@ static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t strea
 static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
-    void *address;
     uint32_t *seen = malloc(bytes);
     assert_non_null(seen);
-    CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
-    const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
-    CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
+    transfer(b, buffer, seen, stream, false);
     test_steps_expect(seen, bytes, seed, "contents");
     free(seen);
 }
 
 /* The same with words that all differ, so that contents that slid too far or not far enough are seen. */
-static void transfer(const bench *b, loch_buffer *buffer, void *host, size_t stream, bool is_put)
-{
-    void *address;
-    const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
-    CHECK_OK(loch_copy_with(&copy, is_put ? address : host, is_put ? host : address, loch_buffer_get_bytes(buffer)));
-    CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
-}
-
 static void put_pattern(const bench *b, loch_buffer *buffer, uint64_t seed)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);

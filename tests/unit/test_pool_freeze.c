@@ -3,6 +3,7 @@
  * anything else again. */
 #include "child_fixture.h"
 #include "faulty_driver.h"
+#include "sweep.h"
 #include "tensor_fixture.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -257,11 +258,11 @@ static void children_and_guards(void **state)
     bed_close(&b);
 }
 
-/* --- every driver call fails in turn --- */
+/* --- every driver call and every piece of bookkeeping fails in turn --- */
 
-static void faults(void **state)
+static void sweep(void (*set)(test_failing mode, uint64_t after, loch_device *device),
+                  uint64_t (*count)(loch_device *device))
 {
-    (void)state;
     static const char *const names[] = {"faulty:cpu", "faulty:sim:256MiB,backed,granule=64KiB"};
     size_t felt = 0;
     for (size_t d = 0; d < 2; d++) {
@@ -275,12 +276,12 @@ static void faults(void **state)
                     weights[i] = make(&b, 400 * KIB, i + 1, b.weights);
                     others[i] = make(&b, 300 * KIB, i + 100, 0);
                 }
-                test_faulty_set(mode, after);
+                set(mode, after, b.device);
                 const loch_freeze_options options = {
                     .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
                 const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
-                is_reached = test_faulty_count() > after;
-                test_faulty_set(TEST_FAILING_NEVER, 0);
+                is_reached = count(b.device) > after;
+                set(TEST_FAILING_NEVER, 0, b.device);
                 felt += status != LOCH_OK;
                 pool_expect_whole(b.pool);
                 for (uint32_t i = 0; i < 6; i++) {
@@ -300,9 +301,16 @@ static void faults(void **state)
     assert_true(felt > 10);
 }
 
+static void faults(void **state)
+{
+    (void)state;
+    sweep(test_faulty_set_on, test_faulty_count_on);
+    sweep(test_host_set, test_host_count);
+}
+
 int main(void)
 {
-    if (test_faulty_register() != LOCH_OK) return 1;
+    if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(frozen_blocks_are_together),
         TENSOR_TEST(a_freed_frozen_block_is_used_again),
