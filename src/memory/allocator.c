@@ -395,15 +395,21 @@ loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, 
     return status;
 }
 
+/* What was there may have been the last block of a closing allocator, which ends then. */
+static void allocator_leave(loch_allocator *allocator, uint32_t mark)
+{
+    const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
+    const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(allocator);
+    lochi_inside_leave(mark);
+    if (__builtin_expect(is_over, 0)) allocator_destroy(allocator);
+}
+
 void lochi_allocator_count_out(loch_allocator *wrapper)
 {
     const uint32_t mark = lochi_inside_enter(wrapper);
     atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
     lochi_fence_light(); /* as for a free */
-    const bool is_closing = atomic_load_explicit(&wrapper->is_closing, memory_order_relaxed);
-    const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(wrapper);
-    lochi_inside_leave(mark);
-    if (__builtin_expect(is_over, 0)) allocator_destroy(wrapper);
+    allocator_leave(wrapper, mark);
 }
 
 /* Takes a block back that may be all that keeps the allocator alive. */
@@ -419,10 +425,7 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     lochi_session_block *noted = lochi_session_take(allocator, address);
     const loch_status status = allocator_take_back(allocator, address, bytes, stream);
     if (latency) lochi_latency_note_free(latency, start_ns);
-    const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
-    const bool is_over = __builtin_expect(is_closing, 0) && allocator_is_over(allocator);
-    lochi_inside_leave(mark);
-    if (__builtin_expect(is_over, 0)) allocator_destroy(allocator);
+    allocator_leave(allocator, mark);
     if (LOCHI_UNLIKELY(noted != NULL))
         lochi_session_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
     return status;
