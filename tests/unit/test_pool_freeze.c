@@ -11,6 +11,7 @@
 
 #define MIB TEST_MIB
 #define KIB TEST_KIB
+#define SIM "faulty:sim:256MiB,backed,granule=64KiB"
 #if defined(__SANITIZE_THREAD__)
 #define FAULT_STEP 11 /* slow there, and nothing runs beside the faults */
 #else
@@ -265,42 +266,39 @@ static void children_and_guards(void **state)
 
 /* --- every driver call and every piece of bookkeeping fails in turn --- */
 
-static void sweep(void (*set)(test_failing mode, uint64_t after, loch_device *device),
+static void sweep(const char *name, void (*set)(test_failing mode, uint64_t after, loch_device *device),
                   uint64_t (*count)(loch_device *device))
 {
-    static const char *const names[] = {"faulty:cpu", "faulty:sim:256MiB,backed,granule=64KiB"};
     size_t felt = 0;
-    for (size_t d = 0; d < 2; d++) {
-        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-            bool is_reached = true;
-            for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
-                const ground on = {names[d], 32 * MIB, 0};
-                bed b = bed_open(&on);
-                loch_buffer *weights[6], *others[6];
-                for (uint32_t i = 0; i < 6; i++) {
-                    weights[i] = make(&b, 400 * KIB, i + 1, b.weights);
-                    others[i] = make(&b, 300 * KIB, i + 100, 0);
-                }
-                set(mode, after, b.device);
-                const loch_freeze_options options = {
-                    .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
-                const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
-                is_reached = count(b.device) > after;
-                set(TEST_FAILING_NEVER, 0, b.device);
-                felt += status != LOCH_OK;
-                pool_expect_whole(b.pool);
-                for (uint32_t i = 0; i < 6; i++) {
-                    expect(&b, weights[i], i + 1);
-                    expect(&b, others[i], i + 100);
-                    if (status != LOCH_OK) assert_int_equal(loch_buffer_get_access(weights[i]), LOCH_READ_WRITE);
-                }
-                CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
-                for (uint32_t i = 0; i < 6; i++) {
-                    loch_buffer_release(weights[i]);
-                    loch_buffer_release(others[i]);
-                }
-                bed_close(&b);
+    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
+        bool is_reached = true;
+        for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
+            const ground on = {name, 32 * MIB, 0};
+            bed b = bed_open(&on);
+            loch_buffer *weights[6], *others[6];
+            for (uint32_t i = 0; i < 6; i++) {
+                weights[i] = make(&b, 400 * KIB, i + 1, b.weights);
+                others[i] = make(&b, 300 * KIB, i + 100, 0);
             }
+            set(mode, after, b.device);
+            const loch_freeze_options options = {
+                .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
+            const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
+            is_reached = count(b.device) > after;
+            set(TEST_FAILING_NEVER, 0, b.device);
+            felt += status != LOCH_OK;
+            pool_expect_whole(b.pool);
+            for (uint32_t i = 0; i < 6; i++) {
+                expect(&b, weights[i], i + 1);
+                expect(&b, others[i], i + 100);
+                if (status != LOCH_OK) assert_int_equal(loch_buffer_get_access(weights[i]), LOCH_READ_WRITE);
+            }
+            CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
+            for (uint32_t i = 0; i < 6; i++) {
+                loch_buffer_release(weights[i]);
+                loch_buffer_release(others[i]);
+            }
+            bed_close(&b);
         }
     }
     assert_true(felt > 10 / FAULT_STEP);
@@ -309,8 +307,9 @@ static void sweep(void (*set)(test_failing mode, uint64_t after, loch_device *de
 static void faults(void **state)
 {
     (void)state;
-    sweep(test_faulty_set_on, test_faulty_count_on);
-    sweep(test_host_set, test_host_count);
+    sweep("faulty:cpu", test_faulty_set_on, test_faulty_count_on);
+    sweep(SIM, test_faulty_set_on, test_faulty_count_on);
+    sweep(SIM, test_host_set, test_host_count);
 }
 
 int main(void)
