@@ -44,8 +44,8 @@ typedef struct loch_request {
     loch_tag tag;        /**< for the statistics; 0 for none */
     uint32_t flags;      /**< set of loch_allocation_flag */
     uint64_t
-        timeout_ns; /**< how long to wait for another's free when memory is short; 0 for not at all. Fails at once when
-                              no other thread has used the allocator, or none holds memory: nobody could free */
+        timeout_ns; /**< how long to wait for another thread's free when memory is short; 0 for not at all. Fails at
+                              once when no other thread has ever used the allocator or one that it wraps */
 } loch_request;
 
 /** What is known of a live block; 0 where the allocator does not know. */

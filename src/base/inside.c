@@ -63,14 +63,3 @@ void lochi_inside_wait(const void *object)
             sched_yield();
     inside_wait_shared(inside_group(object), own == LOCHI_SLOT_SHARED);
 }
-
-bool lochi_inside_others(void)
-{
-    lochi_fence_heavy();
-    const uint32_t own = lochi_thread_slot();
-    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
-        if (slot != own && atomic_load_explicit(&lochi_inside_slots[slot].depth, memory_order_acquire)) return true;
-    for (uint32_t group = 0; group < INSIDE_GROUPS; group++)
-        if (atomic_load_explicit(&inside_shared[group], memory_order_acquire) > inside_own[group]) return true;
-    return false;
-}

@@ -52,7 +52,4 @@ static inline void lochi_inside_leave(uint32_t mark)
  * not count. It should hold no other: two threads that wait for each other's marks wait for good. */
 void lochi_inside_wait(const void *object);
 
-/* Whether any other thread is inside any object at this moment. */
-bool lochi_inside_others(void);
-
 #endif

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 _Thread_local uint32_t lochi_thread_slot_plus_one;
+_Thread_local uint64_t lochi_thread_own_number;
 
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
@@ -67,9 +68,8 @@ uint32_t lochi_thread_slot_take(void)
     return slot;
 }
 
-uint64_t lochi_thread_number(void)
+uint64_t lochi_thread_number_take(void)
 {
-    static _Thread_local uint64_t number;
-    if (!number) number = atomic_fetch_add_explicit(&thread_last_number, 1, memory_order_relaxed) + 1;
-    return number;
+    lochi_thread_own_number = atomic_fetch_add_explicit(&thread_last_number, 1, memory_order_relaxed) + 1;
+    return lochi_thread_own_number;
 }

@@ -13,7 +13,10 @@
  * libraries that are loaded late. */
 extern _Thread_local uint32_t lochi_thread_slot_plus_one __attribute__((tls_model("initial-exec")));
 
+extern _Thread_local uint64_t lochi_thread_own_number __attribute__((tls_model("initial-exec")));
+
 uint32_t lochi_thread_slot_take(void);
+uint64_t lochi_thread_number_take(void);
 
 /* The calling thread's slot. A new owner sees what the old one wrote to it. */
 static inline uint32_t lochi_thread_slot(void)
@@ -27,6 +30,10 @@ static inline uint32_t lochi_thread_slot(void)
 void lochi_thread_at_end(void (*function)(uint32_t slot));
 
 /* The calling thread's number: never 0. */
-uint64_t lochi_thread_number(void);
+static inline uint64_t lochi_thread_number(void)
+{
+    const uint64_t number = lochi_thread_own_number;
+    return __builtin_expect(number != 0, 1) ? number : lochi_thread_number_take();
+}
 
 #endif

@@ -203,15 +203,13 @@ void loch_allocator_release(loch_allocator *allocator)
 
 static void allocator_note_user(loch_allocator *allocator)
 {
-    const uint32_t own = lochi_thread_slot() + 1;
-    uint32_t seen = atomic_load_explicit(&allocator->user_slot, memory_order_relaxed);
+    const uint64_t own = lochi_thread_number();
+    uint64_t seen = atomic_load_explicit(&allocator->user, memory_order_relaxed);
     if (__builtin_expect(seen == own || seen == LOCHI_USERS_SEVERAL, 1)) return;
-    const bool is_known = own != LOCHI_SLOT_SHARED + 1; /* threads that share a slot count as several */
-    if (is_known && !seen &&
-        atomic_compare_exchange_strong_explicit(&allocator->user_slot, &seen, own, memory_order_relaxed,
-                                                memory_order_relaxed))
+    if (!seen && atomic_compare_exchange_strong_explicit(&allocator->user, &seen, own, memory_order_relaxed,
+                                                         memory_order_relaxed))
         return;
-    atomic_store_explicit(&allocator->user_slot, LOCHI_USERS_SEVERAL, memory_order_relaxed);
+    atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_relaxed);
 }
 
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
@@ -238,14 +236,6 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
         lochi_error_restore(&saved);
         *out = NULL;
     }
-    return status;
-}
-
-loch_status lochi_allocator_try_marked(loch_allocator *allocator, const loch_request *request, void **out)
-{
-    const uint32_t mark = lochi_inside_enter(allocator);
-    const loch_status status = lochi_allocator_try(allocator, request, out);
-    lochi_inside_leave(mark);
     return status;
 }
 
@@ -286,7 +276,7 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
 {
     struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
-    loch_status status = lochi_allocator_try_marked(allocator, request, out);
+    loch_status status = lochi_allocator_try(allocator, request, out);
     if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, status, out);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
     if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes && !(allocator->traits & LOCH_ZEROES))

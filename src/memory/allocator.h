@@ -51,7 +51,7 @@ struct loch_allocator {
     atomic_size_t live;     /* if so: its own live blocks */
     atomic_uint waiters;    /* threads that wait for a free; frees look at it */
     atomic_bool is_closing; /* the last reference has gone, blocks are left; frees look at it */
-    atomic_uint user_slot;  /* 0: nobody yet; slot + 1 of the only thread that has used it; LOCHI_USERS_SEVERAL */
+    _Atomic uint64_t user;  /* 0: nobody yet; number of the only thread that has used it; LOCHI_USERS_SEVERAL */
     _Atomic(struct lochi_latency *) latency; /* NULL while nothing is measured */
     struct lochi_latency *latency_kept;      /* the same once it was made, until the end; under lock */
     atomic_size_t references;
@@ -69,13 +69,10 @@ struct loch_allocator {
     uint64_t retries, waits_ns;
 };
 
-#define LOCHI_USERS_SEVERAL UINT32_MAX
+#define LOCHI_USERS_SEVERAL UINT64_MAX
 
 /* One attempt without retries: for wrappers of the library, and for the retry itself. The request is complete. */
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out);
-
-/* The same, marked: who waits for memory sees that an allocation is under way, whose block is not counted yet. */
-loch_status lochi_allocator_try_marked(loch_allocator *allocator, const loch_request *request, void **out);
 
 /* Takes a block back, wakes waiters, ends a closing allocator. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);

@@ -5,13 +5,12 @@
  * that shares its source. A waiter raises `waiters` of its allocator and of all that it wraps, crosses the heavy
  * fence, notes the generation and tries again; a free crosses the light fence and looks at `waiters`. So either the
  * new attempt finds the memory, or the free finds the waiter: no wake-up is lost, and a free costs one load while
- * nobody waits. */
+ * nobody waits. A waiter sleeps for a nap at most, because a free of an allocator outside its stack does not wake it. */
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
-#include "base/inside.h"
+#include "base/thread.h"
 #include "memory/pool.h"
-#include <dirent.h>
 #include <loch/host.h>
 #include <pthread.h>
 #include <string.h>
@@ -137,7 +136,7 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
         asked->users++; /* keeps it in the list */
         lochi_lock_drop(&allocator->lock);
         if (asked->function(allocator, request->bytes, asked->user)) {
-            status = lochi_allocator_try_marked(asking, request, out);
+            status = lochi_allocator_try(asking, request, out);
             retry_count(asking, 0);
         }
         lochi_lock_take(&allocator->lock);
@@ -158,35 +157,17 @@ static loch_status retry_under_pressure(loch_allocator *allocator, const loch_re
 
 /* --- waiting --- */
 
-/* Whether the process has one thread only: then nobody else can free. Unknown counts as several. */
-static bool retry_is_alone(void)
+/* Whether a free by another thread can be on its way: another thread has used an allocator of the stack before. Whether
+ * blocks are out, or threads alive, is not asked. The memory may be a block of an allocator outside the stack that shares
+ * the source, or one that is between its owner and the figures; and the system's list of threads can miss a live one. */
+static bool retry_has_others(const loch_allocator *allocator)
 {
-    DIR *tasks = opendir("/proc/self/task");
-    if (!tasks) return false;
-    size_t count = 0;
-    for (const struct dirent *task; (task = readdir(tasks));)
-        count += task->d_name[0] != '.';
-    closedir(tasks);
-    return count == 1;
-}
-
-/* Whether a free by another thread can be hoped for. */
-typedef enum retry_hope {
-    RETRY_NONE,   /* no other thread has ever used an allocator of the stack */
-    RETRY_FAINT,  /* some have, but no block is out: one may be on its way out or back, its memory taken all the same */
-    RETRY_CERTAIN /* some have, and blocks are out */
-} retry_hope;
-
-/* An inner allocator that is not thread safe is not asked: a lock around it may be another's just now. */
-static retry_hope retry_look(loch_allocator *allocator)
-{
-    retry_hope hope = RETRY_NONE;
-    for (bool is_inner = false; allocator && hope != RETRY_CERTAIN; allocator = allocator->wrapped, is_inner = true) {
-        if (is_inner && !(allocator->traits & LOCH_THREAD_SAFE)) break;
-        if (atomic_load_explicit(&allocator->user_slot, memory_order_relaxed) == LOCHI_USERS_SEVERAL)
-            hope = lochi_allocator_count_live(allocator) ? RETRY_CERTAIN : RETRY_FAINT;
+    const uint64_t own = lochi_thread_number();
+    for (; allocator; allocator = allocator->wrapped) {
+        const uint64_t user = atomic_load_explicit(&allocator->user, memory_order_relaxed);
+        if (user && user != own) return true;
     }
-    return hope != RETRY_NONE && retry_is_alone() ? RETRY_NONE : hope;
+    return false;
 }
 
 static void retry_announce(loch_allocator *allocator, int sign)
@@ -201,28 +182,20 @@ static void retry_announce(loch_allocator *allocator, int sign)
     }
 }
 
-/* Tries until it works, time is up, or nobody can help: that is when at two looks, with an attempt between them, no block
- * was out, no other thread was inside an allocator, and nothing was freed meanwhile. */
+/* Tries until it works, time is up, or no other thread has ever used the stack. */
 static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, loch_status status, void **out)
 {
     pthread_once(&retry_once, retry_init);
     const uint64_t start = loch_host_now_ns();
-    uint64_t waited = 0, idle_generation = 0;
-    bool was_idle = false;
+    uint64_t waited = 0;
     retry_announce(allocator, 1);
     lochi_fence_heavy();
     while (retry_is_worth_it(status)) {
         const uint64_t generation = atomic_load_explicit(&retry_generation, memory_order_acquire);
-        status = lochi_allocator_try_marked(allocator, request, out);
+        status = lochi_allocator_try(allocator, request, out);
         waited = loch_host_now_ns() - start;
-        if (!retry_is_worth_it(status) || waited >= request->timeout_ns) break;
-        const retry_hope hope = retry_look(allocator);
-        const bool is_idle = hope == RETRY_FAINT && !lochi_inside_others() &&
-                             atomic_load_explicit(&retry_generation, memory_order_acquire) == generation;
-        if (hope == RETRY_NONE || (is_idle && was_idle && generation == idle_generation)) break;
-        was_idle = is_idle;
-        idle_generation = generation;
-        if (!is_idle) retry_sleep(generation, request->timeout_ns - waited);
+        if (!retry_is_worth_it(status) || waited >= request->timeout_ns || !retry_has_others(allocator)) break;
+        retry_sleep(generation, request->timeout_ns - waited);
     }
     retry_announce(allocator, -1);
     retry_count(allocator, waited);

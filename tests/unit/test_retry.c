@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting for memory: a wait does not end while another thread's free can be on its way, wherever the memory is and
+ * whatever the system's list of threads says. */
+#include "memory/allocator.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define MOST (48 * TEST_MIB) /* of a device of 64 MiB: two of them do not fit */
+#define TIMEOUT_NS ((uint64_t)300 * 1000000000)
+
+static atomic_bool listing_is_short;
+
+/* Stands for the C library's: while `listing_is_short`, a listing misses every thread but one, as a real one can miss any
+ * while another ends. */
+struct dirent *readdir(DIR *folder)
+{
+    static struct dirent only = {.d_name = "1"};
+    static _Thread_local const DIR *last;
+    if (!atomic_load(&listing_is_short) || folder == last) return NULL;
+    last = folder;
+    return &only;
+}
+
+typedef struct waiter {
+    loch_allocator *allocator;
+    loch_status status;
+    void *block;
+    atomic_bool is_over;
+} waiter;
+
+static void *waiter_run(void *user)
+{
+    waiter *w = user;
+    const loch_request request = {.size = sizeof request, .bytes = MOST, .timeout_ns = TIMEOUT_NS};
+    w->status = loch_allocator_alloc(w->allocator, &request, &w->block);
+    atomic_store(&w->is_over, true);
+    return NULL;
+}
+
+/* Starts a thread that asks for MOST, and returns when it has looked once and sleeps or is about to, or has given up. */
+static pthread_t waiter_start(waiter *w, loch_allocator *allocator, uint64_t attempts)
+{
+    pthread_t thread;
+    *w = (waiter){.allocator = allocator};
+    loch_stats stats = {.size = sizeof stats};
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, w), 0);
+    do {
+        sched_yield();
+        CHECK_OK(loch_allocator_get_stats(allocator, &stats));
+    } while (stats.failures < attempts && !atomic_load(&w->is_over));
+    return thread;
+}
+
+static void *use_once(void *allocator)
+{
+    void *block = NULL;
+    const loch_status status = loch_alloc(allocator, 100, &block);
+    return status == LOCH_OK && loch_free(allocator, block) == LOCH_OK ? NULL : allocator;
+}
+
+static void *take_most(void *allocator)
+{
+    void *block = NULL;
+    return loch_alloc(allocator, MOST, &block) == LOCH_OK ? block : NULL;
+}
+
+/* Runs a function in a thread that ends. */
+static void *elsewhere(void *(*function)(void *), loch_allocator *allocator)
+{
+    pthread_t thread;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, function, allocator), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    return result;
+}
+
+static loch_allocator *direct_on(loch_device *device)
+{
+    loch_allocator *direct;
+    CHECK_OK(loch_direct_create(device, NULL, NULL, &direct));
+    return direct;
+}
+
+static void check_served(waiter *w, pthread_t thread)
+{
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    CHECK_OK(w->status);
+    assert_non_null(w->block);
+    CHECK_OK(loch_free(w->allocator, w->block));
+}
+
+/* No block of the waiter's stack is out: the memory is another allocator's. */
+static void memory_of_another_allocator(void **state)
+{
+    loch_allocator *one = direct_on(*state), *two = direct_on(*state);
+    waiter w;
+    void *held = NULL;
+    CHECK_OK(loch_alloc(two, MOST, &held));
+    assert_null(use_once(one));
+    assert_null(elsewhere(use_once, one));
+    const pthread_t thread = waiter_start(&w, one, 4);
+    CHECK_OK(loch_free(two, held));
+    check_served(&w, thread);
+    loch_allocator_release(one);
+    loch_allocator_release(two);
+}
+
+static void a_listing_that_misses_threads(void **state)
+{
+    loch_allocator *direct = direct_on(*state);
+    waiter w;
+    void *held = NULL;
+    CHECK_OK(loch_alloc(direct, MOST, &held));
+    atomic_store(&listing_is_short, true);
+    const pthread_t thread = waiter_start(&w, direct, 3);
+    CHECK_OK(loch_free(direct, held));
+    check_served(&w, thread);
+    atomic_store(&listing_is_short, false);
+    loch_allocator_release(direct);
+}
+
+/* The other user has ended, and the waiter may have its slot. Its block is freed by a thread that frees for the first time. */
+static void a_user_that_has_ended(void **state)
+{
+    loch_allocator *direct = direct_on(*state);
+    waiter w;
+    void *held = elsewhere(take_most, direct);
+    assert_non_null(held);
+    const pthread_t thread = waiter_start(&w, direct, 3);
+    CHECK_OK(loch_free(direct, held));
+    check_served(&w, thread);
+    loch_allocator_release(direct);
+}
+
+/* Another thread has used the wrapped allocator alone, which the waiter's attempts do not reach. */
+static void a_user_of_the_wrapped_one(void **state)
+{
+    loch_allocator *direct = direct_on(*state), *limit;
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = MOST - 1};
+    waiter w;
+    CHECK_OK(loch_limit_create(direct, NULL, &options, &limit));
+    assert_null(elsewhere(use_once, direct));
+    const pthread_t thread = waiter_start(&w, limit, 3);
+    CHECK_OK(loch_limit_set(limit, MOST, 0));
+    check_served(&w, thread);
+    loch_allocator_release(limit);
+    loch_allocator_release(direct);
+}
+
+static void no_other_user(void **state)
+{
+    loch_allocator *direct = direct_on(*state);
+    void *held = NULL, *block = TEST_UNTOUCHED;
+    const loch_request request = {.size = sizeof request, .bytes = MOST, .timeout_ns = UINT64_MAX / 2};
+    CHECK_OK(loch_alloc(direct, MOST, &held));
+    CHECK_FAILS(loch_allocator_alloc(direct, &request, &block), DEVICE_MEMORY); /* it returns */
+    assert_null(block);
+    CHECK_OK(loch_free(direct, held));
+    loch_allocator_release(direct);
+}
+
+static int open_device(void **state)
+{
+    loch_device *device;
+    CHECK_OK(loch_device_open("sim:64MiB", &device));
+    *state = device;
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    loch_device_release(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(memory_of_another_allocator),
+        cmocka_unit_test(a_listing_that_misses_threads),
+        cmocka_unit_test(a_user_that_has_ended),
+        cmocka_unit_test(a_user_of_the_wrapped_one),
+        cmocka_unit_test(no_other_user),
+    };
+    return cmocka_run_group_tests(cases, open_device, close_device);
+}
