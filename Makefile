@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
-CHECKED = unit|contract|fault|stress|adapters|cpp|cli|examples
+CHECKED = unit|contract|fault|stress|environment|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:

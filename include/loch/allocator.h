@@ -75,7 +75,8 @@ typedef enum loch_trait {
 /** What an allocator supplies. Checked once, when the allocator is made, copied, and empty slots filled, so that callers
  *  never test one. A wrapper is made by loch_wrapper_create, whose empty slots forward to the wrapped allocator. What
  *  each slot may rely on: arguments are checked, sizes are not 0 (unless LOCH_ALLOCATES_EMPTY), streams are never NULL,
- *  except that free gets NULL for "the stream of the allocation". */
+ *  except that free gets NULL for "the stream of the allocation". The functions must contain no cancellation point
+ *  (pthread_cancel), or disable cancellation. */
 typedef struct loch_allocator_ops {
     size_t size;          /**< sizeof(loch_allocator_ops) */
     const char *kind;     /**< "direct", "limit": static string */

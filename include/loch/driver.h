@@ -10,7 +10,7 @@
  *  What a driver may rely on: arguments are checked before they reach it. Pointers are not NULL unless said; sizes are
  *  not zero; sizes and addresses of the virtual group are multiples of the granule and lie in one reservation, what is
  *  unmapped was mapped as a whole; alignments are powers of two or 0. `self` is what `open` made. Slots are called from
- *  any thread, several at a time.
+ *  any thread, several at a time, with cancellation of the thread (pthread_cancel) disabled.
  *
  *  What it promises: a status from loch_error_set with its own code and a sentence; nothing changed after a failure;
  *  the caller's own current device or context as it was; no abort, no print. Out of device memory is E_DEVICE_MEMORY,

@@ -9,7 +9,8 @@
 
 LOCH_BEGIN_DECLS
 
-/** Where the library's own bookkeeping comes from. All slots are needed. Called from any thread, several at a time. */
+/** Where the library's own bookkeeping comes from. All slots are needed. Called from any thread, several at a time; they must
+ *  contain no cancellation point (pthread_cancel). */
 typedef struct loch_host_allocator {
     size_t size;                                                /**< sizeof(loch_host_allocator) */
     void *(*alloc)(size_t bytes, size_t alignment, void *user); /**< NULL on failure; alignment is a power of two */
@@ -31,7 +32,7 @@ typedef struct loch_host_usage {
 /** Reads the bookkeeping's own use. Any thread. */
 LOCH_API void loch_host_get_usage(loch_host_usage *out);
 
-/** A clock: nanoseconds that never go backwards. Called from any thread. */
+/** A clock: nanoseconds that never go backwards. Called from any thread; it must contain no cancellation point. */
 typedef uint64_t loch_clock(void *user);
 
 /** Replaces the clock by which the library measures and waits; NULL brings the system's monotonic one back. `user` is

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch.h
  *  All of Loch's public headers, from easy to advanced.
+ *
+ *  Cancellation of threads (pthread_cancel): no call of Loch is a cancellation point. A thread is cancelled before or behind a
+ *  call, never inside, however long the call waits. Functions of the user that Loch calls run with cancellation disabled; the
+ *  functions of an allocator (loch_allocator_ops), of a host allocator and of a clock (loch/host.h) are called as they are, and
+ *  must contain no cancellation point. Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) inside a call is undefined.
  */
 #ifndef LOCH_LOCH_H
 #define LOCH_LOCH_H

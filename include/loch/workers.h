@@ -16,7 +16,7 @@ typedef struct loch_workers loch_workers;
 /** One task, for who wants to wait for it or to cancel it. Safe in any thread. */
 typedef struct loch_task loch_task;
 
-/** What a task does. It may queue further tasks and wait for them. */
+/** What a task does. It may queue further tasks and wait for them. The threads of workers cannot be cancelled (pthread_cancel). */
 typedef loch_status loch_task_function(void *user);
 
 /** How workers are made; zero means default, NULL all defaults. */

@@ -2,6 +2,7 @@
 /* The log hook. The level starts as "undecided", above every real one, so that the first message comes here and reads
  * the option `log`; from then on a silent log costs one relaxed load. The hook is copied under a lock and called outside
  * it, so a slow hook holds nobody up. */
+#include "base/cancel.h"
 #include "base/lock.h"
 #include "base/logging.h"
 #include "base/options.h"
@@ -64,6 +65,7 @@ loch_log_level loch_log_get_level(void)
 
 void lochi_log_write(loch_log_level level, const char *format, ...)
 {
+    LOCHI_NOT_CANCELLED;
     if (loch_log_get_level() < level) return;
     lochi_lock_take(&log_lock);
     loch_log_hook *hook = log_hook;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that are replaced as a whole. */
 #include "base/whole_file.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +60,7 @@ static loch_status whole_open_beside(lochi_whole_file *file, const struct stat *
 
 loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     *file = (lochi_whole_file){.path = path, .file = -1};
     struct stat about;
     if (stat(file->path, &about) == 0) {
@@ -81,6 +83,7 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
 /* Ends with the file in its place, or with nothing left of it. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status)
 {
+    LOCHI_NOT_CANCELLED;
     if (file->file >= 0 && close(file->file) != 0 && errno != EINTR && status == LOCH_OK)
         status = whole_fail(file, errno);
     if (!file->temporary[0]) return status;
@@ -92,6 +95,7 @@ loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status)
 
 loch_status lochi_whole_file_write(lochi_whole_file *file, const void *from, size_t bytes)
 {
+    LOCHI_NOT_CANCELLED;
     for (const char *at = from; bytes;) {
         const ssize_t count = write(file->file, at, bytes < WHOLE_WRITE_MAX ? bytes : WHOLE_WRITE_MAX);
         if (count < 0 && errno == EINTR) continue;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What Linux says of the machine: memory within control-group limits, nodes, processor. Every path goes through `root`, so
  * that tests can lay out a machine of their own. Nothing here fails: what cannot be read is unknown. */
+#include "base/cancel.h"
 #include "base/parse.h"
 #include "device/cpu.h"
 #include <stdio.h>
@@ -21,6 +22,7 @@ static FILE *system_open(const char *root, const char *path)
 /* The number that a file starts with; "max" and anything unreadable is false. */
 static bool system_read_number(const char *root, const char *path, uint64_t *out)
 {
+    LOCHI_NOT_CANCELLED;
     FILE *file = system_open(root, path);
     if (!file) return false;
     char line[64] = "";
@@ -33,6 +35,7 @@ static bool system_read_number(const char *root, const char *path, uint64_t *out
 /* A figure from "Name:   123 kB" or "Node 0 Name:  123 kB" or "name 123", times `unit`; 0 when it is not there. */
 static uint64_t system_read_field(const char *root, const char *path, const char *field, uint64_t unit)
 {
+    LOCHI_NOT_CANCELLED;
     FILE *file = system_open(root, path);
     if (!file) return 0;
     char line[SYSTEM_LINE_MAX];
@@ -64,6 +67,7 @@ static const system_group system_groups[] = {
 /* The process's path in a hierarchy: "/" when it is not listed. */
 static void system_group_path(const char *root, const system_group *group, char *path, size_t bytes)
 {
+    LOCHI_NOT_CANCELLED;
     snprintf(path, bytes, "/");
     FILE *file = system_open(root, "/proc/self/cgroup");
     if (!file) return;
@@ -133,6 +137,7 @@ bool lochi_cpu_has_node(const char *root, int node)
 
 int lochi_cpu_last_node(const char *root)
 {
+    LOCHI_NOT_CANCELLED;
     FILE *file = system_open(root, "/sys/devices/system/node/online");
     if (!file) return -1;
     char line[256] = "";
@@ -153,6 +158,7 @@ size_t lochi_cpu_mapping_limit(const char *root)
 
 void lochi_cpu_read_model(const char *root, char *model, size_t bytes)
 {
+    LOCHI_NOT_CANCELLED;
     snprintf(model, bytes, "CPU");
     FILE *file = system_open(root, "/proc/cpuinfo");
     if (!file) return;
@@ -170,6 +176,7 @@ void lochi_cpu_read_model(const char *root, char *model, size_t bytes)
 
 size_t lochi_cpu_read_cache(const char *root)
 {
+    LOCHI_NOT_CANCELLED;
     size_t largest = 0;
     for (int index = 0; index < 8; index++) {
         char path[128], line[64] = "";

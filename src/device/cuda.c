@@ -4,6 +4,7 @@
  * Nothing of CUDA is linked; cuda_api.h says how it is loaded. A device is the driver's ordinal N of "cuda:N" (what
  * CUDA_VISIBLE_DEVICES leaves of them) with its primary context, which other libraries of the process share. */
 #include "device/cuda.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -179,6 +180,7 @@ fail:;
 /* The node that the system says the card hangs on, by its bus id in lower case; -1 when it does not say. */
 static int cuda_numa_node(const char *bus_id)
 {
+    LOCHI_NOT_CANCELLED;
     char path[96];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus_id);
     FILE *file = fopen(path, "re");

@@ -4,6 +4,7 @@
  * Nothing happens before the first CUDA device is looked for. A library that was opened stays for the life of the
  * process: it keeps threads of its own, under which it cannot be taken away. */
 #include "device/cuda_api.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/lock.h"
 #include "base/logging.h"
@@ -75,6 +76,7 @@ static loch_status cuda_start(const char *path, lochi_cuda_api *api)
 
 static loch_status cuda_load_from(const char *path, lochi_cuda_api *api)
 {
+    LOCHI_NOT_CANCELLED;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *reason = dlerror();

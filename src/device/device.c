@@ -4,6 +4,7 @@
  * A device's count falls to zero only under the table's lock, where opening looks names up too; so a device that is
  * found is alive. The driver's close runs after the device has left the table, outside the lock. */
 #include "device/device.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -27,6 +28,7 @@ static loch_status device_take_first(const char *arguments, void *user)
 /* Finds the driver of "driver[:arguments]", and writes the full name: a bare driver name means its first device. */
 static loch_status device_resolve(const char *name, char full[LOCH_DEVICE_NAME_MAX], const loch_driver **out)
 {
+    LOCHI_NOT_CANCELLED;
     if (!name || !*name || *name == ':')
         return LOCH_FAIL(INVALID, "a device needs a name, such as cpu, cuda:0 or sim:8GiB");
     const size_t length = strlen(name), prefix = strcspn(name, ":");
@@ -72,6 +74,7 @@ static loch_status device_read_properties(loch_device *device)
 /* Closes what there is of a device that nobody else can see any more. */
 static void device_destroy(loch_device *device)
 {
+    LOCHI_NOT_CANCELLED;
     if (device->is_open) {
         lochi_stream_close_all(device);
         device->driver->close(device->self);
@@ -82,6 +85,7 @@ static void device_destroy(loch_device *device)
 
 static loch_status device_create(const loch_driver *driver, const char *full, loch_device **out)
 {
+    LOCHI_NOT_CANCELLED;
     *out = NULL;
     loch_device *device = lochi_zalloc(sizeof *device);
     if (!device) return LOCH_FAIL(HOST_MEMORY, "no host memory for device \"%.80s\"", full);
@@ -183,6 +187,7 @@ static loch_status device_visit(const char *arguments, void *user)
 
 loch_status loch_device_enumerate(loch_device_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!visitor) return LOCH_FAIL(INVALID, "loch_device_enumerate needs a visitor");
     const loch_driver *driver;
     for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
@@ -272,6 +277,7 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
 
 loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity, size_t *count)
 {
+    LOCHI_NOT_CANCELLED;
     if (!device || (capacity && !out)) return LOCH_FAIL(INVALID, "call counts need a device and a place");
     uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
@@ -293,6 +299,7 @@ loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, siz
 
 loch_status loch_device_measure_calls(loch_device *device, loch_measure measure)
 {
+    LOCHI_NOT_CANCELLED;
     if (!device) return LOCH_FAIL(INVALID, "there is no device to measure");
     lochi_lock_take(&device->lock);
     memset(device->cost_base, 0, sizeof device->cost_base);

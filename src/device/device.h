@@ -4,6 +4,7 @@
 #ifndef LOCHI_DEVICE_H
 #define LOCHI_DEVICE_H
 
+#include "base/cancel.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include <loch/driver.h>
@@ -67,15 +68,18 @@ extern const loch_driver lochi_cpu_driver;
 extern const loch_driver lochi_cuda_driver;
 extern const loch_driver lochi_sim_driver;
 
-/* Counting: LOCHI_CALL(device, map, (device->self, ...)) calls the slot, counts it, and times it when measuring. */
+/* Counting: LOCHI_CALL(device, map, (device->self, ...)) calls the slot, counts it, and times it when measuring. The thread
+ * is not cancelled meanwhile. */
 uint64_t lochi_call_begin(loch_device *device, loch_driver_call call);
 void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns);
 
 #define LOCHI_CALL_SLOT(result, device, call, slot, arguments)                                                         \
     do {                                                                                                               \
+        const int call_cancel = lochi_cancel_hold();                                                                   \
         uint64_t call_start_ns = lochi_call_begin((device), LOCH_CALL_##call);                                         \
         (result) = (device)->driver->slot arguments;                                                                   \
         lochi_call_end((device), LOCH_CALL_##call, call_start_ns);                                                     \
+        lochi_cancel_restore(&call_cancel);                                                                            \
     } while (0)
 
 #define LOCHI_CALL(result, device, call, arguments) LOCHI_CALL_SLOT(result, device, call, call, arguments)

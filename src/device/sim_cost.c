@@ -6,6 +6,7 @@
  *     raw_alloc 2MiB:38600 32MiB:39000 512MiB:65000
  *     event_query 140
  * / */
+#include "base/cancel.h"
 #include "base/heap.h"
 #include "base/parse.h"
 #include "device/sim.h"
@@ -146,6 +147,7 @@ static loch_status cost_read_lines(lochi_sim_costs *costs, FILE *file, const cha
 
 loch_status lochi_sim_costs_read(lochi_sim_costs *costs, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     FILE *file = fopen(path, "re");
     if (!file)
         return loch_error_set(errno == ENOENT ? LOCH_E_NOT_FOUND : LOCH_E_IO, "sim", errno,

@@ -5,6 +5,7 @@
  * On a backed device every object is a piece of one sparse file, so that it can be at several addresses at once, and
  * every span is real memory of the process. Pinned and managed memory is real on unbacked devices too: it is the
  * host's. What gives something back needs no memory to do so. */
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/sim.h"
@@ -23,6 +24,7 @@ static size_t memory_page_bytes(void)
 
 loch_status lochi_sim_file_create(lochi_sim_file **out)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_sim_file *file = lochi_zalloc(sizeof *file);
     if (!file) return SIM_FAIL(HOST_MEMORY, "no host memory for a backed simulated device");
     const size_t bytes = (size_t)1 << LOCHI_SIM_WINDOW_BITS;
@@ -44,6 +46,7 @@ loch_status lochi_sim_file_create(lochi_sim_file **out)
 
 void lochi_sim_file_release(lochi_sim_file *file)
 {
+    LOCHI_NOT_CANCELLED;
     if (!file || --file->references) return;
     lochi_sim_space_fini(&file->space);
     close(file->fd);
@@ -223,6 +226,7 @@ static lochi_sim_op *memory_user(const lochi_sim_span *span, lochi_sim **device)
 /* Cuts a span off from the work that is queued on it. A function that is running may be touching it: waits for that. */
 static void memory_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_sim *device;
     lochi_sim_op *op = memory_user(span, &device);
     if (op) lochi_sim_check_gone(sim, span, op, how);

@@ -6,6 +6,7 @@
  * (it may take locks of its own), so other threads may come in: they see as done only what has taken effect, and those
  * that wait sleep until it has. An operation may wait for another device; keys rise along every dependency and settling
  * follows the keys, so two devices cannot wait for each other in a circle. */
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/copy.h"
@@ -235,6 +236,7 @@ void lochi_sim_settle(lochi_sim *sim)
 {
     if (sim->is_settling) return;
     if (sim->next_ns <= sim->now_ns) {
+        LOCHI_NOT_CANCELLED; /* functions of the user may run */
         sim->is_settling = true;
         sim->settler = lochi_thread_number();
         lochi_sim_stream *stream;
@@ -264,6 +266,7 @@ void lochi_sim_move_clock(lochi_sim *sim, uint64_t ns)
 
 loch_status lochi_sim_wait(lochi_sim *sim, lochi_sim_key key)
 {
+    LOCHI_NOT_CANCELLED;
     for (;;) {
         lochi_sim_move_clock(sim, key.end_ns);
         if (lochi_sim_is_done(sim, key)) return LOCH_OK;

@@ -5,6 +5,7 @@
  * parts of the library that remember it (pools) keep the closed object until they forget it (stream_close.c). A thread's
  * default stream belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the
  * device. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -125,6 +126,7 @@ loch_status loch_stream_create(loch_device *device, const loch_stream_options *o
 
 loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **out)
 {
+    LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "wrapping a stream needs a device and a place");
     void *checked, *of_thread;

@@ -5,6 +5,7 @@
  * waits for that, so that nobody hears of an end before the beginning. What goes stays in the table of ranges until
  * everybody has heard: a visitor that was added meanwhile found it there, and is told as well. Functions are called
  * outside all locks; their entry is kept by a count. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/visitors.h"
@@ -55,6 +56,7 @@ static visitor *visitor_next(loch_range_event event, const loch_device *device, 
 
 static void visitor_tell(loch_range_event event, const loch_range *range, uint64_t after, uint64_t upto)
 {
+    LOCHI_NOT_CANCELLED;
     visitor *v;
     const loch_error saved = lochi_error_save(); /* the record is of what the library does, not of what visitors do */
     lochi_lock_take(&visitor_lock);
@@ -138,6 +140,7 @@ static void visitor_destroy(visitor *gone)
 
 loch_status loch_visitor_add(loch_device *device, loch_range_visitor *function, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!function) return LOCH_FAIL(INVALID, "there is no visitor to add");
     visitor *added = lochi_zalloc(sizeof *added);
     if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a visitor");
@@ -174,6 +177,7 @@ static void visitor_renew_newest(void)
 
 loch_status loch_visitor_remove(loch_device *device, loch_range_visitor *function, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_lock_take(&visitor_lock);
     visitor *gone = *visitor_find(device, function, user);
     const bool is_found = gone && !gone->is_leaving;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Handles of cuBLAS. The library works in the context that is current, so every call of it here stands in the frame of the
  * device (device/cuda.h); the caller's own context is as before, but for loch_cublas_get_native. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -15,6 +16,7 @@ struct loch_cublas {
 
 static loch_status cublas_make(loch_cublas *cublas)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_cuda_frame frame;
     const cu_result entered = lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame);
     if (entered != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(entered, "cuCtxPushCurrent");
@@ -52,6 +54,7 @@ fail:;
 
 loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 {
+    LOCHI_NOT_CANCELLED;
     if (!cublas) return LOCH_FAIL(INVALID, "there is no cuBLAS handle");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, cublas->device));
     lochi_cuda_frame frame;
@@ -76,6 +79,7 @@ loch_status loch_cublas_get_native(loch_cublas *cublas, void **out)
  * handle. */
 static void cublas_end(const loch_cublas *cublas)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_cuda_frame frame;
     if (lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame) != LOCHI_CUDA_SUCCESS) return;
     const int result = lochi_cublas.cublasDestroy(cublas->native);

@@ -10,6 +10,7 @@
  * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on every seat; others
  * begin in the order that they came. Calls are queued on all seats under one lock, and so are in one order everywhere. A worker that
  * calls from a task takes a thread away from the families, and gives it back by running what has no head on its seat. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/engine.h"
@@ -197,6 +198,7 @@ static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
 /* Sleeps until something has changed, or for a while. */
 static void each_sleep(loch_engine *engine)
 {
+    LOCHI_NOT_CANCELLED;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += EACH_LOOK_NS;

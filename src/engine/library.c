@@ -5,6 +5,7 @@
  * carries in itself, so that there are not two of them beside each other; otherwise what the system finds. One that was
  * loaded stays for the life of the process. A failure is not remembered: the next call looks again. */
 #include "engine/library.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/lock.h"
 #include "base/logging.h"
@@ -145,6 +146,7 @@ static loch_status library_read_symbols(library_entry *entry, void *handle, cons
 /* Under the lock. */
 static loch_status library_load_from(library_entry *entry, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     void *handle;
     LOCH_TRY_RETURN(library_open(entry, path, &handle));
     const loch_status status = library_read_symbols(entry, handle, *path ? path : entry->files[0]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators of NCCL for devices of this process. */
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -37,6 +38,7 @@ static loch_status nccl_check(loch_device *const *devices, size_t count)
 /* The library makes one context after the other current, and the first is put back before the frame ends. */
 static int nccl_init(const loch_nccl *nccl, void **communicators, const int *ordinals, cu_result *entered)
 {
+    LOCHI_NOT_CANCELLED;
     const lochi_cuda_device *first = lochi_cuda_of(nccl->ranks[0].device);
     lochi_cuda_frame frame;
     *entered = lochi_cuda_enter(first, LOCHI_CUDA_RELAXED, &frame);
@@ -119,6 +121,7 @@ size_t loch_nccl_get_ranks(const loch_nccl *nccl)
  * the communicator. */
 static void nccl_end(const nccl_rank *rank)
 {
+    LOCHI_NOT_CANCELLED;
     const lochi_cuda_device *device = lochi_cuda_of(rank->device);
     lochi_cuda_frame frame;
     if (lochi_cuda_enter(device, LOCHI_CUDA_RELAXED, &frame) != LOCHI_CUDA_SUCCESS) return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Walking over the spans of a timeline, counting them, forgetting them. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/timeline_inside.h"
@@ -173,6 +174,7 @@ bool lochi_timeline_next(timeline_cursor *cursor, timeline_view *out)
 
 loch_status loch_timeline_walk(loch_timeline *timeline, loch_span_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!timeline || !visitor) return LOCH_FAIL(INVALID, "a walk needs a timeline and a visitor");
     loch_status status = LOCH_OK;
     lochi_timeline_enter(timeline);

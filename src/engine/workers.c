@@ -10,6 +10,7 @@
  * of what it is doing: that one might wait for the task below, which cannot go on before it. So a worker's stack is as deep
  * as the program's own chain of tasks that wait for each other, as it would be with plain calls; and whoever waits for a task
  * that another worker runs waits for what really has to come first. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/lock.h"
@@ -213,6 +214,7 @@ static void workers_run_task(worker *self, loch_task *task)
 
 static void *workers_thread(void *argument)
 {
+    LOCHI_NOT_CANCELLED; /* for its life: tasks are others' */
     worker *self = argument;
     loch_workers *workers = self->workers;
     workers_self = self;
@@ -286,6 +288,7 @@ static loch_status workers_start(loch_workers *workers, const loch_workers_optio
 /* Ends the threads and gives the owner's reference back. */
 static loch_error workers_end(loch_workers *workers, loch_workers_end how, size_t *cancelled)
 {
+    LOCHI_NOT_CANCELLED;
     loch_task *chain = NULL;
     size_t count = 0;
     lochi_lock_take(&workers->lock);
@@ -430,6 +433,7 @@ size_t lochi_workers_close(loch_workers *workers)
 /* Sleeps until the tasks of now, and what they queue, have ended. Under the lock. */
 static void workers_sleep(loch_workers *workers, workers_waiter *self)
 {
+    LOCHI_NOT_CANCELLED;
     if (!workers->pending) return;
     *self = (workers_waiter){.next = workers->waiters, .age = ++workers->age, .pending = workers->pending};
     pthread_cond_init(&self->ended, NULL);
@@ -473,6 +477,7 @@ static bool workers_is_circle(const worker *self, const loch_task *task)
 /* Sleeps until a task has ended that does not run here. Under the lock; `self` is NULL in a thread of others. */
 static void task_sleep(loch_task *task, worker *self, pthread_cond_t *ended)
 {
+    LOCHI_NOT_CANCELLED;
     pthread_cond_init(ended, NULL);
     task->waiter = ended;
     if (self) self->awaited = task;

@@ -7,6 +7,7 @@
  * allocator that it runs in: frees mark themselves (base/inside.h), and whoever ends the allocator waits for the
  * others. */
 #include "memory/allocator.h"
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -547,6 +548,7 @@ loch_status lochi_ledger_walk_blocks(lochi_ledger *ledger, loch_block_visitor *v
 
 loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!allocator || !visitor) return LOCH_FAIL(INVALID, "walking the blocks needs an allocator and a visitor");
     if (allocator->ops.walk) return allocator->ops.walk(allocator->self, visitor, user);
     if (allocator->wrapped) return loch_allocator_walk(allocator->wrapped, visitor, user);

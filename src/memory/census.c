@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Censuses: the live blocks of one moment, sorted by id (and by address, for allocators that give no ids). A
  * difference is one pass over two of them. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/text.h"
@@ -108,6 +109,7 @@ static const loch_block *census_next(census_cursor *cursor)
 loch_status loch_census_compare(const loch_census *before, const loch_census *after, loch_block_visitor *visitor,
                                 void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!after || !visitor) return LOCH_FAIL(INVALID, "comparing needs a census and a visitor");
     census_cursor cursor = {before, after, 0, 0};
     const loch_block *block;

@@ -11,6 +11,7 @@
  *   sum(pool) = reserved(pool) + sum over children of max(sum(child), minimum(child)) <= limit(pool)
  *
  * A child keeps its parent's allocator, so whoever is above a pool is there as long as the pool. */
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/logging.h"
@@ -406,6 +407,7 @@ static loch_allocator *child_next(const lochi_pool *pool, uint64_t *number)
 
 loch_status loch_pool_walk_children(loch_allocator *allocator, loch_child_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     const lochi_pool *pool = lochi_pool_of(allocator);
     if (!pool || !visitor) return LOCH_FAIL(INVALID, "walking the children needs a pool and a visitor");
     loch_status status = LOCH_OK;

@@ -9,6 +9,7 @@
  * block, as they are in the plan, and every move of the plan finds the addresses behind the block that stood before them in the
  * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. All of it is under the pool's
  * lock. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/allocator.h"
@@ -268,6 +269,7 @@ loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_opti
 loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact_options *given,
                                    loch_move_function *visitor, void *user, loch_compact_report *report)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_pool *pool;
     loch_compact_options options;
     LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));

@@ -3,6 +3,7 @@
  * to directly: a few large copies that are waited for once. Plain host memory and files go through a stage of pinned memory
  * in two halves: the device fills one while the host empties the other. */
 #include "memory/pool_keep.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -37,6 +38,7 @@ static loch_status keep_fail(const pool_keep *keep, const char *what, int error)
 /* One without a name, or whose name goes at once. */
 static loch_status keep_open_unnamed(pool_keep *keep)
 {
+    LOCHI_NOT_CANCELLED;
     const char *folder = getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
 #ifdef O_TMPFILE
@@ -55,6 +57,7 @@ static loch_status keep_open_unnamed(pool_keep *keep)
 /* A regular file that is there gets out of the way: whoever has it open keeps it. Anything else is written to. */
 static loch_status keep_open_file(pool_keep *keep, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     if (!path) return keep_open_unnamed(keep);
     struct stat about;
     const bool is_there = lstat(path, &about) == 0;
@@ -74,6 +77,7 @@ static loch_status keep_open_file(pool_keep *keep, const char *path)
 /* Removes the file unless somebody has put another one there. */
 static void keep_close_file(pool_keep *keep)
 {
+    LOCHI_NOT_CANCELLED;
     struct stat own, there;
     if (keep->path && fstat(keep->file, &own) == 0 && lstat(keep->path, &there) == 0 && own.st_dev == there.st_dev &&
         own.st_ino == there.st_ino)
@@ -84,6 +88,7 @@ static void keep_close_file(pool_keep *keep)
 
 static loch_status keep_write(const pool_keep *keep, const char *from, size_t bytes, size_t offset)
 {
+    LOCHI_NOT_CANCELLED;
     while (bytes) {
         const ssize_t count = pwrite(keep->file, from, bytes < KEEP_IO_MAX ? bytes : KEEP_IO_MAX, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
@@ -97,6 +102,7 @@ static loch_status keep_write(const pool_keep *keep, const char *from, size_t by
 
 static loch_status keep_read(const pool_keep *keep, char *to, size_t bytes, size_t offset)
 {
+    LOCHI_NOT_CANCELLED;
     while (bytes) {
         const ssize_t count = pread(keep->file, to, bytes < KEEP_IO_MAX ? bytes : KEEP_IO_MAX, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;

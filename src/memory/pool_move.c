@@ -9,6 +9,7 @@
  * A slide is a move into the free memory right before the block, which may be shorter than the block. Its copies overlap: should the
  * driver refuse one half way, the contents are in two places. The block is torn then, and keeps both until whoever pins
  * it next, or the next compaction, has copied the rest. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "device/copy.h"
 #include "memory/allocator.h"
@@ -301,6 +302,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
 static void move_tell(lochi_pool *pool, const void *from, const pool_block *target)
 {
     if (!pool->move_hook) return;
+    LOCHI_NOT_CANCELLED;
     const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, target->requested, target->tag,
                             target->owner->buffer};
     pool->move_hook(pool->allocator, &move, pool->move_hook_user);

@@ -11,6 +11,7 @@
  *
  * The library's own defaults and those that were set are kept in two entries that no search sees. */
 #include "memory/registry.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"
@@ -101,6 +102,7 @@ static bool registry_waits_for_us(const registry_made *made)
 /* Under the lock, which is dropped meanwhile: waits until `made` is made, or has failed and is gone. */
 static void registry_wait(const registry_made *made)
 {
+    LOCHI_NOT_CANCELLED;
     registry_waiter waiter = {registry_waiters, lochi_thread_number(), made->maker, made};
     registry_waiters = &waiter;
     while (waiter.made)
@@ -122,6 +124,7 @@ static void registry_wake(const registry_made *made)
 static loch_status registry_make(registry_entry *entry, loch_device *device, loch_attributes attributes,
                                  loch_allocator **out)
 {
+    LOCHI_NOT_CANCELLED;
     registry_made *made = lochi_zalloc(sizeof *made);
     if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory to note what a factory makes");
     *made = (registry_made){entry->made, loch_device_retain(device), attributes, NULL, lochi_thread_number()};
@@ -248,6 +251,7 @@ static void registry_empty(registry_entry *entry)
 
 loch_status loch_registry_remove(const char *name, int priority)
 {
+    LOCHI_NOT_CANCELLED;
     LOCH_TRY_RETURN(registry_check(name, priority));
     if (registry_depth) return LOCH_FAIL(BUSY, "a factory cannot remove \"%s\" while it runs", name);
     lochi_lock_take(&registry_lock);
@@ -356,6 +360,7 @@ loch_status loch_registry_find_best(loch_device *device, loch_attributes attribu
 
 loch_status loch_registry_walk(loch_registry_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!visitor) return LOCH_FAIL(INVALID, "walking the registry needs a visitor");
     registry_place place = registry_start;
     loch_status status = LOCH_OK;
@@ -498,6 +503,7 @@ static registry_entry *registry_close(registry_entry *own, registry_entry *set)
 
 loch_status loch_registry_shutdown(loch_leak_visitor *visitor, void *user, size_t *leaks)
 {
+    LOCHI_NOT_CANCELLED;
     if (leaks) *leaks = 0;
     if (registry_depth) return LOCH_FAIL(BUSY, "a factory cannot shut the registry down while it runs");
     registry_entry own, set; /* heads of the list; the entries behind them are the registry's */

@@ -6,6 +6,7 @@
  * fence, notes the generation and tries again; a free crosses the light fence and looks at `waiters`. So either the
  * new attempt finds the memory, or the free finds the waiter: no wake-up is lost, and a free costs one load while
  * nobody waits. A waiter sleeps for a nap at most, because a free of an allocator outside its stack does not wake it. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
@@ -44,6 +45,7 @@ void lochi_retry_wake(void)
 /* Sleeps until something was freed after `generation`, or for `ns` at most. */
 static void retry_sleep(uint64_t generation, uint64_t ns)
 {
+    LOCHI_NOT_CANCELLED;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     const uint64_t nap = (uint64_t)until.tv_nsec + (ns < RETRY_NAP_NS ? ns : RETRY_NAP_NS);
@@ -91,6 +93,7 @@ loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure
 
 loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
     lochi_lock_take(&allocator->lock);
     lochi_pressure **link;
@@ -129,6 +132,7 @@ static void retry_count(loch_allocator *allocator, uint64_t waited_ns)
 static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, const loch_request *request,
                              loch_status status, void **out)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_lock_take(&allocator->lock);
     lochi_pressure *asked = allocator->pressure;
     for (; asked && retry_is_worth_it(status); asked = asked->next) {

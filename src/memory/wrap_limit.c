@@ -4,6 +4,7 @@
  * One counter is raised before the wrapped allocator is asked, by compare-and-exchange, so it never passes the hard
  * limit; another is raised when a block is there, so that exactly one allocation sees it cross the soft limit. How
  * large a block was is told by the caller, else by the wrapped allocator, else by a ledger of the wrapper's own. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/wrapper.h"
@@ -59,8 +60,9 @@ static void limit_count_in(limit *self, size_t bytes)
 {
     const uint64_t before = atomic_fetch_add_explicit(&self->in_use, bytes, memory_order_relaxed);
     const uint64_t soft = atomic_load_explicit(&self->soft, memory_order_relaxed);
-    if (self->above && before <= soft && bytes > soft - before)
-        self->above(self->allocator, before + bytes, self->user);
+    if (!self->above || before > soft || bytes <= soft - before) return;
+    LOCHI_NOT_CANCELLED;
+    self->above(self->allocator, before + bytes, self->user);
 }
 
 static loch_status limit_alloc(void *user, const loch_request *request, void **out)

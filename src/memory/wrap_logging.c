@@ -5,6 +5,7 @@
  * times read, under one lock: times never go back in a file. A free is written once it has happened; if another thread
  * gets the address first, its line comes first, under another number. A block that cannot be noted, or a line that
  * cannot be written, does not disturb the program: loch_logging_flush tells of it. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -90,6 +91,7 @@ static int logging_write_csv(FILE *file, const logging_event *event, uint64_t ns
 /* Under the lock, unless the format is the hook, which is called without. */
 static void logging_write(logging *self, const logging_event *event)
 {
+    LOCHI_NOT_CANCELLED;
     char tag[LOCH_TAG_NAME_MAX];
     logging_clean(loch_tag_name(event->tag), tag);
     if (!self->file) {
@@ -258,6 +260,7 @@ static loch_status logging_record_use(void *user, void *address, loch_stream *st
 
 static void logging_destroy(void *user)
 {
+    LOCHI_NOT_CANCELLED;
     logging *self = user;
     if (!self) return;
     if (self->file && fclose(self->file) != 0 && !self->error) self->error = errno;
@@ -286,6 +289,7 @@ static const loch_allocator_ops logging_ops = {
 
 static loch_status logging_open(logging *self, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     self->path = lochi_strdup(path);
     if (!self->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for a log's path");
     self->file = fopen(path, "we");
@@ -325,6 +329,7 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
 
 loch_status loch_logging_flush(loch_allocator *allocator)
 {
+    LOCHI_NOT_CANCELLED;
     if (!allocator || allocator->ops.alloc != logging_alloc) return LOCH_FAIL(INVALID, "that is no logging wrapper");
     logging *self = allocator->self;
     lochi_lock_take(&self->lock);

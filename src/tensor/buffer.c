@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffers: how they come to be, are shared and end. */
 #include "tensor/buffer.h"
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -264,7 +265,10 @@ loch_buffer *lochi_buffer_end(loch_buffer *whole)
 {
     loch_buffer *owner = whole->owner;
     if (whole->allocator && whole->address) buffer_free_block(whole);
-    if (whole->deleter) whole->deleter(whole->address, whole->bytes, whole->user);
+    if (whole->deleter) {
+        LOCHI_NOT_CANCELLED;
+        whole->deleter(whole->address, whole->bytes, whole->user);
+    }
     buffer_leave_meter(whole);
     lochi_watch_release(whole->watch);
     loch_allocator_release(whole->allocator);

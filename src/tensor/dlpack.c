@@ -7,6 +7,7 @@
  *
  * An import is a buffer from outside over exactly the bytes that the tensor reaches; with negative strides they begin before
  * the element with all indices 0. Its deleter is the structure's. */
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -271,12 +272,14 @@ typedef struct dlpack_source {
 
 static void dlpack_end_versioned(void *managed)
 {
+    LOCHI_NOT_CANCELLED;
     struct DLManagedTensorVersioned *versioned = managed;
     if (versioned->deleter) versioned->deleter(versioned);
 }
 
 static void dlpack_end_legacy(void *managed)
 {
+    LOCHI_NOT_CANCELLED;
     struct DLManagedTensor *legacy = managed;
     if (legacy->deleter) legacy->deleter(legacy);
 }

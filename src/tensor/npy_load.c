@@ -2,6 +2,7 @@
 /* Loading .npy files. The header is checked first, against the length of the file where it has one, so that a damaged file
  * costs nothing. Then the data is mapped, or read straight into the tensor's memory, or in pieces on its way to a device.
  * Columns first are rows of the shape backwards: such files are loaded as those, and the axes turned round. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -37,6 +38,7 @@ typedef struct npy_source {
 /* Reads what there is; less than `bytes` at the end of the file alone. */
 static loch_status npy_read_some(npy_source *source, void *to, size_t bytes, size_t *got)
 {
+    LOCHI_NOT_CANCELLED;
     for (*got = 0; *got < bytes;) {
         const size_t left = bytes - *got;
         const ssize_t count = read(source->file, (char *)to + *got, left < NPY_READ_MAX ? left : NPY_READ_MAX);
@@ -71,6 +73,7 @@ static loch_status npy_check_left(const npy_source *source, size_t bytes, const 
 
 static loch_status npy_open(npy_source *source)
 {
+    LOCHI_NOT_CANCELLED;
     do
         source->file = open(source->path, O_RDONLY | O_CLOEXEC);
     while (source->file < 0 && errno == EINTR);
@@ -323,6 +326,7 @@ static loch_status npy_read_load_options(const loch_npy_load_options *given, loc
 
 loch_status loch_npy_load(const char *path, const loch_npy_load_options *options, loch_tensor **out)
 {
+    LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path, and a place for the tensor");
     loch_npy_load_options how;

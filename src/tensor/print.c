@@ -3,6 +3,7 @@
  * tensor with n such axes takes 2^n copies, whatever its size. The block is looked through for the widths of the columns,
  * then written straight to where it goes; lines are wrapped as NumPy wraps them. */
 #include <loch/print.h>
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -318,6 +319,7 @@ loch_status loch_tensor_format(loch_tensor *tensor, const loch_print_options *op
 
 loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options, FILE *file)
 {
+    LOCHI_NOT_CANCELLED;
     LOCH_TRY_RETURN(print_check(tensor, NULL, 0));
     if (!file) return LOCH_FAIL(INVALID, "printing needs a file");
     print_sink sink = {.file = file};

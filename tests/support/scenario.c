@@ -4,6 +4,7 @@
 #include "scenario.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #define BYTES (64 * TEST_KIB)
@@ -256,7 +257,10 @@ done:
     if (mapped) BACK(loch_virtual_unmap(addresses));
     loch_handle_destroy(imported);
     loch_handle_destroy(handle);
+    int cancel; /* a thread may run this that must not be cancelled here: closing is the program's, not the library's */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     if (descriptor >= 0) close(descriptor);
+    pthread_setcancelstate(cancel, NULL);
     BACK(loch_virtual_unreserve(addresses));
 }
 
