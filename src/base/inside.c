@@ -5,7 +5,7 @@
 #include "base/inside.h"
 #include <sched.h>
 
-#define INSIDE_GROUPS 64
+#define INSIDE_GROUPS 8 /* a byte of each thread's own for each: see base/room.h */
 
 lochi_inside lochi_inside_slots[LOCHI_SLOT_SHARED];
 
@@ -14,7 +14,7 @@ static _Thread_local uint8_t inside_own[INSIDE_GROUPS]; /* the calling thread's 
 
 static uint32_t inside_group(const void *object)
 {
-    return (uint32_t)((uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u >> 58);
+    return (uint32_t)((uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u >> 61);
 }
 
 uint32_t lochi_inside_enter_shared(const void *object)

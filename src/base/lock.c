@@ -2,33 +2,34 @@
 /* Locks with ranks: a mutex, and in builds with assertions a thread's stack of what it holds. Two locks of one rank are
  * taken in rising address. */
 #include "base/lock.h"
+#include "base/room.h"
 #include <assert.h>
 #include <stdint.h>
 
 #ifndef NDEBUG
-#define LOCK_DEPTH_MAX 16
-static _Thread_local const lochi_lock *lock_held[LOCK_DEPTH_MAX];
-static _Thread_local unsigned lock_depth;
-
 static void lock_note_taken(const lochi_lock *lock)
 {
-    assert(lock_depth < LOCK_DEPTH_MAX);
-    if (lock_depth) {
-        const lochi_lock *last = lock_held[lock_depth - 1];
+    lochi_room *room = lochi_room_get();
+    if (!room) return; /* it is not noted, and not checked */
+    assert(room->lock_depth < LOCHI_ROOM_LOCKS);
+    if (room->lock_depth) {
+        const lochi_lock *last = room->locks[room->lock_depth - 1];
         assert(last->rank < lock->rank || (last->rank == lock->rank && (uintptr_t)last < (uintptr_t)lock));
     }
-    lock_held[lock_depth++] = lock;
+    room->locks[room->lock_depth++] = lock;
 }
 
 static void lock_note_dropped(const lochi_lock *lock)
 {
-    unsigned at = lock_depth;
-    while (at && lock_held[at - 1] != lock)
+    lochi_room *room = lochi_room_own;
+    if (!room) return;
+    unsigned at = room->lock_depth;
+    while (at && room->locks[at - 1] != lock)
         at--;
-    assert(at);
-    for (; at < lock_depth; at++)
-        lock_held[at - 1] = lock_held[at];
-    lock_depth--;
+    if (!at) return; /* taken while there was no room */
+    for (; at < room->lock_depth; at++)
+        room->locks[at - 1] = room->locks[at];
+    room->lock_depth--;
 }
 #else
 static void lock_note_taken(const lochi_lock *lock)

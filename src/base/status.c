@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Names and texts of the status codes, and each thread's record of its last failure. The record is a plain thread-local
- * struct: writing it takes no memory and cannot fail. */
+/* Names and texts of the status codes, and each thread's record of its last failure. The record is in the thread's room; a
+ * thread that can have none keeps the status, and finds a constant record with the general meaning. So writing it cannot
+ * fail. */
 #include "base/fail.h"
+#include "base/room.h"
+#include "base/thread.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-static _Thread_local loch_error error_of_thread = {.driver = ""};
 
 static const struct {
     const char *name, *text;
@@ -14,6 +15,12 @@ static const struct {
 #define STATUS_ROW(suffix, text) {#suffix, text},
     LOCH_STATUS_LIST(STATUS_ROW)
 #undef STATUS_ROW
+};
+
+static const loch_error error_bare_records[] = {{.driver = ""},
+#define STATUS_RECORD(suffix, text) {LOCH_##suffix, "", 0, text " (no host memory for more about it)"},
+                                                LOCH_STATUS_LIST(STATUS_RECORD)
+#undef STATUS_RECORD
 };
 
 const char *loch_version(void)
@@ -31,14 +38,27 @@ const char *loch_status_text(loch_status status)
     return (unsigned)status < LOCH_STATUS_COUNT ? status_table[status].text : "an unknown status";
 }
 
+const loch_error *lochi_error_bare(void)
+{
+    return &error_bare_records[lochi_thread_own_small.bare_status ? lochi_thread_own_small.bare_status + 1 : 0];
+}
+
+/* Notes the status alone; a code outside the list is the driver's. */
+static void error_set_bare(loch_status status)
+{
+    lochi_thread_own_small.bare_status = (uint8_t)((unsigned)status < LOCH_STATUS_COUNT ? status : LOCH_E_DRIVER);
+}
+
 const loch_error *loch_error_get(void)
 {
-    return &error_of_thread;
+    const lochi_room *room = lochi_room_get();
+    return room ? &room->error : lochi_error_bare();
 }
 
 void loch_error_clear(void)
 {
-    error_of_thread = (loch_error){.driver = ""};
+    lochi_thread_own_small.bare_status = 0;
+    if (lochi_room_own) lochi_room_own->error = (loch_error){.driver = ""};
 }
 
 /* A sentence that was cut must not end in the middle of a character: takes an unfinished UTF-8 sequence off its end. */
@@ -55,26 +75,39 @@ static void error_mend_end(char *sentence, size_t length)
 
 loch_status loch_error_set(loch_status status, const char *driver, long driver_code, const char *format, ...)
 {
-    error_of_thread.status = status;
-    error_of_thread.driver = driver ? driver : "";
-    error_of_thread.driver_code = driver_code;
+    lochi_room *room = lochi_room_get();
+    if (!room) {
+        error_set_bare(status);
+        return status;
+    }
+    loch_error *error = &room->error;
+    error->status = status;
+    error->driver = driver ? driver : "";
+    error->driver_code = driver_code;
     va_list arguments;
     va_start(arguments, format);
-    const int length = vsnprintf(error_of_thread.sentence, sizeof error_of_thread.sentence, format, arguments);
+    const int length = vsnprintf(error->sentence, sizeof error->sentence, format, arguments);
     va_end(arguments);
-    if (length >= (int)sizeof error_of_thread.sentence)
-        error_mend_end(error_of_thread.sentence, sizeof error_of_thread.sentence - 1);
-    if (!*error_of_thread.sentence) /* never empty: the general meaning is better than nothing */
-        snprintf(error_of_thread.sentence, sizeof error_of_thread.sentence, "%s", loch_status_text(status));
+    if (length >= (int)sizeof error->sentence) error_mend_end(error->sentence, sizeof error->sentence - 1);
+    if (!*error->sentence) /* never empty: the general meaning is better than nothing */
+        snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));
     return status;
 }
 
 loch_error lochi_error_save(void)
 {
-    return error_of_thread;
+    return lochi_room_own ? lochi_room_own->error : *lochi_error_bare();
 }
 
 void lochi_error_restore(const loch_error *saved)
 {
-    error_of_thread = *saved;
+    if (saved->status == LOCH_OK && !lochi_room_own) {
+        lochi_thread_own_small.bare_status = 0;
+        return;
+    }
+    lochi_room *room = lochi_room_get();
+    if (room)
+        room->error = *saved;
+    else
+        error_set_bare(saved->status);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 _Thread_local uint32_t lochi_thread_slot_plus_one;
+_Thread_local lochi_thread_small lochi_thread_own_small; /* between the two: no padding */
 _Thread_local uint64_t lochi_thread_own_number;
 
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);

@@ -9,10 +9,18 @@
 #define LOCHI_SLOT_COUNT 256
 #define LOCHI_SLOT_SHARED (LOCHI_SLOT_COUNT - 1) /* of all threads beyond the others: written with atomic additions */
 
+/* Small variables of several files, together because each by itself would be padded to a word. */
+typedef struct lochi_thread_small {
+    uint8_t room_ends;   /* how often the thread's room went (room.c) */
+    uint8_t bare_status; /* of the last failure, while the thread has no room (status.c) */
+    uint16_t factories;  /* that the thread is in (memory/registry.c) */
+} lochi_thread_small;
+
 /* Initial-exec: one load at a fixed offset from the thread pointer. These few bytes fit what the loader keeps back for
- * libraries that are loaded late. */
+ * libraries that are loaded late (room.h). */
 extern _Thread_local uint32_t lochi_thread_slot_plus_one __attribute__((tls_model("initial-exec")));
 
+extern _Thread_local lochi_thread_small lochi_thread_own_small __attribute__((tls_model("initial-exec")));
 extern _Thread_local uint64_t lochi_thread_own_number __attribute__((tls_model("initial-exec")));
 
 uint32_t lochi_thread_slot_take(void);

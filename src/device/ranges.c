@@ -4,6 +4,8 @@
  * nothing was taken or given back since, copies in the same pieces need neither the lock nor a search. */
 #include "device/ranges.h"
 #include "base/fail.h"
+#include "base/room.h"
+#include <string.h>
 
 static lochi_lock ranges_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
 static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* under ranges_lock */
@@ -12,13 +14,7 @@ static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* u
  * he remembers sees the table that it was found in. */
 static _Atomic uint64_t ranges_version = 1;
 
-#define RANGES_MEMOS 4
-
-static _Thread_local struct {
-    uint64_t version; /* 0: empty */
-    lochi_place place;
-} ranges_memos[RANGES_MEMOS];
-static _Thread_local unsigned ranges_next_memo;
+_Static_assert(sizeof(lochi_place) <= sizeof(((lochi_room *)NULL)->places[0].words), "a room holds places");
 
 static void ranges_change(void)
 {
@@ -282,9 +278,10 @@ static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_
 static bool ranges_recall(uintptr_t start, size_t bytes, lochi_place *out)
 {
     const uint64_t version = atomic_load_explicit(&ranges_version, memory_order_acquire);
-    for (unsigned i = 0; i < RANGES_MEMOS; i++) {
-        const lochi_place *place = &ranges_memos[i].place;
-        if (ranges_memos[i].version != version || start < place->start) continue;
+    const lochi_room *room = lochi_room_own;
+    for (unsigned i = 0; room && i < LOCHI_ROOM_PLACES; i++) {
+        const lochi_place *place = (const lochi_place *)(const void *)room->places[i].words;
+        if (room->places[i].version != version || start < place->start) continue;
         if (bytes > place->bytes || start - place->start > place->bytes - bytes) continue;
         *out = *place;
         return true;
@@ -300,10 +297,11 @@ loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *
     const uint64_t version = atomic_load_explicit(&ranges_version, memory_order_relaxed);
     lochi_ranges_unlock();
     if (status == LOCH_E_EXISTS) return ranges_locate_foreign(address, bytes, out);
-    if (status == LOCH_OK) {
-        const unsigned at = ranges_next_memo++ % RANGES_MEMOS;
-        ranges_memos[at].version = version;
-        ranges_memos[at].place = *out;
+    lochi_room *room = status == LOCH_OK ? lochi_room_get() : NULL;
+    if (room) {
+        const unsigned at = room->next_place++ % LOCHI_ROOM_PLACES;
+        room->places[at].version = version;
+        memcpy(room->places[at].words, out, sizeof *out);
     }
     return status;
 }

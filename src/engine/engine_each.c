@@ -38,7 +38,11 @@ struct lochi_family {
     struct lochi_family *next; /* a later one */
 };
 
-static _Thread_local const lochi_call *each_running; /* by this thread, on top of others; NULL: none */
+/* The call that this thread runs, on top of others; NULL: none. Workers alone run calls. */
+static const lochi_call *each_running(void)
+{
+    return lochi_workers_get_note();
+}
 
 void lochi_engine_each_init(loch_engine *engine)
 {
@@ -119,11 +123,11 @@ static void each_end_head(lochi_call *head)
 static void each_run(lochi_call *call)
 {
     loch_engine *engine = call->engine;
-    const lochi_call *below = each_running;
-    each_running = call;
+    const lochi_call *below = each_running();
+    lochi_workers_set_note(call);
     loch_error_clear();
     const loch_status status = call->function(engine, LOCH_SEAT(call->seat), call->user);
-    each_running = below;
+    lochi_workers_set_note(below);
     if (status != LOCH_OK && loch_error_get()->status != status)
         (void)loch_error_set(status, NULL, 0, "the function for seat %u gave %s, and no sentence", call->seat,
                              loch_status_name(status));
@@ -180,7 +184,7 @@ static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint6
 {
     if (own == engine->count) return NULL;
     lochi_call *call = engine->seats[own].calls;
-    if (each_running) return each_find_of(call, family);
+    if (each_running()) return each_find_of(call, family);
     while (call && each_has_head(call))
         call = call->next;
     return call;
@@ -223,7 +227,7 @@ static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
     for (;;) {
         lochi_call *call = each_find_next(engine, own, calls->family);
         const bool are_ended = each_are_ended(engine, calls);
-        if (call && (each_running || !are_ended)) {
+        if (call && (each_running() || !are_ended)) {
             each_begin(call);
         } else if (are_ended) {
             return;
@@ -281,12 +285,12 @@ static void each_leave(loch_engine *engine, const lochi_family *family)
 /* Has a function called for all seats, and waits. */
 static void each_call(loch_engine *engine, lochi_call *calls, loch_engine_function *function, void *user)
 {
-    const bool is_inside = each_running && each_running->engine == engine;
+    const bool is_inside = each_running() && each_running()->engine == engine;
     const unsigned own = lochi_engine_find_worker(engine);
     lochi_family family = {NULL};
     lochi_lock_take(&engine->each_lock);
     if (!is_inside) each_enter(engine, &family, own);
-    const uint64_t number = is_inside ? each_running->family : ++engine->last_family;
+    const uint64_t number = is_inside ? each_running()->family : ++engine->last_family;
     for (unsigned i = 0; i < engine->count; i++)
         calls[i] = (lochi_call){.engine = engine,
                                 .function = function,

@@ -32,6 +32,7 @@ typedef struct worker {
     pthread_t thread;
     loch_task *running; /* what it runs now, on top of others that wait for it; NULL between tasks */
     loch_task *awaited; /* that another worker runs, and this one sleeps for; NULL while it does not */
+    const void *note;   /* lochi_workers_set_note; its own thread's */
 } worker;
 
 struct loch_task {
@@ -413,6 +414,16 @@ uint64_t lochi_workers_get_queued(loch_workers *workers)
     const uint64_t queued = workers->queued;
     lochi_lock_drop(&workers->lock);
     return queued;
+}
+
+const void *lochi_workers_get_note(void)
+{
+    return workers_self ? workers_self->note : NULL;
+}
+
+void lochi_workers_set_note(const void *note)
+{
+    if (workers_self) workers_self->note = note;
 }
 
 size_t lochi_workers_close(loch_workers *workers)

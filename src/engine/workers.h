@@ -12,4 +12,9 @@ uint64_t lochi_workers_get_queued(loch_workers *workers);
  * is still owed. Returns how many tasks did not run; 0 for NULL. */
 size_t lochi_workers_close(loch_workers *workers);
 
+/* What a worker's thread is at, for whoever gives it tasks: a pointer that is the caller's. NULL, and nothing is noted, in a thread
+ * that is no worker's. */
+const void *lochi_workers_get_note(void);
+void lochi_workers_set_note(const void *note);
+
 #endif

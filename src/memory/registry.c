@@ -60,8 +60,6 @@ static registry_entry registry_own = {.factory = lochi_default_make}; /* its att
 static registry_entry registry_set; /* only `made` counts: attributes are those that the allocators have */
 static registry_waiter *registry_waiters;
 
-static _Thread_local unsigned registry_depth; /* factories that this thread is in */
-
 /* --- making once --- */
 
 static bool registry_is_same(loch_attributes a, loch_attributes b)
@@ -131,9 +129,9 @@ static loch_status registry_make(registry_entry *entry, loch_device *device, loc
     entry->made = made;
     loch_allocator *allocator = NULL;
     lochi_lock_drop(&registry_lock);
-    registry_depth++;
+    lochi_thread_own_small.factories++;
     loch_status status = entry->factory(device, attributes, entry->user, &allocator);
-    registry_depth--;
+    lochi_thread_own_small.factories--;
     if (status == LOCH_OK && !allocator)
         status = LOCH_FAIL(INVALID, "factory \"%s\" said that it made an allocator, and gave none", entry->name);
     lochi_lock_take(&registry_lock);
@@ -253,7 +251,7 @@ loch_status loch_registry_remove(const char *name, int priority)
 {
     LOCHI_NOT_CANCELLED;
     LOCH_TRY_RETURN(registry_check(name, priority));
-    if (registry_depth) return LOCH_FAIL(BUSY, "a factory cannot remove \"%s\" while it runs", name);
+    if (lochi_thread_own_small.factories) return LOCH_FAIL(BUSY, "a factory cannot remove \"%s\" while it runs", name);
     lochi_lock_take(&registry_lock);
     registry_entry **link = registry_find_link(name, priority), *entry = *link;
     if (entry) {
@@ -505,7 +503,8 @@ loch_status loch_registry_shutdown(loch_leak_visitor *visitor, void *user, size_
 {
     LOCHI_NOT_CANCELLED;
     if (leaks) *leaks = 0;
-    if (registry_depth) return LOCH_FAIL(BUSY, "a factory cannot shut the registry down while it runs");
+    if (lochi_thread_own_small.factories)
+        return LOCH_FAIL(BUSY, "a factory cannot shut the registry down while it runs");
     registry_entry own, set; /* heads of the list; the entries behind them are the registry's */
     lochi_lock_take(&registry_lock);
     const registry_entry *list = registry_close(&own, &set);

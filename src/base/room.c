@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* Rooms of threads: pages of the system, given back by a thread-specific destructor. Destructors that run later may make
+ * another one, which goes in the next round of destructors; in the last rounds there is none. The main thread keeps its
+ * own to the end. */
+#include "base/room.h"
+#include "base/thread.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+
+#define ROOM_ENDS_MAX 3 /* fewer than the rounds of destructors, PTHREAD_DESTRUCTOR_ITERATIONS */
+
+_Thread_local lochi_room *lochi_room_own;
+
+static pthread_once_t room_once = PTHREAD_ONCE_INIT;
+static pthread_key_t room_key;
+static bool room_has_key;
+
+static void room_end(void *room)
+{
+    lochi_room_own = NULL;
+    lochi_thread_own_small.room_ends++;
+    munmap(room, sizeof(lochi_room));
+}
+
+static void room_make_key(void)
+{
+    room_has_key = pthread_key_create(&room_key, room_end) == 0;
+}
+
+lochi_room *lochi_room_make(void)
+{
+    pthread_once(&room_once, room_make_key);
+    if (!room_has_key || lochi_thread_own_small.room_ends >= ROOM_ENDS_MAX) return NULL;
+    lochi_room *room = mmap(NULL, sizeof *room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return NULL;
+    if (pthread_setspecific(room_key, room) != 0) {
+        munmap(room, sizeof *room);
+        return NULL;
+    }
+    room->error = *lochi_error_bare();
+    lochi_room_own = room;
+    return room;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* What a thread keeps beside a few words: a room of its own, made on first use and gone with the thread.
+ *
+ * Variables of a thread lie in the block that the loader keeps back for libraries that are loaded late, because short ways
+ * read some of them at a fixed offset (initial-exec). That block is small and shared by all libraries of the process, so
+ * Loch takes 64 bytes of it at most; a test holds it to that. Everything larger is here. A room comes from the system and
+ * not from a heap: writing an error must not call an allocator that may be built on Loch. Where none can be had its users
+ * do without: the error record falls back on constant sentences, the others remember nothing. */
+#ifndef LOCHI_ROOM_H
+#define LOCHI_ROOM_H
+
+#include <loch/status.h>
+#include <stdint.h>
+
+#define LOCHI_ROOM_PLACES 4
+#define LOCHI_ROOM_LOCKS 16
+
+typedef struct lochi_room {
+    loch_error error; /* the thread's record (status.c) */
+    struct {
+        uint64_t version;
+        uint64_t words[5];
+    } places[LOCHI_ROOM_PLACES]; /* pieces of memory that were located last (device/ranges.c) */
+    unsigned next_place;
+    unsigned lock_depth; /* builds with assertions: locks that are held (lock.c) */
+    const void *locks[LOCHI_ROOM_LOCKS];
+} lochi_room;
+
+extern _Thread_local lochi_room *lochi_room_own __attribute__((tls_model("initial-exec"))); /* NULL: none yet */
+
+/* Makes the calling thread's room; NULL where that cannot be done. */
+lochi_room *lochi_room_make(void);
+
+/* The calling thread's room; NULL where there is none and none can be made. */
+static inline lochi_room *lochi_room_get(void)
+{
+    lochi_room *room = lochi_room_own;
+    return __builtin_expect(room != NULL, 1) ? room : lochi_room_make();
+}
+
+/* The record of a thread without a room: a constant one, by the status of the last failure (status.c). */
+const loch_error *lochi_error_bare(void);
+
+#endif
