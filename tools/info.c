@@ -234,7 +234,8 @@ static int info_show(const info_names *all, const info_names *shown, bool as_jso
 static int info_print_markdown(void)
 {
     puts("# Options\n\nRun-time options, read from the environment or set with `loch_option_set`. "
-         "This page is what `loch info --options-markdown` prints.\n\n"
+         "The environment is not read in setuid and setgid programs. This page is what `loch info --options-markdown` "
+         "prints.\n\n"
          "| option | environment | takes | default | |\n|---|---|---|---|---|");
     const loch_option *option;
     for (size_t i = 0; (option = loch_option_at(i)); i++) {

@@ -26,7 +26,7 @@ static struct {
 
 static const char *torch_environment(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = secure_getenv(name);
     return value && *value ? strdup(value) : NULL;
 }
 

@@ -3,7 +3,8 @@
  *  Run-time options: one table with names, environment variables, defaults and texts.
  *
  *  An option takes, in this order: what loch_option_set said, its environment variable when first read, its default.
- *  A value in the environment that cannot be read is reported to the log and the default is used. docs/options.md and
+ *  A value in the environment that cannot be read is reported to the log and the default is used. In a program with more rights
+ *  than its user (setuid, setgid, file capabilities) the environment is not read: options name files and libraries. docs/options.md and
  *  `loch info` print this same table.
  */
 #ifndef LOCH_OPTION_H

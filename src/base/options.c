@@ -108,7 +108,7 @@ static bool option_read(size_t at, char value[LOCH_OPTION_VALUE_MAX])
     lochi_lock_take(&option_lock);
     if (!option_values[at].known) {
         const loch_option *option = &option_table[at];
-        const char *text = getenv(option->environment);
+        const char *text = secure_getenv(option->environment); /* may name code to load */
         is_bad = text && !option_fits(option, text);
         if (!text || is_bad) text = option->fallback;
         memcpy(option_values[at].value, text, strlen(text) + 1);

@@ -39,7 +39,7 @@ static loch_status keep_fail(const pool_keep *keep, const char *what, int error)
 static loch_status keep_open_unnamed(pool_keep *keep)
 {
     LOCHI_NOT_CANCELLED;
-    const char *folder = getenv("TMPDIR");
+    const char *folder = secure_getenv("TMPDIR");
     if (!folder || !*folder) folder = "/tmp";
 #ifdef O_TMPFILE
     keep->file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* A library that nobody should load into a program with more rights than its user: it leaves a mark when it is. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+__attribute__((constructor)) static void intruder_leave_mark(void)
+{
+    const char *path = getenv("LOCH_TEST_MARK");
+    const int file = path ? open(path, O_CREAT | O_WRONLY, 0644) : -1;
+    if (file >= 0) close(file);
+}
