@@ -72,8 +72,9 @@ LOCH_API size_t loch_workers_get_current(const loch_workers *workers);
 
 /** Waits until a task has ended, and gives it back; returns what it returned, or E_CANCELLED. The workers may have ended. A task of
  *  the same workers that waits for one which has not begun runs it itself, there and then, so tasks may wait for tasks with any
- *  number of threads. E_INVALID, and it stays the caller's, when it would be for ever: the task waits for the caller's. That is seen
- *  among tasks of the same workers; those of several that wait for each other need threads enough, and no circle. */
+ *  number of threads. E_INVALID, and it stays the caller's, when it would be for ever: the task waits for the caller's, or is queued
+ *  with other workers that all wait, by tasks that they wait for, for the caller's. What workers wait for in other ways
+ *  (loch_workers_wait, loch_workers_destroy, locks) is not seen. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_wait(loch_task *task);
 
 /** LOCH_OK when it has ended, however; E_BUSY when not. Leaves the error record alone. */

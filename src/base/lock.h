@@ -11,6 +11,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_TIMELINE_TIMES, /* who asks devices for the times of spans; held while it waits for them */
     LOCHI_RANK_TIMELINE,       /* the threads of a timeline; held for list operations alone */
     LOCHI_RANK_STREAM_POOL,    /* what a pool of streams keeps; held for list operations alone */
+    LOCHI_RANK_WORKER_WAITS,   /* what workers sleep for; held while one looks whether that can end */
     LOCHI_RANK_WORKERS,        /* a queue of tasks; nothing is called under it */
     LOCHI_RANK_SCRATCH,        /* a pool of buffers, a workspace */
     LOCHI_RANK_BUFFERS,        /* uses of buffers, and buffers that wait for them; held for list operations alone */

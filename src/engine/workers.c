@@ -9,7 +9,11 @@
  * A worker that waits for a task which has not begun takes it out of the queue and runs it itself. It never runs any other on top
  * of what it is doing: that one might wait for the task below, which cannot go on before it. So a worker's stack is as deep
  * as the program's own chain of tasks that wait for each other, as it would be with plain calls; and whoever waits for a task
- * that another worker runs waits for what really has to come first. */
+ * that another worker runs waits for what really has to come first.
+ *
+ * A worker that has to sleep for a task first looks whether that can end: whether from the task a worker can be reached that does
+ * not sleep, by way of who runs it, or, while it is queued with other workers, of any of those, and of what they sleep for. One lock
+ * of the process guards what workers sleep for, so the last one that closes a circle finds it, whichever workers it goes through. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -31,8 +35,11 @@ typedef struct worker {
     size_t index;
     pthread_t thread;
     loch_task *running; /* what it runs now, on top of others that wait for it; NULL between tasks */
-    loch_task *awaited; /* that another worker runs, and this one sleeps for; NULL while it does not */
-    const void *note;   /* lochi_workers_set_note; its own thread's */
+    loch_task
+        *awaited;  /* that this one sleeps for; NULL while it does not; under workers_waits_lock, like the next two */
+    uint64_t walk; /* the last search that has found it */
+    struct worker *walk_next; /* found by the same search, and not looked at yet */
+    const void *note;         /* lochi_workers_set_note; its own thread's */
 } worker;
 
 struct loch_task {
@@ -77,6 +84,10 @@ struct loch_workers {
 };
 
 static _Thread_local worker *workers_self; /* of a thread that workers made; NULL elsewhere */
+
+/* Guards what workers sleep for. Taken by a worker that is about to sleep for a task, before the locks of workers. */
+static lochi_lock workers_waits_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_WORKER_WAITS);
+static uint64_t workers_last_walk; /* under it */
 
 static const loch_error workers_cancelled = {
     .status = LOCH_E_CANCELLED, .driver = "", .sentence = "the task was cancelled before it ran"};
@@ -476,26 +487,63 @@ loch_status loch_workers_wait(loch_workers *workers, size_t *failed)
     return failure.status;
 }
 
-/* Whether `task` cannot end before this worker goes on: it is below on its stack, or its runner sleeps for one that is, and so
- * forth. The last one who closes such a circle finds it. Under the lock. */
-static bool workers_is_circle(const worker *self, const loch_task *task)
+/* Adds a worker to those that a search has found and has to look at. Under workers_waits_lock. */
+static void workers_find(worker *found, uint64_t walk, worker **list)
 {
-    while (task && task->state == TASK_RUNNING && task->runner != self)
-        task = task->runner->awaited;
-    return task && task->state == TASK_RUNNING;
+    if (found->walk == walk) return;
+    found->walk = walk;
+    found->walk_next = *list;
+    *list = found;
 }
 
-/* Sleeps until a task has ended that does not run here. Under the lock; `self` is NULL in a thread of others. */
-static void task_sleep(loch_task *task, worker *self, pthread_cond_t *ended)
+/* Adds the workers by which a task can go on. Returns whether it has ended. Under workers_waits_lock, so a task that a worker
+ * sleeps for stays. */
+static bool workers_find_runners(loch_task *task, uint64_t walk, worker **list)
+{
+    loch_workers *workers = task->workers;
+    lochi_lock_take(&workers->lock);
+    const bool is_ended = task->state == TASK_ENDED;
+    if (task->state == TASK_RUNNING) workers_find(task->runner, walk, list);
+    for (size_t i = 0; task->state == TASK_QUEUED && i < workers->threads; i++)
+        workers_find(&workers->list[i], walk, list);
+    lochi_lock_drop(&workers->lock);
+    return is_ended;
+}
+
+/* Whether a task can end while this worker sleeps for it. Under workers_waits_lock. */
+static bool workers_can_end(worker *self, loch_task *task)
+{
+    const uint64_t walk = self->walk = ++workers_last_walk; /* it is found already, and does not help */
+    worker *list = NULL;
+    bool can_end = workers_find_runners(task, walk, &list);
+    while (!can_end && list) {
+        const worker *at = list;
+        list = at->walk_next;
+        can_end = !at->awaited || workers_find_runners(at->awaited, walk, &list);
+    }
+    return can_end;
+}
+
+/* Notes what a worker sleeps for, or NULL. Returns whether it may. */
+static bool workers_await(worker *self, loch_task *task)
+{
+    lochi_lock_take(&workers_waits_lock);
+    const bool may_sleep = !task || workers_can_end(self, task);
+    self->awaited = may_sleep ? task : NULL;
+    lochi_lock_drop(&workers_waits_lock);
+    return may_sleep;
+}
+
+/* Sleeps until a task has ended that does not run here. Under the lock. */
+static void task_sleep(loch_task *task)
 {
     LOCHI_NOT_CANCELLED;
-    pthread_cond_init(ended, NULL);
-    task->waiter = ended;
-    if (self) self->awaited = task;
+    pthread_cond_t ended;
+    pthread_cond_init(&ended, NULL);
+    task->waiter = &ended;
     while (task->state != TASK_ENDED)
-        pthread_cond_wait(ended, &task->workers->lock.mutex);
-    if (self) self->awaited = NULL;
-    pthread_cond_destroy(ended);
+        pthread_cond_wait(&ended, &task->workers->lock.mutex);
+    pthread_cond_destroy(&ended);
 }
 
 /* Runs a task here, for a worker that waits for it, whose own record stays. Under the lock. */
@@ -511,18 +559,21 @@ loch_status loch_task_wait(loch_task *task)
 {
     if (!task) return LOCH_FAIL(INVALID, "there is no task to wait for");
     loch_workers *workers = task->workers;
-    worker *self = workers_find_self(workers);
-    pthread_cond_t ended;
+    worker *self = workers_self && workers_self->running ? workers_self : NULL;
     lochi_lock_take(&workers->lock);
-    if (self && workers_is_circle(self, task)) {
+    if (self && self->workers == workers && task->state == TASK_QUEUED) task_run_here(task, self);
+    if (self && task->state != TASK_ENDED) {
         lochi_lock_drop(&workers->lock);
-        return LOCH_FAIL(INVALID, "the task waits for the one that would wait for it: neither would ever end");
+        if (!workers_await(self, task))
+            return LOCH_FAIL(INVALID, "the task waits for the one that would wait for it: neither would ever end");
+        lochi_lock_take(&workers->lock);
+        task_sleep(task);
+        lochi_lock_drop(&workers->lock);
+        (void)workers_await(self, NULL);
+    } else {
+        if (task->state != TASK_ENDED) task_sleep(task);
+        lochi_lock_drop(&workers->lock);
     }
-    if (self && task->state == TASK_QUEUED)
-        task_run_here(task, self);
-    else if (task->state != TASK_ENDED)
-        task_sleep(task, self, &ended);
-    lochi_lock_drop(&workers->lock);
     const loch_status status = task->outcome.status;
     if (status != LOCH_OK) lochi_error_restore(&task->outcome);
     lochi_free(task);
