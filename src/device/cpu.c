@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "device/copy.h"
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,18 +57,29 @@ static loch_status cpu_open(const char *arguments, void **self)
 {
     lochi_cpu read = {.node = -1, .huge = lochi_option_switch("cpu_huge_pages")};
     LOCH_TRY_RETURN(cpu_read_arguments(&read, arguments));
-    loch_memory_info memory;
-    lochi_cpu_read_memory("", read.node, &memory);
-    if (!memory.total_bytes) return LOCH_FAIL(DRIVER, "the system does not say how much memory it has");
+    read.total_bytes = lochi_cpu_read_total("", read.node);
+    if (!read.total_bytes) return LOCH_FAIL(DRIVER, "the system does not say how much memory it has");
     lochi_cpu *cpu = lochi_zalloc(sizeof *cpu);
     if (!cpu) return LOCH_FAIL(HOST_MEMORY, "no host memory for a CPU device");
     *cpu = read;
-    cpu->total_bytes = memory.total_bytes;
     cpu->mapping_limit = lochi_cpu_mapping_limit("");
     cpu->can_move = lochi_cpu_probe_move();
     lochi_lock_init(&cpu->lock, LOCHI_RANK_CPU);
     *self = cpu;
     return LOCH_OK;
+}
+
+/* What does not change while the machine runs. The files are slow: the kernel writes a page for every processor. */
+static struct {
+    pthread_once_t once;
+    char model[sizeof((loch_device_properties *)0)->model];
+    size_t cache_bytes;
+} cpu_machine = {.once = PTHREAD_ONCE_INIT};
+
+static void cpu_read_machine(void)
+{
+    lochi_cpu_read_model("", cpu_machine.model, sizeof cpu_machine.model);
+    cpu_machine.cache_bytes = lochi_cpu_read_cache("");
 }
 
 static void cpu_close(void *self)
@@ -80,7 +92,8 @@ static void cpu_close(void *self)
 static loch_status cpu_get_properties(void *self, loch_device_properties *out)
 {
     const lochi_cpu *cpu = self;
-    lochi_cpu_read_model("", out->model, sizeof out->model);
+    pthread_once(&cpu_machine.once, cpu_read_machine);
+    memcpy(out->model, cpu_machine.model, sizeof out->model);
     out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT | LOCH_CAN_TIMING |
                         LOCH_CAN_HUGE_PAGES | (cpu->can_move ? LOCH_CAN_MOVE : 0) |
                         (lochi_cpu_last_node("") >= 0 ? LOCH_CAN_NUMA : 0);
@@ -90,7 +103,7 @@ static loch_status cpu_get_properties(void *self, loch_device_properties *out)
     out->granule_bytes = LOCHI_CPU_GRANULE;
     out->alignment_bytes = LOCHI_CPU_ALIGNMENT;
     out->mapping_limit = cpu->mapping_limit;
-    out->l2_bytes = lochi_cpu_read_cache("");
+    out->l2_bytes = cpu_machine.cache_bytes;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) out->multiprocessors = CPU_COUNT(&set);
     struct utsname name;

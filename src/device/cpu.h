@@ -53,6 +53,9 @@ loch_status lochi_cpu_move(void *self, void *from, void *to, size_t bytes, loch_
  * the system does not say. */
 void lochi_cpu_read_memory(const char *root, int node, loch_memory_info *out);
 
+/* Reads the total alone, which costs fewer files. 0: the system does not say. */
+size_t lochi_cpu_read_total(const char *root, int node);
+
 /* Whether a node exists; the number of the highest one, -1 when the system does not say. */
 bool lochi_cpu_has_node(const char *root, int node);
 int lochi_cpu_last_node(const char *root);

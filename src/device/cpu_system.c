@@ -92,13 +92,14 @@ static void system_apply_group(const char *root, const system_group *group, cons
     const char *slash = strcmp(path, "/") ? "/" : "";
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, group->limit);
     if (!system_read_number(root, file, &limit)) return;
+    if (limit < info->total_bytes) info->total_bytes = (size_t)limit;
+    if (!info->free_bytes) return; /* nothing is left to lower: the statistics of a group are slow to read */
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, group->usage);
     if (!system_read_number(root, file, &usage)) usage = 0;
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, "memory.stat");
     const uint64_t inactive = system_read_field(root, file, group->inactive, 1);
     usage = usage > inactive ? usage - inactive : 0;
     const uint64_t left = limit > usage ? limit - usage : 0;
-    if (limit < info->total_bytes) info->total_bytes = (size_t)limit;
     if (left < info->free_bytes) info->free_bytes = (size_t)left;
 }
 
@@ -117,13 +118,31 @@ static void system_apply_groups(const char *root, loch_memory_info *info)
     }
 }
 
+/* The file with the memory of the machine, or of one node. */
+static void system_memory_path(int node, char *path, size_t bytes)
+{
+    if (node >= 0)
+        snprintf(path, bytes, "/sys/devices/system/node/node%d/meminfo", node);
+    else
+        snprintf(path, bytes, "/proc/meminfo");
+}
+
 void lochi_cpu_read_memory(const char *root, int node, loch_memory_info *out)
 {
-    char path[128] = "/proc/meminfo";
-    if (node >= 0) snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", node);
+    char path[128];
+    system_memory_path(node, path, sizeof path);
     out->total_bytes = (size_t)system_read_field(root, path, "MemTotal:", 1024);
     out->free_bytes = (size_t)system_read_field(root, path, node >= 0 ? "MemFree:" : "MemAvailable:", 1024);
     system_apply_groups(root, out);
+}
+
+size_t lochi_cpu_read_total(const char *root, int node)
+{
+    char path[128];
+    system_memory_path(node, path, sizeof path);
+    loch_memory_info info = {.total_bytes = (size_t)system_read_field(root, path, "MemTotal:", 1024)};
+    system_apply_groups(root, &info);
+    return info.total_bytes;
 }
 
 /* --- nodes, mappings, processor --- */

@@ -55,6 +55,7 @@ static void check_memory(int node, size_t total, size_t available)
     lochi_cpu_read_memory(root, node, &info);
     assert_int_equal(info.total_bytes, total);
     assert_int_equal(info.free_bytes, available);
+    assert_int_equal(lochi_cpu_read_total(root, node), total);
 }
 
 static void without_groups_it_is_the_machine(void **state)
