@@ -60,7 +60,12 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_get_cublas(loch_context *context
 
 /** @} */
 /** @name Guards: what they change is as it was before when they end. They nest, and the last one begun is ended first: ending one ends
- *  those begun after it, too. As pairs, or as LOCH_GUARD to the end of the block. */
+ *  those begun after it, too. As pairs, or as LOCH_GUARD to the end of the block.
+ *
+ *  Inside a guard of a seat or of a stream the device is current in the calling thread, too: work that the caller queues by plain CUDA,
+ *  or another library does by the CUDA runtime, lands on it. At the end the CUDA context that was current before is again, whatever was
+ *  made current meanwhile. A seat of the CPU leaves it alone, and so does every call outside of guards, loch_context_set_seat among
+ *  them. */
 /** @{ */
 
 /** A guard that is held; all zero for none. */
@@ -71,7 +76,7 @@ typedef struct loch_context_guard {
 
 /** Whether a guard on a seat locks it for other threads. */
 typedef enum loch_seat_use {
-    LOCH_SEAT_PLAIN, /**< current device only */
+    LOCH_SEAT_PLAIN, /**< current seat and device only */
     LOCH_SEAT_LOCKED /**< and the engine's lock on the seat is held */
 } loch_seat_use;
 

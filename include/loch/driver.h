@@ -13,7 +13,7 @@
  *  any thread, several at a time, with cancellation of the thread (pthread_cancel) disabled.
  *
  *  What it promises: a status from loch_error_set with its own code and a sentence; nothing changed after a failure;
- *  the caller's own current device or context as it was; no abort, no print. Out of device memory is E_DEVICE_MEMORY,
+ *  the caller's own current device or context as it was, but for `enter` and `leave`; no abort, no print. Out of device memory is E_DEVICE_MEMORY,
  *  out of host memory E_HOST_MEMORY, a device that will not answer any more E_DEVICE_LOST.
  */
 #ifndef LOCH_DRIVER_H
@@ -72,7 +72,9 @@ LOCH_BEGIN_DECLS
     X(device_sync)                                                                                                     \
     X(address_query)                                                                                                   \
     X(copy_pitched)                                                                                                    \
-    X(protect)
+    X(protect)                                                                                                         \
+    X(enter)                                                                                                           \
+    X(leave)
 
 /** Numbers of the driver calls: LOCH_CALL_map and so on. */
 typedef enum loch_driver_call {
@@ -198,6 +200,12 @@ typedef struct loch_driver {
     /** optional: makes whole pages of memory that the host reaches read-only for it (non-zero), or writable again. Multiples
      *  of 4 KiB. Default: E_UNSUPPORTED. */
     loch_status (*protect)(void *self, void *address, size_t bytes, int is_read_only);
+    /** optional, as a pair: `enter` makes the device current in the calling thread, for work that the thread queues by the
+     *  driver's own interface, and gives in `before` what was current; NULL may stand for none. `leave` makes that current
+     *  again, whatever the thread has made current meanwhile; its `self` may be another device of the driver. Guards of
+     *  contexts, workers and locks of engines call them. Default: nothing is current, nothing is done. */
+    loch_status (*enter)(void *self, void **before);
+    loch_status (*leave)(void *self, void *before);
 } loch_driver;
 
 /** Registers a driver for the life of the process: checks the table, copies it (not the strings, which have to stay).

@@ -93,7 +93,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_engine_shutdown(loch_engine *engine, loc
 /** How many seats. */
 LOCH_API unsigned loch_engine_count(const loch_engine *engine);
 
-/** A seat's parts. Borrowed; NULL for a seat that is not there. */
+/** A seat's parts. Borrowed; NULL for a seat that is not there. The seat's device is current in the thread while a task of its workers
+ *  runs, as in a guard of a context; a task whose thread cannot have it fails without having run. */
 LOCH_API loch_device *loch_engine_get_device(const loch_engine *engine, loch_seat seat);
 LOCH_API loch_allocator *loch_engine_get_allocator(const loch_engine *engine, loch_seat seat);
 LOCH_API loch_workers *loch_engine_get_workers(const loch_engine *engine, loch_seat seat);
@@ -124,7 +125,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_engine_get_info(loch_engine *engine, loc
 /** Non-zero if work of `from` may read and write memory of `to`. */
 LOCH_API int loch_engine_can_reach(const loch_engine *engine, loch_seat from, loch_seat to);
 
-/** What is done for a seat, by one of its workers. */
+/** What is done for a seat, by one of its workers. The seat's device is current in the thread, as in a guard of a context. */
 typedef loch_status loch_engine_function(loch_engine *engine, loch_seat seat, void *user);
 
 /** Runs a function for every seat at the same time, each by a worker of the seat, and waits for all. Returns the first error, by seat,
@@ -146,10 +147,12 @@ LOCH_API size_t loch_engine_print(loch_engine *engine, char *text, size_t bytes)
 /** @name Locks on seats: held by one thread at a time, and by that as often as it likes. Who takes several takes them by rising seat. */
 /** @{ */
 
-/** Waits for the lock of a seat. E_NOT_FOUND. */
+/** Waits for the lock of a seat, and makes the seat's device current in the calling thread, as a guard of a context does. E_NOT_FOUND;
+ *  E_HOST_MEMORY, E_DRIVER: the lock is not held. */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_lock(loch_engine *engine, loch_seat seat);
 
-/** Undoes one. E_WRONG_THREAD when the calling thread does not hold it. */
+/** Undoes one, in any order with locks of other seats: the device of the last one begun that is held stays current, and when none is
+ *  held, what was current before the first is again. E_WRONG_THREAD when the calling thread does not hold it. */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_unlock(loch_engine *engine, loch_seat seat);
 
 /** @} */

@@ -263,6 +263,53 @@ loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
     return LOCHI_CUDA_STATUS(result, cuCtxSetCurrent);
 }
 
+/* --- current in a thread --- */
+
+/* Get and set, not push and pop: a pop takes off whatever lies on top, and a caller who has pushed or popped a context in between would
+ * lose another one than Loch's. Setting replaces the top of the stack of contexts, as the runtime's cudaSetDevice does. */
+static loch_status cuda_enter_thread(void *self, void **before)
+{
+    const lochi_cuda_device *device = self;
+    cu_context *current = NULL;
+    cu_result result = lochi_cuda.cuCtxGetCurrent(&current);
+    if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuCtxGetCurrent");
+    if (current != device->context) result = lochi_cuda.cuCtxSetCurrent(device->context);
+    if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuCtxSetCurrent");
+    *before = current;
+    return LOCH_OK;
+}
+
+/* No context was current: the stack was empty, and becomes so. What the caller has pushed meanwhile goes, too. */
+static cu_result cuda_empty_stack(void)
+{
+    cu_context *current = NULL;
+    cu_result result = lochi_cuda.cuCtxGetCurrent(&current);
+    while (result == LOCHI_CUDA_SUCCESS && current) {
+        result = lochi_cuda.cuCtxPopCurrent_v2(&current);
+        if (result == LOCHI_CUDA_SUCCESS) result = lochi_cuda.cuCtxGetCurrent(&current);
+    }
+    return result;
+}
+
+/* A context that the caller has ended meanwhile cannot be current: none is then, rather than the device's. */
+static loch_status cuda_leave_thread(void *self, void *before)
+{
+    (void)self;
+    cu_context *current = NULL;
+    if (!before) {
+        const cu_result emptied = cuda_empty_stack();
+        return LOCHI_CUDA_STATUS_GIVING_BACK(emptied, cuCtxPopCurrent);
+    }
+    cu_result result = lochi_cuda.cuCtxGetCurrent(&current);
+    if (result == LOCHI_CUDA_SUCCESS && current == before) return LOCH_OK;
+    result = lochi_cuda.cuCtxSetCurrent(before);
+    if (result == LOCHI_CUDA_SUCCESS) return LOCH_OK;
+    lochi_cuda.cuCtxSetCurrent(NULL);
+    return lochi_cuda_fail_giving_back(result, "cuCtxSetCurrent");
+}
+
+/* --- addresses --- */
+
 /* What the driver says of an address; all zero for one that it does not know. */
 typedef struct cuda_pointer {
     cu_choice type;
@@ -358,4 +405,6 @@ const loch_driver lochi_cuda_driver = {
     .peer_enable = cuda_peer_enable,
     .address_query = cuda_address_query,
     .copy_pitched = lochi_cuda_copy_pitched,
+    .enter = cuda_enter_thread,
+    .leave = cuda_leave_thread,
 };

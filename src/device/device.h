@@ -104,6 +104,9 @@ bool lochi_device_copies_rows(const loch_device *device);
 bool lochi_device_protects(const loch_device *device);
 loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only);
 
+/* Whether the driver can make the device current in a thread (current.h). */
+bool lochi_device_enters(const loch_device *device);
+
 /* Calls `visit` for every open device, under the lock of the table of devices, until it returns true. */
 bool lochi_device_any(bool (*visit)(loch_device *device, void *user), void *user);
 

@@ -179,6 +179,24 @@ loch_status lochi_device_protect(loch_device *device, void *address, size_t byte
     return status;
 }
 
+static loch_status no_enter(void *self, void **before)
+{
+    (void)self;
+    *before = NULL;
+    return LOCH_OK;
+}
+
+static loch_status no_leave(void *self, void *before)
+{
+    (void)self, (void)before;
+    return LOCH_OK;
+}
+
+bool lochi_device_enters(const loch_device *device)
+{
+    return device->driver->enter != no_enter;
+}
+
 bool lochi_device_copies_rows(const loch_device *device)
 {
     return device->driver->copy_pitched != no_copy_pitched;
@@ -257,6 +275,8 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(call_costs, no_call_costs);
     DRIVER_FILL(copy_pitched, no_copy_pitched);
     DRIVER_FILL(protect, no_protect);
+    DRIVER_FILL(enter, no_enter);
+    DRIVER_FILL(leave, no_leave);
     if (!has_streams) lochi_at_once_fill(d);
 }
 
@@ -295,6 +315,8 @@ static loch_status driver_enter(const loch_driver *given)
     bool partly;
     const bool has_streams = driver_has_streams(d, &partly);
     if (partly) return LOCH_FAIL(INVALID, "driver \"%s\" fills only part of the stream and event slots", d->name);
+    if (!d->enter != !d->leave)
+        return LOCH_FAIL(INVALID, "driver \"%s\" fills only one of the slots enter and leave", d->name);
     entry.possible = driver_slots_allow(d, has_streams);
     driver_fill(d, has_streams);
 

@@ -244,7 +244,8 @@ static bool sim_is_release(loch_driver_call call)
     case LOCH_CALL_handle_release:
     case LOCH_CALL_unmap:
     case LOCH_CALL_stream_destroy:
-    case LOCH_CALL_event_destroy: return true;
+    case LOCH_CALL_event_destroy:
+    case LOCH_CALL_leave: return true;
     default: return false;
     }
 }
@@ -306,7 +307,7 @@ loch_status lochi_sim_count(lochi_sim *sim, loch_driver_call call, size_t bytes)
     sim->calls++;
     sim->call_ns[call] += ns;
     sim->modelled_ns += ns;
-    if (sim->is_lost && !sim_is_release(call)) return lochi_sim_check_lost(sim);
+    if (sim->is_lost && call != LOCH_CALL_enter && !sim_is_release(call)) return lochi_sim_check_lost(sim);
     return sim_check_fault(sim, call);
 }
 
@@ -331,6 +332,40 @@ static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     lochi_lock_take(&lochi_sim_all.lock);
     memcpy(ns, sim->call_ns, sizeof sim->call_ns);
     lochi_lock_drop(&lochi_sim_all.lock);
+}
+
+/* --- current in a thread --- */
+
+static _Thread_local uint64_t sim_current; /* serial number of a device, which may have been closed; 0: none */
+
+uint64_t lochi_sim_get_current(void)
+{
+    return sim_current;
+}
+
+void lochi_sim_set_current(uint64_t serial)
+{
+    sim_current = serial;
+}
+
+/* Takes no time of the device. A lost one can be current, as with CUDA: what is to be given back is given back there. */
+static loch_status sim_enter(void *self, void **before)
+{
+    lochi_sim *sim = self;
+    lochi_lock_take(&lochi_sim_all.lock);
+    LOCH_TRY_RETURN(lochi_sim_end(lochi_sim_count(sim, LOCH_CALL_enter, 0)));
+    *before = (void *)(uintptr_t)sim_current;
+    sim_current = sim->serial;
+    return LOCH_OK;
+}
+
+static loch_status sim_leave(void *self, void *before)
+{
+    lochi_lock_take(&lochi_sim_all.lock);
+    const loch_status status = lochi_sim_count(self, LOCH_CALL_leave, 0);
+    (void)status; /* gives back, and so cannot fail */
+    sim_current = (uint64_t)(uintptr_t)before;
+    return lochi_sim_end(LOCH_OK);
 }
 
 const loch_driver lochi_sim_driver = {
@@ -381,4 +416,6 @@ const loch_driver lochi_sim_driver = {
     .address_query = lochi_sim_address_query,
     .call_costs = sim_call_costs,
     .copy_pitched = lochi_sim_copy_pitched,
+    .enter = sim_enter,
+    .leave = sim_leave,
 };

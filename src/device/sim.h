@@ -414,6 +414,9 @@ loch_status lochi_sim_check_lost(const lochi_sim *sim);
 /* The simulated device or stream behind a public one; E_INVALID for NULL, a closed stream, and other drivers' ones. */
 loch_status lochi_sim_of_device(loch_device *device, lochi_sim **out);
 loch_status lochi_sim_of_stream(loch_stream *stream, lochi_sim **out, lochi_sim_stream **out_stream);
+/* The serial number of the device that is current in the calling thread, 0 for none; and what stands for a caller's cudaSetDevice. */
+uint64_t lochi_sim_get_current(void);
+void lochi_sim_set_current(uint64_t serial);
 /* E_UNSUPPORTED when an option took the capability away. */
 loch_status lochi_sim_need(const lochi_sim *sim, uint32_t capability, const char *what);
 

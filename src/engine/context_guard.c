@@ -4,7 +4,7 @@
  * whose context has, is found nowhere. */
 #include "base/heap.h"
 #include "base/logging.h"
-#include "device/device.h"
+#include "device/current.h"
 #include "engine/context.h"
 #include <stdatomic.h>
 
@@ -15,6 +15,7 @@ struct context_guard {
     uint64_t number;
     context_guard_kind kind;
     unsigned seat;        /* GUARD_SEAT: current before; GUARD_STREAM: whose stream it is */
+    lochi_stay stay;      /* GUARD_SEAT, GUARD_STREAM: the device is current in the thread */
     bool is_locked;       /* GUARD_SEAT: the lock of `locked` is held */
     unsigned locked;      /* seat */
     loch_stream *stream;  /* GUARD_STREAM: set before; NULL for the own one */
@@ -56,15 +57,19 @@ static void guard_log(const loch_context *context, const char *what, loch_status
                   loch_error_get()->sentence);
 }
 
-static void guard_undo(loch_context *context, const struct context_guard *guard)
+static void guard_undo(loch_context *context, struct context_guard *guard)
 {
     switch (guard->kind) {
     case GUARD_SEAT:
         context->current = guard->seat;
+        lochi_stay_end(&guard->stay);
         if (guard->is_locked)
-            guard_log(context, "unlock its seat", loch_engine_unlock(context->engine, LOCH_SEAT(guard->locked)));
+            guard_log(context, "unlock its seat", lochi_seat_lock_drop(context->engine, LOCH_SEAT(guard->locked)));
         break;
-    case GUARD_STREAM: context->seats[guard->seat].set = guard->stream; break;
+    case GUARD_STREAM:
+        context->seats[guard->seat].set = guard->stream;
+        lochi_stay_end(&guard->stay);
+        break;
     case GUARD_DEBUG: context->debug = guard->debug; break;
     case GUARD_MOVING:
         if (guard->pool) guard_log(context, "allow moving again", loch_pool_allow_moving(guard->pool));
@@ -117,12 +122,16 @@ loch_status loch_context_guard_seat(loch_context *context, loch_seat seat, loch_
                                                : LOCH_FAIL(INVALID, "use %d of a seat is not known", (int)use),
              fail);
     LOCH_TRY(lochi_context_check_seat(context, seat), fail);
-    guard->is_locked = use == LOCH_SEAT_LOCKED;
-    if (guard->is_locked) LOCH_TRY(loch_engine_lock(context->engine, seat), fail);
+    if (use == LOCH_SEAT_LOCKED) {
+        lochi_seat_lock_take(context->engine, seat);
+        guard->is_locked = true;
+    }
+    LOCH_TRY(lochi_stay_begin(&guard->stay, lochi_context_place(context, seat.number)->device), fail);
     context->current = seat.number;
     guard_begin(context, guard, out);
     return LOCH_OK;
 fail:
+    if (guard->is_locked) guard_log(context, "unlock its seat", lochi_seat_lock_drop(context->engine, seat));
     lochi_free(guard);
     return status;
 }
@@ -133,11 +142,14 @@ loch_status loch_context_guard_stream(loch_context *context, loch_stream *stream
     LOCH_TRY_RETURN(guard_make(context, GUARD_STREAM, out, &guard));
     guard->seat = context->current;
     guard->stream = context->seats[context->current].set;
-    const loch_status status = loch_context_set_stream(context, stream);
+    loch_device *device = lochi_context_place(context, context->current)->device;
+    loch_status status = stream ? lochi_stream_check(stream, device) : LOCH_OK;
+    if (status == LOCH_OK) status = lochi_stay_begin(&guard->stay, device);
     if (status != LOCH_OK) {
         lochi_free(guard);
         return status;
     }
+    context->seats[context->current].set = stream;
     guard_begin(context, guard, out);
     return LOCH_OK;
 }

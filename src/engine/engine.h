@@ -7,6 +7,7 @@
 #define LOCHI_ENGINE_H
 
 #include "base/lock.h"
+#include "device/current.h"
 #include <loch/engine.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,6 +20,8 @@ typedef struct lochi_seat_lock {
         owner;    /* lochi_thread_number; 0: nobody. Relaxed: a thread finds its own number only where it wrote it */
     size_t depth; /* the owner's alone */
     atomic_bool is_outside; /* held by a thread that is no worker of the engine; written by the owner */
+    struct lochi_lock_stay
+        *stays; /* of the owner, one for each loch_engine_lock that has made the device current; the last first */
 } lochi_seat_lock;
 
 /* One function that is to run for one seat; in the frame of loch_engine_for_each. */
@@ -94,6 +97,10 @@ void lochi_engine_each_fini(loch_engine *engine);
 
 void lochi_seat_lock_init(lochi_seat_lock *lock);
 void lochi_seat_lock_fini(lochi_seat_lock *lock);
+
+/* Takes and gives back the lock of a seat, and leaves the current device alone. `seat` is there. E_WRONG_THREAD. */
+void lochi_seat_lock_take(loch_engine *engine, loch_seat seat);
+loch_status lochi_seat_lock_drop(loch_engine *engine, loch_seat seat);
 
 /* Whether a thread that is no worker of the engine holds the lock of a seat. */
 bool lochi_engine_is_locked_outside(const loch_engine *engine);

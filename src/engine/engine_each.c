@@ -13,6 +13,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "device/current.h"
 #include "engine/engine.h"
 #include "engine/workers.h"
 #include <time.h>
@@ -124,9 +125,12 @@ static void each_run(lochi_call *call)
 {
     loch_engine *engine = call->engine;
     const lochi_call *below = each_running();
+    lochi_stay stay; /* for each call: the one below may have made another device current */
     lochi_workers_set_note(call);
     loch_error_clear();
-    const loch_status status = call->function(engine, LOCH_SEAT(call->seat), call->user);
+    loch_status status = lochi_stay_begin(&stay, each_seat(call)->device);
+    if (status == LOCH_OK) status = call->function(engine, LOCH_SEAT(call->seat), call->user);
+    lochi_stay_end(&stay);
     lochi_workers_set_note(below);
     if (status != LOCH_OK && loch_error_get()->status != status)
         (void)loch_error_set(status, NULL, 0, "the function for seat %u gave %s, and no sentence", call->seat,
@@ -173,7 +177,7 @@ static void each_queue(loch_engine *engine, lochi_call *calls)
         while (*end)
             end = &(*end)->next;
         *end = &calls[i];
-        if (loch_workers_run(engine->seats[i].workers, each_task, &calls[i], &calls[i].task) != LOCH_OK)
+        if (lochi_workers_run_bare(engine->seats[i].workers, each_task, &calls[i], &calls[i].task) != LOCH_OK)
             each_fail(&calls[i], loch_error_get());
     }
     pthread_cond_broadcast(&engine->each_changed); /* threads that wait may have to run them */

@@ -17,8 +17,8 @@ loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device
                                           .threads = wish->workers,
                                           .cpus = wish->cpus,
                                           .cpus_count = wish->cpus_count};
-    LOCH_TRY_RETURN(loch_workers_create(&options, &seat->workers));
-    LOCH_TRY_RETURN(loch_workers_run(seat->workers, staff_do_nothing, NULL, &seat->anchor));
+    LOCH_TRY_RETURN(lochi_workers_create(&options, seat->device, &seat->workers));
+    LOCH_TRY_RETURN(lochi_workers_run_bare(seat->workers, staff_do_nothing, NULL, &seat->anchor));
     return loch_workers_wait(seat->workers, NULL); /* who counts or cancels tasks finds none but the users' */
 }
 

@@ -19,6 +19,7 @@
 #include "base/heap.h"
 #include "base/lock.h"
 #include "base/sized.h"
+#include "device/current.h"
 #include "engine/workers.h"
 #include <sched.h>
 #include <signal.h>
@@ -46,6 +47,7 @@ struct loch_task {
     loch_workers *workers;
     loch_task_function *function;
     void *user;
+    loch_device *device;           /* current in the thread while it runs; NULL: none */
     struct loch_task *prev, *next; /* in the queue */
     uint64_t age; /* loch_workers.age when it was queued from outside, or the age of the task that did it */
     enum { TASK_QUEUED, TASK_RUNNING, TASK_ENDED } state;
@@ -66,6 +68,7 @@ typedef struct workers_waiter {
 
 struct loch_workers {
     char name[WORKERS_NAME_MAX];
+    loch_device *device; /* of tasks, unless they are bare; NULL: none */
     atomic_size_t
         references;  /* the owner's, one for each loch_task, one for each who waits: relaxed up, acquire-release down */
     lochi_lock lock; /* LOCHI_RANK_WORKERS: what follows, and all tasks; nothing is called under it */
@@ -197,8 +200,11 @@ static loch_error workers_take_failure(loch_workers *workers, size_t *failed)
 /* Calls a task's function. The thread's record is then the task's, not what an earlier one left. */
 static void workers_call(loch_task *task)
 {
+    lochi_stay stay = {0};
     loch_error_clear();
-    const loch_status status = task->function(task->user);
+    loch_status status = task->device ? lochi_stay_begin(&stay, task->device) : LOCH_OK;
+    if (status == LOCH_OK) status = task->function(task->user);
+    lochi_stay_end(&stay);
     if (status == LOCH_OK) return;
     if (loch_error_get()->status != status)
         loch_error_set(status, NULL, 0, "a task of the workers \"%s\" gave %s, and no sentence", task->workers->name,
@@ -322,6 +328,11 @@ static loch_error workers_end(loch_workers *workers, loch_workers_end how, size_
 
 loch_status loch_workers_create(const loch_workers_options *options, loch_workers **out)
 {
+    return lochi_workers_create(options, NULL, out);
+}
+
+loch_status lochi_workers_create(const loch_workers_options *options, loch_device *device, loch_workers **out)
+{
     if (out) *out = NULL;
     if (!out) return LOCH_FAIL(INVALID, "workers need a place");
     loch_workers_options read;
@@ -330,6 +341,7 @@ loch_status loch_workers_create(const loch_workers_options *options, loch_worker
     loch_workers *workers = lochi_zalloc(sizeof *workers + read.threads * sizeof workers->list[0]);
     if (!workers) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu workers", read.threads);
     snprintf(workers->name, sizeof workers->name, "%s", read.name);
+    workers->device = device;
     atomic_init(&workers->references, 1);
     lochi_lock_init(&workers->lock, LOCHI_RANK_WORKERS);
     pthread_cond_init(&workers->work, NULL);
@@ -368,15 +380,16 @@ static bool workers_accept(loch_workers *workers, loch_task *task)
     return is_open;
 }
 
-loch_status loch_workers_run(loch_workers *workers, loch_task_function *function, void *user, loch_task **out)
+static loch_status workers_queue(loch_workers *workers, loch_device *device, loch_task_function *function, void *user,
+                                 loch_task **out)
 {
     if (out) *out = NULL;
-    if (!workers || !function) return LOCH_FAIL(INVALID, "a task needs workers and a function");
     loch_task *task = lochi_zalloc(sizeof *task);
     if (!task) return LOCH_FAIL(HOST_MEMORY, "no host memory for a task");
     task->workers = workers;
     task->function = function;
     task->user = user;
+    task->device = device;
     task->is_held = out;
     if (out) workers_retain(workers);
     if (workers_accept(workers, task)) {
@@ -388,6 +401,18 @@ loch_status loch_workers_run(loch_workers *workers, loch_task_function *function
     if (out) workers_release(workers);
     lochi_free(task);
     return status;
+}
+
+loch_status loch_workers_run(loch_workers *workers, loch_task_function *function, void *user, loch_task **out)
+{
+    if (out) *out = NULL;
+    if (!workers || !function) return LOCH_FAIL(INVALID, "a task needs workers and a function");
+    return workers_queue(workers, workers->device, function, user, out);
+}
+
+loch_status lochi_workers_run_bare(loch_workers *workers, loch_task_function *function, void *user, loch_task **out)
+{
+    return workers_queue(workers, NULL, function, user, out);
 }
 
 loch_status loch_workers_run_wait(loch_workers *workers, loch_task_function *function, void *user)

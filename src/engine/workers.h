@@ -3,7 +3,15 @@
 #ifndef LOCHI_WORKERS_H
 #define LOCHI_WORKERS_H
 
+#include <loch/device.h>
 #include <loch/workers.h>
+
+/* As loch_workers_create, for tasks that run with a device current in their thread (device/current.h). A task whose thread cannot have it
+ * fails without having run. `device` is borrowed until the threads have ended; NULL: none. */
+loch_status lochi_workers_create(const loch_workers_options *options, loch_device *device, loch_workers **out);
+
+/* As loch_workers_run, for a function that makes the device current by itself, or needs none: it always runs. */
+loch_status lochi_workers_run_bare(loch_workers *workers, loch_task_function *function, void *user, loch_task **out);
 
 /* How many tasks were ever queued; 0 for NULL. If the number is the same before and after a wait, nothing was queued meanwhile. */
 uint64_t lochi_workers_get_queued(loch_workers *workers);

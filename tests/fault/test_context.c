@@ -3,6 +3,7 @@
  * for good. A call that failed has changed nothing: no seat is current or locked that was not before, no pool is on a stack, no parameter is
  * loaded, and in the end nothing is left, neither on the host nor on the devices. */
 #include "base/thread.h"
+#include "device/sim.h"
 #include "engine/engine.h"
 #include "sweep.h"
 #include "test.h"
@@ -54,12 +55,14 @@ static void program_guards(program *p)
     const loch_status status = loch_context_guard_seat(p->context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &p->guards[0]);
     PROMISE(is_locked(p, 1) == (status == LOCH_OK), "a seat is locked by a guard that did not begin");
     PROMISE(loch_context_get_seat(p->context).number == (status == LOCH_OK), "a seat is current without its guard");
+    PROMISE((lochi_sim_get_current() != 0) == (status == LOCH_OK), "a device is current without its guard");
     STEP(status);
     STEP(loch_context_guard_debug(p->context, 2, &p->guards[1]));
     STEP(loch_context_guard_moving(p->context, &p->guards[2]));
     loch_context_unguard(&p->guards[1]);
     loch_context_unguard(&p->guards[0]);
     PROMISE(!is_locked(p, 1) && loch_context_get_seat(p->context).number == 0, "a guard was not undone");
+    PROMISE(!lochi_sim_get_current(), "a device is current behind its guard");
     const loch_status begun = loch_context_guard_stream(p->context, NULL, &p->guards[0]); /* is left to the end */
     STEP(begun);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Engines, opened, used and ended while every host allocation and every driver call fails in turn, once and for good. An engine
  * that does not open leaves nothing: no device, no thread, no stream, no memory. One that opened ends, whatever fails meanwhile. */
+#include "device/sim.h"
 #include "faulty_driver.h"
 #include "sweep.h"
 #include "test.h"
@@ -68,7 +69,12 @@ static loch_status use(loch_engine *engine, outcome *o)
     if ((status == LOCH_OK) != (failed == 0)) o->wrong = "a failure that is not counted";
     if (status == LOCH_OK) status = loch_engine_get_info(engine, LOCH_SEAT(1), &info);
     if (status == LOCH_OK) status = loch_engine_lock(engine, LOCH_SEAT(2));
-    if (status == LOCH_OK) status = loch_engine_unlock(engine, LOCH_SEAT(2));
+    if (status == LOCH_OK) {
+        status = loch_engine_lock(engine, LOCH_SEAT(3));
+        if (loch_engine_unlock(engine, LOCH_SEAT(2)) != LOCH_OK)
+            o->wrong = "a lock that was taken cannot be given back";
+        if (status == LOCH_OK) status = loch_engine_unlock(engine, LOCH_SEAT(3));
+    }
     if (status == LOCH_OK) status = loch_engine_freeze(engine, 0, &frozen);
     check_record(o, status);
     if (loch_engine_print(engine, text, sizeof text) == 0) o->wrong = "no summary";
@@ -100,6 +106,7 @@ static outcome run(const source *from)
         o.wrong = loch_error_get()->sentence;
     for (size_t i = 0; i < SEATS; i++)
         leaks.blocks -= o.blocks[i] != NULL;
+    if (lochi_sim_get_current()) o.wrong = "a device is current in the calling thread";
     if (leaks.blocks) o.wrong = "the leaks are not those blocks that could not be freed";
     return o;
 }

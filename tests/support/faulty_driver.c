@@ -107,6 +107,19 @@ static loch_status faulty_protect(void *self, void *address, size_t bytes, int i
     return f->driver->protect(f->self, address, bytes, is_read_only);
 }
 
+static loch_status faulty_enter(void *self, void **before)
+{
+    const faulty_device *f = self;
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "enter");
+    return f->driver->enter(f->self, before);
+}
+
+static loch_status faulty_leave(void *self, void *before)
+{
+    const faulty_device *f = self;
+    return f->driver->leave(f->self, before);
+}
+
 static loch_status faulty_peer_enable(void *self, void *peer)
 {
     const faulty_device *f = self, *other = peer;
@@ -452,6 +465,8 @@ loch_status test_faulty_register(void)
         .call_costs = faulty_call_costs,
         .copy_pitched = faulty_copy_pitched,
         .protect = faulty_protect,
+        .enter = faulty_enter,
+        .leave = faulty_leave,
     };
     return loch_driver_register(&driver);
 }

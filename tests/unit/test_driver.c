@@ -189,6 +189,30 @@ static void poison(void)
     abort();
 }
 
+static loch_status mini_enter(void *self, void **before)
+{
+    (void)self;
+    *before = NULL;
+    return LOCH_OK;
+}
+
+/* One slot without the other would leave a thread with the wrong device. */
+static void enter_and_leave_come_as_a_pair(void **state)
+{
+    (void)state;
+    loch_driver table = mini_table;
+    table.name = "half";
+    table.enter = mini_enter;
+    CHECK_FAILS(loch_driver_register(&table), INVALID);
+    assert_non_null(strstr(loch_error_get()->sentence, "leave"));
+    assert_null(loch_driver_find("half"));
+    const loch_driver *found = loch_driver_find("mini"); /* has neither: entering does nothing */
+    void *before = TEST_UNTOUCHED;
+    CHECK_OK(found->enter(NULL, &before));
+    assert_null(before);
+    CHECK_OK(found->leave(NULL, before));
+}
+
 /* A driver compiled against an older header has a shorter table; what lies behind it is not looked at. */
 static void older_tables_are_shorter(void **state)
 {
@@ -501,6 +525,7 @@ int main(void)
         cmocka_unit_test(slots_are_filled),
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(needed_slots_are_needed),
+        cmocka_unit_test(enter_and_leave_come_as_a_pair),
         cmocka_unit_test(older_tables_are_shorter),
         cmocka_unit_test(arguments_are_what_is_behind_the_colon),
         cmocka_unit_test(the_drivers_refusal_is_passed_on),

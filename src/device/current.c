@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* Devices that are current in a thread (current.h). */
+#include "device/current.h"
+#include "base/fail.h"
+#include "base/logging.h"
+
+static _Thread_local lochi_stay *stay_top; /* the last one begun by this thread that has not ended */
+
+loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device)
+{
+    *stay = (lochi_stay){0};
+    if (!lochi_device_enters(device)) return LOCH_OK;
+    loch_status status;
+    void *before = NULL;
+    LOCHI_CALL(status, device, enter, (device->self, &before));
+    if (status != LOCH_OK) return status;
+    *stay = (lochi_stay){.below = stay_top, .device = device, .before = before};
+    stay_top = stay;
+    return LOCH_OK;
+}
+
+/* Takes a stay out of the thread's list. Returns the nearest one of its driver that was begun after it; NULL: none. */
+static lochi_stay *stay_unlink(const lochi_stay *stay)
+{
+    lochi_stay **link = &stay_top, *above = NULL;
+    for (; *link != stay; link = &(*link)->below)
+        if ((*link)->device->driver == stay->device->driver) above = *link;
+    *link = stay->below;
+    return above;
+}
+
+void lochi_stay_end(lochi_stay *stay)
+{
+    loch_device *device = stay->device;
+    if (!device) return;
+    lochi_stay *above = stay_unlink(stay);
+    if (above) {
+        above->before = stay->before;
+    } else {
+        loch_status status;
+        const loch_error saved = lochi_error_save();
+        LOCHI_CALL(status, device, leave, (device->self, stay->before));
+        if (status != LOCH_OK)
+            LOCHI_LOG(ERROR, "what was current before %s could not be made current again: %s", device->name,
+                      loch_error_get()->sentence);
+        lochi_error_restore(&saved);
+    }
+    *stay = (lochi_stay){0};
+}
