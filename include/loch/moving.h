@@ -100,7 +100,8 @@ typedef struct loch_freeze_report {
 /** Freezes live blocks: those that may move are put together first, then none of them moves any more, and no other goes where they are.
  *  They are used, found and freed like any other; a free gives the space back at once. May be repeated: what lives by then is frozen,
  *  too. Moves are ordered as those of a compaction; with LOCH_FREEZE_PROTECTED the call waits for the streams. Small blocks (8 KiB
- *  and less) and growable ones stay where they are, and are not protected. While moving is forbidden nothing is put together. E_BUSY
+ *  and less) are put together by tag, in memory that takes no others, and counted like any; they are not protected. Growable blocks stay
+ *  where they are. While moving is forbidden nothing is put together. E_BUSY
  *  while anything of the pool sleeps, or its stream is captured. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *options,
                                                     loch_freeze_report *report);

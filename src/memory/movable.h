@@ -21,8 +21,8 @@ typedef struct lochi_movable {
     size_t torn_done; /* bytes that are at `address` */
 } lochi_movable;
 
-/* Makes a block that was just handed out by a pool, and that nobody knows yet, one that may move. Blocks from slabs stay where
- * they are: too small to matter; and so do those with an alignment beyond that of all blocks. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
+/* Makes a block that was just handed out by a pool, and that nobody knows yet, one that may move. Small blocks are moved by a freeze
+ * alone; those with an alignment beyond that of all large blocks stay where they are. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
  * their addresses. */
 loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t alignment, lochi_movable *movable);
 

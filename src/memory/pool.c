@@ -462,6 +462,7 @@ static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_f
 {
     const bool is_elsewhere = pool_is_elsewhere(found);
     pool_slab *slab = found->block->slab;
+    lochi_pool_small_disown(pool, slab, found->word);
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
     lochi_pool_hide(pool, address, found->allocated);
     if (is_elsewhere) {
@@ -469,8 +470,8 @@ static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_f
         return;
     }
     const pool_entry entry = {(void *)address, found->word};
-    if (!cache || cache->lane != found->block->lane || !lochi_pool_cache_give(pool, cache, slab, entry))
-        lochi_pool_slab_give(pool, slab, found->word);
+    const bool is_kept = cache && cache->lane == found->block->lane && !slab->is_closed;
+    if (!is_kept || !lochi_pool_cache_give(pool, cache, slab, entry)) lochi_pool_slab_give(pool, slab, found->word);
 }
 
 static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_found *found)
@@ -621,6 +622,7 @@ static loch_status pool_resize_small(lochi_pool *pool, const pool_found *found, 
 {
     if (pool_round(pool, bytes) > found->allocated || bytes <= found->allocated / 2)
         return LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
+    atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
     atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
     lochi_pool_hide(pool, address, found->allocated);
     lochi_pool_show(pool, address, bytes);

@@ -5,7 +5,8 @@
  * Putting together. First the pool is compacted, so that what is free lies in whole handles. Then blocks of the tag that share a handle
  * with others are moved side by side into a zone of their own: a block that is taken like any other, as large as can be had, and
  * cut up. What the others are left with is compacted again, which may free memory for a larger zone: a few rounds. Blocks that were
- * handed out as raw addresses are frozen where they are.
+ * handed out as raw addresses are frozen where they are. Small blocks (8 KiB and less) that may move go into slabs at the front of the
+ * zone, which take no others; the rest stay in theirs. All of them carry a mark in their word.
  *
  * A frozen block is one like any other with a mark: planners see it as one that stays, and a free takes the mark off, and the
  * protection of its whole pages, before it gives the block back. */
@@ -36,6 +37,7 @@ static bool freeze_is_other(const pool_block *block, loch_tag tag)
     case POOL_BARE:
     case POOL_FADING:
     case POOL_DORMANT: return false;
+    case POOL_SLAB: return !block->slab->is_closed;
     default: return !freeze_is_of(block, tag) && !block->frozen;
     }
 }
@@ -55,6 +57,52 @@ static bool freeze_is_mixed(const lochi_pool *pool, const pool_block *block, loc
 static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
     return freeze_is_of(block, tag) && lochi_pool_is_movable(pool, block) && freeze_is_mixed(pool, block, tag);
+}
+
+/* --- small blocks --- */
+
+/* Whether a word is that of a live small block of the tag that is frozen, or is not. */
+static bool freeze_is_small(uint64_t word, loch_tag tag, bool is_frozen)
+{
+    if (!(word & POOL_WORD_LIVE) || !(word & POOL_WORD_FROZEN) != !is_frozen) return false;
+    return !tag || (loch_tag)(word >> POOL_WORD_TAG_SHIFT & UINT16_MAX) == tag;
+}
+
+/* The next small block of a slab from `*index` on that is to move; NULL: none. */
+static pool_word *freeze_next_small(const lochi_pool *pool, pool_slab *slab, loch_tag tag, uint32_t *index)
+{
+    for (; *index < slab->count; (*index)++) {
+        pool_word *word = &slab->words[*index];
+        if (freeze_is_small(atomic_load_explicit(word, memory_order_relaxed), tag, false) &&
+            lochi_pool_small_is_movable(pool, slab, word))
+            return word;
+    }
+    return NULL;
+}
+
+/* How many small blocks of a slab are to move. */
+static uint32_t freeze_count_small(const lochi_pool *pool, const pool_block *block, loch_tag tag)
+{
+    uint32_t count = 0;
+    if (lochi_pool_state(block) != POOL_SLAB) return 0;
+    for (uint32_t index = 0; freeze_next_small(pool, block->slab, tag, &index); index++)
+        count++;
+    return count;
+}
+
+/* Marks the small blocks of a slab, or takes the marks off; adds to the figures. The gate is closed, or they have a mark: nobody takes
+ * one back the short way. */
+static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_frozen, size_t *blocks, size_t *bytes)
+{
+    if (lochi_pool_state(block) != POOL_SLAB) return;
+    for (uint32_t i = 0; i < block->slab->count; i++) {
+        pool_word *word = &block->slab->words[i];
+        const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        if (!freeze_is_small(seen, tag, !is_frozen)) continue;
+        atomic_store_explicit(word, seen ^ POOL_WORD_FROZEN, memory_order_relaxed);
+        ++*blocks;
+        *bytes += seen & POOL_WORD_BYTES;
+    }
 }
 
 /* A block is frozen by the freeze under way. */
@@ -95,23 +143,101 @@ static loch_status freeze_cut(lochi_pool *pool, pool_block **zone, size_t bytes,
     return LOCH_OK;
 }
 
+/* Memory that all that is to move would fill, and the least that is of use. Slabs of several streams may need a second zone. */
+static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least)
+{
+    size_t most = 0;
+    uint64_t classes = 0;
+    *least = SIZE_MAX;
+    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        const uint32_t count = freeze_count_small(pool, block, tag);
+        size_t bytes = 0;
+        if (count) {
+            const uint64_t class = (uint64_t)1 << block->slab->class;
+            bytes = pool->slab_bytes[block->slab->class];
+            most += (size_t)count * block->slab->object_bytes + (classes & class ? 0 : bytes);
+            classes |= class;
+        } else if (freeze_is_to_move(pool, block, tag)) {
+            bytes = block->bytes;
+            most += bytes;
+        }
+        if (bytes && bytes < *least) *least = bytes;
+    }
+    return most;
+}
+
+/* A slab for a small block that moves: one that the gathering has made, or a new one from the front of the zone. NULL with LOCH_OK when
+ * there is no room. */
+static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool_slab *from, pool_slab **made,
+                                   pool_block **zone, loch_status *status)
+{
+    const size_t bytes = pool->slab_bytes[from->class];
+    for (pool_slab *slab = *made; slab; slab = slab->next)
+        if (slab->class == from->class && slab->lane == from->lane && slab->free_count) return slab;
+    pool_block *block;
+    if (!*zone || (*zone)->bytes < bytes) return NULL;
+    *status = freeze_cut(pool, zone, bytes, &block);
+    if (*status != LOCH_OK) return NULL;
+    *status = lochi_pool_wait_on_device(pool, lane, block->lane, block->epoch);
+    pool_slab *slab =
+        *status == LOCH_OK ? lochi_pool_slab_make_closed(pool, from->lane, from->class, block, status) : NULL;
+    if (!slab) {
+        lochi_pool_make_free(pool, block, block->epoch);
+        return NULL;
+    }
+    slab->next = *made; /* closed ones are in no list but this */
+    *made = slab;
+    return slab;
+}
+
+/* Moves the small blocks of one slab, which may end with the last of them. */
+static loch_status freeze_gather_slab(lochi_pool *pool, pool_lane *lane, pool_slab *slab, loch_tag tag, uint32_t count,
+                                      pool_slab **made, pool_block **zone, bool *has_moved)
+{
+    loch_status status = LOCH_OK;
+    for (uint32_t index = 0; count--; index++) {
+        pool_word *word = freeze_next_small(pool, slab, tag, &index);
+        pool_slab *target = freeze_find_slab(pool, lane, slab, made, zone, &status);
+        if (!target) return status;
+        const bool is_new = target->free_count == target->count;
+        status = lochi_pool_small_move(pool, slab, word, target, lane);
+        if (status != LOCH_OK && is_new) *made = (*made)->next; /* it has ended */
+        if (status != LOCH_OK) return status;
+        *has_moved = true;
+    }
+    return LOCH_OK;
+}
+
+/* Slabs come first: they begin at pages, and so does the zone. */
+static loch_status freeze_gather_small(lochi_pool *pool, pool_lane *lane, loch_tag tag, pool_block **zone,
+                                       bool *has_moved)
+{
+    pool_slab *made = NULL;
+    loch_status status = LOCH_OK;
+    for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+        const uint32_t count = freeze_count_small(pool, block, tag);
+        bool has_any = false;
+        pool_block *before = block->before;
+        if (count) status = freeze_gather_slab(pool, lane, block->slab, tag, count, &made, zone, &has_any);
+        if (has_any) block = before; /* its record is gone, or is part of a free one */
+        *has_moved |= has_any;
+    }
+    return status;
+}
+
 /* Moves what shares handles with others into one zone, as much as there is room for. */
 static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report,
                                  bool *goes_on)
 {
-    size_t most = 0, least = SIZE_MAX;
+    size_t least;
     bool has_moved = false;
     *goes_on = false;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (!freeze_is_to_move(pool, block, tag)) continue;
-        most += block->bytes;
-        if (block->bytes < least) least = block->bytes;
-    }
+    const size_t most = freeze_measure(pool, tag, &least);
     pool_block *zone = most ? freeze_take_zone(pool, lane, most, least) : NULL;
     if (!zone) return LOCH_OK;
     const uintptr_t start = zone->start, end = zone->start + zone->bytes;
-    loch_status status = LOCH_OK;
     lochi_pool_set_state(zone, POOL_SPECIAL);
+    loch_status status = freeze_gather_small(pool, lane, tag, &zone, &has_moved);
     for (pool_block *block = NULL; status == LOCH_OK && zone && (block = lochi_pool_next_block(pool, block));) {
         const bool is_there = block->start >= start && block->start < end;
         if (is_there || block->bytes > zone->bytes || !freeze_is_to_move(pool, block, tag)) continue;
@@ -277,11 +403,14 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot freeze a pool");
     if (pool->naps) return lochi_pool_refuse_asleep(pool);
-    if (!pool->moving_forbidden && pool->movable_bytes) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
+    const bool has_movable = pool->movable_bytes || pool->movable_small;
+    if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);
     if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(freeze_protect_new(pool));
     report->protected_bytes = freeze_count_protected(pool);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) /* last: a failure has marked none */
+        freeze_mark_small(block, options->tag, true, &report->blocks, &report->bytes);
     return LOCH_OK;
 }
 
@@ -314,12 +443,15 @@ loch_status loch_pool_unfreeze(loch_allocator *allocator, loch_tag tag, size_t *
     if (!pool) return LOCH_FAIL(INVALID, "only a pool is frozen");
     if (tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "there is no tag %u", (unsigned)tag);
     loch_status status = LOCH_OK;
+    size_t blocks = 0, small = 0;
     lochi_lock_take(&pool->lock);
     for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+        freeze_mark_small(block, tag, false, &blocks, &small);
         if (!block->frozen || !freeze_is_of(block, tag)) continue;
         status = lochi_pool_thaw(pool, block);
         if (status == LOCH_OK && bytes) *bytes += block->requested;
     }
+    if (bytes) *bytes += small;
     lochi_lock_drop(&pool->lock);
     return status;
 }

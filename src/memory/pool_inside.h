@@ -10,7 +10,7 @@
  *   pool_place.c   where memory is put when none that is mapped fits
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
- *   pool_move.c    blocks that may move: pins, one move, one slide
+ *   pool_move.c    blocks that may move: pins, one move, one slide; pool_move_small.c: small ones
  *   pool_compact.c which moves are made, and carrying them out; the plan: pool_plan.h, pool_plan.c, pool_vacate.c, pool_slide.c
  *   pool_freeze.c  blocks that stay, together
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
@@ -69,6 +69,7 @@
 #define POOL_NEST_MAX ((size_t)256 << 10) /* up to this size they come from nests, which are cut from free blocks */
 #define POOL_BINS 1152                    /* 32 a power of two */
 #define POOL_CHUNK_SHIFT 10
+#define POOL_DROPS 32 /* counters of sleeps that dropped contents, which tags share */
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 
 typedef struct pool_lane pool_lane;
@@ -201,6 +202,7 @@ typedef struct pool_bins {
 #define POOL_WORD_FREED ((uint64_t)1 << 61)     /* was handed out and freed; below it the next free one */
 #define POOL_WORD_NAMED ((uint64_t)1 << 60)     /* somebody has asked for its id */
 #define POOL_WORD_KEPT_OFF ((uint64_t)1 << 59)  /* not taken back the short way */
+#define POOL_WORD_FROZEN ((uint64_t)1 << 58)
 #define POOL_WORD_TAG_SHIFT 32
 #define POOL_WORD_BYTES UINT32_MAX
 #define POOL_WORD_NONE UINT32_MAX
@@ -217,7 +219,9 @@ struct pool_slab {
     uint32_t free_count, free_head;
     uint32_t fresh; /* objects from here on were never handed out */
     bool is_asleep; /* in no list, whatever is free */
+    bool is_closed; /* made by a freeze for blocks that it moves: in no list, and ends when the last has been freed */
     uint64_t *ids;  /* NULL until somebody asks for one */
+    struct lochi_movable **owners; /* of blocks that may move; NULL until one of them does */
     pool_slab *all_next;
     pool_slab *next, **link; /* in its lane's list for the class while it has a free object */
     pool_word words[];
@@ -367,6 +371,8 @@ struct lochi_pool {
     struct pool_nap *naps; /* sleeps that were not woken, newest first */
     bool is_asleep;        /* as a whole: nothing is handed out */
     size_t asleep_bytes;   /* of handles without memory */
+    _Atomic uint32_t
+        drops[POOL_DROPS]; /* sleeps that dropped contents, by tag; written under the lock, release and acquire */
     size_t dormant_bytes;  /* of dormant blocks */
     lochi_tree elsewhere;  /* pool_elsewhere, by address */
     pool_mark *events;     /* to use again */
@@ -394,7 +400,8 @@ struct lochi_pool {
     bool is_hungry;       /* streams have wanted each other's memory */
     size_t crossed_bytes; /* of blocks that went from one lane to another since free ones were joined */
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; those not in use */
-    size_t movable_bytes;                           /* of blocks that may move, pinned or not */
+    size_t movable_bytes;                           /* of blocks that may move, pinned or not; large ones */
+    size_t movable_small;                           /* small blocks that may be moved by a freeze */
     unsigned moving_forbidden;                      /* times */
     loch_move_function *move_hook;
     void *move_hook_user;
@@ -600,6 +607,12 @@ loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t cla
                                  size_t *taken);
 /* Takes one back into its slab. */
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
+/* Takes a small block out of a slab that has one free. */
+pool_entry lochi_pool_slab_pop(pool_slab *slab);
+/* Cuts a block, which is in no list, into small ones for a freeze: a closed slab, with a table of owners. On failure the block is as it
+ * was; NULL with the status. */
+pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
+                                       loch_status *status);
 /* Frees slabs without a block in use; says whether there was one. */
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane);
 /* Nothing is taken out of a slab that sleeps. */
@@ -724,7 +737,27 @@ void lochi_pool_begin_segment(lochi_pool *pool);
 /* Walks the invariants; NULL when they hold, else what does not. For tests. */
 const char *lochi_pool_check(lochi_pool *pool);
 
+/* --- pool_move_small.c --- */
+
+/* Makes the table of owners of a slab; false without host memory. */
+bool lochi_pool_small_prepare(pool_slab *slab);
+/* Notes the owner of a small block, where it can be moved at all. */
+void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, struct lochi_movable *movable);
+/* Forgets the owner of a small block, if it has one. */
+void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool_word *word);
+/* Finds the small block of an owner, and its slab; NULL when it has none. */
+pool_word *lochi_pool_small_find(const lochi_pool *pool, const struct lochi_movable *movable, pool_slab **slab);
+/* Tells whether a small block can be moved now, as far as streams go as of the last compaction. */
+bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, const pool_word *word);
+/* Moves a small block into a closed slab of its lane and class, which has room and owners, on the stream of `lane`. On failure the
+ * block is where it was; the target has ended if it had no other block. The block's slab ends with its last one. */
+loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target,
+                                  pool_lane *lane);
+
 /* --- pool_move.c, pool_compact.c --- */
+
+/* Puts a lane behind all that is queued on another, once in a compaction. */
+loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other);
 
 /* Whether a block can be moved now, as far as streams go as of the last compaction. */
 bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block);

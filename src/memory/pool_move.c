@@ -39,6 +39,8 @@ loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t 
     *movable = (lochi_movable){.address = address, .buffer = movable->buffer};
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, address); /* NULL for a small one */
+    pool_slab *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)address));
+    if (slab) lochi_pool_small_own(pool, slab, movable);
     if (block && !block->is_captured && !block->is_piece && alignment <= POOL_UNIT) {
         block->owner = movable;
         lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which forgets the owner */
@@ -74,7 +76,10 @@ void lochi_pool_hold_still(lochi_pool *pool)
 void lochi_pool_make_stay(lochi_pool *pool, const void *address)
 {
     pool_block *block = move_find_block(pool, address);
+    pool_slab *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)address));
+    const pool_word *word = slab ? lochi_pool_slab_word(slab, (uintptr_t)address) : NULL;
     if (block && block->owner) lochi_pool_disown(pool, block);
+    if (word) lochi_pool_small_disown(pool, slab, word);
 }
 
 void lochi_pool_let_move(lochi_pool *pool)
@@ -122,6 +127,13 @@ static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane
     return lochi_pool_wait_for_epoch(pool, mover, movable->epoch);
 }
 
+static bool move_sleeps(const lochi_pool *pool, const lochi_movable *movable)
+{
+    if (!pool->naps) return false;
+    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)movable->address);
+    return block && lochi_pool_sleeps_at(pool, block->start, block->bytes);
+}
+
 loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
 {
     lochi_pool *pool = allocator->pool;
@@ -130,8 +142,7 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_lane *lane = NULL;
-    const pool_block *block = pool->naps ? move_find_block(pool, movable->address) : NULL;
-    if (block && lochi_pool_sleeps_at(pool, block->start, block->bytes))
+    if (move_sleeps(pool, movable))
         status = lochi_pool_refuse_at(movable->address);
     else if (movable->lane || movable->torn_from)
         lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
@@ -159,6 +170,19 @@ static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *s
     return LOCH_OK;
 }
 
+/* Notes what a stream did with a small block, likewise. */
+static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool_word *word,
+                                   const lochi_movable *movable, loch_stream *stream)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return loch_stream_sync(stream);
+    if (lane == slab->lane || lane->done == UINT64_MAX) return LOCH_OK;
+    if (lochi_pool_note_use(pool, (uintptr_t)movable->address, lane) != LOCH_OK) return loch_stream_sync(stream);
+    atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+    return LOCH_OK;
+}
+
 loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream)
 {
     lochi_pool *pool = allocator->pool;
@@ -166,14 +190,17 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
-    const bool is_owned = block && block->owner == movable;
+    pool_slab *slab;
+    pool_word *word = lochi_pool_small_find(pool, movable, &slab);
+    const bool is_owned = word || (block && block->owner == movable);
     if (!stream) stream = pool->default_stream;
     if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
-    if (status == LOCH_OK && is_owned && !pool->is_at_once) status = move_note(pool, block, stream);
+    if (status == LOCH_OK && is_owned && !pool->is_at_once)
+        status = word ? move_note_small(pool, slab, word, movable, stream) : move_note(pool, block, stream);
     if (status == LOCH_OK) movable->pins--;
     lochi_lock_drop(&pool->lock);
     if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
-    const loch_error saved = lochi_error_save(); /* one that stays where it is, as those of slabs do */
+    const loch_error saved = lochi_error_save(); /* one that stays where it is, as that of a capture does */
     if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(stream);
@@ -196,9 +223,8 @@ void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
 }
 
 /* Has a block's last move end, or what is left of one that failed, before what `stream` does next, or before the caller goes on. */
-static loch_status move_settle(lochi_pool *pool, pool_block *block, loch_stream *stream)
+static loch_status move_settle(lochi_pool *pool, pool_block *block, lochi_movable *movable, loch_stream *stream)
 {
-    lochi_movable *movable = block->owner;
     if (!movable->lane && !movable->torn_from) return LOCH_OK;
     loch_status status;
     pool_lane *lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
@@ -216,9 +242,12 @@ loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movabl
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
-    if (block && block->owner == movable) {
-        status = move_settle(pool, block, stream);
-        if (status == LOCH_OK) lochi_pool_disown(pool, block);
+    pool_slab *slab;
+    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
+    if (word || (block && block->owner == movable)) {
+        status = move_settle(pool, block, movable, stream);
+        if (status == LOCH_OK && word) lochi_pool_small_disown(pool, slab, word);
+        if (status == LOCH_OK && !word) lochi_pool_disown(pool, block);
     }
     if (status == LOCH_OK) *out = movable->address;
     lochi_lock_drop(&pool->lock);
@@ -230,7 +259,10 @@ void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movabl
     lochi_pool *pool = allocator->pool;
     lochi_lock_take(&pool->lock);
     pool_block *block = move_find_block(pool, movable->address);
+    pool_slab *slab;
+    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
     if (block && block->owner == movable) lochi_pool_disown(pool, block);
+    if (word) lochi_pool_small_disown(pool, slab, word);
     lochi_lock_drop(&pool->lock);
 }
 
@@ -250,8 +282,8 @@ uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *mov
 
 /* --- one move --- */
 
-/* Puts the lane behind another, once in a compaction: what is queued later uses no block that may move, for want of a pin. */
-static loch_status move_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
+/* What is queued later uses no block that may move, for want of a pin. */
+loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
 {
     if (other->followed == pool->compactions) return LOCH_OK;
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
@@ -262,11 +294,11 @@ static loch_status move_follow(lochi_pool *pool, pool_lane *lane, pool_lane *oth
 /* Puts the lane behind everybody who used the block, and behind the target's last user. */
 static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
 {
-    LOCH_TRY_RETURN(move_follow(pool, lane, block->lane));
+    LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, block->lane));
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, target->epoch));
     const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
-        LOCH_TRY_RETURN(move_follow(pool, lane, use->lane));
+        LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
     return LOCH_OK;
 }
 

@@ -274,6 +274,15 @@ static const char *report_check_owners(const lochi_pool *pool)
         const bool has_tail = block->behind && lochi_pool_state(block->behind) == POOL_WAITING;
         if (block->owner->torn_from && !has_tail) return "a torn block has nothing behind it";
     }
+    size_t small = 0;
+    for (const pool_slab *slab = pool->slabs; slab; slab = slab->all_next)
+        for (uint32_t i = 0; slab->owners && i < slab->count; i++) {
+            if (!slab->owners[i]) continue;
+            small++;
+            if ((uintptr_t)slab->owners[i]->address != slab->start + (uintptr_t)i * slab->object_bytes)
+                return "an owner has another address than its small block";
+        }
+    if (small != pool->movable_small) return "movable small blocks are not as many as were counted";
     if (movable != pool->movable_bytes) return "movable bytes are not those of the blocks with owners";
     if (guarded != atomic_load_explicit(&pool->guarded, memory_order_relaxed))
         return "protected blocks are not as many as were counted";

@@ -82,6 +82,37 @@ static pool_slab *slab_take_record(lochi_pool *pool, uint32_t class)
     return slab;
 }
 
+static void slab_keep_record(lochi_pool *pool, pool_slab *slab)
+{
+    slab->next = pool->spare_slabs[slab->class];
+    pool->spare_slabs[slab->class] = slab;
+}
+
+/* A slab whose blocks can be taken: in its lane's list for the class, and counted there while none is in use. */
+static void slab_open(pool_slab *slab)
+{
+    if (slab->free_count) slab_enlist(slab->lane, slab);
+    if (slab->free_count == slab->count) slab->lane->empty_slabs++;
+}
+
+/* Cuts a block whose pages can be entered. */
+static void slab_cut(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block)
+{
+    slab->block = block;
+    slab->start = block->start;
+    slab->lane = lane;
+    slab->free_count = slab->count;
+    slab->free_head = POOL_WORD_NONE;
+    slab->fresh = 0;
+    slab->is_asleep = slab->is_closed = false;
+    for (uint32_t i = 0; i < slab->count; i++)
+        atomic_store_explicit(&slab->words[i], 0, memory_order_relaxed);
+    block->slab = slab;
+    lochi_pool_set_state(block, POOL_SLAB);
+    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
+        lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
+}
+
 static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, loch_status *status)
 {
     pool_slab *slab = slab_take_record(pool, class);
@@ -92,25 +123,31 @@ static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, l
     const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
     pool_block *block = lochi_pool_take_block(pool, &want, status);
     if (!block) {
-        slab->next = pool->spare_slabs[class];
-        pool->spare_slabs[class] = slab;
+        slab_keep_record(pool, slab);
         return NULL;
     }
-    slab->block = block;
-    slab->start = block->start;
-    slab->lane = lane;
-    slab->free_count = slab->count;
-    slab->free_head = POOL_WORD_NONE;
-    slab->fresh = 0;
-    slab->is_asleep = false;
-    for (uint32_t i = 0; i < slab->count; i++)
-        atomic_store_explicit(&slab->words[i], 0, memory_order_relaxed);
-    block->slab = slab;
-    lochi_pool_set_state(block, POOL_SLAB);
-    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
-        lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
-    slab_enlist(lane, slab);
-    lane->empty_slabs++;
+    slab_cut(pool, slab, lane, block);
+    slab_open(slab);
+    return slab;
+}
+
+pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
+                                       loch_status *status)
+{
+    pool_slab *slab = slab_take_record(pool, class);
+    *status = slab ? lochi_pool_prepare_pages(pool, block->start, pool->slab_bytes[class])
+                   : LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+    if (*status == LOCH_OK && !lochi_pool_small_prepare(slab))
+        *status = LOCH_FAIL(HOST_MEMORY, "no host memory for the owners of small blocks");
+    if (*status != LOCH_OK) {
+        if (slab) slab_keep_record(pool, slab);
+        return NULL;
+    }
+    slab_cut(pool, slab, lane, block);
+    slab->is_closed = true;
+    block->lane = lane;
+    pool->used += block->bytes;
+    if (pool->used - pool->waiting_bytes > pool->peak_used) pool->peak_used = pool->used - pool->waiting_bytes;
     return slab;
 }
 
@@ -122,25 +159,25 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
     for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
         lochi_pool_enter_page(pool, block->start + offset, 0);
     lochi_free(slab->ids);
+    lochi_free(slab->owners);
     slab->ids = NULL;
-    slab->next = pool->spare_slabs[slab->class];
-    pool->spare_slabs[slab->class] = slab;
+    slab->owners = NULL;
+    slab_keep_record(pool, slab);
     block->slab = NULL;
     lochi_pool_put_block(pool, block);
 }
 
 /* --- small blocks --- */
 
-static pool_entry slab_pop(pool_slab *slab)
+pool_entry lochi_pool_slab_pop(pool_slab *slab)
 {
     uint32_t index = slab->free_head;
     if (index != POOL_WORD_NONE)
         slab->free_head = (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
     else
         index = slab->fresh++;
-    pool_lane *lane = slab->lane;
-    if (slab->free_count == slab->count) lane->empty_slabs--;
-    if (!--slab->free_count) slab_unlist(slab);
+    if (slab->free_count == slab->count && !slab->is_closed) slab->lane->empty_slabs--;
+    if (!--slab->free_count && !slab->is_closed) slab_unlist(slab);
     return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
 }
 
@@ -155,7 +192,7 @@ loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t cla
         if (!slab) slab = slab_make(pool, lane, class, &status);
         if (!slab) return status;
         while (*taken < count && slab->free_count)
-            out[(*taken)++] = slab_pop(slab);
+            out[(*taken)++] = lochi_pool_slab_pop(slab);
     }
     return LOCH_OK;
 }
@@ -166,20 +203,23 @@ void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
     const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
     atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
     slab->free_head = (uint32_t)(word - slab->words);
-    if (!slab->free_count++ && !slab->is_asleep) slab_enlist(lane, slab);
+    const bool is_open = !slab->is_asleep && !slab->is_closed;
+    if (!slab->free_count++ && is_open) slab_enlist(lane, slab);
     if (slab->free_count < slab->count) return;
-    const bool is_asleep = slab->is_asleep;
-    if (is_asleep)
-        lochi_pool_slab_wake(slab); /* for its end */
-    else
+    if (is_open) {
         lane->empty_slabs++;
-    if (is_asleep || lane->empty_slabs > SLAB_EMPTY_MAX) slab_destroy(pool, slab);
+    } else { /* for its end */
+        slab->is_asleep = slab->is_closed = false;
+        slab_open(slab);
+    }
+    if (!is_open || lane->empty_slabs > SLAB_EMPTY_MAX) slab_destroy(pool, slab);
 }
 
 void lochi_pool_slab_sleep(pool_slab *slab)
 {
     if (slab->is_asleep) return;
     slab->is_asleep = true;
+    if (slab->is_closed) return;
     if (slab->free_count) slab_unlist(slab);
     if (slab->free_count == slab->count) slab->lane->empty_slabs--;
 }
@@ -188,8 +228,7 @@ void lochi_pool_slab_wake(pool_slab *slab)
 {
     if (!slab->is_asleep) return;
     slab->is_asleep = false;
-    if (slab->free_count) slab_enlist(slab->lane, slab);
-    if (slab->free_count == slab->count) slab->lane->empty_slabs++;
+    if (!slab->is_closed) slab_open(slab);
 }
 
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)
@@ -211,6 +250,7 @@ void lochi_pool_close_slabs(lochi_pool *pool)
         pool_slab *slab = pool->slabs;
         pool->slabs = slab->all_next;
         lochi_free(slab->ids);
+        lochi_free(slab->owners);
         lochi_free(slab);
     }
 }

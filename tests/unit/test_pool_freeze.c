@@ -264,6 +264,168 @@ static void children_and_guards(void **state)
     bed_close(&b);
 }
 
+/* --- small blocks --- */
+
+#define SMALL 120
+
+static size_t small_bytes(size_t i)
+{
+    static const size_t sizes[] = {64, 500, 1024, 4096, 8192, 100, 3000};
+    return sizes[i % 7] / 4 * 4;
+}
+
+static uintptr_t where(const bed *b, loch_buffer *buffer)
+{
+    void *address;
+    CHECK_OK(loch_buffer_pin(buffer, b->stream, &address));
+    CHECK_OK(loch_buffer_unpin(buffer, b->stream));
+    return (uintptr_t)address;
+}
+
+static uint64_t id_of(const bed *b, loch_buffer *buffer)
+{
+    loch_block block;
+    CHECK_OK(loch_allocator_find(b->pool, (void *)where(b, buffer), &block));
+    return block.id;
+}
+
+static void hear_move(loch_allocator *pool, const loch_move *move, void *user)
+{
+    (void)pool;
+    if (move->bytes <= 8192) ++*(size_t *)user;
+}
+
+/* Small weights between small others: those that may move lie together afterwards, apart from all others, and all of them count. */
+static void small_blocks_are_packed_and_counted(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < GROUNDS; g++) {
+        bed b = bed_open(&grounds[g]);
+        loch_stream *second = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+        loch_buffer *weights[SMALL], *others[SMALL], *large = make(&b, MIB, 9, b.weights);
+        void *raw[SMALL], *address;
+        size_t bytes = MIB, heard = 0, movable_bytes = 0;
+        for (uint32_t i = 0; i < SMALL; i++) {
+            const loch_request request = {
+                .size = sizeof request, .bytes = small_bytes(i), .stream = b.stream, .tag = i % 4 ? 0 : b.weights};
+            weights[i] = make(&b, small_bytes(i), i + 1, b.weights);
+            others[i] = make(&b, small_bytes(i), i + 1000, 0);
+            CHECK_OK(loch_allocator_alloc(b.pool, &request, &raw[i]));
+            bytes += small_bytes(i) + (i % 4 ? 0 : small_bytes(i));
+            movable_bytes += small_bytes(i);
+        }
+        CHECK_OK(loch_buffer_pin(weights[5], second, &address)); /* stays, and counts */
+        const uint64_t id = id_of(&b, weights[6]);
+        const uint32_t seed = 78;
+        CHECK_OK(loch_stream_sync(b.stream));
+        CHECK_OK(loch_buffer_fill(weights[7], &seed, sizeof seed, second)); /* the move comes behind it */
+        CHECK_OK(loch_pool_set_move_hook(b.pool, hear_move, &heard));
+        loch_freeze_report report = {.size = sizeof report};
+        const loch_freeze_options options = {.size = sizeof options, .tag = b.weights, .stream = b.stream};
+        CHECK_OK(loch_pool_freeze(b.pool, &options, &report));
+        pool_expect_whole(b.pool);
+        assert_int_equal(report.blocks, 1 + SMALL + SMALL / 4);
+        assert_int_equal(report.bytes, bytes);
+        assert_int_equal(heard, SMALL - 1);
+        assert_true(report.moves >= SMALL - 1 && report.moved_bytes >= movable_bytes - small_bytes(5));
+        assert_int_equal(loch_buffer_get_generation(weights[5]), 0);
+        CHECK_OK(loch_buffer_unpin(weights[5], second));
+        assert_int_equal(id_of(&b, weights[6]), id); /* is the same block */
+        uintptr_t low = UINTPTR_MAX, high = 0;
+        for (uint32_t i = 0; i < SMALL; i++) {
+            if (i == 5) continue;
+            const uintptr_t at = where(&b, weights[i]);
+            assert_int_equal(loch_buffer_get_generation(weights[i]), 1);
+            expect(&b, weights[i], i == 7 ? seed : i + 1);
+            expect(&b, others[i], i + 1000);
+            low = at < low ? at : low;
+            high = at + small_bytes(i) > high ? at + small_bytes(i) : high;
+        }
+        assert_true(high - low <= movable_bytes + 7 * 64 * KIB); /* at most one slab of each size is not full */
+        for (uint32_t i = 0; i < SMALL; i++) {
+            loch_buffer_release(others[i]);
+            others[i] = make(&b, small_bytes(i), i + 1000, b.weights); /* goes nowhere between them */
+            assert_true(where(&b, others[i]) < low || where(&b, others[i]) >= high);
+        }
+        CHECK_OK(loch_pool_freeze(b.pool, &options, &report)); /* again: the new ones */
+        pool_expect_whole(b.pool);
+        assert_int_equal(report.blocks, SMALL);
+        assert_int_equal(report.bytes, movable_bytes);
+        assert_int_equal(loch_buffer_get_generation(weights[9]), 1);
+        loch_buffer_clear(&weights[0]); /* a free takes it out of the figures */
+        size_t thawed;
+        CHECK_OK(loch_pool_unfreeze(b.pool, b.weights, &thawed));
+        assert_int_equal(thawed, bytes + movable_bytes - small_bytes(0));
+        CHECK_OK(loch_pool_unfreeze(b.pool, 0, &thawed));
+        assert_int_equal(thawed, 0);
+        for (uint32_t i = 0; i < SMALL; i++) {
+            if (weights[i]) expect(&b, weights[i], i == 7 ? seed : i + 1);
+            expect(&b, others[i], i + 1000);
+            loch_buffer_release(weights[i]);
+            loch_buffer_release(others[i]);
+            CHECK_OK(loch_free(b.pool, raw[i]));
+        }
+        expect(&b, large, 9);
+        loch_buffer_release(large);
+        pool_expect_whole(b.pool);
+        loch_stream_destroy(second);
+        bed_close(&b);
+    }
+}
+
+/* Without a tag, and while moving is forbidden, small blocks stay and count. A resized one is like any other again. */
+static void small_blocks_that_stay_count(void **state)
+{
+    (void)state;
+    bed b = bed_open(&grounds[1]);
+    loch_buffer *weights = make(&b, 4096, 1, b.weights);
+    void *raw = pool_alloc(b.pool, 100);
+    loch_freeze_report report = {.size = sizeof report};
+    const loch_freeze_options tagged = {.size = sizeof tagged, .tag = b.weights};
+    CHECK_OK(loch_pool_forbid_moving(b.pool));
+    CHECK_OK(loch_pool_freeze(b.pool, &tagged, &report));
+    CHECK_OK(loch_pool_allow_moving(b.pool));
+    assert_true(report.blocks == 1 && report.bytes == 4096 && !report.moves);
+    CHECK_OK(loch_pool_freeze(b.pool, NULL, &report));
+    assert_true(report.blocks == 1 && report.bytes == 100 && !report.moves);
+    assert_int_equal(loch_buffer_get_generation(weights), 0);
+    CHECK_OK(loch_buffer_resize(weights, 4000, LOCH_CONTENTS_KEEP, b.stream));
+    CHECK_OK(loch_pool_freeze(b.pool, &tagged, &report));
+    assert_true(report.blocks == 1 && report.bytes == 4000);
+    size_t bytes;
+    CHECK_OK(loch_pool_unfreeze(b.pool, 0, &bytes));
+    assert_int_equal(bytes, 4100);
+    loch_buffer_release(weights);
+    CHECK_OK(loch_free(b.pool, raw));
+    pool_expect_whole(b.pool);
+    bed_close(&b);
+}
+
+/* Packed small blocks sleep and wake like any other, and cannot be pinned meanwhile. */
+static void packed_small_blocks_sleep(void **state)
+{
+    (void)state;
+    bed b = bed_open(&grounds[2]);
+    loch_buffer *weights[20];
+    void *address;
+    for (uint32_t i = 0; i < 20; i++)
+        weights[i] = make(&b, small_bytes(i), i + 1, b.weights);
+    const loch_freeze_options options = {.size = sizeof options, .tag = b.weights, .stream = b.stream};
+    CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
+    const loch_sleep_options sleep = {.size = sizeof sleep, .contents = LOCH_SLEEP_HOST};
+    CHECK_OK(loch_pool_sleep(b.pool, &sleep, NULL));
+    pool_expect_whole(b.pool);
+    CHECK_FAILS(loch_buffer_pin(weights[3], b.stream, &address), BUSY);
+    loch_buffer_clear(&weights[4]);
+    CHECK_OK(loch_pool_wake(b.pool, NULL));
+    pool_expect_whole(b.pool);
+    for (uint32_t i = 0; i < 20; i++) {
+        if (weights[i]) expect(&b, weights[i], i + 1);
+        loch_buffer_release(weights[i]);
+    }
+    bed_close(&b);
+}
+
 /* --- every driver call and every piece of bookkeeping fails in turn --- */
 
 static void sweep(const char *name, void (*set)(test_failing mode, uint64_t after, loch_device *device),
@@ -276,9 +438,9 @@ static void sweep(const char *name, void (*set)(test_failing mode, uint64_t afte
             const ground on = {name, 32 * MIB, 0};
             bed b = bed_open(&on);
             loch_buffer *weights[6], *others[6];
-            for (uint32_t i = 0; i < 6; i++) {
-                weights[i] = make(&b, 400 * KIB, i + 1, b.weights);
-                others[i] = make(&b, 300 * KIB, i + 100, 0);
+            for (uint32_t i = 0; i < 6; i++) { /* half of them small */
+                weights[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 100 * KIB, i + 1, b.weights);
+                others[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 80 * KIB, i + 100, 0);
             }
             set(mode, after, b.device);
             const loch_freeze_options options = {
@@ -321,6 +483,9 @@ int main(void)
         TENSOR_TEST(protected_memory_is_not_written),
         TENSOR_TEST(bad_input),
         TENSOR_TEST(children_and_guards),
+        TENSOR_TEST(small_blocks_are_packed_and_counted),
+        TENSOR_TEST(small_blocks_that_stay_count),
+        TENSOR_TEST(packed_small_blocks_sleep),
         TENSOR_TEST(faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
