@@ -126,8 +126,9 @@ LOCH_API size_t loch_buffer_get_references(const loch_buffer *buffer);
 LOCH_API uint64_t loch_buffer_get_id(const loch_buffer *buffer);
 
 /** A number that every write through Loch raises: copies and fills into it or into tensors on it, written elements, the end of a mapping
- *  for writing, resizes, the way back into a pool of buffers, loch_buffer_touch. Parts share it. While it is the same, so are the contents,
- *  unless somebody wrote them and did not say so, or had a pool sleep without them. It is raised when the write was queued, whether it
+ *  for writing, resizes, the way back into a pool of buffers, loch_buffer_touch; and a sleep of its pool that drops the contents of its tag
+ *  (LOCH_SLEEP_DROP), whether its own memory went or not. Parts share it. While it is the same, so are the contents, unless somebody wrote
+ *  them and did not say so. It is raised when the write was queued, whether it
  *  succeeds or not. 0 for NULL. Any thread. */
 LOCH_API uint64_t loch_buffer_get_version(const loch_buffer *buffer);
 

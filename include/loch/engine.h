@@ -136,7 +136,8 @@ typedef loch_status loch_engine_function(loch_engine *engine, loch_seat seat, vo
 LOCH_API LOCH_MUST_USE loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *function, void *user,
                                                         size_t *failed);
 
-/** Freezes all memory of a tag (0: all live memory) in the pools of all seats (loch_pool_freeze), on a stream of each; waits. Direct
+/** Freezes all memory of a tag (0: all live memory) in the pools of all seats and in their children, whatever the depth
+ *  (loch_pool_freeze), on a stream of each seat; waits. Direct
  *  memory has nothing to freeze: LOCH_OK. The first failure ends it; what is frozen by then stays so.
  *  @param bytes  frozen now; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_freeze(loch_engine *engine, loch_tag tag, size_t *bytes);

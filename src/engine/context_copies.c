@@ -3,7 +3,7 @@
  *
  * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it, type, shape,
  * strides, and the seat of the copy. So views of one buffer have copies of their own, and no tensor finds another's. It is good while
- * the version of the buffer is what it was when the copy was begun, and nobody wrote into the copy.
+ * the version of the buffer is what it was when the copy was begun, and that of the copy's own what it was when it was queued.
  *
  * An entry does not hold its source, but a watch on it (tensor/watch.h), by which entries are found that nobody will ask for any more: the
  * next call that looks here drops them, and likewise those of copies that somebody wrote. A copy is in the order of the stream that it was queued on; an event behind it orders
@@ -35,6 +35,7 @@ struct context_copy {
     uint64_t changes;       /* of the watch, likewise */
     loch_tensor *tensor;    /* the copy */
     uint64_t own_id;        /* of the copy's buffer */
+    uint64_t own_version;   /* of that buffer, after the copy was queued */
     lochi_watch *own_watch; /* on that; held */
     uint64_t own_changes;   /* of that watch, after the copy was queued */
     uint64_t stream_id;     /* that it was queued on */
@@ -155,10 +156,19 @@ static size_t copies_end_list(const loch_context *context, struct context_copy *
     return bytes;
 }
 
-/* Whether the source was written or has ended, or somebody wrote the copy. */
+/* Whether somebody wrote the copy, bound its tensor to another buffer, or had its pool sleep without the contents. */
+static bool copy_is_spoilt(const struct context_copy *entry)
+{
+    const loch_buffer *own = entry->tensor->buffer;
+    return lochi_watch_read(entry->own_watch) != entry->own_changes || entry->own_id != loch_buffer_get_id(own) ||
+           entry->own_version != loch_buffer_get_version(own);
+}
+
+/* Whether the source was written or has ended, or the copy is of no use. That the source's pool has slept without its contents is seen
+ * by who asks for the copy. */
 static bool copy_is_stale(const struct context_copy *entry)
 {
-    return lochi_watch_read(entry->watch) != entry->changes || lochi_watch_read(entry->own_watch) != entry->own_changes;
+    return lochi_watch_read(entry->watch) != entry->changes || copy_is_spoilt(entry);
 }
 
 /* Drops those on a device, or NULL: on all; of these the stale ones, or all. */
@@ -293,6 +303,7 @@ static loch_status copy_keep_new(loch_context *context, loch_tensor *source, con
     LOCH_TRY(lochi_buffer_watch(entry->tensor->buffer, &entry->own_watch), fail);
     entry->own_id = loch_buffer_get_id(entry->tensor->buffer);
     entry->own_changes = lochi_watch_read(entry->own_watch);
+    entry->own_version = loch_buffer_get_version(entry->tensor->buffer);
     if (!context->copies.count) context->copies.seen_changes = seen;
     copies_put(&context->copies, entry);
     context->copies.count++;
@@ -325,9 +336,7 @@ static loch_status copy_show(const struct context_copy *entry, loch_stream *stre
 
 static bool copy_is_good(const struct context_copy *entry, const loch_tensor *source)
 {
-    const loch_buffer *own = entry->tensor->buffer; /* who has the tensor may have bound another */
-    return entry->version == loch_buffer_get_version(source->buffer) && entry->own_id == loch_buffer_get_id(own) &&
-           lochi_watch_read(entry->own_watch) == entry->own_changes;
+    return entry->version == loch_buffer_get_version(source->buffer) && !copy_is_spoilt(entry);
 }
 
 /* The entry of a tensor; one that is no longer good is dropped. */

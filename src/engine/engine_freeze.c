@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezing in all pools of an engine, each on a stream of its own. */
+/* Freezing in all pools of an engine, those of each seat on one stream. */
 #include "base/fail.h"
 #include "engine/engine.h"
+#include "memory/pool.h"
 
 static loch_status freeze_seat(lochi_seat *seat, loch_tag tag, size_t *bytes)
 {
@@ -11,6 +12,7 @@ static loch_status freeze_seat(lochi_seat *seat, loch_tag tag, size_t *bytes)
     const loch_freeze_options options = {.size = sizeof options, .tag = tag, .stream = stream};
     loch_status status = loch_pool_freeze(seat->allocator, &options, &report);
     *bytes += report.bytes;
+    if (status == LOCH_OK) status = lochi_pool_freeze_below(seat->allocator, &options, bytes);
     if (status == LOCH_OK) status = loch_stream_sync(stream);
     const loch_error saved = lochi_error_save();
     if (loch_stream_pool_give(seat->streams, stream) != LOCH_OK) loch_stream_destroy(stream);

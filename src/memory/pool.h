@@ -4,6 +4,7 @@
 #define LOCHI_POOL_H
 
 #include "memory/allocator.h"
+#include <loch/moving.h>
 #include <loch/pool.h>
 
 typedef struct lochi_pool lochi_pool;
@@ -35,6 +36,16 @@ loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
 
 /* Walks the live blocks of all children with a quota, and theirs, also of those that only their blocks keep. */
 loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);
+
+/* Freezes in all children of a pool and theirs, also in those that only their blocks keep; adds to `bytes`. The first failure ends it. The
+ * options protect nothing: the pools of the process wait meanwhile when they are short of memory. */
+loch_status lochi_pool_freeze_below(loch_allocator *pool, const loch_freeze_options *options, size_t *bytes);
+
+/* Counts the sleeps that have dropped contents of blocks of a tag, at least: never falls, and rises for no other reason but a sleep that
+ * drops. Through wrappers; 0 for others than pools. Any thread. */
+uint64_t lochi_pool_count_drops(loch_allocator *allocator, loch_tag tag);
+/* Counts the sleeps of all pools of the process that have dropped contents. */
+uint64_t lochi_pool_count_all_drops(void);
 
 /* Has all memory of a pool opened to further devices of its driver, which it retains. Before the first allocation. */
 loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);

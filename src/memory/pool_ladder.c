@@ -391,6 +391,31 @@ loch_status lochi_pool_walk_family(loch_allocator *allocator, loch_block_visitor
     return status;
 }
 
+/* Parents never change, and stay as long as their children. */
+static bool ladder_is_below(const lochi_pool *pool, const lochi_pool *above)
+{
+    do
+        pool = pool->family.parent;
+    while (pool && pool != above);
+    return pool;
+}
+
+/* The list keeps pools from ending, those as well that only their blocks keep. */
+loch_status lochi_pool_freeze_below(loch_allocator *allocator, const loch_freeze_options *options, size_t *bytes)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other && status == LOCH_OK; other = other->next_pool) {
+        loch_freeze_report report = {.size = sizeof report};
+        if (!ladder_is_below(other, pool)) continue;
+        status = loch_pool_freeze(other->allocator, options, &report);
+        *bytes += report.bytes;
+    }
+    lochi_lock_drop(&ladder_lock);
+    return status;
+}
+
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
 {
     size_t gone = 0;

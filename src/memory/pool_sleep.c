@@ -377,6 +377,29 @@ static loch_status sleep_calm(lochi_pool *pool)
 }
 
 /* Under the lock and with the gate closed. Without room enough nothing happens, and nap->bytes says how much is needed. */
+static _Atomic uint64_t sleep_all_drops; /* raised behind a pool's own counter, so who sees it sees that */
+
+/* Contents have gone for good. Memory under other tags than the nap's has stayed. */
+static void sleep_note_drop(lochi_pool *pool, const pool_nap *nap)
+{
+    if (nap->keep.contents != LOCH_SLEEP_DROP) return;
+    for (size_t i = 0; i < POOL_DROPS; i++)
+        if (!nap->tag || i == nap->tag % POOL_DROPS)
+            atomic_fetch_add_explicit(&pool->drops[i], 1, memory_order_release);
+    atomic_fetch_add_explicit(&sleep_all_drops, 1, memory_order_release);
+}
+
+uint64_t lochi_pool_count_drops(loch_allocator *allocator, loch_tag tag)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    return pool ? atomic_load_explicit(&pool->drops[tag % POOL_DROPS], memory_order_acquire) : 0;
+}
+
+uint64_t lochi_pool_count_all_drops(void)
+{
+    return atomic_load_explicit(&sleep_all_drops, memory_order_acquire);
+}
+
 static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage, bool *is_done)
 {
     size_t chosen = 0;
@@ -398,6 +421,7 @@ static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage,
     pool->is_asleep |= !nap->tag;
     sleep_hide_blocks(pool);
     sleep_paint(pool);
+    sleep_note_drop(pool, nap);
     *is_done = true;
     return LOCH_OK;
 fail:

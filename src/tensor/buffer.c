@@ -494,9 +494,13 @@ uint64_t loch_buffer_get_id(const loch_buffer *buffer)
     return buffer ? lochi_buffer_whole_const(buffer)->id : 0;
 }
 
+/* The allocator and the tag of a buffer never change, so the sum never falls. */
 uint64_t loch_buffer_get_version(const loch_buffer *buffer)
 {
-    return buffer ? atomic_load_explicit(&lochi_buffer_whole_const(buffer)->version, memory_order_relaxed) : 0;
+    if (!buffer) return 0;
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    return atomic_load_explicit(&whole->version, memory_order_relaxed) +
+           lochi_pool_count_drops(whole->allocator, whole->tag);
 }
 
 void loch_buffer_touch(loch_buffer *buffer)

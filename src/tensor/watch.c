@@ -3,6 +3,7 @@
 #include "tensor/watch.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/pool.h"
 #include "tensor/buffer.h"
 
 static _Atomic uint64_t watch_changes; /* raised behind the watch's own number, so who sees it sees that */
@@ -41,5 +42,5 @@ void lochi_watch_change(lochi_watch *watch)
 
 uint64_t lochi_watch_count_changes(void)
 {
-    return atomic_load_explicit(&watch_changes, memory_order_acquire);
+    return atomic_load_explicit(&watch_changes, memory_order_acquire) + lochi_pool_count_all_drops();
 }

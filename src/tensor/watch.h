@@ -28,7 +28,8 @@ static inline uint64_t lochi_watch_read(const lochi_watch *watch)
 /* The buffer was written, or ends. */
 void lochi_watch_change(lochi_watch *watch);
 
-/* Changes of all watches of the process: while it is the same, there is none that one would have to look for. */
+/* Counts changes of all watches of the process, and sleeps that have dropped contents: while it is the same, there is none that one
+ * would have to look for. A watch does not hear of a sleep: the version of the buffer does. */
 uint64_t lochi_watch_count_changes(void);
 
 #endif

@@ -133,6 +133,61 @@ static void a_failed_write_raises_it(void **state)
 
 /* --- watches --- */
 
+/* A sleep that drops raises the versions of its tag, also of parts and through wrappers; any other leaves them. */
+static void a_sleep_that_drops_raises_it(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed,granule=64KiB");
+    loch_allocator *pool, *limited;
+    loch_tag weights, caches;
+    loch_buffer *kept, *dropped, *part, *plain, *wrapped;
+    CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
+    CHECK_OK(loch_limit_create(pool, "limit",
+                               &(loch_limit_options){.size = sizeof(loch_limit_options), .hard_bytes = TEST_MIB * 16},
+                               &limited));
+    CHECK_OK(loch_tag_get("version weights", &weights));
+    CHECK_OK(loch_tag_get("version caches", &caches));
+    const loch_request of_weights = {.size = sizeof of_weights, .tag = weights},
+                       of_caches = {.size = sizeof of_caches, .tag = caches, .flags = LOCH_ALLOC_MOVABLE};
+    CHECK_OK(loch_buffer_create(pool, TEST_MIB, &of_weights, &kept));
+    CHECK_OK(loch_buffer_create(pool, TEST_MIB, &of_caches, &dropped));
+    CHECK_OK(loch_buffer_slice(dropped, 0, 4096, &part));
+    CHECK_OK(loch_buffer_create(pool, TEST_MIB, NULL, &plain));
+    CHECK_OK(loch_buffer_create(limited, TEST_MIB, &of_weights, &wrapped));
+    loch_buffer *all[] = {kept, dropped, part, plain, wrapped};
+    uint64_t before[5], now[5];
+#define VERSIONS(into)                                                                                                 \
+    for (size_t i = 0; i < 5; i++)                                                                                     \
+    (into)[i] = loch_buffer_get_version(all[i])
+    VERSIONS(before);
+    loch_sleep_options options = {.size = sizeof options, .tag = caches, .contents = LOCH_SLEEP_HOST};
+    CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+    CHECK_OK(loch_pool_wake(pool, NULL));
+    VERSIONS(now);
+    assert_memory_equal(before, now, sizeof now);
+    options.contents = LOCH_SLEEP_DROP;
+    CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+    VERSIONS(now);
+    assert_true(now[1] > before[1] && now[2] > before[2] && now[1] == now[2]);
+    assert_true(now[0] == before[0] && now[3] == before[3] && now[4] == before[4]);
+    CHECK_OK(loch_pool_wake(pool, NULL));
+    VERSIONS(before);
+    assert_memory_equal(before, now, sizeof now);
+    options.tag = 0;
+    CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+    CHECK_FAILS(loch_pool_sleep(pool, &options, NULL), BUSY); /* one that fails raises nothing */
+    VERSIONS(now);
+    CHECK_OK(loch_pool_wake(pool, NULL));
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(now[i], before[i] + 1);
+#undef VERSIONS
+    for (size_t i = 0; i < 5; i++)
+        loch_buffer_release(all[i]);
+    loch_allocator_release(limited);
+    loch_allocator_release(pool);
+    loch_device_release(device);
+}
+
 static void a_watch_knows_of_writes_and_of_the_end(void **state)
 {
     (void)state;
@@ -290,6 +345,7 @@ int main(void)
         TENSOR_TEST(writes_to_tensors_raise_it),
         TENSOR_TEST(reading_leaves_it),
         TENSOR_TEST(a_failed_write_raises_it),
+        TENSOR_TEST(a_sleep_that_drops_raises_it),
         TENSOR_TEST(a_watch_knows_of_writes_and_of_the_end),
         TENSOR_TEST(a_watch_does_not_wait_for_work),
         TENSOR_TEST(a_meter_follows_memory),

@@ -26,6 +26,43 @@ static void expect_copy(const bench *b, loch_tensor *tensor)
     loch_tensor_release(again);
 }
 
+static void sleep_and_wake(const bench *b, unsigned seat, loch_sleep_contents contents)
+{
+    const loch_sleep_options options = {.size = sizeof options, .contents = contents};
+    loch_allocator *pool = loch_engine_get_allocator(b->engine, LOCH_SEAT(seat));
+    CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+    CHECK_OK(loch_pool_wake(pool, NULL));
+}
+
+/* What a sleep has dropped is not handed out, neither in place of the source nor as a copy. */
+static void copies_do_not_outlive_contents_that_a_sleep_dropped(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    loch_tensor *tensor = bench_tensor(&b, 32, 32, 1);
+    go(&b, 1);
+    loch_tensor *first = copy_of(&b, tensor), *second;
+    sleep_and_wake(&b, 0, LOCH_SLEEP_HOST); /* contents are as before, and so is the copy */
+    second = copy_of(&b, tensor);
+    assert_ptr_equal(first, second);
+    loch_tensor_release(second);
+    sleep_and_wake(&b, 0, LOCH_SLEEP_DROP); /* of the source */
+    second = copy_of(&b, tensor);
+    assert_ptr_not_equal(first, second);
+    assert_int_equal(bench_stats(&b).copies, 1);
+    loch_tensor_release(first);
+    sleep_and_wake(&b, 1, LOCH_SLEEP_DROP); /* of the copy */
+    assert_int_equal(bench_stats(&b).copies, 0);
+    first = copy_of(&b, tensor);
+    assert_ptr_not_equal(first, second);
+    bench_expect_same(&b, tensor, first);
+    loch_tensor_release(second);
+    loch_tensor_release(first);
+    loch_tensor_release(tensor);
+    bench_close(&b);
+}
+
 static void a_tensor_that_is_there_is_itself(void **state)
 {
     (void)state;
@@ -518,6 +555,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(a_tensor_that_is_there_is_itself),
+        TENSOR_TEST(copies_do_not_outlive_contents_that_a_sleep_dropped),
         TENSOR_TEST(every_pair_of_devices),
         TENSOR_TEST(views_of_one_buffer_are_not_mixed_up),
         TENSOR_TEST(a_write_makes_a_new_copy),

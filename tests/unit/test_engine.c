@@ -239,6 +239,50 @@ static void direct_memory_within_the_same_limits(void **state)
     end_engine(engine);
 }
 
+/* Children of any depth and kind, and those that only their blocks keep. */
+static void freezes_in_children(void **state)
+{
+    (void)state;
+    loch_tag weights;
+    CHECK_OK(loch_tag_get("engine weights", &weights));
+    loch_engine *engine = open_three();
+    const loch_child_options quota = {.size = sizeof quota, .limit_bytes = 8 * MIB},
+                             range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = 4 * MIB};
+    loch_allocator *pools[3][3];
+    loch_buffer *buffers[3][3];
+    for (unsigned i = 0; i < 3; i++) {
+        loch_allocator *own = loch_engine_get_allocator(engine, LOCH_SEAT(i));
+        const loch_request request = {.size = sizeof request, .tag = weights, .flags = LOCH_ALLOC_MOVABLE};
+        CHECK_OK(loch_pool_create_child(own, "child", &quota, &pools[i][0]));
+        CHECK_OK(loch_pool_create_child(pools[i][0], "grandchild", &quota, &pools[i][1]));
+        CHECK_OK(loch_pool_create_child(own, "range", &range, &pools[i][2]));
+        for (unsigned k = 0; k < 3; k++)
+            CHECK_OK(loch_buffer_create(pools[i][k], (k + 1) * 100000, &request, &buffers[i][k]));
+        loch_allocator_release(pools[i][1]); /* its block keeps it */
+    }
+    size_t frozen = 0;
+    CHECK_OK(loch_engine_freeze(engine, weights, &frozen));
+    assert_int_equal(frozen, 3 * 600000);
+    CHECK_OK(loch_engine_freeze(engine, 0, &frozen)); /* nothing new */
+    assert_int_equal(frozen, 0);
+    const loch_sleep_options drop = {.size = sizeof drop};
+    CHECK_OK(loch_pool_sleep(pools[1][0], &drop, NULL));
+    CHECK_FAILS(loch_engine_freeze(engine, weights, &frozen), BUSY); /* a child's failure is the engine's */
+    assert_non_null(strstr(loch_error_get()->sentence, "seat 1"));
+    CHECK_OK(loch_pool_wake(pools[1][0], NULL));
+    for (unsigned i = 0; i < 3; i++)
+        for (unsigned k = 0; k < 3; k++) {
+            if (k != 1) {
+                size_t bytes;
+                CHECK_OK(loch_pool_unfreeze(pools[i][k], weights, &bytes));
+                assert_int_equal(bytes, (k + 1) * 100000);
+            }
+            loch_buffer_release(buffers[i][k]);
+            if (k != 1) loch_allocator_release(pools[i][k]);
+        }
+    end_engine(engine);
+}
+
 static void freezes_in_all_pools(void **state)
 {
     (void)state;
@@ -398,6 +442,7 @@ int main(void)
         TEST(options_of_pools_threads_and_names),
         TEST(direct_memory_within_the_same_limits),
         TEST(freezes_in_all_pools),
+        TEST(freezes_in_children),
         TEST(seats_reach_each_other_where_they_can),
         TEST(summaries_for_people),
         TEST(figures_for_shorter_structs),

@@ -649,8 +649,8 @@ static void sweep(const fault_kind *kind, loch_sleep_contents contents, test_fai
         for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
             bed b = bed_open(kind->device, NULL);
             for (size_t i = 0; i < 5; i++)
-                bed_take(&b, i % 2 ? 300 : 400 * KIB, i % 2 ? red : 0, b.streams[i % 2]);
-            bed_grow(&b, 200 * KIB, 4 * MIB, 0);
+                bed_take(&b, i % 2 ? 300 : 100 * KIB, i % 2 ? red : 0, b.streams[i % 2]);
+            bed_grow(&b, 80 * KIB, 4 * MIB, 0);
             CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[2].address, b.streams[1]));
             bed_give(&b, 2);
             const loch_sleep_options options = how(contents, 0);
