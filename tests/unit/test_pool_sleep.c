@@ -107,8 +107,8 @@ static void bed_fill(bed *b)
     for (size_t i = 0; i < 8; i++)
         bed_take(b, 20 * KIB + 7000 * i, i % 3 ? blue : 0, b->streams[i % 2]);
     for (size_t i = 0; i < 6; i++)
-        bed_take(b, 600 * KIB + 400 * KIB * i, i % 2 ? red : blue, b->streams[i % 2]);
-    bed_grow(b, 3 * MIB, 40 * MIB, red);
+        bed_take(b, 300 * KIB + 200 * KIB * i, i % 2 ? red : blue, b->streams[i % 2]);
+    bed_grow(b, 2 * MIB + 100 * KIB, 40 * MIB, red);
     bed_grow(b, 100, 40 * MIB, 0);
     for (size_t i = 1; i < b->count; i += 5)
         bed_give(b, i);
