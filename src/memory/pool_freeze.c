@@ -199,10 +199,8 @@ static loch_status freeze_gather_slab(lochi_pool *pool, pool_lane *lane, pool_sl
         pool_word *word = freeze_next_small(pool, slab, tag, &index);
         pool_slab *target = freeze_find_slab(pool, lane, slab, made, zone, &status);
         if (!target) return status;
-        const bool is_new = target->free_count == target->count;
         status = lochi_pool_small_move(pool, slab, word, target, lane);
-        if (status != LOCH_OK && is_new) *made = (*made)->next; /* it has ended */
-        if (status != LOCH_OK) return status;
+        if (status != LOCH_OK) return status; /* the target may have ended: no other comes into it */
         *has_moved = true;
     }
     return LOCH_OK;

@@ -70,10 +70,12 @@ bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, 
 }
 
 /* Everything that may fail before the copy. The two notes of the lane stay: they say that it may use the places, which is harmless. */
-static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *word, const pool_slab *target,
-                                 uintptr_t to, pool_lane *lane)
+static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, uintptr_t to,
+                                 pool_lane *lane)
 {
     const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
+    if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
+    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory to note the ids of small blocks");
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, slab->lane));
     for (const pool_use *use = small_uses(pool, slab, word); use; use = use->next)
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
@@ -122,8 +124,6 @@ loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *
                                   pool_lane *lane)
 {
     const size_t bytes = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_BYTES;
-    if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
-    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory to note the ids of small blocks");
     const pool_entry entry = lochi_pool_slab_pop(target);
     const uintptr_t to = (uintptr_t)entry.address;
     atomic_store_explicit(entry.word, 0, memory_order_relaxed);
