@@ -22,7 +22,9 @@ typedef struct lochi_room {
         uint64_t words[5];
     } places[LOCHI_ROOM_PLACES]; /* pieces of memory that were located last (device/ranges.c) */
     unsigned next_place;
-    unsigned lock_depth; /* builds with assertions: locks that are held (lock.c) */
+    struct lochi_stay *stay; /* the last one begun that has not ended (device/current.c) */
+    uint64_t sim_current;    /* the simulated device that is current (device/sim.c) */
+    unsigned lock_depth;     /* builds with assertions: locks that are held (lock.c) */
     const void *locks[LOCHI_ROOM_LOCKS];
 } lochi_room;
 

@@ -3,28 +3,33 @@
 #include "device/current.h"
 #include "base/fail.h"
 #include "base/logging.h"
-
-static _Thread_local lochi_stay *stay_top; /* the last one begun by this thread that has not ended */
+#include "base/room.h"
 
 loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device)
 {
     *stay = (lochi_stay){0};
     if (!lochi_device_enters(device)) return LOCH_OK;
+    lochi_room *room = lochi_room_get();
+    if (!room) return LOCH_FAIL(HOST_MEMORY, "no memory for what a thread keeps");
     loch_status status;
     void *before = NULL;
     LOCHI_CALL(status, device, enter, (device->self, &before));
     if (status != LOCH_OK) return status;
-    *stay = (lochi_stay){.below = stay_top, .device = device, .before = before};
-    stay_top = stay;
+    *stay = (lochi_stay){.below = room->stay, .device = device, .before = before};
+    room->stay = stay;
     return LOCH_OK;
 }
 
-/* Takes a stay out of the thread's list. Returns the nearest one of its driver that was begun after it; NULL: none. */
+/* Takes a stay out of the thread's list. Returns the nearest one of its driver that was begun after it; NULL: none. The list goes with the
+ * room of a thread that ends. */
 static lochi_stay *stay_unlink(const lochi_stay *stay)
 {
-    lochi_stay **link = &stay_top, *above = NULL;
-    for (; *link != stay; link = &(*link)->below)
+    lochi_room *room = lochi_room_own;
+    if (!room) return NULL;
+    lochi_stay **link = &room->stay, *above = NULL;
+    for (; *link && *link != stay; link = &(*link)->below)
         if ((*link)->device->driver == stay->device->driver) above = *link;
+    if (!*link) return NULL;
     *link = stay->below;
     return above;
 }

@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "base/options.h"
 #include "base/parse.h"
+#include "base/room.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -336,16 +337,16 @@ static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
 
 /* --- current in a thread --- */
 
-static _Thread_local uint64_t sim_current; /* serial number of a device, which may have been closed; 0: none */
-
+/* The device may have been closed. */
 uint64_t lochi_sim_get_current(void)
 {
-    return sim_current;
+    return lochi_room_own ? lochi_room_own->sim_current : 0;
 }
 
 void lochi_sim_set_current(uint64_t serial)
 {
-    sim_current = serial;
+    lochi_room *room = lochi_room_get();
+    if (room) room->sim_current = serial;
 }
 
 /* Takes no time of the device. A lost one can be current, as with CUDA: what is to be given back is given back there. */
@@ -354,8 +355,8 @@ static loch_status sim_enter(void *self, void **before)
     lochi_sim *sim = self;
     lochi_lock_take(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_end(lochi_sim_count(sim, LOCH_CALL_enter, 0)));
-    *before = (void *)(uintptr_t)sim_current;
-    sim_current = sim->serial;
+    *before = (void *)(uintptr_t)lochi_sim_get_current();
+    lochi_sim_set_current(sim->serial);
     return LOCH_OK;
 }
 
@@ -364,7 +365,7 @@ static loch_status sim_leave(void *self, void *before)
     lochi_lock_take(&lochi_sim_all.lock);
     const loch_status status = lochi_sim_count(self, LOCH_CALL_leave, 0);
     (void)status; /* gives back, and so cannot fail */
-    sim_current = (uint64_t)(uintptr_t)before;
+    lochi_sim_set_current((uint64_t)(uintptr_t)before);
     return lochi_sim_end(LOCH_OK);
 }
 

@@ -4,6 +4,7 @@
  * A slab has a table of owners once one of its blocks has one. A freeze alone moves small blocks, into slabs of its own (closed ones):
  * those take no other blocks, and end with their last one, whatever is frozen or not by then. The copy is ordered as that of a large block
  * (pool_move.c). The old place waits in the slab like a block that was freed while the stream of the copy used it. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/copy.h"
@@ -108,6 +109,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     pool->moves++;
     pool->moved_bytes += seen & POOL_WORD_BYTES;
     if (pool->move_hook) {
+        LOCHI_NOT_CANCELLED;
         const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES,
                                 (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX), movable->buffer};
         pool->move_hook(pool->allocator, &move, pool->move_hook_user);
