@@ -117,14 +117,32 @@ static void info_print_drivers(const info_names *names)
     }
 }
 
-static void info_print_options(void)
+static loch_status info_print_unknown(const char *variable, const char *nearest, void *user)
+{
+    bool *is_first = user;
+    if (*is_first) puts("\nvariables that nothing reads");
+    *is_first = false;
+    printf("  %-22s %s%s%s\n", variable, nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    return LOCH_OK;
+}
+
+/* The options in force, and variables that are none. Fails with the sentence of the first option whose variable cannot be
+ * read, behind all that can be told. */
+static int info_print_options(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
     const loch_option *option;
+    const char *unreadable = NULL;
+    bool is_first = true;
     puts("\noptions");
-    for (size_t i = 0; (option = loch_option_at(i)); i++)
-        if (loch_option_get(option->name, value) == LOCH_OK)
-            printf("  %-22s %s\n", option->environment, *value ? value : "(empty)");
+    for (size_t i = 0; (option = loch_option_at(i)); i++) {
+        const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
+        if (!is_good && !unreadable) unreadable = option->name;
+        printf("  %-22s %s\n", option->environment, !is_good ? "(cannot be read)" : *value ? value : "(empty)");
+    }
+    loch_status status = loch_option_walk_unknown(info_print_unknown, &is_first);
+    if (status == LOCH_OK && unreadable) status = loch_option_get(unreadable, value);
+    return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
 
 /* --- JSON --- */
@@ -173,22 +191,40 @@ static void info_json_drivers(json_writer *json, const info_names *names)
     json_close_array(json);
 }
 
-static void info_json_options(json_writer *json)
+static loch_status info_json_variable(const char *variable, const char *nearest, void *user)
+{
+    json_writer *json = user;
+    json_open_object(json, NULL);
+    json_text(json, "name", variable);
+    if (nearest) json_text(json, "nearest", nearest);
+    json_close_object(json);
+    return LOCH_OK;
+}
+
+/* As info_print_options. */
+static int info_json_options(json_writer *json)
 {
     char value[LOCH_OPTION_VALUE_MAX];
     const loch_option *option;
+    const char *unreadable = NULL;
     json_open_array(json, "options");
     for (size_t i = 0; (option = loch_option_at(i)); i++) {
-        if (loch_option_get(option->name, value) != LOCH_OK) continue;
+        const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
+        if (!is_good && !unreadable) unreadable = option->name;
         json_open_object(json, NULL);
         json_text(json, "name", option->name);
         json_text(json, "environment", option->environment);
         json_text(json, "type", option->type);
         json_text(json, "default", option->fallback);
-        json_text(json, "value", value);
+        json_text(json, is_good ? "value" : "error", is_good ? value : loch_error_get()->sentence);
         json_close_object(json);
     }
     json_close_array(json);
+    json_open_array(json, "unknown_variables");
+    loch_status status = loch_option_walk_unknown(info_json_variable, json);
+    json_close_array(json);
+    if (status == LOCH_OK && unreadable) status = loch_option_get(unreadable, value);
+    return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
 
 /* --- the command --- */
@@ -215,17 +251,16 @@ static int info_show(const info_names *all, const info_names *shown, bool as_jso
     if (!as_json) {
         info_print_drivers(all);
         const int code = info_show_devices(shown, NULL);
-        if (code == TOOL_DONE) info_print_options();
-        return code;
+        return code == TOOL_DONE ? info_print_options() : code;
     }
     json_writer json = {.file = stdout};
     json_open_object(&json, NULL);
     json_text(&json, "version", loch_version());
     info_json_drivers(&json, all);
     json_open_array(&json, "devices");
-    const int code = info_show_devices(shown, &json);
+    int code = info_show_devices(shown, &json);
     json_close_array(&json);
-    info_json_options(&json);
+    if (code == TOOL_DONE) code = info_json_options(&json);
     json_close_object(&json);
     return code;
 }
@@ -233,10 +268,22 @@ static int info_show(const info_names *all, const info_names *shown, bool as_jso
 /* The page docs/options.md. */
 static int info_print_markdown(void)
 {
-    puts("# Options\n\nRun-time options, read from the environment or set with `loch_option_set`. "
-         "The environment is not read in setuid and setgid programs. This page is what `loch info --options-markdown` "
+    puts(
+        "# Options\n\nRun-time options, read from the environment or set with `loch_option_set`. "
+        "The environment is not read in setuid and setgid programs. This page is what `loch info --options-markdown` "
          "prints.\n\n"
-         "| option | environment | takes | default | |\n|---|---|---|---|---|");
+        "An empty variable counts as one that is not set. A value that an option does not take is never replaced by "
+        "the "
+        "default:\nwhat reads the option fails with `E_INVALID` and a sentence such as `LOCH_POOL_LIMIT is \"abc\": "
+        "takes "
+        "bytes, e.g. 8GiB`.\nBytes are a number with or without a unit: KiB, MiB, GiB, TiB (powers of 1024; `8G` is "
+        "`8GiB`), "
+        "KB, MB, GB, TB (powers of 1000).\nA switch is on, off, yes, no, true, false, 1 or 0. A variable that begins "
+        "with "
+        "`LOCH_` and that nothing reads is a warning\nin the log when a device is first opened; `loch info` lists such "
+        "variables with the name that was probably meant, and every\n`loch` command prints a line for each on standard "
+        "error (`loch_option_walk_unknown`).\n\n"
+        "| option | environment | takes | default | |\n|---|---|---|---|---|");
     const loch_option *option;
     for (size_t i = 0; (option = loch_option_at(i)); i++) {
         printf("| `%s` | `%s` | ", option->name, option->environment);
@@ -282,7 +329,7 @@ const tool_command tool_info = {
     "Usage: loch info [--device DEVICE]... [--json]\n\n"
     "Shows the drivers, the devices of this machine with their memory and capabilities, and the options in force.\n\n"
     "  --device DEVICE      only this device; may be repeated; simulated ones too\n"
-    "  --json               as JSON\n"
+    "  --json               as one JSON object\n"
     "  --options-markdown   the table of options, as docs/options.md holds it\n",
     info_run,
 };

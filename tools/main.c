@@ -10,11 +10,67 @@ static void main_print_help(void)
 {
     puts("loch: memory for AI engines\n\n"
          "Usage: loch COMMAND [OPTION...]\n"
-         "       loch COMMAND --help\n"
-         "       loch --version\n\n"
+         "       loch help [COMMAND], loch COMMAND --help\n"
+         "       loch version, loch --version\n\n"
          "Commands:");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         printf("  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    puts("\nExit codes: 0 done, 1 failed, 2 called wrongly; the last two with one line on standard error.");
+}
+
+static const tool_command *main_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(name, commands[i]->name)) return commands[i];
+    return NULL;
+}
+
+static bool main_is_help(const char *argument)
+{
+    return !strcmp(argument, "--help") || !strcmp(argument, "-h");
+}
+
+/* `loch help [COMMAND]` */
+static int main_help(int count, char **arguments)
+{
+    const tool_command *command = count ? main_find(arguments[0]) : NULL;
+    if (count && !command) return tool_misuse("", "there is no command \"%s\"", arguments[0]);
+    if (command)
+        fputs(command->help, stdout);
+    else
+        main_print_help();
+    return TOOL_DONE;
+}
+
+static loch_status main_warn(const char *variable, const char *nearest, void *user)
+{
+    (void)user;
+    fprintf(stderr, "loch: nothing reads %s%s%s%s\n", variable, nearest ? ": did you mean " : "",
+            nearest ? nearest : "", nearest ? "?" : "");
+    return LOCH_OK;
+}
+
+/* Fails with the first option whose variable cannot be read, whether the command needs it or not: it was meant. */
+static loch_status main_read_options(void)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    const loch_option *option;
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; status == LOCH_OK && (option = loch_option_at(i)); i++)
+        status = loch_option_get(option->name, value);
+    return status;
+}
+
+static int main_run(const tool_command *command, int count, char **arguments)
+{
+    for (int i = 0; i < count; i++)
+        if (main_is_help(arguments[i])) {
+            fputs(command->help, stdout);
+            return TOOL_DONE;
+        }
+    loch_status status = loch_option_walk_unknown(main_warn, NULL);
+    if (status == LOCH_OK && command != &tool_info) status = main_read_options(); /* info shows what is wrong */
+    return status == LOCH_OK ? command->run(count, arguments) : tool_fail_status(status);
 }
 
 int main(int count, char **arguments)
@@ -24,22 +80,17 @@ int main(int count, char **arguments)
         main_print_help();
         return TOOL_MISUSED;
     }
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+    const tool_command *command = main_find(name);
+    int code = TOOL_DONE;
+    if (command)
+        code = main_run(command, count - 2, arguments + 2);
+    else if (main_is_help(name))
         main_print_help();
-        return TOOL_DONE;
-    }
-    if (!strcmp(name, "--version")) {
+    else if (!strcmp(name, "help"))
+        code = main_help(count - 2, arguments + 2);
+    else if (!strcmp(name, "--version") || !strcmp(name, "version"))
         printf("loch %s\n", loch_version());
-        return TOOL_DONE;
-    }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(name, commands[i]->name) != 0) continue;
-        if (count > 2 && (!strcmp(arguments[2], "--help") || !strcmp(arguments[2], "-h"))) {
-            fputs(commands[i]->help, stdout);
-            return TOOL_DONE;
-        }
-        const int code = commands[i]->run(count - 2, arguments + 2);
-        return fflush(stdout) == 0 ? code : tool_fail("standard output could not be written");
-    }
-    return tool_misuse("", "there is no command \"%s\"", name);
+    else
+        return tool_misuse("", "there is no command \"%s\"", name);
+    return fflush(stdout) == 0 ? code : tool_fail("standard output could not be written");
 }

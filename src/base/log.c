@@ -32,11 +32,12 @@ const char *loch_log_level_name(loch_log_level level)
     return (unsigned)level < sizeof log_level_names / sizeof *log_level_names ? log_level_names[level] : "unknown";
 }
 
-/* Reads the option once, unless a hook was set meanwhile. */
+/* Reads the option once, unless a hook was set meanwhile. A value that it does not take leaves the log undecided and
+ * silent: the next device that is opened fails because of it. */
 static void log_decide(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    lochi_option_text("log", value);
+    if (!lochi_option_try_text("log", value)) return;
     int level = LOCH_LOG_DEBUG;
     while (level > LOCH_LOG_OFF && strcmp(value, log_level_names[level]) != 0)
         level--;
@@ -46,6 +47,14 @@ static void log_decide(void)
         atomic_store_explicit(&lochi_log_level, level, memory_order_relaxed);
     }
     lochi_lock_drop(&log_lock);
+}
+
+loch_status lochi_log_check(void)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) log_decide();
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) != LOG_UNDECIDED) return LOCH_OK;
+    return lochi_option_text("log", value);
 }
 
 void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level)
@@ -60,7 +69,8 @@ void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level)
 loch_log_level loch_log_get_level(void)
 {
     if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) log_decide();
-    return (loch_log_level)atomic_load_explicit(&lochi_log_level, memory_order_relaxed);
+    const int level = atomic_load_explicit(&lochi_log_level, memory_order_relaxed);
+    return level == LOG_UNDECIDED ? LOCH_LOG_OFF : (loch_log_level)level;
 }
 
 void lochi_log_write(loch_log_level level, const char *format, ...)

@@ -11,6 +11,9 @@ extern _Atomic(int) lochi_log_level; /* relaxed: a late reader logs one line mor
 
 void lochi_log_write(loch_log_level level, const char *format, ...) LOCH_PRINTF(2, 3);
 
+/* E_INVALID if LOCH_LOG decides how much is logged and holds a value that it does not take. */
+LOCH_MUST_USE loch_status lochi_log_check(void);
+
 #define LOCHI_LOG(suffix, ...)                                                                                         \
     do {                                                                                                               \
         if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) >= (int)LOCH_LOG_##suffix)                    \

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The option table. Values are kept as text; a value is checked against its type when it is set, and one from the
- * environment when it is first read. */
+ * environment when it is read. One that does not fit is not kept: whoever reads the option fails, until the environment
+ * is mended or a value is set. */
 #include "base/options.h"
 #include "base/fail.h"
 #include "base/lock.h"
-#include "base/logging.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const loch_option option_table[] = {
     {"log", "LOCH_LOG", "off|error|warning|info|debug", "off",
-     "Level of the log on standard error when the program sets no hook. Read at the first message."},
+     "Level of the log on standard error when the program sets no hook. Read at the first message, or when a device is "
+     "opened."},
     {"cuda_library", "LOCH_CUDA_LIBRARY", "text", "",
      "File name of the CUDA driver library; empty means libcuda.so.1. Read when a CUDA device is first looked for."},
     {"cublas", "LOCH_CUBLAS", "text", "",
@@ -101,29 +104,52 @@ static bool option_fits(const loch_option *option, const char *value)
     return option_is_word(option->type, value);
 }
 
-/* Copies the value in force; says whether the environment held one that cannot be read. */
+#define OPTION_TAKES_MAX 96
+
+/* Writes what values an option takes, for people: "off, error, warning, info, debug". */
+static const char *option_takes(const loch_option *option, char text[OPTION_TAKES_MAX])
+{
+    if (!strcmp(option->type, "text")) {
+        snprintf(text, OPTION_TAKES_MAX, "text of at most %d bytes", LOCH_OPTION_VALUE_MAX - 1);
+        return text;
+    }
+    if (!strcmp(option->type, "number")) return "a whole number";
+    if (!strcmp(option->type, "bytes")) return "bytes, e.g. 8GiB";
+    if (!strcmp(option->type, "switch")) return "on or off";
+    lochi_text words = lochi_text_begin(text, OPTION_TAKES_MAX);
+    for (const char *at = option->type; *at; at++)
+        lochi_text_write(&words, *at == '|' ? ", " : "%c", *at);
+    return text;
+}
+
+/* Copies the value in force. If the environment holds one that does not fit, copies the beginning of that and returns
+ * false. An empty variable counts as one that is not set. Leaves the error record alone. */
 static bool option_read(size_t at, char value[LOCH_OPTION_VALUE_MAX])
 {
-    bool is_bad = false;
+    const loch_option *option = &option_table[at];
+    bool is_good = true;
     lochi_lock_take(&option_lock);
     if (!option_values[at].known) {
-        const loch_option *option = &option_table[at];
         const char *text = secure_getenv(option->environment); /* may name code to load */
-        is_bad = text && !option_fits(option, text);
-        if (!text || is_bad) text = option->fallback;
-        memcpy(option_values[at].value, text, strlen(text) + 1);
-        option_values[at].known = true;
+        if (!text || !*text) text = option->fallback;
+        is_good = option_fits(option, text);
+        snprintf(option_values[at].value, LOCH_OPTION_VALUE_MAX, "%s", text);
+        option_values[at].known = is_good;
     }
     memcpy(value, option_values[at].value, LOCH_OPTION_VALUE_MAX);
     lochi_lock_drop(&option_lock);
-    return is_bad;
+    return is_good;
 }
 
-static void option_get(size_t at, char value[LOCH_OPTION_VALUE_MAX])
+static loch_status option_get(size_t at, char value[LOCH_OPTION_VALUE_MAX])
 {
+    if (option_read(at, value)) return LOCH_OK;
     const loch_option *option = &option_table[at];
-    if (option_read(at, value))
-        LOCHI_LOG(WARNING, "%s is not %s: using \"%s\"", option->environment, option->type, option->fallback);
+    char takes[OPTION_TAKES_MAX];
+    const loch_status status =
+        LOCH_FAIL(INVALID, "%s is \"%.80s\": takes %s", option->environment, value, option_takes(option, takes));
+    memset(value, 0, LOCH_OPTION_VALUE_MAX);
+    return status;
 }
 
 loch_status loch_option_get(const char *name, char value[LOCH_OPTION_VALUE_MAX])
@@ -131,8 +157,7 @@ loch_status loch_option_get(const char *name, char value[LOCH_OPTION_VALUE_MAX])
     if (!name || !value) return LOCH_FAIL(INVALID, "an option needs a name and room for its value");
     const size_t at = option_find(name);
     if (at == OPTION_COUNT) return LOCH_FAIL(NOT_FOUND, "there is no option \"%s\": `loch info` lists them", name);
-    option_get(at, value);
-    return LOCH_OK;
+    return option_get(at, value);
 }
 
 loch_status loch_option_set(const char *name, const char *value)
@@ -140,8 +165,10 @@ loch_status loch_option_set(const char *name, const char *value)
     if (!name) return LOCH_FAIL(INVALID, "an option needs a name");
     const size_t at = option_find(name);
     if (at == OPTION_COUNT) return LOCH_FAIL(NOT_FOUND, "there is no option \"%s\": `loch info` lists them", name);
+    char takes[OPTION_TAKES_MAX];
     if (value && !option_fits(&option_table[at], value))
-        return LOCH_FAIL(INVALID, "option \"%s\" takes %s, not \"%.80s\"", name, option_table[at].type, value);
+        return LOCH_FAIL(INVALID, "option \"%s\" takes %s, not \"%.80s\"", name, option_takes(&option_table[at], takes),
+                         value);
     lochi_lock_take(&option_lock);
     option_values[at].known = value != NULL;
     if (value) memcpy(option_values[at].value, value, strlen(value) + 1);
@@ -149,27 +176,37 @@ loch_status loch_option_set(const char *name, const char *value)
     return LOCH_OK;
 }
 
-void lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX])
+static size_t option_find_own(const char *name)
 {
     const size_t at = option_find(name);
     assert(at < OPTION_COUNT);
-    option_get(at, value);
+    return at;
 }
 
-size_t lochi_option_bytes(const char *name)
+bool lochi_option_try_text(const char *name, char value[LOCH_OPTION_VALUE_MAX])
 {
-    char value[LOCH_OPTION_VALUE_MAX];
-    size_t bytes = 0;
-    lochi_option_text(name, value);
-    lochi_parse_bytes(value, &bytes);
-    return bytes;
+    return option_read(option_find_own(name), value);
 }
 
-bool lochi_option_switch(const char *name)
+loch_status lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX])
+{
+    return option_get(option_find_own(name), value);
+}
+
+loch_status lochi_option_bytes(const char *name, size_t *out)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    bool is_on = false;
-    lochi_option_text(name, value);
-    lochi_parse_switch(value, &is_on);
-    return is_on;
+    *out = 0;
+    LOCH_TRY_RETURN(lochi_option_text(name, value));
+    lochi_parse_bytes(value, out);
+    return LOCH_OK;
+}
+
+loch_status lochi_option_switch(const char *name, bool *out)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    *out = false;
+    LOCH_TRY_RETURN(lochi_option_text(name, value));
+    lochi_parse_switch(value, out);
+    return LOCH_OK;
 }

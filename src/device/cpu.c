@@ -55,7 +55,8 @@ static loch_status cpu_read_arguments(lochi_cpu *cpu, const char *arguments)
 
 static loch_status cpu_open(const char *arguments, void **self)
 {
-    lochi_cpu read = {.node = -1, .huge = lochi_option_switch("cpu_huge_pages")};
+    lochi_cpu read = {.node = -1};
+    LOCH_TRY_RETURN(lochi_option_switch("cpu_huge_pages", &read.huge));
     LOCH_TRY_RETURN(cpu_read_arguments(&read, arguments));
     read.total_bytes = lochi_cpu_read_total("", read.node);
     if (!read.total_bytes) return LOCH_FAIL(DRIVER, "the system does not say how much memory it has");

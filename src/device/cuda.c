@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/options.h"
 #include "base/parse.h"
 #include "device/device.h"
 #include <ctype.h>
@@ -29,6 +30,8 @@ static loch_status cuda_count(int *out)
 static loch_status cuda_enumerate(loch_device_visitor *visitor, void *user)
 {
     int count;
+    char path[LOCH_OPTION_VALUE_MAX];
+    LOCH_TRY_RETURN(lochi_option_text("cuda_library", path)); /* wrongly set is not the same as not there */
     const loch_error before = lochi_error_save();
     if (cuda_count(&count) != LOCH_OK) {
         LOCHI_LOG(INFO, "no CUDA devices: %s", loch_error_get()->sentence);

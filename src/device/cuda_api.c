@@ -91,7 +91,7 @@ loch_status lochi_cuda_load(void)
 {
     if (atomic_load_explicit(&cuda_ready, memory_order_acquire)) return LOCH_OK;
     char path[LOCH_OPTION_VALUE_MAX];
-    lochi_option_text("cuda_library", path);
+    LOCH_TRY_RETURN(lochi_option_text("cuda_library", path));
     if (!*path) memcpy(path, CUDA_LIBRARY, sizeof CUDA_LIBRARY);
 
     loch_status status = LOCH_OK;

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/options.h"
 #include <loch/host.h>
 #include <string.h>
 
@@ -112,6 +113,8 @@ loch_status loch_device_open(const char *name, loch_device **out)
 {
     if (!out) return LOCH_FAIL(INVALID, "loch_device_open needs a place for the device");
     *out = NULL;
+    LOCH_TRY_RETURN(lochi_log_check());
+    lochi_option_warn_unknown();
     char full[LOCH_DEVICE_NAME_MAX];
     const loch_driver *driver;
     LOCH_TRY_RETURN(device_resolve(name, full, &driver));

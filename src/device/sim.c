@@ -113,7 +113,7 @@ static loch_status sim_read_arguments(lochi_sim *sim, const char *arguments)
         return SIM_FAIL(INVALID, "a simulated device needs its size first, such as sim:80GiB, not \"%.80s\"", piece);
     if (sim->capacity > (size_t)1 << (LOCHI_SIM_WINDOW_BITS - 1))
         return SIM_FAIL(INVALID, "a simulated device has at most %zu bytes", (size_t)1 << (LOCHI_SIM_WINDOW_BITS - 1));
-    lochi_option_text("sim_costs", path);
+    LOCH_TRY_RETURN(lochi_option_text("sim_costs", path));
     while (rest) {
         const char *costs = NULL;
         rest = lochi_parse_piece(rest, piece, sizeof piece);

@@ -175,7 +175,6 @@ static loch_engine *engine_make(const engine_plan *plan)
     if (!engine) return NULL;
     lochi_lock_init(&engine->lock, LOCHI_RANK_ENGINE);
     lochi_engine_each_init(engine);
-    engine->is_direct = plan->options.memory == LOCH_ENGINE_DIRECT || lochi_option_switch("direct_memory");
     engine->name = lochi_strdup(plan->options.name ? plan->options.name : "engine");
     engine->reaches = lochi_zalloc(pairs * sizeof *engine->reaches);
     engine->seats = lochi_zalloc(bytes);
@@ -190,6 +189,8 @@ static loch_status engine_open(loch_engine *engine, const engine_plan *plan)
 {
     if (!engine || !engine->name || !engine->reaches || !engine->seats)
         return LOCH_FAIL(HOST_MEMORY, "no host memory for an engine with %zu seats", plan->options.devices_count);
+    LOCH_TRY_RETURN(lochi_option_switch("direct_memory", &engine->is_direct));
+    engine->is_direct |= plan->options.memory == LOCH_ENGINE_DIRECT;
     LOCH_TRY_RETURN(engine_open_devices(engine, plan));
     LOCH_TRY_RETURN(lochi_engine_set_limits(engine, plan->wishes));
     LOCH_TRY_RETURN(engine_connect(engine));

@@ -166,7 +166,7 @@ static loch_status library_load(loch_library library, library_entry **out)
     library_entry *entry = *out = &library_entries[library];
     if (atomic_load_explicit(&entry->is_ready, memory_order_acquire)) return LOCH_OK;
     char path[LOCH_OPTION_VALUE_MAX];
-    lochi_option_text(entry->option, path);
+    LOCH_TRY_RETURN(lochi_option_text(entry->option, path));
     lochi_lock_take(&library_lock);
     loch_status status = LOCH_OK;
     if (!atomic_load_explicit(&entry->is_ready, memory_order_relaxed)) status = library_load_from(entry, path);

@@ -95,8 +95,8 @@ static loch_status default_make_direct(loch_device *device, loch_memory_kind kin
 static loch_status default_make_pool(loch_device *device, loch_memory_kind kind, const char *name, size_t limit,
                                      loch_allocator **out)
 {
-    const loch_pool_options options = {
-        .size = sizeof options, .kind = kind, .limit_bytes = limit, .idle_bytes = lochi_option_bytes("pool_idle")};
+    loch_pool_options options = {.size = sizeof options, .kind = kind, .limit_bytes = limit};
+    LOCH_TRY_RETURN(lochi_option_bytes("pool_idle", &options.idle_bytes));
     return loch_pool_create(device, name, &options, out);
 }
 
@@ -112,11 +112,12 @@ loch_status lochi_default_make(loch_device *device, loch_attributes attributes, 
     }
     snprintf(name, sizeof name, "%.40s %s", device->name, kind);
     const loch_memory_kind memory = is_pinned ? LOCH_MEMORY_PINNED : LOCH_MEMORY_DEVICE;
-    const size_t pinned_limit = is_pinned ? lochi_option_bytes("pinned_limit") : 0;
+    size_t limit = 0;
     char wish[LOCH_OPTION_VALUE_MAX];
-    lochi_option_text("default_allocator", wish);
-    if (strcmp(wish, "direct") == 0) return default_make_direct(device, memory, name, pinned_limit, out);
-    return default_make_pool(device, memory, name, is_pinned ? pinned_limit : lochi_option_bytes("pool_limit"), out);
+    LOCH_TRY_RETURN(lochi_option_text("default_allocator", wish));
+    const bool is_direct = strcmp(wish, "direct") == 0;
+    if (is_pinned || !is_direct) LOCH_TRY_RETURN(lochi_option_bytes(is_pinned ? "pinned_limit" : "pool_limit", &limit));
+    return (is_direct ? default_make_direct : default_make_pool)(device, memory, name, limit, out);
 }
 
 /* --- choosing --- */
@@ -134,7 +135,9 @@ static loch_status default_get_host(int32_t scope, loch_allocator **out)
 
 static loch_status default_get_pinned(loch_device *device, int32_t scope, loch_fallback fallback, loch_allocator **out)
 {
-    const bool is_there = loch_device_can(device, LOCH_CAN_PINNED), is_on = lochi_option_switch("pinned");
+    const bool is_there = loch_device_can(device, LOCH_CAN_PINNED);
+    bool is_on;
+    LOCH_TRY_RETURN(lochi_option_switch("pinned", &is_on));
     if (is_there && is_on) return lochi_registry_get_own(device, (loch_attributes){DEFAULT_PINNED, scope}, out);
     if (fallback == LOCH_FALLBACK_PAGEABLE && loch_device_can(device, LOCH_CAN_HOST_ACCESS))
         return lochi_registry_get_own(device, (loch_attributes){0, scope}, out);
