@@ -4,26 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static int bench_copy(const tool_bench_options *options)
-{
-    return tool_bench_copy(options->device, options->is_json);
-}
-
-static int bench_calls(const tool_bench_options *options)
-{
-    return tool_bench_calls(options->device, options->is_json);
-}
-
-static int bench_tracking(const tool_bench_options *options)
-{
-    return tool_bench_tracking(options->device, options->is_json);
-}
-
 static const struct {
     const char *name;
     int (*run)(const tool_bench_options *options);
-} benchmarks[] = {{"pool", tool_bench_pool},       {"threads", tool_bench_threads}, {"copy", bench_copy},
-                  {"calls", bench_calls},          {"tracking", bench_tracking},    {"strided", tool_bench_strided},
+} benchmarks[] = {{"pool", tool_bench_pool},       {"threads", tool_bench_threads},   {"copy", tool_bench_copy},
+                  {"calls", tool_bench_calls},     {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
                   {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep}};
 
 static int bench_read(tool_bench_options *out, const char **name, int count, char **arguments)
@@ -87,8 +72,7 @@ const tool_command tool_bench = {
     "  sleep             pools that go to sleep and wake, beside plain copies\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
-    "  --quick           pool, threads, strided, compact, sleep: few repetitions, to see that it works; the figures "
-    "are rough\n"
-    "  --json            figures as JSON\n",
+    "  --quick           few repetitions, to see that it works; the figures are rough\n"
+    "  --json            figures as one JSON object; needs a NAME\n",
     bench_run,
 };

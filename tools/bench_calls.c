@@ -14,6 +14,8 @@
 #define BENCH_SAMPLES 21
 #define BENCH_POINTS 4
 
+static int calls_samples = BENCH_SAMPLES; /* fewer with --quick */
+
 static const size_t bench_bytes[BENCH_POINTS] = {(size_t)2 << 20, (size_t)20 << 20, (size_t)64 << 20,
                                                  (size_t)512 << 20};
 
@@ -33,7 +35,7 @@ static loch_status calls_collect(bench_calls *bench, int point)
     if (status == LOCH_OK) calls[LOCH_CALL_map].ns += calls[LOCH_CALL_access].ns; /* modelled apart, measured in one */
     for (size_t i = 0; status == LOCH_OK && i < LOCH_CALL_COUNT; i++) {
         int *samples = &bench->counts[i][point];
-        if (calls[i].count && i != LOCH_CALL_access && *samples < BENCH_SAMPLES)
+        if (calls[i].count && i != LOCH_CALL_access && *samples < calls_samples)
             bench->samples[i][point][(*samples)++] = calls[i].ns / calls[i].count;
     }
     if (status == LOCH_OK) status = loch_device_measure_calls(bench->device, LOCH_MEASURE_ON);
@@ -139,7 +141,7 @@ static loch_status calls_sample(bench_calls *bench, loch_status (*group)(loch_de
     for (int point = 0; status == LOCH_OK && point < BENCH_POINTS; point++) {
         status = group(bench->device, bench_bytes[point]);
         if (status == LOCH_OK) status = loch_device_measure_calls(bench->device, LOCH_MEASURE_ON);
-        for (int i = 0; status == LOCH_OK && i < BENCH_SAMPLES; i++) {
+        for (int i = 0; status == LOCH_OK && i < calls_samples; i++) {
             status = group(bench->device, bench_bytes[point]);
             if (status == LOCH_OK) status = calls_collect(bench, point);
         }
@@ -154,7 +156,7 @@ static loch_status calls_measure(bench_calls *bench)
     if (status == LOCH_OK) status = calls_sample(bench, calls_host);
     for (size_t call = 0; call < LOCH_CALL_COUNT; call++)
         bench->has_size[call] = bench->counts[call][0] > 0;
-    for (int i = 0; status == LOCH_OK && i < BENCH_SAMPLES; i++) {
+    for (int i = 0; status == LOCH_OK && i < calls_samples; i++) {
         status = calls_unsized(bench);
         if (status == LOCH_OK) status = calls_collect(bench, 0); /* calls that have a size are full already */
     }
@@ -179,7 +181,7 @@ static void calls_print_text(bench_calls *bench)
     loch_device_properties properties = {.size = sizeof properties};
     if (loch_device_get_properties(bench->device, &properties) == LOCH_OK)
         printf("# nanoseconds of driver calls on %s (%s, driver %s), medians of %d\n",
-               loch_device_get_name(bench->device), properties.model, properties.driver_version, BENCH_SAMPLES);
+               loch_device_get_name(bench->device), properties.model, properties.driver_version, calls_samples);
     for (size_t call = 0; call < LOCH_CALL_COUNT; call++) {
         if (call == LOCH_CALL_access && bench->counts[LOCH_CALL_map][0]) puts("access 0");
         if (!bench->counts[call][0]) continue;
@@ -214,13 +216,14 @@ static void calls_print_json(bench_calls *bench)
     json_close_object(&json);
 }
 
-int tool_bench_calls(const char *device, bool json)
+int tool_bench_calls(const tool_bench_options *options)
 {
     static bench_calls bench; /* large, and the program runs one command */
-    loch_status status = loch_device_open(device, &bench.device);
+    if (options->is_quick) calls_samples = 1;
+    loch_status status = loch_device_open(options->device, &bench.device);
     if (status == LOCH_OK) status = calls_measure(&bench);
-    if (status == LOCH_OK && json) calls_print_json(&bench);
-    if (status == LOCH_OK && !json) calls_print_text(&bench);
+    if (status == LOCH_OK && options->is_json) calls_print_json(&bench);
+    if (status == LOCH_OK && !options->is_json) calls_print_text(&bench);
     loch_device_release(bench.device);
     return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `loch bench compact`: a pool is filled with buffers of 1 to 64 MiB that may move, half of them are freed at random, and what is left
  * is compacted: how fast the blocks are moved, beside plain copies inside the device, and how large a block fits then. */
+#include "json.h"
 #include "tool.h"
 #include <loch/loch.h>
 #include <stdio.h>
@@ -150,22 +151,60 @@ static loch_status compact_once(compact_bench *b, compact_figures *out)
     return status == LOCH_OK ? compact_plain(b, report.moved_bytes, &out->plain_rate) : status;
 }
 
-static void compact_print(const compact_figures *figures, bool is_json)
+static void compact_print_json(const compact_figures *figures, json_writer *json)
 {
     const double whole = figures->moved_bytes / figures->seconds, copies = figures->moved_bytes / figures->copy_seconds;
-    const char *format =
-        is_json ? "{\"moves\": %zu, \"moved_bytes\": %.0f, \"seconds\": %.6f, \"gb_per_second\": %.2f, "
-                  "\"copies_gb_per_second\": %.2f, \"same_gb_per_second\": %.2f, \"plain_gb_per_second\": %.2f, "
-                  "\"copies_ratio\": %.3f, \"plain_ratio\": %.3f, \"overlapping_bytes\": %.0f, "
-                  "\"free_bytes\": %zu, \"served_bytes\": %zu, \"served_part\": %.3f}\n"
-                : "%5zu moves of %.0f bytes in %.4f s: %.1f GB/s, the copies alone %.1f, the same without a compaction "
-                  "%.1f, "
-                  "plain copies of 32 MiB %.1f, ratios %.3f and %.3f, overlapping bytes %.0f; of %zu bytes free one "
-                  "block had %zu: %.2f\n";
-    printf(format, figures->moves, figures->moved_bytes, figures->seconds, whole / 1e9, copies / 1e9,
-           figures->same_rate / 1e9, figures->plain_rate / 1e9, copies / figures->same_rate,
-           copies / figures->plain_rate, figures->overlapping, figures->free_bytes, figures->served_bytes,
-           (double)figures->served_bytes / (double)figures->free_bytes);
+    json_open_object(json, NULL);
+    json_number(json, "moves", figures->moves);
+    json_number(json, "moved_bytes", (uint64_t)figures->moved_bytes);
+    json_real(json, "seconds", figures->seconds);
+    json_real(json, "gb_per_second", whole / 1e9);
+    json_real(json, "copies_gb_per_second", copies / 1e9);
+    json_real(json, "same_gb_per_second", figures->same_rate / 1e9);
+    json_real(json, "plain_gb_per_second", figures->plain_rate / 1e9);
+    json_real(json, "copies_ratio", copies / figures->same_rate);
+    json_real(json, "plain_ratio", copies / figures->plain_rate);
+    json_number(json, "overlapping_bytes", (uint64_t)figures->overlapping);
+    json_number(json, "free_bytes", figures->free_bytes);
+    json_number(json, "served_bytes", figures->served_bytes);
+    json_real(json, "served_part", (double)figures->served_bytes / (double)figures->free_bytes);
+    json_close_object(json);
+}
+
+static void compact_print_text(const compact_figures *figures)
+{
+    const double whole = figures->moved_bytes / figures->seconds, copies = figures->moved_bytes / figures->copy_seconds;
+    printf("%5zu moves of %.0f bytes in %.4f s: %.1f GB/s, the copies alone %.1f, the same without a compaction %.1f, "
+           "plain copies of 32 MiB %.1f, ratios %.3f and %.3f, overlapping bytes %.0f; of %zu bytes free one block had "
+           "%zu: %.2f\n",
+           figures->moves, figures->moved_bytes, figures->seconds, whole / 1e9, copies / 1e9, figures->same_rate / 1e9,
+           figures->plain_rate / 1e9, copies / figures->same_rate, copies / figures->plain_rate, figures->overlapping,
+           figures->free_bytes, figures->served_bytes, (double)figures->served_bytes / (double)figures->free_bytes);
+}
+
+/* Measures several times; JSON is one object, with a list of the times that ended well. */
+static loch_status compact_run(compact_bench *b, bool is_json)
+{
+    json_writer json = {.file = stdout};
+    loch_status status = LOCH_OK;
+    if (is_json) {
+        json_open_object(&json, NULL);
+        json_text(&json, "benchmark", "compact");
+        json_text(&json, "device", loch_device_get_name(b->device));
+        json_number(&json, "pool_bytes", b->limit);
+        json_open_array(&json, "results");
+    }
+    for (int i = 0; i < COMPACT_REPETITIONS && status == LOCH_OK; i++) {
+        compact_figures figures = {0};
+        status = compact_once(b, &figures);
+        if (status == LOCH_OK && is_json) compact_print_json(&figures, &json);
+        if (status == LOCH_OK && !is_json) compact_print_text(&figures);
+    }
+    if (is_json) {
+        json_close_array(&json);
+        json_close_object(&json);
+    }
+    return status;
 }
 
 int tool_bench_compact(const tool_bench_options *options)
@@ -183,15 +222,11 @@ int tool_bench_compact(const tool_bench_options *options)
     if (status == LOCH_OK) status = loch_stream_create(b.device, NULL, &b.stream);
     b.moves = malloc(COMPACT_BUFFERS_MAX * sizeof *b.moves);
     if (!b.moves) status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for a list of moves");
-    for (int i = 0; i < COMPACT_REPETITIONS && status == LOCH_OK; i++) {
-        compact_figures figures = {0};
-        status = compact_once(&b, &figures);
-        if (status == LOCH_OK) compact_print(&figures, options->is_json);
-    }
-    if (status != LOCH_OK) fprintf(stderr, "loch: bench compact: %s\n", loch_error_get()->sentence);
+    if (status == LOCH_OK) status = compact_run(&b, options->is_json);
+    const int code = status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
     free(b.moves);
     loch_stream_destroy(b.stream);
     loch_allocator_release(b.pool);
     loch_device_release(b.device);
-    return status == LOCH_OK ? 0 : 1;
+    return code;
 }

@@ -15,10 +15,13 @@
 #include <string.h>
 
 #define BENCH_REPETITIONS 9
+#define BENCH_QUICK_BYTES ((size_t)1 << 20)       /* largest size with --quick */
 #define BENCH_EVENT_BYTES ((size_t)16 << 20)      /* from here on by events */
 #define BENCH_REPETITION_BYTES ((size_t)64 << 20) /* smaller work is repeated up to this */
 #define BENCH_QUEUE_BYTES 4096
 #define BENCH_QUEUE_CALLS 256 /* well below the depth of a stream's queue, so that queueing never waits */
+
+static size_t bench_repetitions = BENCH_REPETITIONS; /* fewer with --quick */
 
 static const size_t bench_sizes[] = {(size_t)64 << 10, (size_t)1 << 20, (size_t)64 << 20, (size_t)1 << 30};
 
@@ -151,8 +154,8 @@ static int bench_compare(const void *a, const void *b)
 
 static uint64_t bench_median(uint64_t *times)
 {
-    qsort(times, BENCH_REPETITIONS, sizeof *times, bench_compare);
-    return times[BENCH_REPETITIONS / 2];
+    qsort(times, bench_repetitions, sizeof *times, bench_compare);
+    return times[bench_repetitions / 2];
 }
 
 static bool bench_measure(const bench *b, bench_work work, size_t bytes, bench_pair *out)
@@ -161,7 +164,7 @@ static bool bench_measure(const bench *b, bench_work work, size_t bytes, bench_p
     uint64_t loch_ns[BENCH_REPETITIONS], bare_ns[BENCH_REPETITIONS];
     if (!bench_time(b, bench_queue_loch, work, bytes, count) || !bench_time(b, bench_queue_bare, work, bytes, count))
         return false; /* the first run of each only warms up */
-    for (size_t i = 0; i < BENCH_REPETITIONS; i++) {
+    for (size_t i = 0; i < bench_repetitions; i++) {
         loch_ns[i] = bench_time(b, bench_queue_loch, work, bytes, count);
         bare_ns[i] = bench_time(b, bench_queue_bare, work, bytes, count);
         if (!loch_ns[i] || !bare_ns[i]) return false;
@@ -176,7 +179,7 @@ static bool bench_measure_queueing(const bench *b, double *loch_ns, double *bare
 {
     uint64_t times[2][BENCH_REPETITIONS];
     if (!bench_time_queueing(b, bench_queue_loch) || !bench_time_queueing(b, bench_queue_bare)) return false;
-    for (size_t i = 0; i < BENCH_REPETITIONS; i++) {
+    for (size_t i = 0; i < bench_repetitions; i++) {
         times[0][i] = bench_time_queueing(b, bench_queue_loch);
         times[1][i] = bench_time_queueing(b, bench_queue_bare);
         if (!times[0][i] || !times[1][i]) return false;
@@ -300,8 +303,8 @@ static void bench_print_start(const bench *b, bool json)
 {
     const char *bare = b->is_cuda ? "driver" : "libc";
     if (!json) {
-        printf("%s (%s), medians of %d, Loch beside the bare %s\n\n", loch_device_get_name(b->device),
-               b->properties.model, BENCH_REPETITIONS, bare);
+        printf("%s (%s), medians of %zu, Loch beside the bare %s\n\n", loch_device_get_name(b->device),
+               b->properties.model, bench_repetitions, bare);
         printf("%-20s %12s %14s %14s %8s\n", "work", "bytes", "loch GB/s", b->is_cuda ? "driver GB/s" : "libc GB/s",
                "ratio");
         return;
@@ -310,7 +313,7 @@ static void bench_print_start(const bench *b, bool json)
     bench_print_name(loch_device_get_name(b->device));
     printf("\", \"model\": \"");
     bench_print_name(b->properties.model);
-    printf("\", \"against\": \"%s\", \"repetitions\": %d, \"results\": [", bare, BENCH_REPETITIONS);
+    printf("\", \"against\": \"%s\", \"repetitions\": %zu, \"results\": [", bare, bench_repetitions);
 }
 
 static void bench_print_pair(bench_work work, size_t bytes, const bench_pair *pair, bool json, bool is_first)
@@ -359,8 +362,9 @@ static int bench_run(const bench *b, size_t largest, bool json)
     return 0;
 }
 
-int tool_bench_copy(const char *device, bool json)
+int tool_bench_copy(const tool_bench_options *options)
 {
+    const char *device = options->device;
     bench b = {.device = NULL};
     int code = 0;
     if (bench_open_device(&b, device) != LOCH_OK) {
@@ -369,7 +373,11 @@ int tool_bench_copy(const char *device, bool json)
         return code;
     }
     b.is_cuda = !strcmp(b.properties.driver, "cuda");
-    const size_t largest = bench_largest(&b);
+    size_t largest = bench_largest(&b);
+    if (options->is_quick) {
+        bench_repetitions = 1;
+        if (largest > BENCH_QUICK_BYTES) largest = BENCH_QUICK_BYTES;
+    }
     if (!b.is_cuda && !loch_device_can(b.device, LOCH_CAN_HOST_ACCESS))
         code = tool_fail("copies are measured on cpu and cuda devices, not on %s", device);
     else if (!largest)
@@ -379,7 +387,7 @@ int tool_bench_copy(const char *device, bool json)
     else if (bench_take_memory(&b, largest) != LOCH_OK)
         code = tool_fail("%s", loch_error_get()->sentence);
     else
-        code = bench_run(&b, largest, json);
+        code = bench_run(&b, largest, options->is_json);
     bench_close(&b);
     return code;
 }

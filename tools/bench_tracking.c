@@ -23,6 +23,8 @@
 #define BENCH_BAR_IN_ORDER_NS 15.0
 #define BENCH_BAR_SHUFFLED_NS 60.0 /* at a million live blocks */
 
+static size_t bench_repetitions = BENCH_REPETITIONS, bench_calls = BENCH_CALLS; /* fewer with --quick */
+
 static const struct {
     size_t threads, live;
     bool is_shuffled;
@@ -239,13 +241,13 @@ static int bench_compare(const void *a, const void *b)
 static bench_times bench_median(const bench_times *times)
 {
     double alloc_ns[BENCH_REPETITIONS], free_ns[BENCH_REPETITIONS];
-    for (size_t i = 0; i < BENCH_REPETITIONS; i++) {
+    for (size_t i = 0; i < bench_repetitions; i++) {
         alloc_ns[i] = times[i].alloc_ns;
         free_ns[i] = times[i].free_ns;
     }
-    qsort(alloc_ns, BENCH_REPETITIONS, sizeof *alloc_ns, bench_compare);
-    qsort(free_ns, BENCH_REPETITIONS, sizeof *free_ns, bench_compare);
-    return (bench_times){alloc_ns[BENCH_REPETITIONS / 2], free_ns[BENCH_REPETITIONS / 2]};
+    qsort(alloc_ns, bench_repetitions, sizeof *alloc_ns, bench_compare);
+    qsort(free_ns, bench_repetitions, sizeof *free_ns, bench_compare);
+    return (bench_times){alloc_ns[bench_repetitions / 2], free_ns[bench_repetitions / 2]};
 }
 
 /* The times of calls to the two allocators, which take turns; a first repetition of each warms up. */
@@ -257,11 +259,11 @@ static bool bench_measure(size_t which, bench_stock *stocks, loch_allocator *con
     for (size_t i = 0; i < threads; i++)
         jobs[i] = (bench_job){.stock = &stocks[i],
                               .blocks = blocks,
-                              .rounds = BENCH_CALLS / bench_cases[which].live,
+                              .rounds = bench_calls / bench_cases[which].live,
                               .is_shuffled = bench_cases[which].is_shuffled};
     for (size_t i = 0; i < threads; i++)
         stock_fill(&stocks[i], blocks);
-    for (size_t repetition = 0; repetition <= BENCH_REPETITIONS; repetition++)
+    for (size_t repetition = 0; repetition <= bench_repetitions; repetition++)
         for (size_t tracked = 0; tracked < 2; tracked++)
             if (!bench_repeat(jobs, threads, allocators[tracked], &times[tracked][repetition])) return false;
     out[0] = bench_median(&times[0][1]);
@@ -281,7 +283,7 @@ static double bench_bar(size_t which)
 static void bench_print_start(const char *device, json_writer *json)
 {
     if (!json) {
-        printf("tracking on %s: ns a call, without and with it, medians of %d\n\n", device, BENCH_REPETITIONS);
+        printf("tracking on %s: ns a call, without and with it, medians of %zu\n\n", device, bench_repetitions);
         printf("%-8s %8s %-9s %8s %8s %8s %8s %8s %8s %6s\n", "threads", "live", "frees", "alloc", "tracked", "added",
                "free", "tracked", "added", "bar");
         return;
@@ -289,7 +291,7 @@ static void bench_print_start(const char *device, json_writer *json)
     json_open_object(json, NULL);
     json_text(json, "bench", "tracking");
     json_text(json, "device", device);
-    json_number(json, "repetitions", BENCH_REPETITIONS);
+    json_number(json, "repetitions", bench_repetitions);
     json_open_array(json, "results");
 }
 
@@ -333,6 +335,7 @@ static bool bench_run(const char *device, bench_stock *stocks, loch_allocator *c
     bench_print_start(device, out);
     bool is_good = true;
     for (size_t i = 0; is_good && i < sizeof bench_cases / sizeof *bench_cases; i++) {
+        if (bench_cases[i].live > bench_calls) continue;
         bench_times times[2] = {{0, 0}, {0, 0}};
         is_good = bench_measure(i, stocks, allocators, times);
         const double bar = bench_bar(i);
@@ -347,8 +350,12 @@ static bool bench_run(const char *device, bench_stock *stocks, loch_allocator *c
     return is_good;
 }
 
-int tool_bench_tracking(const char *name, bool json)
+int tool_bench_tracking(const tool_bench_options *options)
 {
+    if (options->is_quick) {
+        bench_repetitions = 1;
+        bench_calls = BENCH_CALLS / 100;
+    }
     bench_stock stocks[BENCH_THREADS_MAX] = {{.free = NULL}};
     loch_device *device = NULL;
     loch_allocator *allocators[2] = {NULL, NULL}; /* without and with tracking */
@@ -357,12 +364,12 @@ int tool_bench_tracking(const char *name, bool json)
         has_memory = stock_init(&stocks[i], BENCH_CALLS);
     loch_status status = LOCH_E_HOST_MEMORY;
     if (has_memory)
-        status = loch_device_open(name, &device);
+        status = loch_device_open(options->device, &device);
     else
         (void)loch_error_set(status, NULL, 0, "no host memory for the benchmark's blocks");
     if (status == LOCH_OK) status = loch_allocator_create(device, "stock", &stock_ops, NULL, &allocators[0]);
     if (status == LOCH_OK) status = loch_tracking_create(allocators[0], NULL, NULL, &allocators[1]);
-    bool is_good = status == LOCH_OK && bench_run(loch_device_get_name(device), stocks, allocators, json);
+    bool is_good = status == LOCH_OK && bench_run(loch_device_get_name(device), stocks, allocators, options->is_json);
     loch_allocator_release(allocators[1]);
     loch_allocator_release(allocators[0]);
     loch_device_release(device);

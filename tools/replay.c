@@ -14,7 +14,7 @@
 typedef struct replay_command {
     const char *path, *device, *allocator;
     uint64_t repeats, lag_us;
-    bool touches, is_json;
+    bool touches, allows_failures, is_json;
 } replay_command;
 
 /* --- options --- */
@@ -36,6 +36,8 @@ static int replay_read(replay_command *command, int count, char **arguments)
             command->is_json = true;
         } else if (!strcmp(argument, "--touch")) {
             command->touches = true;
+        } else if (!strcmp(argument, "--allow-failures")) {
+            command->allows_failures = true;
         } else if (tool_option_value(&options, argument, "--device", &command->device)) {
             if (!command->device) return tool_misuse("replay", "--device needs a device's name");
         } else if (tool_option_value(&options, argument, "--allocator", &command->allocator)) {
@@ -99,6 +101,10 @@ static void replay_print_json(const replay_command *command, const trace_log *tr
     json_close_object(&json);
     json_number(&json, "driver_ns", result->driver_ns);
     json_real(&json, "driver_share", replay_driver_share(trace, result));
+    json_open_object(&json, "failures_by_status");
+    for (size_t i = 0; i < LOCH_STATUS_COUNT; i++)
+        if (result->failures_by[i]) json_number(&json, loch_status_name((loch_status)i), result->failures_by[i]);
+    json_close_object(&json);
     json_number(&json, "failures", result->failures);
     if (command->touches) {
         json_number(&json, "peak_rss", replay_rss(result));
@@ -138,14 +144,21 @@ static void replay_print_text(const replay_command *command, const trace_log *tr
     if (command->touches)
         printf("%-18s %s, %.3f times that\n", "peak resident", tool_format_bytes(replay_rss(result), text),
                replay_ratio(replay_rss(result), trace->peak_requested));
-    printf("%-18s %zu\n", "failures", result->failures);
+    printf("%-18s %zu", "failures", result->failures);
+    const char *separator = ": ";
+    for (size_t i = 0; i < LOCH_STATUS_COUNT; i++) {
+        if (!result->failures_by[i]) continue;
+        printf("%s%zu %s", separator, result->failures_by[i], loch_status_name((loch_status)i));
+        separator = ", ";
+    }
+    putchar('\n');
 }
 
 /* --- running --- */
 
 static int replay_repeat(const replay_command *command, const replay_setup *setup)
 {
-    replay_result summary, *results = calloc(command->repeats, sizeof *results);
+    replay_result summary = {.failures = 0}, *results = calloc(command->repeats, sizeof *results);
     tool_progress progress = {.label = "replay", .total = command->repeats};
     loch_status status = LOCH_OK;
     if (!results) return tool_fail("no memory for %" PRIu64 " results", command->repeats);
@@ -163,7 +176,11 @@ static int replay_repeat(const replay_command *command, const replay_setup *setu
             replay_print_text(command, setup->trace, &summary);
     }
     free(results);
-    return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
+    if (status != LOCH_OK) return tool_fail_status(status);
+    if (!summary.failures || command->allows_failures) return TOOL_DONE;
+    return tool_fail(
+        "%zu allocations could not be served, the first one because %s (--allow-failures if that is meant)",
+        summary.failures, setup->kept->first_failure);
 }
 
 static int replay_command_run(int count, char **arguments)
@@ -191,14 +208,17 @@ static int replay_command_run(int count, char **arguments)
 const tool_command tool_replay = {
     "replay",
     "runs a trace of allocations through an allocator",
-    "Usage: loch replay TRACE [--device DEVICE] [--allocator NAME] [--touch] [--repeat N] [--lag US] [--json]\n\n"
+    "Usage: loch replay TRACE [--device DEVICE] [--allocator NAME] [--touch] [--repeat N] [--lag US]\n"
+    "                   [--allow-failures] [--json]\n\n"
     "Runs a trace of allocations through an allocator and prints what it cost in time and memory.\n"
-    "TRACE is a file, plain or compressed by gzip or zstd, or - for standard input.\n\n"
+    "TRACE is a file, plain or compressed by gzip or zstd, or - for standard input. Exits with 1 if an allocation\n"
+    "could not be served.\n\n"
     "  --device DEVICE    where: cpu (default), cuda:0, sim:40GiB, ...\n"
     "  --allocator NAME   pool (default), direct, libc, or one that is registered\n"
     "  --touch            writes one byte of every page, and prints how much memory was resident\n"
     "  --repeat N         runs it N times; the median of the times counts, and the highest of the peaks\n"
     "  --lag US           on simulated devices, how long work queued on a stream takes (default 2000)\n"
-    "  --json             figures as JSON\n",
+    "  --allow-failures   exits with 0 although allocations could not be served; they are counted all the same\n"
+    "  --json             figures as one JSON object\n",
     replay_command_run,
 };

@@ -10,6 +10,7 @@ typedef struct replay_kept {
     loch_allocator *allocator;
     loch_stream **streams; /* by index; NULL for the default stream */
     size_t streams_count;
+    char first_failure[256]; /* sentence of the first allocation that could not be served; empty without one */
 } replay_kept;
 
 /* What is run. */
@@ -31,7 +32,8 @@ typedef struct replay_result {
     uint64_t rss_peak;           /* and the most in it */
     uint64_t driver_ns;
     uint64_t driver_calls[LOCH_CALL_COUNT];
-    size_t failures; /* allocations that could not be served */
+    size_t failures;                       /* allocations that could not be served */
+    size_t failures_by[LOCH_STATUS_COUNT]; /* by the status that they had */
 } replay_result;
 
 /* Opens the device for a replay: simulated ones get a clock that is told the time, and queued work that lasts `lag_ns`,

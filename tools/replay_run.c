@@ -26,7 +26,8 @@ typedef struct replay_loop {
     uint64_t sim_start_ns; /* the simulated clock when the trace starts */
     uint64_t clock_ns;     /* spent on telling the time */
     uint64_t clock_calls;
-    size_t failures;
+    replay_kept *kept;
+    replay_result *result;
     loch_status status; /* of a free or a use; not LOCH_OK ends the loop */
 } replay_loop;
 
@@ -38,6 +39,20 @@ static void replay_touch(volatile char *block, size_t bytes)
     for (size_t at = 0; at < bytes; at += REPLAY_PAGE_BYTES)
         block[at] = 1;
     block[bytes - 1] = 1; /* blocks need not start with a page */
+}
+
+/* Counts an allocation that could not be served; the sentence of the first one is kept. */
+static __attribute__((noinline)) void replay_fail(replay_loop *loop, loch_status status)
+{
+    if (!*loop->kept->first_failure)
+        snprintf(loop->kept->first_failure, sizeof loop->kept->first_failure, "%s", loch_error_get()->sentence);
+    loop->result->failures++;
+    if ((size_t)status < LOCH_STATUS_COUNT) loop->result->failures_by[status]++;
+}
+
+static __attribute__((noinline)) void replay_fail_libc(replay_loop *loop, size_t bytes)
+{
+    replay_fail(loop, loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "libc has no %zu bytes", bytes));
 }
 
 /* Waiting on the host moves a simulated clock ahead of the trace; then it is left alone. */
@@ -68,8 +83,9 @@ static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, cons
                                       .alignment = special->alignment,
                                       .stream = stream,
                                       .tag = special->tag};
-        if (loch_allocator_alloc(loop->allocator, &request, block) != LOCH_OK)
-            loop->failures++;
+        const loch_status served = loch_allocator_alloc(loop->allocator, &request, block);
+        if (served != LOCH_OK)
+            replay_fail(loop, served);
         else if (touches)
             replay_touch(*block, special->bytes);
     } else if (!*block) {
@@ -94,8 +110,9 @@ static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *
         if (event->kind == TRACE_ALLOC) {
             request.bytes = event->bytes;
             request.stream = streams[event->stream];
-            if (loch_allocator_alloc(allocator, &request, block) != LOCH_OK)
-                loop->failures++;
+            const loch_status served = loch_allocator_alloc(allocator, &request, block);
+            if (served != LOCH_OK)
+                replay_fail(loop, served);
             else if (touches)
                 replay_touch(*block, event->bytes);
         } else {
@@ -131,7 +148,7 @@ static __attribute__((noinline)) void replay_rare_libc(replay_loop *loop, const 
         const size_t least = sizeof(void *), alignment = special->alignment > least ? special->alignment : least;
         *block = NULL;
         if (posix_memalign(block, alignment, special->bytes) != 0)
-            loop->failures++;
+            replay_fail_libc(loop, special->bytes);
         else if (touches)
             replay_touch(*block, special->bytes);
     } else if (event->kind == TRACE_FREE_ON) {
@@ -148,7 +165,7 @@ static inline __attribute__((always_inline)) void replay_loop_malloc(replay_loop
         if (event->kind == TRACE_ALLOC) {
             *block = malloc(event->bytes);
             if (!*block)
-                loop->failures++;
+                replay_fail_libc(loop, event->bytes);
             else if (touches)
                 replay_touch(*block, event->bytes);
         } else if (event->kind == TRACE_FREE) {
@@ -315,7 +332,6 @@ static loch_status replay_time(const replay_setup *setup, replay_loop *loop, rep
     if (events > 0 && loop_ns > inside_ns) out->ns_per_event = (double)(loop_ns - inside_ns) / events;
     if (events > 0) out->total_ns_per_event = (double)loop_ns / events;
     out->peak_reserved = stats.peak_reserved_bytes;
-    out->failures = loop->failures;
     return LOCH_OK;
 }
 
@@ -334,7 +350,7 @@ static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
 
 loch_status replay_run(const replay_setup *setup, replay_result *out)
 {
-    replay_loop loop = {.status = LOCH_OK};
+    replay_loop loop = {.kept = setup->kept, .result = out, .status = LOCH_OK};
     trace_array events = {.data = NULL}, blocks = {.data = NULL};
     *out = (replay_result){.failures = 0};
     loch_status status = LOCH_OK;
@@ -393,6 +409,8 @@ void replay_summarize(replay_result *results, size_t count, replay_result *out)
     for (size_t i = 0; i < count; i++) {
         if (results[i].peak_reserved > out->peak_reserved_ever) out->peak_reserved_ever = results[i].peak_reserved;
         if (results[i].rss_peak > out->rss_peak) out->rss_peak = results[i].rss_peak;
-        if (results[i].failures > out->failures) out->failures = results[i].failures;
+        if (results[i].failures <= out->failures) continue;
+        out->failures = results[i].failures;
+        memcpy(out->failures_by, results[i].failures_by, sizeof out->failures_by);
     }
 }

@@ -62,15 +62,6 @@ void tool_progress_show(tool_progress *progress, size_t done);
 /* Removes what was drawn. */
 void tool_progress_end(tool_progress *progress);
 
-/* Measures copies and fills on a device, beside the driver's own calls. */
-int tool_bench_copy(const char *device, bool json);
-
-/* Measures what driver calls cost on a device; the text is a cost table for simulated devices. */
-int tool_bench_calls(const char *device, bool json);
-
-/* Measures what a tracking wrapper adds to allocations and frees. */
-int tool_bench_tracking(const char *device, bool json);
-
 #define TOOL_TRACES_MAX 16
 
 /* What a benchmark may be told. */
@@ -81,6 +72,15 @@ typedef struct tool_bench_options {
     const char *as; /* hidden: measures this allocator alone, for the process that asked (peers.h); NULL otherwise */
     bool is_json, is_quick;
 } tool_bench_options;
+
+/* Measures copies and fills on a device, beside the driver's own calls. */
+int tool_bench_copy(const tool_bench_options *options);
+
+/* Measures what driver calls cost on a device; the text is a cost table for simulated devices. */
+int tool_bench_calls(const tool_bench_options *options);
+
+/* Measures what a tracking wrapper adds to allocations and frees. */
+int tool_bench_tracking(const tool_bench_options *options);
 
 /* Measures allocations and frees through the pool, beside other allocators. */
 int tool_bench_pool(const tool_bench_options *options);
