@@ -3,7 +3,6 @@
 # needs it.
 include(CheckLanguage)
 
-set(LOCH_CXX OFF)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
     enable_language(CXX)

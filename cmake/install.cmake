@@ -16,8 +16,10 @@ if(TARGET loch_program)
     set_target_properties(loch_program PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
     install(TARGETS loch_program)
 endif()
-set_target_properties(loch_torch PROPERTIES INSTALL_RPATH "$ORIGIN") # both libraries lie side by side
-install(TARGETS loch_torch)
+if(TARGET loch_torch)
+    set_target_properties(loch_torch PROPERTIES INSTALL_RPATH "$ORIGIN") # both libraries lie side by side
+    install(TARGETS loch_torch)
+endif()
 install(TARGETS loch_shared loch_static EXPORT loch-targets)
 install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

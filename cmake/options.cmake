@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
-# What can be chosen when configuring.
+# What can be chosen when configuring. Inside another project (add_subdirectory, FetchContent) only the libraries are built
+# unless it asks for more, and nothing here reaches that project: plain variables end with this folder.
 
-option(LOCH_TESTS "Prepare the tests; those that need cmocka are left out where it is missing" ON)
+option(LOCH_PROGRAM "Build the loch program" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_ADAPTERS "Build the adapters: loch_torch" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_INSTALL "Add Loch to what is installed" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_TESTS "Prepare the tests; those that need cmocka are left out where it is missing" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_WERROR "Treat warnings as errors, with the compilers that CI knows: gcc up to 12, clang up to 14" OFF)
 set(LOCH_SANITIZE "" CACHE STRING "Sanitizers for everything: address,undefined or thread")
 set(LOCH_CMOCKA_DIR "$ENV{LOCH_CMOCKA_DIR}" CACHE PATH "A folder with include/cmocka.h and lib/libcmocka.a")

@@ -141,7 +141,8 @@ LOCH_API void loch_allocator_release(loch_allocator *allocator);
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request,
                                                         void **out);
 
-/** Takes a block back, in the order of the stream of its allocation. */
+/** Takes a block back, in the order of the stream of its allocation. NULL for the address does nothing, here and in the
+ *  other frees, also where there is no allocator: what half-built things hold can be freed without a look. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_free(loch_allocator *allocator, void *address);
 
 /** Takes a block back in the order of `stream` (NULL: the default stream), which the caller has ordered behind every

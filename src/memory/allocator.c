@@ -407,8 +407,8 @@ void lochi_allocator_count_out(loch_allocator *wrapper)
 static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes,
                                                  loch_stream *stream)
 {
-    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
     if (!address) return LOCH_OK;
+    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
     const uint32_t mark = lochi_inside_enter(allocator);
     struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);

@@ -77,6 +77,11 @@ static void missing_arguments(void **state)
     CHECK_FAILS(loch_alloc_array(s.allocator, 1, 1, &sizeless, &block), INVALID);
     assert_null(block);
     CHECK_FAILS(loch_free(NULL, &s), INVALID);
+    CHECK_OK(loch_free(NULL, NULL)); /* of what was never made; the record still tells why */
+    CHECK_OK(loch_allocator_free_on(NULL, NULL, NULL));
+    CHECK_OK(loch_allocator_free_sized(NULL, NULL, 10));
+    CHECK_OK(loch_free(s.allocator, NULL));
+    assert_int_equal(loch_error_get()->status, LOCH_E_INVALID);
     CHECK_FAILS(loch_allocator_record_use(s.allocator, NULL, NULL), INVALID);
     CHECK_FAILS(loch_allocator_find(s.allocator, NULL, &found), INVALID);
     CHECK_FAILS(loch_allocator_find(s.allocator, &s, NULL), INVALID);
