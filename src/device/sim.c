@@ -98,6 +98,8 @@ static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char
     else if (sim_is_option(piece, "id", &value)) {
         is_good = lochi_parse_number(value, &number) && number <= INT32_MAX;
         if (is_good) sim->index = (int)number;
+    } else if (sim_is_option(piece, "clock", &value)) {
+        return SIM_FAIL(INVALID, "a simulated device's clock is seeded or stepped, not \"%.80s\"", value);
     } else {
         return SIM_FAIL(INVALID, "a simulated device has no option \"%.80s\"; see loch/sim.h", piece);
     }
