@@ -13,6 +13,7 @@ by the loader.
 
 import ctypes
 import ctypes.util
+import math
 import operator
 import os
 import pathlib
@@ -56,9 +57,16 @@ class LochError(RuntimeError):
         super().__init__(sentence)
         self.status = status
 
+    def __reduce__(self):
+        return type(self), (str(self), self.status)
+
 
 class ExportError(LochError, BufferError):
     """What the protocol of DLPack calls a BufferError."""
+
+
+class OutsideError(LochError, IndexError):
+    """An index outside of its axis: what ends a loop over a sequence."""
 
 
 # --- structures, as in the headers ---
@@ -242,6 +250,7 @@ _PLAIN = {
     "loch_buffer_get_kind": (c_int, [_P]),
     "loch_buffer_get_references": (c_size_t, [_P]),
     "loch_tensor_release": (None, [_P]),
+    "loch_tensor_retain": (c_void_p, [_P]),
     "loch_tensor_get_dtype": (c_int, [_P]),
     "loch_tensor_get_dimensions": (c_size_t, [_P]),
     "loch_tensor_get_shape": (POINTER(c_int64), [_P]),
@@ -277,7 +286,12 @@ def _made(name, *arguments):
 
 
 def _numbers(kind, values):
+    """A C array of whole numbers, and its length. ctypes would cut off what does not fit."""
     values = [operator.index(value) for value in values]
+    most = 2 ** (8 * ctypes.sizeof(kind) - 1) - 1
+    for value in values:
+        if not -most - 1 <= value <= most:
+            raise OverflowError(f"{value} does not fit {8 * ctypes.sizeof(kind)} bits")
     return len(values), (kind * len(values))(*values)
 
 
@@ -293,8 +307,12 @@ def _dtype(name):
 
 
 def _scalar(value):
-    if not isinstance(value, int):
+    try:
+        value = operator.index(value)
+    except TypeError:
         return _Scalar(DTYPES.index("f64"), c_uint64.from_buffer_copy(ctypes.c_double(value)))
+    if not -(2**63) <= value < 2**64:
+        raise OverflowError(f"{value} does not fit 64 bits")
     return _Scalar(DTYPES.index("u64" if value >= 2**63 else "i64"), value % 2**64)
 
 
@@ -325,6 +343,8 @@ _api.PyCapsule_SetName.restype, _api.PyCapsule_SetName.argtypes = c_int, [py_obj
 # drops the capsule. So capsules have none: those that were handed out stay in this list, and what nobody else holds and
 # nobody took is ended with the next call here.
 _handed_out = []
+# A child that was forked has copies of them, which are its parent's to end.
+os.register_at_fork(after_in_child=_handed_out.clear)
 
 
 def _pop(handed_out):
@@ -360,16 +380,53 @@ def collect(wait=False):
 # --- tensors ---
 
 
-class Tensor:
-    """A tensor of Loch. Views share its memory, and keep it."""
+class _OnHost:
+    """A tensor whose memory the host reaches, as plain host memory for NumPy."""
 
-    __slots__ = ("_handle", "__weakref__")
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __dlpack_device__(self):
+        return CPU, 0
+
+    def __dlpack__(self, *, dl_device=None, **options):
+        return self._tensor.__dlpack__(dl_device=(CPU, 0), **options)
+
+
+def _unpickle(dtype, shape, contents, device):
+    made = _made("loch_tensor_create_from", _dtype(dtype), *_sizes(shape), contents, None)
+    return made if device == made.device else made.to(device)
+
+
+class Tensor:
+    """A tensor of Loch. Views share its memory, and keep it.
+
+    copy.copy gives a second object for the same tensor, copy.deepcopy a clone, pickle the contents: elsewhere they are a new tensor
+    on a device of the same name. A process that was forked may read the tensors that it has inherited; they are its
+    parent's to free.
+    """
+
+    __slots__ = ("_handle", "_process", "__weakref__")
+    __hash__ = object.__hash__  # by identity, as PyTorch: == compares elements
 
     def __init__(self, handle):
         self._handle = handle
+        self._process = os.getpid()
 
-    def __del__(self, _release=_library.loch_tensor_release):
-        _release(self._handle)
+    def __del__(self, _release=_library.loch_tensor_release, _getpid=os.getpid):
+        if getattr(self, "_process", None) == _getpid():
+            _release(self._handle)
+
+    def __copy__(self):
+        return Tensor(_library.loch_tensor_retain(self._handle))
+
+    def __deepcopy__(self, memo):
+        return self.clone()
+
+    def __reduce_ex__(self, _protocol):
+        here = self.to("cpu").contiguous()
+        length = math.prod(self.shape) * _library.loch_dtype_bytes(_dtype(self.dtype))
+        return _unpickle, (self.dtype, self.shape, ctypes.string_at(here.address, length) if length else b"", self.device)
 
     # questions
 
@@ -427,6 +484,9 @@ class Tensor:
             raise TypeError("a scalar has no length")
         return self.shape[0]
 
+    def __iter__(self):
+        return (self.index(0, at) for at in range(len(self)))
+
     def __str__(self):
         return self.format()
 
@@ -460,11 +520,19 @@ class Tensor:
     def slice(self, axis, start=None, stop=None, step=None):
         """start:stop:step along one axis."""
         bounds = [_OPEN if bound is None else max(1 - 2**63, min(bound, 2**63 - 1)) for bound in (start, stop)]
-        return _made("loch_tensor_slice", self._handle, axis, *bounds, 1 if step is None else step)
+        step = 1 if step is None else max(1 - 2**63, min(operator.index(step), 2**63 - 1))
+        return _made("loch_tensor_slice", self._handle, axis, *bounds, step)
 
     def index(self, axis, at):
-        """One index along an axis, which goes."""
-        return _made("loch_tensor_index", self._handle, axis, at)
+        """Selects one index along an axis; the result has one dimension less."""
+        try:
+            return _made("loch_tensor_index", self._handle, axis, *_numbers(c_int64, [at])[1])
+        except OverflowError:
+            raise OutsideError(f"index {at} is in no axis", "E_OUT_OF_RANGE") from None
+        except LochError as error:
+            if error.status != "E_OUT_OF_RANGE":
+                raise
+            raise OutsideError(str(error), error.status) from None
 
     def transpose(self, axis, other):
         """Two axes change places."""
@@ -498,10 +566,10 @@ class Tensor:
         """Basic indexing: integers, slices, Ellipsis and None."""
         keys = list(key) if isinstance(key, tuple) else [key]
         open_ends = self.ndim - sum(k is not None and k is not Ellipsis for k in keys)
-        if keys.count(Ellipsis) > 1 or open_ends < 0:
+        ellipses = [at for at, k in enumerate(keys) if k is Ellipsis]  # not by ==, which compares elements of arrays
+        if len(ellipses) > 1 or open_ends < 0:
             raise IndexError(f"{key!r} does not fit {self.ndim} dimensions")
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
+        for at in ellipses:
             keys[at : at + 1] = [slice(None)] * open_ends
         view, axis = self, 0
         for k in keys:
@@ -531,10 +599,105 @@ class Tensor:
 
     def __setitem__(self, key, value):
         part = self[key]
+        if isinstance(value, (list, tuple)):
+            value = tensor(value)
+        elif not isinstance(value, Tensor) and hasattr(value, "__dlpack__"):
+            value = from_dlpack(value)
         if not isinstance(value, Tensor):
             part.fill(value)
         else:
             part.copy_from(value if value.shape == part.shape else value.expand(part.shape))
+
+    # elements as Python's numbers: for a few of them; NumPy is faster for many
+
+    def _flat(self):
+        """All elements as a list of Python's numbers, row after row."""
+        kind = {"f": "f64", "b": "f64", "i": "i64", "u": "u64"}[self.dtype[0]] if self.dtype != "bool" else "bool"
+        number = {"f64": ctypes.c_double, "i64": c_int64, "u64": c_uint64, "bool": ctypes.c_bool}[kind]
+        here, count = self.to("cpu", kind).contiguous(), math.prod(self.shape)
+        return list((number * count).from_address(here.address)) if count else []
+
+    def tolist(self):
+        """The elements in nested lists; a number for a scalar."""
+        flat = self._flat()
+        if not self.ndim:
+            return flat[0]
+        for size in self.shape[:0:-1]:
+            flat = [flat[at * size : (at + 1) * size] for at in range(len(flat) // size)] if size else []
+        if 0 in self.shape[1:]:
+            return [self[at].tolist() for at in range(len(self))]
+        return flat
+
+    def item(self):
+        """The one element, as a number of Python's."""
+        if math.prod(self.shape) != 1:
+            raise ValueError(f"a tensor of shape {self.shape} has not one element")
+        return self._flat()[0]
+
+    def __bool__(self):
+        if math.prod(self.shape) != 1:
+            raise ValueError(f"whether a tensor of shape {self.shape} is true is not clear: compare elements, or its len()")
+        return bool(self.item())
+
+    def __int__(self):
+        return int(self._one())
+
+    def __float__(self):
+        return float(self._one())
+
+    def __index__(self):
+        if self.ndim or self.dtype[0] not in "iu":
+            raise TypeError(f"a tensor of {self.dtype} and shape {self.shape} is no index: only whole numbers without dimensions")
+        return self.item()
+
+    def _one(self):
+        if math.prod(self.shape) != 1:
+            raise TypeError(f"a tensor of shape {self.shape} is not one number")
+        return self.item()
+
+    def __contains__(self, value):
+        if getattr(value, "shape", ()) or isinstance(value, (list, tuple)):
+            raise TypeError("`in` looks for one number")
+        return value in self._flat()
+
+    def __eq__(self, other):
+        """Compares elements, as NumPy: a tensor of bool on the host. Slow for many elements."""
+        return self._compare(other, operator.eq)
+
+    def __ne__(self, other):
+        """Compares elements, as NumPy: a tensor of bool on the host. Slow for many elements."""
+        return self._compare(other, operator.ne)
+
+    def _compare(self, other, operation):
+        if not isinstance(other, (Tensor, bool, int, float)):
+            return NotImplemented
+        if not isinstance(other, Tensor):
+            answers = [operation(value, other) for value in self._flat()]
+            return tensor(answers, "bool").view(self.shape)
+        pairs = zip(reversed(self.shape), reversed(other.shape))
+        if any(a != b and 1 not in (a, b) for a, b in pairs):
+            raise ValueError(f"tensors of shapes {self.shape} and {other.shape} are not compared: they do not broadcast")
+        longer, shorter = (self, other) if self.ndim >= other.ndim else (other, self)
+        shape = list(longer.shape)
+        for back in range(1, shorter.ndim + 1):
+            shape[-back] = shorter.shape[-back] if shape[-back] == 1 else shape[-back]
+        answers = map(operation, self.expand(shape)._flat(), other.expand(shape)._flat())
+        return tensor(list(answers), "bool").view(shape)
+
+    def __array__(self, dtype=None, copy=None):
+        """For NumPy: an array that shares the memory where the host reaches it, and the type is to stay."""
+        import numpy
+
+        if not _library.loch_tensor_is_on_host(self._handle):
+            raise TypeError(f'a tensor on {self.device} is not copied to the host unasked: .to("cpu") first')
+        if self.dtype in ("bf16", "f8e4m3", "f8e5m2"):
+            raise TypeError(f'NumPy has no {self.dtype}: .to(dtype="f32") first')
+        array = numpy.from_dlpack(_OnHost(self))
+        if dtype is not None and numpy.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"{self.dtype} as {numpy.dtype(dtype)} needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def reshape(self, shape):
         """Another shape: a view, or else a copy."""
@@ -679,19 +842,27 @@ def _flatten(values, shape, out):
             _flatten(value, shape[1:], out)
 
 
+def _kind(numbers):
+    """The type that holds all of some numbers, and ctypes' word for it."""
+    if numbers and all(isinstance(number, bool) for number in numbers):
+        return "bool", ctypes.c_bool
+    if not numbers or not all(hasattr(number, "__index__") for number in numbers):
+        return "f64", ctypes.c_double
+    numbers[:] = map(operator.index, numbers)
+    least, most = min(numbers), max(numbers)
+    if least < -(2**63) or most >= 2**64 or (least < 0 and most >= 2**63):
+        raise OverflowError(f"no type of 64 bits holds {least} and {most}")
+    return ("u64", c_uint64) if most >= 2**63 else ("i64", c_int64)
+
+
 def tensor(values, dtype=None, device=None):
-    """A tensor of numbers in nested lists: bool, i64 or f64 unless a type is named."""
+    """A tensor of numbers in nested lists: bool, i64 (u64 where needed) or f64 unless a type is named."""
     shape, row, numbers = [], values, []
     while isinstance(row, (list, tuple)):
         shape.append(len(row))
         row = row[0] if row else 0
     _flatten(values, shape, numbers)
-    kinds = {type(number) for number in numbers}
-    name, kind = "f64", ctypes.c_double
-    if kinds and kinds <= {bool}:
-        name, kind = "bool", ctypes.c_bool
-    elif kinds and kinds <= {bool, int}:
-        name, kind = "i64", c_int64
+    name, kind = _kind(numbers)
     data = (kind * len(numbers))(*numbers)
     made = _made("loch_tensor_create_from", _dtype(name), *_sizes(shape), data, None)
     return made.to(device, dtype)
