@@ -401,9 +401,9 @@ def _unpickle(dtype, shape, contents, device):
 class Tensor:
     """A tensor of Loch. Views share its memory, and keep it.
 
-    copy.copy gives a second object for the same tensor, copy.deepcopy a clone, pickle the contents: elsewhere they are a new tensor
-    on a device of the same name. A process that was forked may read the tensors that it has inherited; they are its
-    parent's to free.
+    copy.copy gives a second object for the same tensor, copy.deepcopy a clone, pickle the contents, which are a new tensor
+    on a device of the same name where they are loaded. A process that was forked may read the tensors that it has
+    inherited; they are its parent's to free.
     """
 
     __slots__ = ("_handle", "_process", "__weakref__")
