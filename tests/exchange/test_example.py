@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The example for Python runs, in the environment of these tests, and says what it is there to say."""
+"""The example for Python and the pieces in its page run, in the environment of these tests, and say what they are to say."""
 import pathlib
+import re
 import runpy
 
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "13_numpy.py"
+import numpy
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLE = SOURCE / "examples" / "13_numpy.py"
+PAGE = SOURCE / "docs" / "share-with-numpy.md"
 
 
 def test_numpy_example(capsys):
@@ -12,3 +17,13 @@ def test_numpy_example(capsys):
     assert "f32[2, 4], 32 bytes on cpu" in text
     assert "still there in NumPy: [0. 1. 2. 3.]" in text
     assert "bf16[3, 4]" in text
+
+
+def test_pieces_of_the_page(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pieces = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert pieces
+    for piece in pieces:
+        exec(compile(piece, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out == "[[5. 0. 0.]\n [0. 0. 0.]]\n"
+    assert numpy.load("here.npy")[0, 0] == 5
