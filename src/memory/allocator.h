@@ -107,6 +107,9 @@ static inline void lochi_allocator_set_pool(loch_allocator *allocator, struct lo
     allocator->pool = pool;
 }
 
+/* The longest sleep of a waiter that nobody wakes; constant but for tests. */
+extern uint64_t lochi_retry_nap_ns;
+
 /* Wakes everybody who waits for memory. */
 void lochi_retry_wake(void);
 

@@ -17,7 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#define RETRY_NAP_NS 10000000 /* the longest sleep before the (replaceable) clock is read again */
+/* The longest sleep before the (replaceable) clock is read again. Tests make it longer, to see that wake-ups come. */
+uint64_t lochi_retry_nap_ns = 10000000;
 
 static pthread_mutex_t retry_mutex = PTHREAD_MUTEX_INITIALIZER; /* a leaf: nothing is called under it */
 static pthread_cond_t retry_cond;
@@ -48,7 +49,7 @@ static void retry_sleep(uint64_t generation, uint64_t ns)
     LOCHI_NOT_CANCELLED;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    const uint64_t nap = (uint64_t)until.tv_nsec + (ns < RETRY_NAP_NS ? ns : RETRY_NAP_NS);
+    const uint64_t nap = (uint64_t)until.tv_nsec + (ns < lochi_retry_nap_ns ? ns : lochi_retry_nap_ns);
     until.tv_sec += (time_t)(nap / 1000000000u);
     until.tv_nsec = (long)(nap % 1000000000u);
     pthread_mutex_lock(&retry_mutex);

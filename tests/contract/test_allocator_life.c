@@ -3,12 +3,15 @@
  * block, whichever goes last, in whichever thread. */
 #include "allocators.h"
 
+#include "base/thread.h"
 #include "memory/allocator.h"
 #include <pthread.h>
 
 #define THREADS 8
 #define BLOCKS 24
-#define MANY_THREADS 300
+#define SLEEPERS (LOCHI_SLOT_COUNT - 26) /* threads that hold places, and do no more */
+#define CROWD 70                         /* threads that work: some find a place, most share the last one */
+#define ROUNDS 4                         /* that the same threads free in */
 
 #define FREE_FAILED ((void *)1)
 
@@ -122,29 +125,61 @@ static void wrappers_of_one_allocator(void **state)
     test_subject_end(&s);
 }
 
-static void free_in_all_threads(test_subject *s, bool is_released_meanwhile)
+typedef struct racer {
+    freeing job;
+    pthread_barrier_t *end;
+    bool has_failed;
+} racer;
+
+/* Frees in each round what the first thread has laid out for it. */
+static void *race(void *user)
+{
+    racer *r = user;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (free_blocks(&r->job)) r->has_failed = true;
+        pthread_barrier_wait(r->end);
+    }
+    return NULL;
+}
+
+/* Lays out blocks for all threads, and lets go of the allocator before or while they free them. */
+static void race_round(test_subject *s, racer *racers, bool is_released_meanwhile)
 {
     static void *blocks[THREADS][BLOCKS];
-    freeing jobs[THREADS];
-    pthread_t threads[THREADS];
-    pthread_barrier_t start;
-    pthread_barrier_init(&start, NULL, THREADS + 1);
     for (size_t t = 0; t < THREADS; t++) {
         for (size_t i = 0; i < BLOCKS; i++)
             blocks[t][i] = test_subject_alloc(s, 1 + t + i);
-        jobs[t] = (freeing){.allocator = s->allocator, .blocks = blocks[t], .count = BLOCKS, .start = &start};
+        racers[t].job.allocator = s->allocator;
+        racers[t].job.blocks = blocks[t];
     }
     if (!is_released_meanwhile) loch_allocator_release(s->allocator);
-    for (size_t t = 0; t < THREADS; t++)
-        assert_int_equal(pthread_create(&threads[t], NULL, free_blocks, &jobs[t]), 0);
-    pthread_barrier_wait(&start);
+    pthread_barrier_wait(racers->job.start);
     if (is_released_meanwhile) loch_allocator_release(s->allocator);
     s->allocator = NULL;
+    pthread_barrier_wait(racers->end);
+    for (size_t t = 0; t < THREADS; t++)
+        assert_false(racers[t].has_failed);
+}
+
+static void race_in_threads(test_subject *s, void **state)
+{
+    racer racers[THREADS];
+    pthread_t threads[THREADS];
+    pthread_barrier_t start, finish;
+    pthread_barrier_init(&start, NULL, THREADS + 1);
+    pthread_barrier_init(&finish, NULL, THREADS + 1);
     for (size_t t = 0; t < THREADS; t++) {
-        void *result = FREE_FAILED;
-        assert_int_equal(pthread_join(threads[t], &result), 0);
-        assert_null(result);
+        racers[t] = (racer){.job = {.count = BLOCKS, .start = &start}, .end = &finish};
+        assert_int_equal(pthread_create(&threads[t], NULL, race, &racers[t]), 0);
     }
+    for (int round = 0; round < ROUNDS; round++) {
+        race_round(s, racers, round != ROUNDS - 1);
+        test_subject_end(s);
+        test_subject_begin(s, state);
+    }
+    for (size_t t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_join(threads[t], NULL), 0);
+    pthread_barrier_destroy(&finish);
     pthread_barrier_destroy(&start);
 }
 
@@ -154,11 +189,8 @@ static void the_last_release_races(void **state)
     test_subject s;
     test_subject_begin(&s, state);
     test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
-    for (int round = 0; round < 12; round++) {
-        free_in_all_threads(&s, round % 4 != 3);
-        test_subject_end(&s);
-        test_subject_begin(&s, state);
-    }
+    for (int i = 0; i < 3; i++)
+        race_in_threads(&s, state);
     test_subject_end(&s);
 }
 
@@ -169,6 +201,7 @@ typedef struct crowd {
     const char *stack;
     pthread_barrier_t *start;
     loch_allocator *shared;
+    atomic_int *without_place; /* threads that share the last one */
 } crowd;
 
 /* Each has a stack of its own, and all use one together; returns what went wrong. */
@@ -194,6 +227,7 @@ static const char *crowd_work(const crowd *job)
 static void *crowd_run(void *user)
 {
     const crowd *job = user;
+    if (lochi_thread_slot() == LOCHI_SLOT_SHARED) atomic_fetch_add(job->without_place, 1);
     pthread_barrier_wait(job->start); /* all are there, and stay till the end */
     const char *wrong = crowd_work(job);
     pthread_barrier_wait(job->start);
@@ -202,25 +236,26 @@ static void *crowd_run(void *user)
 
 static void more_threads_than_places(void **state)
 {
-    static pthread_t threads[MANY_THREADS];
+    static pthread_t threads[CROWD];
     test_subject s;
     test_subject_begin(&s, state);
     /* one file each is too much for the limit on open files of some machines */
     const bool has_files = test_stack_has(s.stack, "csv") || test_stack_has(s.stack, "trace");
     /* each pool holds a granule at least, a range all of it */
     const size_t each = test_stack_has(s.stack, "child-range") ? TEST_USER_CAPACITY : 2 * TEST_MIB;
-    const bool is_too_much = test_stack_is_pool(s.stack) && s.bed->properties.total_bytes < MANY_THREADS * each;
+    const bool is_too_much = test_stack_is_pool(s.stack) && s.bed->properties.total_bytes < CROWD * each;
     test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && !has_files && !is_too_much);
     pthread_barrier_t start;
-    pthread_barrier_init(&start, NULL, MANY_THREADS);
+    pthread_barrier_init(&start, NULL, CROWD);
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * TEST_KIB);
     const char *wrong = NULL;
-    crowd job = {.device = s.bed->device, .stack = s.stack, .start = &start, .shared = s.allocator};
-    for (size_t t = 0; t < MANY_THREADS; t++)
+    atomic_int without_place = 0;
+    crowd job = {s.bed->device, s.stack, &start, s.allocator, &without_place};
+    for (size_t t = 0; t < CROWD; t++)
         assert_int_equal(pthread_create(&threads[t], &attributes, crowd_run, &job), 0);
-    for (size_t t = 0; t < MANY_THREADS; t++) {
+    for (size_t t = 0; t < CROWD; t++) {
         void *result = NULL;
         assert_int_equal(pthread_join(threads[t], &result), 0);
         if (result) wrong = result;
@@ -228,20 +263,64 @@ static void more_threads_than_places(void **state)
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&start);
     if (wrong) fail_msg("a thread failed: %s", wrong);
+    assert_in_range(atomic_load(&without_place), 1, CROWD - 1); /* both kinds worked beside each other */
     const loch_stats stats = test_subject_stats(&s);
-    assert_int_equal(stats.allocs, MANY_THREADS);
-    assert_int_equal(stats.frees, MANY_THREADS);
+    assert_int_equal(stats.allocs, CROWD);
+    assert_int_equal(stats.frees, CROWD);
     assert_int_equal(stats.blocks, 0);
     test_subject_end(&s);
 }
 
+/* Threads that hold places while all tests run, so that few more are needed to have more threads than places. */
+typedef struct sleepers {
+    pthread_t threads[SLEEPERS];
+    pthread_barrier_t barrier;
+} sleepers;
+
+static void *sleep_in_place(void *user)
+{
+    sleepers *all = user;
+    (void)lochi_thread_slot();
+    pthread_barrier_wait(&all->barrier); /* all have one */
+    pthread_barrier_wait(&all->barrier); /* the tests have ended */
+    return NULL;
+}
+
+static bool sleepers_begin(sleepers *all)
+{
+    pthread_attr_t attributes;
+    bool is_there = pthread_barrier_init(&all->barrier, NULL, SLEEPERS + 1) == 0 && pthread_attr_init(&attributes) == 0;
+    if (!is_there) return false;
+    pthread_attr_setstacksize(&attributes, 256 * TEST_KIB);
+    for (size_t t = 0; t < SLEEPERS && is_there; t++)
+        is_there = pthread_create(&all->threads[t], &attributes, sleep_in_place, all) == 0;
+    pthread_attr_destroy(&attributes);
+    if (is_there) pthread_barrier_wait(&all->barrier);
+    return is_there;
+}
+
+static void sleepers_end(sleepers *all)
+{
+    pthread_barrier_wait(&all->barrier);
+    for (size_t t = 0; t < SLEEPERS; t++)
+        pthread_join(all->threads[t], NULL);
+    pthread_barrier_destroy(&all->barrier);
+}
+
 int main(void)
 {
+    static sleepers all;
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(blocks_outlive_references), cmocka_unit_test(the_last_free_is_another_thread_s),
         cmocka_unit_test(references_are_counted),    cmocka_unit_test(measured_to_the_end),
         cmocka_unit_test(wrappers_of_one_allocator), cmocka_unit_test(the_last_release_races),
         cmocka_unit_test(more_threads_than_places),
     };
-    return TEST_SUBJECTS_RUN(cases);
+    if (!sleepers_begin(&all)) {
+        puts("the system gives no threads");
+        return 1;
+    }
+    const int failed = TEST_SUBJECTS_RUN(cases);
+    sleepers_end(&all);
+    return failed;
 }
