@@ -9,7 +9,7 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 add_library(loch_flags INTERFACE)
 target_compile_definitions(loch_flags INTERFACE _GNU_SOURCE)
 target_compile_options(loch_flags INTERFACE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+    -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wno-sign-conversion
     $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 # Later compilers warn of things that nobody has seen yet; that must not stop anybody's build.

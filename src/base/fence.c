@@ -29,7 +29,7 @@ void lochi_fence_prepare(void)
     pthread_once(&fence_once, fence_probe);
 }
 
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 atomic_uint lochi_fence_word;
 
 void lochi_fence_heavy(void)

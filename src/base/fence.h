@@ -6,6 +6,7 @@
 #ifndef LOCHI_FENCE_H
 #define LOCHI_FENCE_H
 
+#include "base/sanitize.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -14,7 +15,7 @@ extern atomic_bool lochi_fence_is_symmetric; /* true until membarrier is known t
 /* Once, before an object that relies on the fences is shared. */
 void lochi_fence_prepare(void);
 
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 /* ThreadSanitizer does not follow fences. A read-modify-write of one shared word orders the two sides just as well. */
 extern atomic_uint lochi_fence_word;
 
@@ -35,7 +36,7 @@ static inline void lochi_fence_light(void)
 /* The light fence without a look at the system; whether that is enough is asked once, after lochi_fence_prepare. */
 static inline bool lochi_fence_has_lightest(void)
 {
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
     return true;
 #else
     return !atomic_load_explicit(&lochi_fence_is_symmetric, memory_order_relaxed);
@@ -44,7 +45,7 @@ static inline bool lochi_fence_has_lightest(void)
 
 static inline void lochi_fence_lightest(void)
 {
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
     lochi_fence_light();
 #else
     atomic_signal_fence(memory_order_seq_cst);

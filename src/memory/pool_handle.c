@@ -156,7 +156,7 @@ static size_t handle_choose_span(const lochi_pool *pool)
     const size_t factor = others < HANDLE_WIDE_POOLS ? HANDLE_SPAN_FACTOR : 1;
     size_t span = total > HANDLE_SPAN_MAX / factor ? HANDLE_SPAN_MAX : total * factor;
     if (span < total) span = total; /* larger than the largest */
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
     /* It leaves the process little address space, which a few pools would fill. */
     const size_t most = (size_t)(others < HANDLE_WIDE_POOLS / 2 ? 32 : 2) << 30;
     if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;

@@ -46,6 +46,7 @@
 
 #include "base/hint.h"
 #include "base/lock.h"
+#include "base/sanitize.h"
 #include "base/tree.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -54,7 +55,7 @@
 #include <loch/child.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -566,7 +567,7 @@ static inline void lochi_pool_enlist(pool_block **list, pool_block *block)
 /* Free memory that the host could touch is poisoned for AddressSanitizer. */
 static inline void lochi_pool_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
     if (pool->is_host) ASAN_POISON_MEMORY_REGION((void *)start, bytes);
 #else
     (void)pool, (void)start, (void)bytes;
@@ -575,7 +576,7 @@ static inline void lochi_pool_hide(const lochi_pool *pool, uintptr_t start, size
 
 static inline void lochi_pool_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
     if (pool->is_host) ASAN_UNPOISON_MEMORY_REGION((void *)start, bytes);
 #else
     (void)pool, (void)start, (void)bytes;

@@ -269,7 +269,7 @@ void lochi_pool_close_naps(lochi_pool *pool)
 
 /* --- what the host may touch, for AddressSanitizer --- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
 static void sleep_paint_block(const lochi_pool *pool, const pool_block *block)
 {
     const pool_state state = lochi_pool_state(block);
@@ -288,7 +288,7 @@ static void sleep_paint_block(const lochi_pool *pool, const pool_block *block)
 /* As it has to be while nothing is copied as a whole. */
 static void sleep_paint(const lochi_pool *pool)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
     for (pool_block *block = NULL; pool->is_host && (block = lochi_pool_next_block(pool, block));)
         if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) sleep_paint_block(pool, block);
 #else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Making stacks, and running cases over them. */
 #include "allocators.h"
+#include "base/sanitize.h"
 
 #include <loch/child.h>
 #include <loch/direct.h>
@@ -15,7 +16,7 @@
 #define STACK_DEFERRED_CAPACITY (4 * TEST_USER_CAPACITY) /* of all that one case allocates */
 
 /* Thread sanitizers take ten times as long: they get what differs in its locks. */
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define STACK_ELSEWHERE(...)
 #else
 #define STACK_ELSEWHERE(...) __VA_ARGS__,

@@ -9,7 +9,7 @@
 #define POOLS 8
 #define BLOCKS 64
 #define ROOT_LIMIT (48 * MIB)
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define STEPS 400 /* it has one thread */
 #else
 #define STEPS 4000

@@ -77,7 +77,7 @@ static void leave_everything(void)
             loch_alloc(pool, 10 << 20, &block) != LOCH_OK || loch_free(pool, block) != LOCH_OK)
             _exit(1);
     }
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
     _exit(5); /* leaks are what this is about */
 #else
     exit(5);

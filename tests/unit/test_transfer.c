@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Copies and fills of tensors between any layouts, types and devices, against a loop over all elements. */
+#include "base/sanitize.h"
 #include "sim_fixture.h"
 #include "tensor/convert.h"
 #include "tensor/tensor.h"
 #include <loch/registry.h>
 
 /* A simulated device remembers every row of a copy, which is slow under sanitizers; nothing here is about threads. */
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define ROUNDS(count) ((count) / 25)
 #define PIECES_CASES 1
-#elif defined(__SANITIZE_ADDRESS__)
+#elif LOCHI_ASAN
 #define ROUNDS(count) ((count) / 5)
 #define PIECES_CASES 2
 #else
