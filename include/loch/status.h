@@ -55,7 +55,7 @@ typedef struct loch_error {
     loch_status status;                     /**< the code that was returned */
     const char *driver;                     /**< "cuda" or "" when no driver was involved */
     long driver_code;                       /**< the driver's own code, 0 when none */
-    char sentence[LOCH_ERROR_SENTENCE_MAX]; /**< one sentence for people, UTF-8, never empty after a failure */
+    char sentence[LOCH_ERROR_SENTENCE_MAX]; /**< one sentence for people on one line, UTF-8, never empty after a failure */
 } loch_error;
 
 /** "E_LIMIT" and the like; "E_UNKNOWN" for a number outside the list. Static string. Any thread. */

@@ -73,6 +73,13 @@ static void error_mend_end(char *sentence, size_t length)
     if (tail < wanted) sentence[length - 1 - tail] = '\0';
 }
 
+/* Keeps the sentence on one line, whatever a name or a file had in it: control characters become '?'. */
+static void error_keep_line(char *sentence)
+{
+    for (char *at = sentence; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
+}
+
 loch_status loch_error_set(loch_status status, const char *driver, long driver_code, const char *format, ...)
 {
     lochi_room *room = lochi_room_get();
@@ -89,6 +96,7 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     const int length = vsnprintf(error->sentence, sizeof error->sentence, format, arguments);
     va_end(arguments);
     if (length >= (int)sizeof error->sentence) error_mend_end(error->sentence, sizeof error->sentence - 1);
+    error_keep_line(error->sentence);
     if (!*error->sentence) /* never empty: the general meaning is better than nothing */
         snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));
     return status;

@@ -308,8 +308,8 @@ loch_status lochi_sim_count(lochi_sim *sim, loch_driver_call call, size_t bytes)
 {
     const uint64_t ns = lochi_sim_cost(&sim->costs, call, bytes);
     sim->calls++;
-    sim->call_ns[call] += ns;
-    sim->modelled_ns += ns;
+    sim->call_ns[call] = lochi_sim_add_ns(sim->call_ns[call], ns);
+    sim->modelled_ns = lochi_sim_add_ns(sim->modelled_ns, ns);
     if (sim->is_lost && call != LOCH_CALL_enter && !sim_is_release(call)) return lochi_sim_check_lost(sim);
     return sim_check_fault(sim, call);
 }

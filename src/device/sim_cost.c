@@ -81,7 +81,8 @@ uint64_t lochi_sim_cost(const lochi_sim_costs *costs, loch_driver_call call, siz
     const lochi_sim_point *low = &points[at - 1], *high = &points[at];
     const double slope = ((double)high->ns - (double)low->ns) / (double)(high->bytes - low->bytes);
     const double ns = (double)low->ns + slope * (double)(bytes - low->bytes);
-    return ns <= 0 ? 0 : (uint64_t)(ns + 0.5);
+    if (ns <= 0) return 0;
+    return ns < (double)UINT64_MAX ? (uint64_t)(ns + 0.5) : UINT64_MAX;
 }
 
 /* --- reading a file --- */

@@ -94,6 +94,17 @@ static void *fail_in_a_thread(void *argument)
     return NULL;
 }
 
+/* Names and values that somebody else wrote cannot break a line of a log, or write to a terminal. */
+static void sentences_are_one_line(void **state)
+{
+    (void)state;
+    loch_device *device;
+    CHECK_FAILS(loch_device_open("sim:1Gi\n", &device), INVALID);
+    assert_null(strchr(loch_error_get()->sentence, '\n'));
+    assert_int_equal(loch_error_set(LOCH_E_INVALID, "", 0, "a%sb\x7f", "\r\n\t\x1b[2J"), LOCH_E_INVALID);
+    assert_string_equal(loch_error_get()->sentence, "a????[2Jb?");
+}
+
 static void record_is_the_threads_own(void **state)
 {
     (void)state;
@@ -160,6 +171,7 @@ int main(void)
         cmocka_unit_test(record_starts_empty_and_is_cleared),
         cmocka_unit_test(sentences_are_cut_not_overrun),
         cmocka_unit_test(sentences_stay_readable),
+        cmocka_unit_test(sentences_are_one_line),
         cmocka_unit_test(record_is_the_threads_own),
         cmocka_unit_test(record_is_saved_over_clean_up),
         cmocka_unit_test(the_macros_of_failing),

@@ -46,6 +46,19 @@ static void a_curve_that_falls_ends_at_nothing(void **state)
     unlink(path);
 }
 
+static void a_curve_that_rises_stops_at_the_largest_number(void **state)
+{
+    (void)state;
+    lochi_sim_costs costs;
+    lochi_sim_costs_default(&costs);
+    const char *path = file_with("raw_alloc 1:0 2:18446744073709551615\n");
+    CHECK_OK(lochi_sim_costs_read(&costs, path));
+    unlink(path);
+    assert_true(lochi_sim_cost(&costs, LOCH_CALL_raw_alloc, 1) == 0);
+    assert_true(lochi_sim_cost(&costs, LOCH_CALL_raw_alloc, 2) == UINT64_MAX);
+    assert_true(lochi_sim_cost(&costs, LOCH_CALL_raw_alloc, 4096) == UINT64_MAX);
+}
+
 static void tables_from_files(void **state)
 {
     (void)state;
@@ -151,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SIM_TEST(curves_between_and_beyond_their_points),
         SIM_TEST(a_curve_that_falls_ends_at_nothing),
+        SIM_TEST(a_curve_that_rises_stops_at_the_largest_number),
         SIM_TEST(tables_from_files),
         SIM_TEST(files_with_mistakes),
         SIM_TEST(a_line_without_end),
