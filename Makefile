@@ -11,7 +11,7 @@ CHECKED = unit|contract|fault|stress|environment|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread lint format gpu-test torch-test bench docs install clean help
+.PHONY: all demo test check check-address check-thread lint format gpu-test torch-test fuzz soak bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -42,6 +42,19 @@ check-thread:
 	@scripts/configure $(BUILD)/tsan -DLOCH_SANITIZE=thread
 	@$(CMAKE_BUILD) $(BUILD)/tsan -j $(JOBS) --target all tests
 	@scripts/run-tests $(BUILD)/tsan -j $(JOBS) -L '$(CHECKED)'
+
+fuzz: ## each fuzz target for TIME seconds (20), or TARGET alone; inputs that end one are kept in build/fuzz/crashes
+	@scripts/setup build test fuzz
+	@scripts/configure $(BUILD)/fuzz -DCMAKE_C_COMPILER=clang -DLOCH_FUZZ=ON \
+	    -DLOCH_SANITIZE=address,undefined,float-cast-overflow
+	@$(CMAKE_BUILD) $(BUILD)/fuzz -j $(JOBS) --target fuzz_targets
+	@JOBS=$(JOBS) scripts/fuzz $(BUILD)/fuzz $(or $(TIME),20) $(TARGET)
+
+soak: ## the tests that wait or race, over and over under load, for TIME seconds (600); TESTS is a pattern of names
+	@scripts/setup build test
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target all tests
+	@scripts/soak $(BUILD) --time $(or $(TIME),600) --tests '$(or $(TESTS),.)'
 
 lint: ## clang-format, clang-tidy, cppcheck, the rules of the source tree, generated docs
 	@scripts/setup build test lint
