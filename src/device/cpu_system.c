@@ -11,6 +11,7 @@
 
 #define SYSTEM_PATH_MAX 4096
 #define SYSTEM_LINE_MAX 4352
+#define SYSTEM_NODES_MAX 65536 /* far more than Linux knows */
 
 static FILE *system_open(const char *root, const char *path)
 {
@@ -45,7 +46,8 @@ static uint64_t system_read_field(const char *root, const char *path, const char
         if (!at || (at > line && at[-1] != ' ')) continue;
         at += strlen(field);
         if (*at != ' ' && *at != '\t') continue;
-        value = strtoull(at, NULL, 10) * unit;
+        value = strtoull(at, NULL, 10);
+        value = value > UINT64_MAX / unit ? 0 : value * unit; /* no machine has that much */
         break;
     }
     fclose(file);
@@ -166,7 +168,8 @@ int lochi_cpu_last_node(const char *root)
     const char *last = line; /* "0-1,3": the last number is the highest */
     for (const char *at = line; *at; at++)
         if (*at == '-' || *at == ',') last = at + 1;
-    return *last >= '0' && *last <= '9' ? (int)strtol(last, NULL, 10) : -1;
+    const long node = *last >= '0' && *last <= '9' ? strtol(last, NULL, 10) : -1;
+    return node < SYSTEM_NODES_MAX ? (int)node : -1;
 }
 
 size_t lochi_cpu_mapping_limit(const char *root)

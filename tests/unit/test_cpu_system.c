@@ -77,6 +77,17 @@ static void nothing_readable_is_zero(void **state)
     assert_string_equal(model, "CPU");
 }
 
+static void numbers_that_no_machine_has_are_unknown(void **state)
+{
+    (void)state;
+    put("/proc/meminfo", "MemTotal: 18446744073709551615 kB\nMemAvailable: 36028797018963968 kB\n");
+    check_memory(-1, 0, 0);
+    put("/sys/devices/system/node/online", "0-4294967295\n");
+    assert_int_equal(lochi_cpu_last_node(root), -1);
+    put("/sys/devices/system/node/online", "0-2147483648\n");
+    assert_int_equal(lochi_cpu_last_node(root), -1);
+}
+
 static void a_group_of_version_2_limits(void **state)
 {
     (void)state;
@@ -188,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(without_groups_it_is_the_machine),
         CASE(nothing_readable_is_zero),
+        CASE(numbers_that_no_machine_has_are_unknown),
         CASE(a_group_of_version_2_limits),
         CASE(file_pages_do_not_count_as_used),
         CASE(a_parent_limits_too),
