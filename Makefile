@@ -7,11 +7,12 @@ PREFIX ?= /usr/local
 
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
+CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/loch
 CHECKED = unit|contract|fault|stress|environment|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread lint format gpu-test torch-test fuzz soak bench docs install clean help
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test fuzz soak bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -42,6 +43,24 @@ check-thread:
 	@scripts/configure $(BUILD)/tsan -DLOCH_SANITIZE=thread
 	@$(CMAKE_BUILD) $(BUILD)/tsan -j $(JOBS) --target all tests
 	@scripts/run-tests $(BUILD)/tsan -j $(JOBS) -L '$(CHECKED)'
+
+check-memory: ## the tests under MemorySanitizer, with clang
+	@scripts/setup build memory
+	@scripts/configure $(BUILD)/msan -DCMAKE_C_COMPILER=clang -DLOCH_SANITIZE=memory -DLOCH_CMOCKA_DIR=$(CACHE)/memory
+	@$(CMAKE_BUILD) $(BUILD)/msan -j $(JOBS) --target all tests
+	@scripts/run-tests $(BUILD)/msan -j $(JOBS) -L 'unit|contract|stress|fuzz|adapters|cli|examples'
+
+arm64-test: ## the unit, contract, stress and fuzz tests built for arm64, under an emulator
+	@scripts/setup build arm64
+	@scripts/configure $(BUILD)/arm64 -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake -DLOCH_WERROR=ON -DLOCH_CMOCKA_DIR=$(CACHE)/arm64
+	@$(CMAKE_BUILD) $(BUILD)/arm64 -j $(JOBS) --target all tests
+	@scripts/run-tests $(BUILD)/arm64 -j $(JOBS) -L 'unit|contract|stress|fuzz|examples'
+
+coverage: ## which lines the tests reach: a table for each file, failures that no test provokes, and build/coverage/html
+	@scripts/setup build test coverage
+	@scripts/configure $(BUILD)/coverage -DLOCH_COVERAGE=ON
+	@$(CMAKE_BUILD) $(BUILD)/coverage -j $(JOBS) --target all tests
+	@scripts/coverage $(BUILD)/coverage $(JOBS)
 
 fuzz: ## each fuzz target for TIME seconds (20), or TARGET alone; inputs that end one are kept in build/fuzz/crashes
 	@scripts/setup build test fuzz

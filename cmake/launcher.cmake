@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-# LOCH_LAUNCHER runs a test, LOCH_TEST_ENVIRONMENT is what it sees; both matter to sanitizers only.
+# LOCH_LAUNCHER runs a test, LOCH_TEST_ENVIRONMENT is what it sees: for sanitizers, and for programs of another processor.
 #
 # Sanitizers of this compiler generation want their shadow memory at fixed addresses and start only by luck where the
 # kernel randomises more than 28 bits of an address; there, tests run without randomisation.
 
 set(LOCH_LAUNCHER "")
 set(LOCH_TEST_ENVIRONMENT "")
+if(CMAKE_CROSSCOMPILING)
+    set(LOCH_LAUNCHER ${CMAKE_CROSSCOMPILING_EMULATOR})
+endif()
 if(LOCH_SANITIZE)
     set(LOCH_TEST_ENVIRONMENT
         ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1
         UBSAN_OPTIONS=print_stacktrace=1
+        MSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1
         TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1)
     set(random_bits 0)
     if(EXISTS /proc/sys/vm/mmap_rnd_bits)

@@ -31,7 +31,7 @@ static void expect_numbers(const char *text)
     }
     if (plain_number(text, &plain)) FUZZ_EXPECT(bytes == plain);
     /* What was read is at least the whole number in front, and below that plus one, times the largest unit. */
-    char digits[64];
+    char digits[2 * LOCH_OPTION_VALUE_MAX];
     const size_t length = strspn(text, "0123456789");
     FUZZ_EXPECT(length && length < sizeof digits);
     memcpy(digits, text, length);

@@ -17,6 +17,12 @@ const char *__tsan_default_options(void)
     return "allocator_may_return_null=1";
 }
 
+__attribute__((visibility("default"))) const char *__msan_default_options(void);
+const char *__msan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 void test_check_ok(loch_status status, const char *call, const char *file, int line)
 {
     if (status == LOCH_OK) return;

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: MIT
+# A toolchain file: builds for arm64 with Debian's cross compiler, and runs tests under qemu's emulation of one process.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER CMAKE_CXX_COMPILER-NOTFOUND) # loch.hpp is tested natively
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L /usr/aarch64-linux-gnu)
