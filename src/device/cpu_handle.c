@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -35,7 +36,7 @@ static cpu_handle *handle_of(loch_driver_handle handle)
 bool lochi_cpu_probe_move(void)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    const size_t page = 4096;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* 4, 16 or 64 KiB on arm64 */
     char *from = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (from == MAP_FAILED) return false;
     char *to = from + page;

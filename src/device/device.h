@@ -99,8 +99,9 @@ bool lochi_device_is_modelled(const loch_device *device);
 /* Whether its driver copies rows in one call. */
 bool lochi_device_copies_rows(const loch_device *device);
 
-/* Whether the driver can protect memory from the host's writes; and does it, for multiples of LOCHI_PAGE_BYTES. */
-#define LOCHI_PAGE_BYTES ((size_t)4096)
+/* Whether the driver can protect memory from the host's writes; and does it, for whole pages of the host: what lies in a page
+ * beside the memory would be protected, too. */
+size_t lochi_device_page_bytes(void);
 bool lochi_device_protects(const loch_device *device);
 loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only);
 

@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DRIVER_COUNT_MAX 32
 #define DRIVER_NAME_MAX 15
@@ -165,6 +166,11 @@ static loch_status no_protect(void *self, void *address, size_t bytes, int is_re
 {
     (void)self, (void)address, (void)bytes, (void)is_read_only;
     return driver_cannot("way of protecting memory");
+}
+
+size_t lochi_device_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 bool lochi_device_protects(const loch_device *device)

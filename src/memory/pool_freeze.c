@@ -273,8 +273,8 @@ static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, 
 /* The whole pages of a block; 0 when there are none. */
 static size_t freeze_pages(const pool_block *block, void **start)
 {
-    const uintptr_t first = (block->start + LOCHI_PAGE_BYTES - 1) & ~(uintptr_t)(LOCHI_PAGE_BYTES - 1);
-    const uintptr_t end = (block->start + block->bytes) & ~(uintptr_t)(LOCHI_PAGE_BYTES - 1);
+    const uintptr_t page = lochi_device_page_bytes();
+    const uintptr_t first = (block->start + page - 1) & ~(page - 1), end = (block->start + block->bytes) & ~(page - 1);
     *start = (void *)first;
     return end > first ? end - first : 0;
 }
