@@ -271,7 +271,7 @@ static int info_print_markdown(void)
     puts(
         "# Options\n\nRun-time options, read from the environment or set with `loch_option_set`. "
         "The environment is not read in setuid and setgid programs. This page is what `loch info --options-markdown` "
-         "prints.\n\n"
+        "prints.\n\n"
         "An empty variable counts as one that is not set. A value that an option does not take is never replaced by "
         "the "
         "default:\nwhat reads the option fails with `E_INVALID` and a sentence such as `LOCH_POOL_LIMIT is \"abc\": "
