@@ -3,9 +3,11 @@
  *  Copying and filling memory anywhere.
  *
  *  The direction is deduced from the two addresses: memory that a device of this process knows is that device's,
- *  everything else is plain host memory. Ranges that Loch handed out are checked to their last byte before anything is
- *  queued; E_OUT_OF_RANGE then means that nothing was done. Zero bytes succeed whatever the addresses are. Source and
- *  target may overlap when both are on one device or on the host.
+ *  everything else is plain host memory. Memory that Loch handed out is checked to the last byte before anything is queued:
+ *  raw blocks, mappings, and every block of a pool, large or small, to the bytes that were requested. What a pool has beyond
+ *  those, and what is free in it, is nobody's. E_OUT_OF_RANGE means that nothing was done. Zero bytes succeed whatever the
+ *  addresses are. Source and target may overlap when both are on one device or on the host. Simulated devices without
+ *  contents copy nothing (sim.h).
  */
 #ifndef LOCH_COPY_H
 #define LOCH_COPY_H

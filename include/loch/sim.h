@@ -19,7 +19,9 @@
  *
  *  Time is simulated: an operation on a stream starts when the one before it and the events it waits for have ended,
  *  and has ended once the device's clock has passed its end. Waiting on the host moves the clock there. Copies, fills
- *  and kernels take effect at their end, in the order of their ends, as on a real device.
+ *  and kernels take effect at their end, in the order of their ends, as on a real device. Unbacked memory has no contents:
+ *  copies and fills of it are checked and timed, return LOCH_OK and move nothing, so a copy to the host leaves the target as
+ *  it was. The first one of a device is told to the log, as a warning.
  *
  *  All calls here give E_INVALID for a device or stream that is not simulated, and work from any thread.
  */

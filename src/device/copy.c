@@ -14,14 +14,29 @@
 #define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
 #define COPY_PIECES_MAX 64                    /* more direct pieces than this cost more than the detour */
 
-loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
+/* Finds the place of a range, whoever has it. */
+static loch_status copy_locate_any(const void *address, size_t bytes, const char *what, lochi_place *out)
 {
     if (!address) return LOCH_FAIL(INVALID, "the %s is NULL", what);
     if (!lochi_range_fits(address, bytes))
         return LOCH_FAIL(OVERFLOW, "%zu bytes at %p (the %s) wrap around the address space", bytes, address, what);
     const loch_status status = lochi_ranges_locate(address, bytes, out);
+    if (status == LOCH_OK) return LOCH_OK;
     return status == LOCH_E_NOT_FOUND ? LOCH_FAIL(OUT_OF_RANGE, "nothing is mapped at %p (the %s)", address, what)
                                       : status;
+}
+
+/* Asks who hands out parts of the place, if somebody does. */
+static loch_status copy_ask_tenant(const lochi_place *place, const void *address, size_t bytes, const char *what)
+{
+    const lochi_tenant *tenant = place->tenant;
+    return tenant ? tenant->check(tenant, (uintptr_t)address, bytes, what) : LOCH_OK;
+}
+
+loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
+{
+    LOCH_TRY_RETURN(copy_locate_any(address, bytes, what, out));
+    return copy_ask_tenant(out, address, bytes, what);
 }
 
 loch_status lochi_copy_settle(loch_stream *stream, loch_wait wait)
@@ -263,8 +278,13 @@ loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const v
 
 loch_status lochi_copy_place(lochi_copy_job *job, size_t to_bytes, size_t from_bytes)
 {
-    LOCH_TRY_RETURN(lochi_copy_locate(job->to, to_bytes, "target", &job->to_place));
-    LOCH_TRY_RETURN(lochi_copy_locate(job->from, from_bytes, "source", &job->from_place));
+    if (job->is_own) {
+        LOCH_TRY_RETURN(copy_locate_any(job->to, to_bytes, "target", &job->to_place));
+        LOCH_TRY_RETURN(copy_locate_any(job->from, from_bytes, "source", &job->from_place));
+    } else {
+        LOCH_TRY_RETURN(lochi_copy_locate(job->to, to_bytes, "target", &job->to_place));
+        LOCH_TRY_RETURN(lochi_copy_locate(job->from, from_bytes, "source", &job->from_place));
+    }
     const loch_direction stated = job->direction;
     job->direction = copy_deduce(&job->to_place, &job->from_place);
     if (stated != LOCH_DIRECTION_DEDUCED && stated != job->direction)
@@ -299,13 +319,28 @@ loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t
     return loch_copy_with(&options, to, from, bytes);
 }
 
-loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done)
+/* Begins a copy on `stream` that no tenant is asked about. */
+static loch_status copy_begin_own(loch_stream *stream, void *to, const void *from, size_t bytes, lochi_copy_job *out)
 {
     const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
+    LOCH_TRY_RETURN(lochi_copy_begin(&options, to, from, out));
+    out->is_own = true;
+    out->bytes = bytes;
+    return lochi_copy_place(out, bytes, bytes);
+}
+
+loch_status lochi_copy_own(loch_stream *stream, void *to, const void *from, size_t bytes)
+{
+    if (!bytes) return LOCH_OK;
     lochi_copy_job job;
-    LOCH_TRY_RETURN(lochi_copy_begin(&options, to, from, &job));
-    LOCH_TRY_RETURN(lochi_copy_place(&job, bytes, bytes));
-    job.bytes = bytes;
+    LOCH_TRY_RETURN(copy_begin_own(stream, to, from, bytes, &job));
+    return lochi_copy_run(&job);
+}
+
+loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done)
+{
+    lochi_copy_job job;
+    LOCH_TRY_RETURN(copy_begin_own(stream, to, from, bytes, &job));
     job.stream = stream;
     if (job.direction == LOCH_DEVICE_TO_DEVICE) {
         const size_t gap = (uintptr_t)from - (uintptr_t)to, left = bytes - *done;

@@ -5,7 +5,7 @@
 
 #include "device/ranges.h"
 
-/* Checks [address, address + bytes) and finds its place; `what` names it in sentences. */
+/* Checks [address, address + bytes), down to the block of a pool, and finds its place; `what` names it in sentences. */
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out);
 
 /* Whether the host reads and writes the place itself. */
@@ -22,6 +22,7 @@ typedef struct lochi_copy_job {
     size_t bytes; /* of a plain copy */
     lochi_place to_place, from_place;
     loch_direction direction;
+    bool is_own;         /* by who hands the memory out: tenants are not asked */
     loch_stream *given;  /* the caller's; NULL: none */
     loch_wait wait;      /* not LOCH_WAIT_DEFAULT */
     loch_stream *stream; /* where it is queued, unless it is host to host; from lochi_copy_route */
@@ -51,7 +52,10 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
  * without a stream. */
 loch_status lochi_copy_wait_for_owner(const lochi_place *place);
 
-/* Queues a copy towards lower addresses, which may overlap, from *done on. When it fails, the first *done bytes are at the target, or
+/* Queues a copy of memory that the caller hands out to others: as loch_copy_on, but across blocks and into free ones. */
+loch_status lochi_copy_own(loch_stream *stream, void *to, const void *from, size_t bytes);
+
+/* Queues a copy as lochi_copy_own towards lower addresses, which may overlap, from *done on. When it fails, the first *done bytes are at the target, or
  * will be, and the rest is still at the source: it can be gone on with. */
 loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done);
 

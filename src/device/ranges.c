@@ -141,6 +141,26 @@ void lochi_ranges_remove(lochi_range *range)
     ranges_change();
 }
 
+static void ranges_let(lochi_range *range, const lochi_tenant *tenant)
+{
+    lochi_range *mapping;
+    range->tenant = tenant;
+    if (range->type != LOCHI_RANGE_RESERVATION) return;
+    for (uintptr_t at = lochi_range_start(range), end = lochi_range_end(range);
+         (mapping = ranges_first(&ranges_memory, at, end)); at = lochi_range_end(mapping))
+        mapping->tenant = tenant;
+}
+
+void lochi_ranges_let(const void *address, const lochi_tenant *tenant)
+{
+    lochi_ranges_lock();
+    lochi_range *range = lochi_ranges_find_memory((uintptr_t)address);
+    if (!range || range->type != LOCHI_RANGE_RAW) range = lochi_ranges_find_reservation((uintptr_t)address);
+    if (range) ranges_let(range, tenant);
+    ranges_change();
+    lochi_ranges_unlock();
+}
+
 /* --- listing --- */
 
 typedef struct ranges_listing {
@@ -191,7 +211,8 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
                              .kind = range->kind,
                              .start = lochi_range_start(range),
                              .bytes = range->bytes,
-                             .is_apart = range->type == LOCHI_RANGE_RAW};
+                             .is_apart = range->type == LOCHI_RANGE_RAW,
+                             .tenant = range->tenant};
         return true;
     }
     range = lochi_ranges_find_reservation(address);
@@ -203,17 +224,23 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     while (first && ranges_granule_is_committed(range, first - 1))
         first--;
     start = lochi_range_start(range) + first * unit;
-    *out = (lochi_place){.device = range->device, .kind = LOCH_MEMORY_DEVICE, .start = start, .bytes = end - start};
+    *out = (lochi_place){.device = range->device,
+                         .kind = LOCH_MEMORY_DEVICE,
+                         .start = start,
+                         .bytes = end - start,
+                         .tenant = range->tenant};
     return true;
 }
 
-/* Whether every byte up to `end` is memory of one device, in one block or in mappings that touch; `place` holds the first. */
+/* Whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch; `place` holds
+ * the first. */
 static bool ranges_cover(lochi_place place, uintptr_t end)
 {
     const loch_device *device = place.device;
+    const lochi_tenant *tenant = place.tenant;
     while (place.start + place.bytes < end)
         if (place.is_apart || !ranges_piece_at(place.start + place.bytes, &place) || place.is_apart ||
-            place.device != device)
+            place.device != device || place.tenant != tenant)
             return false;
     return true;
 }

@@ -20,17 +20,26 @@ typedef enum lochi_range_type {
     LOCHI_RANGE_REGISTRATION
 } lochi_range_type;
 
+/* Who hands out parts of a range: a pool. Asked by copies and fills whether bytes lie in one part that is handed out; any thread,
+ * without a lock, so `check` must take none. Lives as long as the range. */
+typedef struct lochi_tenant lochi_tenant;
+struct lochi_tenant {
+    /* LOCH_OK, or E_OUT_OF_RANGE with a sentence, in which `what` names the bytes. */
+    loch_status (*check)(const lochi_tenant *tenant, uintptr_t start, size_t bytes, const char *what);
+};
+
 typedef struct lochi_range {
     lochi_tree_node node; /* key: the first address */
     size_t bytes;
     loch_device *device;
     lochi_range_type type;
     loch_memory_kind kind;
-    loch_handle *handle;    /* LOCHI_RANGE_MAPPING */
-    uint64_t *committed;    /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
-    size_t committed_count; /* bits that are set */
-    bool is_hidden;         /* not usable yet, or no longer: visitors do not hear of it */
-    bool is_going;          /* somebody is giving it back */
+    loch_handle *handle;        /* LOCHI_RANGE_MAPPING */
+    uint64_t *committed;        /* LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
+    size_t committed_count;     /* bits that are set */
+    const lochi_tenant *tenant; /* NULL: whoever took it has all of it */
+    bool is_hidden;             /* not usable yet, or no longer: visitors do not hear of it */
+    bool is_going;              /* somebody is giving it back */
 } lochi_range;
 
 static inline uintptr_t lochi_range_start(const lochi_range *range)
@@ -71,17 +80,22 @@ bool lochi_ranges_insert(lochi_range *range);
 
 void lochi_ranges_remove(lochi_range *range);
 
+/* Gives the reservation or raw block at `address` a tenant, before anybody else knows the address, or takes it away (NULL);
+ * takes the lock itself. Mappings in a reservation have its tenant. */
+void lochi_ranges_let(const void *address, const lochi_tenant *tenant);
+
 /* Lists what is usable now: raw blocks, mappings and runs of committed granules, of one device or of all with NULL.
  * Returns how many there are; the first `capacity` are in `out`. */
 size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity);
 
 /* What the table or a driver knows of [address, address + bytes); takes the lock itself. */
 typedef struct lochi_place {
-    loch_device *device;   /* NULL for plain host memory */
-    loch_memory_kind kind; /* of the first byte */
-    uintptr_t start;       /* of the piece with the first byte; `address` when unknown */
-    size_t bytes;          /* its length; 0 when unknown */
-    bool is_apart;         /* a block by itself: what touches it behind its end is another's */
+    loch_device *device;        /* NULL for plain host memory */
+    loch_memory_kind kind;      /* of the first byte */
+    uintptr_t start;            /* of the piece with the first byte; `address` when unknown */
+    size_t bytes;               /* its length; 0 when unknown */
+    bool is_apart;              /* a block by itself: what touches it behind its end is another's */
+    const lochi_tenant *tenant; /* who says which bytes of the piece may be touched; NULL: all */
 } lochi_place;
 
 /* Finds where a range lies. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,

@@ -21,6 +21,7 @@
 #include "base/lock.h"
 #include "base/tree.h"
 #include "device/device.h"
+#include <stdatomic.h>
 #include <loch/sim.h>
 #include <stdbool.h>
 
@@ -356,6 +357,7 @@ struct lochi_sim {
     uint32_t capabilities;
     int index;
     bool is_backed, is_stepped, is_checked;
+    atomic_bool has_said_unbacked; /* relaxed: once is enough */
     uint64_t lag_ns, event_lag_ns, random;
     lochi_sim_costs costs;
     /* memory */

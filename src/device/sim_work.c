@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/logging.h"
 #include "device/copy.h"
 #include "device/sim.h"
 #include <string.h>
@@ -306,11 +307,24 @@ static void work_add_sides(const lochi_sim *sim, loch_direction direction, lochi
     }
 }
 
+/* Says, once a device and without a lock, that memory without contents leaves its copy on the host as it was. */
+static void work_warn_unbacked(lochi_sim *sim, loch_direction direction, const void *from)
+{
+    if (direction != LOCH_DEVICE_TO_HOST || (uintptr_t)from < LOCHI_SIM_WINDOW_BASE) return;
+    if (atomic_exchange_explicit(&sim->has_said_unbacked, true, memory_order_relaxed)) return;
+    LOCHI_LOG(
+        WARNING,
+        "a simulated device of %zu bytes is unbacked: copies from it take their time and are checked, but nothing is "
+        "copied. Open it with \"backed\" for contents",
+        sim->capacity);
+}
+
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
                            void *stream)
 {
     lochi_sim *sim = self;
     (void)peer; /* the addresses say where they are */
+    work_warn_unbacked(sim, direction, from);
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy, bytes));
     lochi_sim_range ranges[] = {{to, bytes, true}, {from, bytes, false}};
     lochi_sim_request request = {
@@ -350,6 +364,7 @@ loch_status lochi_sim_copy_pitched(void *self, loch_direction direction, void *t
 {
     lochi_sim *sim = self;
     (void)peer;
+    work_warn_unbacked(sim, direction, from);
     const size_t bytes = shape->row_bytes * shape->rows * shape->planes;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy_pitched, bytes));
     size_t run_bytes;

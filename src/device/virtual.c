@@ -109,6 +109,7 @@ static loch_status virtual_claim(lochi_range *range, loch_handle *handle)
     if (status == LOCH_OK && handle->mappings && !loch_device_can(handle->device, LOCH_CAN_ALIAS))
         status = LOCH_FAIL(BUSY, "the handle is mapped already, and %s cannot map it twice", handle->device->name);
     if (status == LOCH_OK) {
+        range->tenant = lochi_ranges_find_reservation(lochi_range_start(range))->tenant;
         lochi_ranges_insert(range);
         handle->mappings++;
     }
@@ -244,6 +245,7 @@ loch_status loch_virtual_move(void *from, void *to)
         *claim = *range;
         claim->node.key = (uintptr_t)to;
         claim->is_hidden = true;
+        claim->tenant = lochi_ranges_find_reservation((uintptr_t)to)->tenant;
         lochi_ranges_insert(claim);
         virtual_hide(range);
     }

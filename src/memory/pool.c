@@ -158,7 +158,7 @@ pool_block *lochi_pool_take_block(lochi_pool *pool, const pool_want *want, loch_
     }
     lochi_pool_set_state(block, POOL_USED);
     block->is_piece = pool->is_whole;
-    lochi_pool_enter_page(pool, block->start, (uintptr_t)block);
+    lochi_pool_enter_page(pool, block->start, lochi_pool_page_of(block));
     pool->used += block->bytes;
     if (pool->used - pool->waiting_bytes > pool->peak_used) pool->peak_used = pool->used - pool->waiting_bytes;
     if (block->is_captured) pool->captured_bytes += block->bytes;
@@ -252,7 +252,7 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
         block = lochi_pool_take_block(pool, &want, &status);
     }
     if (!block) return status;
-    block->requested = request->bytes;
+    lochi_pool_set_requested(block, request->bytes);
     block->tag = (uint16_t)request->tag;
     lochi_pool_set_state(block, block->tag || block->is_piece ? POOL_SPECIAL : POOL_USED);
     lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
@@ -340,20 +340,6 @@ typedef struct pool_found {
     loch_tag tag;
 } pool_found;
 
-/* Looks for the start below it. */
-pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
-{
-    for (uintptr_t at = address & ~(uintptr_t)(POOL_PAGE - 1); lochi_pool_find_cell(pool, at); at -= POOL_PAGE) {
-        const uintptr_t page = lochi_pool_find_page(pool, at);
-        if (!page || page & POOL_IS_FREED) continue;
-        const pool_slab *slab = lochi_pool_page_slab(page);
-        pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
-        if (block->start > address) continue; /* starts in the same page, above it */
-        return address - block->start < block->bytes ? block : NULL;
-    }
-    return NULL;
-}
-
 /* For an error message. */
 static bool pool_is_inside(const lochi_pool *pool, uintptr_t address)
 {
@@ -403,8 +389,8 @@ static loch_status pool_find_live(lochi_pool *pool, const void *address, pool_fo
     if (state == POOL_CACHED || state == POOL_WAITING)
         return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
     if (!lochi_pool_is_out(state)) return pool_refuse(pool, address, 0);
-    *out = (pool_found){block, NULL, block->requested, state == POOL_GROWABLE ? block->committed : block->bytes,
-                        block->tag};
+    *out = (pool_found){block, NULL, lochi_pool_requested(block),
+                        state == POOL_GROWABLE ? block->committed : block->bytes, block->tag};
     return LOCH_OK;
 }
 
@@ -424,13 +410,13 @@ static void pool_set_elsewhere(const pool_found *found)
     }
 }
 
-void lochi_pool_keep_range(lochi_pool *pool, const void *address, bool is_range)
+void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *child)
 {
     pool_found found;
     lochi_lock_take(&pool->lock);
     if (pool_find_live(pool, address, &found) == LOCH_OK) {
-        found.block->is_range = is_range;
-        if (is_range) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the long way, which looks */
+        atomic_store_explicit(&found.block->child, child, memory_order_release);
+        if (child) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the long way, which looks */
     }
     lochi_lock_drop(&pool->lock);
 }
@@ -502,7 +488,7 @@ static loch_status pool_free_locked(lochi_pool *pool, void *address, size_t byte
     loch_status status = pool_find_live(pool, address, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
-    if (status == LOCH_OK && found.block->is_range)
+    if (status == LOCH_OK && lochi_pool_is_range(found.block))
         status = LOCH_FAIL(BUSY, "a child pool lives in the block at %p", address);
     if (status == LOCH_OK && found.block->frozen) status = lochi_pool_thaw(pool, found.block);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
@@ -601,7 +587,8 @@ static bool pool_can_extend(const pool_block *block, size_t more)
 static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t rounded = pool_round_large(pool, bytes);
-    if (block->is_range) return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
+    if (lochi_pool_is_range(block))
+        return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
     if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     if (rounded > block->bytes && !pool_can_extend(block, rounded - block->bytes))
@@ -611,7 +598,7 @@ static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t
         LOCH_TRY_RETURN(pool_extend(pool, block, rounded - block->bytes));
     else if (rounded < block->bytes)
         pool_shorten(pool, block, rounded);
-    block->requested = bytes;
+    lochi_pool_set_requested(block, bytes);
     lochi_pool_hide(pool, block->start, block->bytes);
     lochi_pool_show(pool, block->start, bytes);
     return LOCH_OK;
@@ -814,6 +801,7 @@ loch_status lochi_pool_make(loch_device *device, const char *name, const loch_po
     if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool");
     loch_status status;
     lochi_lock_init(&pool->lock, LOCHI_RANK_MEMORY);
+    lochi_pool_open_bounds(pool);
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;

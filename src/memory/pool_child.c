@@ -269,7 +269,7 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     status = loch_allocator_alloc(parent->allocator, &request, &range);
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
-    lochi_pool_keep_range(parent, range, true);
+    lochi_pool_keep_range(parent, range, pool);
     pool->range = range;
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
     pool->idle = 0;
@@ -345,7 +345,7 @@ void lochi_child_close(lochi_pool *pool)
     const loch_error saved = lochi_error_save();
     child_unlink(pool);
     if (pool->range) {
-        lochi_pool_keep_range(parent, pool->range, false);
+        lochi_pool_keep_range(parent, pool->range, NULL);
         if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
             LOCHI_LOG(ERROR, "a child's range is lost: %s", loch_error_get()->sentence);
     }

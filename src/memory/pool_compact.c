@@ -280,8 +280,8 @@ loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact
         const plan_move *planned = &plan.moves[i];
         const plan_item *item = &plan.items[planned->from];
         const pool_block *block = item->kind == PLAN_TARGET ? plan.items[item->origin].block : item->block;
-        const loch_move move = {(void *)planned->source, (void *)planned->target, block->requested, block->tag,
-                                block->owner->buffer};
+        const loch_move move = {(void *)planned->source, (void *)planned->target, lochi_pool_requested(block),
+                                block->tag, block->owner->buffer};
         visitor(pool->allocator, &move, user);
     }
     lochi_lock_drop(&pool->lock);

@@ -25,7 +25,7 @@
 static bool freeze_is_of(const pool_block *block, loch_tag tag)
 {
     const pool_state state = lochi_pool_state(block);
-    if ((state != POOL_USED && state != POOL_SPECIAL) || block->is_range) return false;
+    if ((state != POOL_USED && state != POOL_SPECIAL) || lochi_pool_is_range(block)) return false;
     return !tag || block->tag == tag;
 }
 
@@ -111,7 +111,7 @@ static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_r
     block->frozen = pool->freezes;
     lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which takes the mark off */
     report->blocks++;
-    report->bytes += block->requested;
+    report->bytes += lochi_pool_requested(block);
 }
 
 /* --- putting together --- */
@@ -447,7 +447,7 @@ loch_status loch_pool_unfreeze(loch_allocator *allocator, loch_tag tag, size_t *
         freeze_mark_small(block, tag, false, &blocks, &small);
         if (!block->frozen || !freeze_is_of(block, tag)) continue;
         status = lochi_pool_thaw(pool, block);
-        if (status == LOCH_OK && bytes) *bytes += block->requested;
+        if (status == LOCH_OK && bytes) *bytes += lochi_pool_requested(block);
     }
     if (bytes) *bytes += small;
     lochi_lock_drop(&pool->lock);

@@ -88,12 +88,12 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
 /* Makes room for `bytes`, or leaves the block as it was. */
 static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    const size_t committed = block->committed, requested = block->requested;
-    block->requested = bytes; /* what comes is wanted, whoever looks for what is not */
+    const size_t committed = block->committed, requested = lochi_pool_requested(block);
+    lochi_pool_set_requested(block, bytes); /* what comes is wanted, whoever looks for what is not */
     const loch_status status = growable_grow(pool, block, bytes);
     if (status == LOCH_OK) return LOCH_OK;
     growable_shrink(pool, block, committed); /* nobody has used what came now */
-    block->requested = requested;
+    lochi_pool_set_requested(block, requested);
     if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
     return status;
 }
@@ -108,7 +108,7 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
         lochi_pool_mark(pool, block->lane);
         pool->has_shrunk = true;
     }
-    block->requested = bytes;
+    lochi_pool_set_requested(block, bytes);
     return LOCH_OK;
 }
 
@@ -117,14 +117,14 @@ void lochi_pool_drop_shrunk(lochi_pool *pool)
     if (!pool->has_shrunk) return;
     pool->has_shrunk = false;
     for (pool_block *block = pool->growables; block; block = block->list_next) {
-        if (block->committed <= lochi_pool_round(pool, block->requested)) continue;
+        if (block->committed <= lochi_pool_round(pool, lochi_pool_requested(block))) continue;
         if (!lochi_pool_has_passed(block->lane, block->shrink_epoch) ||
             lochi_pool_sleeps_at(pool, block->start, block->committed)) {
             pool->has_shrunk = true;
             continue;
         }
         const size_t committed = block->committed;
-        growable_shrink(pool, block, block->requested);
+        growable_shrink(pool, block, lochi_pool_requested(block));
         lochi_pool_count_change(pool, NULL, 0, (int64_t)block->committed - (int64_t)committed);
     }
 }
@@ -181,7 +181,7 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     block->kept = lochi_pool_take_record(pool);
     lochi_pool_set_state(block, POOL_GROWABLE);
     lochi_pool_enlist(&pool->growables, block);
-    lochi_pool_enter_page(pool, start, (uintptr_t)block);
+    lochi_pool_enter_page(pool, start, lochi_pool_page_of(block));
     *out = block;
     return LOCH_OK;
 }

@@ -126,22 +126,11 @@ loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t b
     for (uintptr_t at = start; at < start + bytes; at = (at & ~(pool->cell_bytes - 1)) + pool->cell_bytes) {
         pool_cell *cell = lochi_pool_find_cell(pool, at);
         if (atomic_load_explicit(&cell->pages, memory_order_relaxed)) continue;
-        _Atomic uintptr_t *pages = lochi_zalloc((pool->cell_bytes >> POOL_PAGE_SHIFT) * sizeof *pages);
+        _Atomic uintptr_t *pages = lochi_pool_make_cell_pages(pool);
         if (!pages) return LOCH_FAIL(HOST_MEMORY, "no host memory to note where blocks start");
         atomic_store_explicit(&cell->pages, pages, memory_order_release);
     }
     return LOCH_OK;
-}
-
-void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
-{
-    _Atomic uintptr_t *page;
-    if (pool->is_virtual)
-        page = &pool->pages[(address - pool->base) >> POOL_PAGE_SHIFT];
-    else
-        page = &atomic_load_explicit(&lochi_pool_find_cell(pool, address)->pages,
-                                     memory_order_relaxed)[handle_page_index(pool, address)];
-    atomic_store_explicit(page, value, memory_order_release);
 }
 
 /* --- addresses --- */
@@ -181,7 +170,15 @@ static loch_status handle_reserve(lochi_pool *pool)
     }
     pool->base = (uintptr_t)base;
     pool->span = span;
+    lochi_ranges_let(base, &pool->tenant);
     return LOCH_OK;
+}
+
+/* Of the table of pages, and of the bits behind it. */
+static size_t handle_table_bytes(const lochi_pool *pool)
+{
+    const size_t pages = pool->span >> POOL_PAGE_SHIFT;
+    return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
 }
 
 loch_status lochi_pool_open_place(lochi_pool *pool)
@@ -190,9 +187,11 @@ loch_status lochi_pool_open_place(lochi_pool *pool)
     LOCH_TRY_RETURN(handle_reserve(pool));
     const size_t chunks = pool->span >> (pool->cell_shift + POOL_CHUNK_SHIFT);
     pool->chunks = lochi_zalloc(chunks * sizeof *pool->chunks);
-    pool->pages = lochi_map((pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
+    pool->pages = lochi_map(handle_table_bytes(pool));
     if (!pool->chunks || !pool->pages || !lochi_pool_stock_records(pool, 1))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
+    const size_t pages = pool->span >> POOL_PAGE_SHIFT;
+    lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;
     all->bytes = pool->span;
@@ -209,7 +208,8 @@ void lochi_pool_close_place(lochi_pool *pool)
         for (size_t i = 0; i < chunks; i++)
             handle_free_chunk(atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);
-        lochi_unmap((void *)pool->pages, (pool->span >> POOL_PAGE_SHIFT) * sizeof *pool->pages);
+        if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may stay behind */
+        lochi_unmap((void *)pool->pages, handle_table_bytes(pool));
         if (!pool->span) return;
         atomic_fetch_sub(&handle_reservations, 1);
         const loch_status status = loch_virtual_unreserve((void *)pool->base);
@@ -649,6 +649,7 @@ static loch_status handle_get_raw(lochi_pool *pool, pool_handle *segment, size_t
         if (status != LOCH_OK) handle_unclaim(pool, segment->raw_bytes);
     }
     segment->at = ((uintptr_t)segment->raw + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
+    if (status == LOCH_OK) lochi_ranges_let(segment->raw, &pool->tenant);
     return status;
 }
 
@@ -683,6 +684,7 @@ loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *l
     return LOCH_OK;
 fail_raw:
     handle_unclaim(pool, segment->raw_bytes);
+    lochi_ranges_let(segment->raw, NULL);
     if (loch_raw_free(segment->raw) != LOCH_OK) LOCHI_LOG(ERROR, "a raw segment is lost");
 fail:
     lochi_free(segment);
@@ -744,6 +746,7 @@ void lochi_pool_drop_all(lochi_pool *pool)
             loch_handle_destroy(handle->handle);
             status = loch_virtual_unmap((void *)handle->at);
         } else if (!pool->range) {
+            lochi_ranges_let(handle->raw, NULL); /* it stays in the table if the driver refuses */
             status = loch_raw_free(handle->raw);
         }
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes are lost: %s", handle->bytes, loch_error_get()->sentence);

@@ -42,9 +42,10 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
 {
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
-    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = block->is_range = false;
+    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
+    atomic_store_explicit(&block->child, NULL, memory_order_relaxed);
     block->tag = 0;
-    block->requested = 0;
+    lochi_pool_set_requested(block, 0);
     block->id = 0;
     block->slab = NULL;
     block->owner = NULL;

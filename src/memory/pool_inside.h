@@ -4,6 +4,7 @@
  *   pool.c         making and ending, the table of operations, figures
  *   pool_quick.h   the ways in and out without a lock, through what single threads keep
  *   pool_cache.c   what they keep, seen from under the lock
+ *   pool_bounds.c  the table of pages; from any address to its block, for copies to be checked
  *   pool_slab.c    small blocks, by class
  *   pool_heap.c    large blocks: cut from free runs by best fit, merged when they are freed
  *   pool_handle.c  addresses and physical memory: cells, handles, mapping, moving, giving back
@@ -19,8 +20,8 @@
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
  * cells of a granule each; a cell knows the handle that is mapped there. A table says for each page of 8 KiB which block
- * starts in it, or which slab it belongs to. Large blocks are longer than a page, so at most one starts in a page, and an
- * address leads to its block by one load. Blocks tile the addresses and know their neighbours; their records are on the host and never move.
+ * starts in it and where, or which slab it belongs to. Large blocks are longer than a page, so at most one starts in a page, and
+ * the start of a block leads to it by one load; addresses inside by a few more (pool_bounds.c). Blocks tile the addresses and know their neighbours; their records are on the host and never move.
  *
  *   | used | free | used |  bare  | free | slab |  bare ...
  *   |<---- handle A ---->|        |<- handle B ->|
@@ -49,7 +50,7 @@
 #include "base/sanitize.h"
 #include "base/tree.h"
 #include "base/thread.h"
-#include "device/device.h"
+#include "device/ranges.h"
 #include "memory/pool.h"
 #include <loch/moving.h>
 #include <loch/child.h>
@@ -69,6 +70,7 @@
 #define POOL_NEST ((size_t)1 << 20) /* smaller blocks keep together, so that they do not pin handles everywhere: */
 #define POOL_NEST_MAX ((size_t)256 << 10) /* up to this size they come from nests, which are cut from free blocks */
 #define POOL_BINS 1152                    /* 32 a power of two */
+#define POOL_START_LEVELS 6               /* of 64 bits a word each: enough for 2^36 pages */
 #define POOL_CHUNK_SHIFT 10
 #define POOL_DROPS 32 /* counters of sleeps that dropped contents, which tags share */
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
@@ -139,11 +141,10 @@ typedef struct pool_block {
     _Atomic uint8_t state; /* pool_state; relaxed: who may change it is said above */
     bool is_elsewhere;     /* further streams use it: the pool's tree knows which */
     uint16_t tag;
-    bool is_captured; /* belongs to a capture's lane */
-    bool is_nest;     /* free memory that blocks up to POOL_NEST_MAX come from */
-    bool is_piece;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
-    bool is_range;    /* a child pool lives in it */
-    size_t requested;
+    bool is_captured;                   /* belongs to a capture's lane */
+    bool is_nest;                       /* free memory that blocks up to POOL_NEST_MAX come from */
+    bool is_piece;                      /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+    _Atomic size_t requested;           /* relaxed: copies look at it without the lock */
     pool_lane *lane;                    /* in whose order it is used or free */
     struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
     uint64_t id;                        /* 0 until somebody asks; up to here is what the short ways touch: one line */
@@ -158,11 +159,14 @@ typedef struct pool_block {
         pool_handle *handle;     /* POOL_FADING */
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no memory */
     };
-    uint64_t shrink_epoch;       /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
-    struct lochi_movable *owner; /* of a block that may move; NULL for others */
-    uint32_t frozen;             /* which freeze has made it stay; 0: none */
-    bool is_protected;           /* its whole pages are read-only for the host */
+    uint64_t shrink_epoch;              /* POOL_GROWABLE: has to pass before memory that it no longer needs goes */
+    struct lochi_movable *owner;        /* of a block that may move; NULL for others */
+    uint32_t frozen;                    /* which freeze has made it stay; 0: none */
+    bool is_protected;                  /* its whole pages are read-only for the host */
+    _Atomic(struct lochi_pool *) child; /* that lives in it, as its range; NULL: none */
 } pool_block;
+
+_Static_assert(sizeof(pool_block) == 128, "a block's record is two lines");
 
 /* One granule of addresses. */
 typedef struct pool_cell {
@@ -170,10 +174,12 @@ typedef struct pool_cell {
     _Atomic(_Atomic uintptr_t *) pages; /* of a raw segment: its part of the table of pages */
 } pool_cell;
 
-/* What the table of pages holds for a page: 0; a block that starts in it; a slab, marked, on each of its pages; or a mark
- * that a block which started here was freed. */
+/* What the table of pages holds for a page: 0; a block that starts in it, with the units before its start in the low bits; a
+ * slab, marked, on each of its pages; or a mark that a block which started here was freed. */
 #define POOL_IS_FREED 1u
 #define POOL_IS_SLAB 2u
+#define POOL_OFFSET_SHIFT 2
+#define POOL_OFFSET_BITS ((uintptr_t)(POOL_PAGE / POOL_UNIT - 1) << POOL_OFFSET_SHIFT)
 #define POOL_MARK(start) ((uintptr_t)(((start) & (POOL_PAGE - 1)) << 2 | POOL_IS_FREED))
 
 static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
@@ -183,8 +189,22 @@ static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
 
 static inline struct pool_block *lochi_pool_page_block(uintptr_t page)
 {
-    return page & (POOL_IS_SLAB | POOL_IS_FREED) ? NULL : (struct pool_block *)page;
+    return page & (POOL_IS_SLAB | POOL_IS_FREED) ? NULL : (struct pool_block *)(page & ~POOL_OFFSET_BITS);
 }
+
+/* The entry for the page of a block's start. */
+static inline uintptr_t lochi_pool_page_of(const pool_block *block)
+{
+    return (uintptr_t)block | (block->start & (POOL_PAGE - 1)) >> POOL_UNIT_SHIFT << POOL_OFFSET_SHIFT;
+}
+
+/* Bytes between the start of the page and that of its block. */
+static inline size_t lochi_pool_page_offset(uintptr_t page)
+{
+    return (page & POOL_OFFSET_BITS) >> POOL_OFFSET_SHIFT << POOL_UNIT_SHIFT;
+}
+
+_Static_assert(POOL_OFFSET_BITS < _Alignof(pool_block), "a block's record has low bits to spare");
 
 typedef struct pool_chunk {
     pool_cell cells[POOL_CHUNK_CELLS];
@@ -331,7 +351,10 @@ struct lochi_pool {
     bool is_shared;      /* several threads have used it */
     uint32_t cache_slot; /* of the first, plus 1 */
     loch_stream *default_stream;
-    _Atomic uintptr_t *pages;                   /* of a reservation: the table of pages */
+    _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
+    _Atomic uint64_t *starts[POOL_START_LEVELS]; /* and which of them lead somewhere, level by level (pool_bounds.c) */
+    size_t start_levels;
+    lochi_tenant tenant;                        /* of the reservation and of raw segments: checks copies */
     _Atomic(pool_chunk *) *chunks;              /* and of cells */
     _Atomic(struct pool_directory *) directory; /* of raw segments */
     uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
@@ -455,8 +478,6 @@ void lochi_pool_close_place(lochi_pool *pool);
 
 /* Makes sure that the pages of [start, start + bytes) can be entered. E_HOST_MEMORY. */
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes);
-void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value);
-
 /* Puts memory where it is missing so that a free block of `want->bytes` can be cut out of the addresses of the pool;
  * looks for the place that lacks least. How the memory may come: */
 typedef enum pool_source {
@@ -588,6 +609,22 @@ static inline pool_state lochi_pool_state(const pool_block *block)
     return (pool_state)atomic_load_explicit(&block->state, memory_order_relaxed);
 }
 
+static inline size_t lochi_pool_requested(const pool_block *block)
+{
+    return atomic_load_explicit(&block->requested, memory_order_relaxed);
+}
+
+static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
+{
+    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
+}
+
+/* Whether a child pool lives in the block. */
+static inline bool lochi_pool_is_range(const pool_block *block)
+{
+    return atomic_load_explicit(&block->child, memory_order_relaxed) != NULL;
+}
+
 /* Whether somebody has the block, apart from slabs. */
 static inline bool lochi_pool_is_out(pool_state state)
 {
@@ -598,6 +635,22 @@ static inline void lochi_pool_set_state(pool_block *block, pool_state state)
 {
     atomic_store_explicit(&block->state, (uint8_t)state, memory_order_relaxed);
 }
+
+/* --- pool_bounds.c --- */
+
+/* Words of the bits for a table of `pages`, and their place; before the first page is entered. */
+size_t lochi_pool_count_starts(size_t pages);
+void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pages);
+/* The pages of one cell of a raw segment, and their bits: one piece of bookkeeping. NULL: no host memory. */
+_Atomic uintptr_t *lochi_pool_make_cell_pages(const lochi_pool *pool);
+void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value);
+/* The entry of the block that starts last at or before `address`, and that start, or of the slab around it; 0 for none.
+ * The block may end before the address. Without the lock. */
+uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address, uintptr_t *start);
+/* The block that an address lies in; NULL when it is in none. */
+pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
+/* Makes the pool's tenant, which checks copies. */
+void lochi_pool_open_bounds(lochi_pool *pool);
 
 /* --- pool_slab.c --- */
 
@@ -855,13 +908,10 @@ void lochi_pool_close_naps(lochi_pool *pool);
 /* Makes a pool; a child when there is a descent. */
 loch_status lochi_pool_make(loch_device *device, const char *name, const loch_pool_options *options,
                             const pool_descent *descent, loch_allocator **out);
-/* Marks a block as a child's range, or no longer: while it is one it cannot be freed or resized. */
-void lochi_pool_keep_range(lochi_pool *pool, const void *address, bool is_range);
+/* Marks a block as the range of `child`, or of none: while it is one it cannot be freed or resized. */
+void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *child);
 
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
-
-/* The block that an address lies in; NULL when it is in none. */
-pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
 
 /* The pool behind an allocator, through wrappers; NULL when it is none. */
 lochi_pool *lochi_pool_of(loch_allocator *allocator);

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "device/ranges.h"
+#include "device/copy.h"
 #include "memory/session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -274,8 +274,8 @@ static loch_status keep_copy(pool_keep *keep, char *address, size_t bytes, size_
     for (size_t piece; bytes; address += piece, offset += piece, bytes -= piece) {
         piece = bytes;
         char *kept = keep_at(keep, offset, &piece);
-        LOCH_TRY_RETURN(is_saving ? loch_copy_on(stream, kept, address, piece)
-                                  : loch_copy_on(stream, address, kept, piece));
+        LOCH_TRY_RETURN(is_saving ? lochi_copy_own(stream, kept, address, piece)
+                                  : lochi_copy_own(stream, address, kept, piece));
     }
     return LOCH_OK;
 }
@@ -328,8 +328,8 @@ static loch_status stage_copy(pool_stage *stage, pool_keep *keep, char *address,
         piece = bytes < left ? bytes : left;
         if (!stage->filled[half]) stage->offsets[half] = offset;
         if (!is_saving) LOCH_TRY_RETURN(keep_get(keep, at, piece, offset));
-        LOCH_TRY_RETURN(is_saving ? loch_copy_on(stream, at, address, piece)
-                                  : loch_copy_on(stream, address, at, piece));
+        LOCH_TRY_RETURN(is_saving ? lochi_copy_own(stream, at, address, piece)
+                                  : lochi_copy_own(stream, address, at, piece));
         stage->filled[half] += piece;
         if (stage->filled[half] == POOL_STAGE_HALF) LOCH_TRY_RETURN(stage_turn(stage, keep, is_saving));
     }

@@ -308,12 +308,12 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     lochi_movable *movable = block->owner;
     lochi_pool_set_state(target, POOL_SPECIAL);
     target->lane = block->lane;
-    target->requested = block->requested;
+    lochi_pool_set_requested(target, lochi_pool_requested(block));
     target->tag = block->tag;
     target->id = block->id;
     target->owner = movable;
     target->is_elsewhere = is_used;
-    lochi_pool_enter_page(pool, target->start, (uintptr_t)target);
+    lochi_pool_enter_page(pool, target->start, lochi_pool_page_of(target));
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_session_follow(pool->allocator, movable->address, (void *)target->start);
     movable->address = (void *)target->start;
@@ -328,14 +328,14 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     block->lane = lane;
     lochi_pool_make_free(pool, block, lane->epoch);
     pool->moves++;
-    pool->moved_bytes += target->requested;
+    pool->moved_bytes += lochi_pool_requested(target);
 }
 
 static void move_tell(lochi_pool *pool, const void *from, const pool_block *target)
 {
     if (!pool->move_hook) return;
     LOCHI_NOT_CANCELLED;
-    const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, target->requested, target->tag,
+    const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, lochi_pool_requested(target), target->tag,
                             target->owner->buffer};
     pool->move_hook(pool->allocator, &move, pool->move_hook_user);
 }
@@ -348,8 +348,8 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
     if (status == LOCH_OK) status = move_order(pool, block, target, lane);
     if (status == LOCH_OK && is_used) status = lochi_pool_note_use(pool, target->start, lane);
     if (status == LOCH_OK) {
-        lochi_pool_show(pool, target->start, block->requested);
-        status = loch_copy_on(lane->stream, to, from, block->requested);
+        lochi_pool_show(pool, target->start, lochi_pool_requested(block));
+        status = lochi_copy_own(lane->stream, to, from, lochi_pool_requested(block));
         if (status != LOCH_OK && is_used) lochi_pool_forget_uses(pool, target->start);
     }
     if (status != LOCH_OK) {
@@ -370,9 +370,9 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
 static loch_status move_go_on(pool_block *block, pool_lane *lane)
 {
     lochi_movable *movable = block->owner;
-    const loch_status status =
-        lochi_copy_onward(lane->stream, movable->address, movable->torn_from, block->requested, &movable->torn_done);
-    return movable->torn_done == block->requested ? LOCH_OK : status;
+    const loch_status status = lochi_copy_onward(lane->stream, movable->address, movable->torn_from,
+                                                 lochi_pool_requested(block), &movable->torn_done);
+    return movable->torn_done == lochi_pool_requested(block) ? LOCH_OK : status;
 }
 
 loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane)
@@ -436,7 +436,7 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     move_swap(pool, tail, block);
-    lochi_pool_enter_page(pool, block->start, (uintptr_t)block);
+    lochi_pool_enter_page(pool, block->start, lochi_pool_page_of(block));
     block->is_elsewhere = is_used;
     movable->address = (void *)block->start;
     movable->generation++;
@@ -449,9 +449,9 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     lochi_pool_set_state(tail, POOL_WAITING);
     pool->used += tail->bytes;
     pool->waiting_bytes += tail->bytes;
-    if (done == block->requested) move_drop_tail(pool, block);
+    if (done == lochi_pool_requested(block)) move_drop_tail(pool, block);
     pool->moves++;
-    pool->moved_bytes += block->requested;
+    pool->moved_bytes += lochi_pool_requested(block);
     move_tell(pool, from, block);
 }
 
@@ -466,12 +466,12 @@ loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lan
     LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, to, 1));
     LOCH_TRY_RETURN(move_order(pool, block, hole, lane));
     if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, to, lane));
-    lochi_pool_show(pool, to, hole->bytes + block->requested);
+    lochi_pool_show(pool, to, hole->bytes + lochi_pool_requested(block));
     const loch_status status =
-        lochi_copy_onward(lane->stream, (void *)to, (void *)block->start, block->requested, &done);
+        lochi_copy_onward(lane->stream, (void *)to, (void *)block->start, lochi_pool_requested(block), &done);
     if (done) {
         move_commit_slide(pool, block, lane, is_used, done);
-        return done == block->requested ? LOCH_OK : status;
+        return done == lochi_pool_requested(block) ? LOCH_OK : status;
     }
     if (is_used) lochi_pool_forget_uses(pool, to);
     lochi_pool_hide(pool, to, hole->bytes);

@@ -121,7 +121,7 @@ static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *f
 {
     pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
     if (!block) return NULL;
-    block->requested = bytes;
+    lochi_pool_set_requested(block, bytes);
     lochi_pool_set_state(block, POOL_USED);
     lochi_pool_note_alloc(first, bytes, block->bytes);
     lochi_pool_show(pool, block->start, bytes);
@@ -190,7 +190,7 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
 {
     pool_cache *cache = lochi_pool_quick_cache(first, block->lane);
     if (LOCHI_UNLIKELY(!cache || lochi_pool_state(block) != POOL_USED || block->start != address)) return false;
-    const size_t requested = block->requested;
+    const size_t requested = lochi_pool_requested(block);
     lochi_pool_set_state(block, POOL_CACHED);
     if (!lochi_pool_quick_push(pool, cache, block)) {
         lochi_pool_set_state(block, POOL_USED);
@@ -216,7 +216,7 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
     if (page & POOL_IS_SLAB)
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
     else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED)))
-        is_freed = lochi_pool_quick_free_large(pool, first, (pool_block *)page, address);
+        is_freed = lochi_pool_quick_free_large(pool, first, lochi_pool_page_block(page), address);
     lochi_pool_exit(first);
     return is_freed;
 }

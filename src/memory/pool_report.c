@@ -243,9 +243,13 @@ static const char *report_check_block(const lochi_pool *pool, const pool_block *
     if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
         return "a slab does not know whether it sleeps";
     const uintptr_t page = lochi_pool_find_page(pool, block->start);
-    if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != (uintptr_t)block)
+    if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != lochi_pool_page_of(block))
         return "an address does not lead to its block";
     if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab) return "an address does not lead to its slab";
+    const size_t bytes = state == POOL_SLAB ? pool->slab_bytes[block->slab->class] : block->bytes; /* of a piece more */
+    if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
+        lochi_pool_find_around(pool, block->start + bytes - 1) != block)
+        return "the end of a block does not lead to it";
     return NULL;
 }
 

@@ -121,7 +121,7 @@ static loch_status sleep_check_block(const pool_block *block)
 {
     if (block->is_captured)
         return LOCH_FAIL(BUSY, "the block at %p is of a capture that was not released", (void *)block->start);
-    if (block->is_range)
+    if (lochi_pool_is_range(block))
         return LOCH_FAIL(BUSY, "a child pool lives at %p: it has to end before its parent's memory sleeps",
                          (void *)block->start);
     if (lochi_pool_state(block) == POOL_WAITING)
@@ -276,7 +276,7 @@ static void sleep_paint_block(const lochi_pool *pool, const pool_block *block)
     if (state == POOL_FREE || state == POOL_DORMANT || lochi_pool_is_out(state) || state == POOL_SLAB)
         lochi_pool_hide(pool, block->start, state == POOL_GROWABLE ? 0 : block->bytes);
     if (state == POOL_GROWABLE) lochi_pool_show(pool, block->start, block->committed);
-    if (state == POOL_USED || state == POOL_SPECIAL) lochi_pool_show(pool, block->start, block->requested);
+    if (state == POOL_USED || state == POOL_SPECIAL) lochi_pool_show(pool, block->start, lochi_pool_requested(block));
     for (uint32_t i = 0; state == POOL_SLAB && i < block->slab->count; i++) {
         const uint64_t word = atomic_load_explicit(&block->slab->words[i], memory_order_relaxed);
         if (word & POOL_WORD_LIVE)

@@ -43,7 +43,7 @@ static loch_status family_add(const loch_block *block, void *user)
     family_blocks *all = user;
     const uintptr_t start = (uintptr_t)block->address;
     const pool_block *large = lochi_pool_page_block(lochi_pool_find_page(all->pool, start));
-    if (large && large->is_range) return LOCH_OK;
+    if (large && lochi_pool_is_range(large)) return LOCH_OK;
     if (all->pool->range) {
         const uintptr_t range = (uintptr_t)all->pool->range;
         if (start < range || start + block->allocated_bytes > range + all->pool->limit) return LOCH_E_OUT_OF_RANGE;

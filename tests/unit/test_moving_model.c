@@ -274,7 +274,7 @@ static bool has_range(const world *w)
     bool has = false;
     CHECK_OK(loch_device_sync(w->device));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(lochi_pool_of(w->pool), block));)
-        has |= block->is_range;
+        has |= lochi_pool_is_range(block);
     return has;
 }
 
@@ -329,7 +329,7 @@ static void check(const world *w)
         if (!is_away(w, s) && (s->stream == w->step % 2 || w->step % 8 == 0)) expect(w, s);
     }
     for (const pool_block *block = NULL; (block = lochi_pool_next_block(lochi_pool_of(w->pool), block));)
-        blocks += block->is_range;
+        blocks += lochi_pool_is_range(block);
     assert_int_equal(pool_stats(w->pool).blocks, blocks);
 }
 

@@ -455,10 +455,51 @@ static void addresses_that_the_driver_knows(void **state)
     loch_device_release(device);
 }
 
+typedef struct heard {
+    unsigned count;
+    char line[400];
+} heard;
+
+static void hear(loch_log_level level, const char *line, void *user)
+{
+    heard *all = user;
+    if (level != LOCH_LOG_WARNING) return;
+    all->count++;
+    snprintf(all->line, sizeof all->line, "%s", line);
+}
+
+/* The log says, once, that nothing comes out of memory without contents. */
+static void unbacked_copies_are_said_to_copy_nothing(void **state)
+{
+    (void)state;
+    heard all = {0};
+    loch_device *device = sim_open("sim:8MiB"), *backed = sim_open("sim:8MiB,backed");
+    void *block = sim_raw(device, 1000), *real = sim_raw(backed, 1000);
+    char host[1000];
+    memset(host, 7, sizeof host);
+    loch_log_set_hook(hear, &all, LOCH_LOG_WARNING);
+    CHECK_OK(loch_copy(block, host, sizeof host));
+    CHECK_OK(loch_copy(real, host, sizeof host));
+    CHECK_OK(loch_copy(host, real, sizeof host));
+    assert_int_equal(all.count, 0);
+    CHECK_OK(loch_copy(host, block, sizeof host));
+    assert_int_equal(host[0], 7);
+    assert_int_equal(all.count, 1);
+    assert_non_null(strstr(all.line, "unbacked"));
+    CHECK_OK(loch_copy(host, block, sizeof host));
+    assert_int_equal(all.count, 1);
+    loch_log_set_hook(NULL, NULL, LOCH_LOG_OFF);
+    CHECK_OK(loch_raw_free(block));
+    CHECK_OK(loch_raw_free(real));
+    loch_device_release(device);
+    loch_device_release(backed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(capacity_is_exact),
+        SIM_TEST(unbacked_copies_are_said_to_copy_nothing),
         SIM_TEST(raw_blocks_are_aligned_as_cuda_aligns_them),
         SIM_TEST(unbacked_addresses_are_nobody_elses),
         SIM_TEST(address_space_is_roomy_and_ends),
