@@ -46,7 +46,8 @@ typedef struct loch_copy_options {
 LOCH_API LOCH_MUST_USE loch_status loch_copy(void *to, const void *from, size_t bytes);
 
 /** Queues a copy on `stream`. Host memory that is not pinned may make it wait; pinned and device memory has to live and
- *  stay as it is until the stream has passed. Any thread. */
+ *  stay as it is until the stream has passed. On a stream that is captured the memory has to live as long as the graph runs, and
+ *  E_BUSY, nothing queued, is for what no graph can hold: a copy from host to host, and one that is waited for. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t bytes);
 
 /** Copies with everything stated. Any thread. */
@@ -74,7 +75,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_copy_pitched(const loch_copy_options *op
  *  pattern size, or when `to` or `bytes` is not a multiple of it. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes);
 
-/** Queues a fill on `stream`; the pattern is read before the call returns. Any thread. */
+/** Queues a fill on `stream`; the pattern is read before the call returns. On a stream that is captured a fill of host memory is
+ *  E_BUSY, nothing queued, unless it is pinned memory of the stream's device. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern,
                                                 size_t pattern_bytes);
 

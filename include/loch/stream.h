@@ -74,7 +74,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_wait(loch_stream *stream, loch_ev
 /** A function that runs on the host when the stream reaches it. It must not call Loch or the driver. */
 typedef void loch_stream_function(void *user);
 
-/** Queues a call on the host behind the work on `stream`. `user` has to live until it has run. Any thread. */
+/** Queues a call on the host behind the work on `stream`. `user` has to live until it has run; on a stream that is captured it runs
+ *  with every launch of the graph, and `user` has to live as long as that can be. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_call(loch_stream *stream, loch_stream_function *function, void *user);
 
 /** Whether a stream is being captured into a graph. */

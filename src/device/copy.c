@@ -79,9 +79,11 @@ static void copy_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* On a queue of an asynchronous device the copy has to wait for its turn. */
+/* On a queue of an asynchronous device the copy has to wait for its turn. What it is to do is freed when it is done, so that it
+ * can be done once: not in a graph. */
 static loch_status copy_queue_on_host(const lochi_copy_job *job, loch_stream *stream)
 {
+    LOCH_TRY_RETURN(lochi_stream_refuse_captured(stream, LOCHI_COPY_ON_HOST));
     copy_on_host *work = lochi_alloc(sizeof *work);
     if (!work) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
     *work = (copy_on_host){job->to, job->from, job->bytes};
@@ -271,6 +273,8 @@ loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const v
     if ((unsigned)read.direction > LOCH_PEER_TO_PEER || (unsigned)read.wait > LOCH_WAIT_END)
         return LOCH_FAIL(INVALID, "copy options hold values that are not known");
     if (read.wait == LOCH_WAIT_DEFAULT) read.wait = read.stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    if (read.stream && read.wait == LOCH_WAIT_END) /* first: what is queued would stay in the graph */
+        LOCH_TRY_RETURN(lochi_stream_refuse_captured(read.stream, "a copy there cannot be waited for"));
     *out =
         (lochi_copy_job){.to = to, .from = from, .direction = read.direction, .given = read.stream, .wait = read.wait};
     return LOCH_OK;

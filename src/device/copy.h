@@ -45,6 +45,9 @@ bool lochi_copy_is_of_peers(const lochi_copy_job *job);
 /* Makes `later` wait for what is queued on `earlier`. */
 loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
 
+/* Why work of the host is refused on a stream that is captured. */
+#define LOCHI_COPY_ON_HOST "the host copies and fills its own memory once, and a graph runs any number of times"
+
 /* Host memory between devices of different drivers, at a time. */
 #define LOCHI_COPY_BOUNCE_BYTES ((size_t)4 << 20)
 

@@ -148,6 +148,11 @@ void lochi_stream_shut(loch_stream *stream);
 /* Checks a stream that a caller gave for work on `device`: E_INVALID for a closed one or one of another device. */
 loch_status lochi_stream_check(const loch_stream *stream, const loch_device *device);
 
+/* Whether work on a stream is captured, and runs when a graph does. */
+bool lochi_stream_is_captured(loch_stream *stream);
+/* E_BUSY for a stream that is captured, before anything is queued that a graph must not hold; `what` says it. */
+loch_status lochi_stream_refuse_captured(loch_stream *stream, const char *what);
+
 /* Ends the thread-default streams of a device that is being closed. */
 void lochi_stream_close_all(loch_device *device);
 

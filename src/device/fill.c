@@ -37,9 +37,24 @@ static void fill_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* Host memory behind the work on a queue of an asynchronous device. */
-static loch_status fill_queue_on_host(loch_stream *stream, const fill_on_host *work)
+/* The device's own fill. */
+static loch_status fill_call(loch_device *device, loch_stream *stream, const fill_on_host *work)
 {
+    loch_status status;
+    LOCHI_CALL(status, device, fill,
+               (device->self, work->to, work->bytes, work->pattern, work->pattern_bytes, stream->native));
+    return status;
+}
+
+/* Host memory behind the work on a queue of an asynchronous device. A graph runs any number of times, and the job of the host ends
+ * with its first run: on a stream that is captured the device fills its own pinned memory, and what it does not reach is
+ * refused. */
+static loch_status fill_queue_on_host(loch_stream *stream, const lochi_place *place, const fill_on_host *work)
+{
+    if (place->kind == LOCH_MEMORY_PINNED && loch_device_can(stream->device, LOCH_CAN_CAPTURE) &&
+        lochi_stream_is_captured(stream))
+        return fill_call(place->device, stream, work);
+    LOCH_TRY_RETURN(lochi_stream_refuse_captured(stream, LOCHI_COPY_ON_HOST));
     fill_on_host *queued = lochi_alloc(sizeof *queued);
     if (!queued) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a fill");
     *queued = *work;
@@ -55,7 +70,7 @@ static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work,
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, place.device)); /* plain host memory: any stream will do */
     if (lochi_place_is_host(&place) && !loch_device_can(place.device, LOCH_CAN_HOST_ACCESS)) {
         if (stream && !lochi_device_is_at_once(stream->device)) {
-            LOCH_TRY_RETURN(fill_queue_on_host(stream, work));
+            LOCH_TRY_RETURN(fill_queue_on_host(stream, &place, work));
             return lochi_copy_settle(stream, wait);
         }
         if (!stream) LOCH_TRY_RETURN(lochi_copy_wait_for_owner(&place));
@@ -64,9 +79,7 @@ static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work,
     }
     loch_device *device = place.device;
     if (!stream) stream = &device->default_stream;
-    loch_status status;
-    LOCHI_CALL(status, device, fill,
-               (device->self, work->to, work->bytes, work->pattern, work->pattern_bytes, stream->native));
+    const loch_status status = fill_call(device, stream, work);
     return status != LOCH_OK ? status : lochi_copy_settle(stream, wait);
 }
 

@@ -158,6 +158,7 @@ static bool pitched_needs_between(const lochi_copy_job *job, const loch_pitched 
 
 static loch_status pitched_queue_on_host(const lochi_copy_job *job, const pitched_on_host *work)
 {
+    LOCH_TRY_RETURN(lochi_stream_refuse_captured(job->given, LOCHI_COPY_ON_HOST)); /* as in copy.c */
     pitched_on_host *queued = lochi_alloc(sizeof *queued);
     if (!queued) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
     *queued = *work;

@@ -352,3 +352,16 @@ loch_status loch_stream_get_capture(loch_stream *stream, loch_capture_info *out)
     LOCHI_CALL(status, stream->device, stream_capture, (stream->device->self, stream->native, out));
     return status;
 }
+
+bool lochi_stream_is_captured(loch_stream *stream)
+{
+    loch_capture_info capture = {0};
+    return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
+}
+
+loch_status lochi_stream_refuse_captured(loch_stream *stream, const char *what)
+{
+    if (!loch_device_can(stream->device, LOCH_CAN_CAPTURE) || !lochi_stream_is_captured(stream)) return LOCH_OK;
+    return LOCH_FAIL(BUSY, "stream %llu of %s is being captured: %s", (unsigned long long)stream->id,
+                     stream->device->name, what);
+}

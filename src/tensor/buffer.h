@@ -131,9 +131,6 @@ static inline uint64_t lochi_buffer_get_mark(const loch_buffer *buffer)
 
 /* --- uses (buffer_uses.c) --- */
 
-/* Whether work on a stream is captured, and runs when a graph does. */
-bool lochi_stream_is_captured(loch_stream *stream);
-
 /* Whether work that the allocator does not know of still uses a whole; drops marks that have passed. */
 bool lochi_buffer_is_used(loch_buffer *whole);
 

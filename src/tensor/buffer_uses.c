@@ -124,12 +124,6 @@ static loch_status buffer_mark(loch_buffer *whole, loch_stream *stream)
     return loch_stream_sync(stream);
 }
 
-bool lochi_stream_is_captured(loch_stream *stream)
-{
-    loch_capture_info capture = {0};
-    return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
-}
-
 static loch_status buffer_tell_allocator(loch_buffer *whole, loch_stream *stream)
 {
     void *address = whole->is_movable ? lochi_movable_hold(whole->allocator, &whole->movable) : whole->address;

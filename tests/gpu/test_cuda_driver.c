@@ -29,6 +29,9 @@ static struct {
     int (*cuStreamDestroy_v2)(void *stream);
     int (*cuStreamBeginCapture_v2)(void *stream, int mode);
     int (*cuStreamEndCapture)(void *stream, void **graph);
+    int (*cuGraphInstantiateWithFlags)(void **executable, void *graph, unsigned long long flags);
+    int (*cuGraphLaunch)(void *executable, void *stream);
+    int (*cuGraphExecDestroy)(void *executable);
     int (*cuGraphDestroy)(void *graph);
 } caller;
 
@@ -69,6 +72,9 @@ static void caller_load(void)
     CALLER_LOAD(cuStreamDestroy_v2);
     CALLER_LOAD(cuStreamBeginCapture_v2);
     CALLER_LOAD(cuStreamEndCapture);
+    CALLER_LOAD(cuGraphInstantiateWithFlags);
+    CALLER_LOAD(cuGraphLaunch);
+    CALLER_LOAD(cuGraphExecDestroy);
     CALLER_LOAD(cuGraphDestroy);
 #undef CALLER_LOAD
 }
@@ -530,6 +536,55 @@ static void test_capture_ordered_with_default(void **state)
     capture_with(0);
 }
 
+/* A graph fills pinned memory at every launch. What the host would do once, and what is waited for, is refused, and is not in
+ * the graph. */
+static void test_capture_of_host_memory(void **state)
+{
+    (void)state;
+    void *native = caller_stream_create(NON_BLOCKING), *graph = NULL, *executable = NULL, *context = NULL;
+    unsigned char *pinned[3] = {NULL}, plain[64] = {0}, other[64] = {0};
+    void *block = NULL;
+    loch_stream *captured = NULL;
+    const size_t bytes = TEST_MIB, widths[] = {1, 2, 4};
+    const uint32_t pattern = 0x04030201;
+    CHECK_OK(loch_stream_wrap(device, native, &captured));
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, bytes, 0, &block));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_PINNED, bytes, 0, (void **)&pinned[i]));
+    const loch_copy_options ended = {.size = sizeof ended, .stream = captured, .wait = LOCH_WAIT_END};
+    assert_int_equal(caller.cuStreamBeginCapture_v2(native, CAPTURE_GLOBAL), 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(loch_fill_on(captured, pinned[i], bytes, &pattern, widths[i]));
+    CHECK_FAILS(loch_fill_on(captured, plain, sizeof plain, "a", 1), BUSY);
+    CHECK_FAILS(loch_copy_on(captured, plain, other, sizeof plain), BUSY);
+    CHECK_FAILS(loch_copy_on(captured, pinned[0], pinned[1], bytes), BUSY);
+    CHECK_FAILS(loch_copy_with(&ended, plain, block, sizeof plain), BUSY);
+    assert_int_equal(caller.cuStreamEndCapture(native, &graph), 0);
+    assert_non_null(graph);
+    assert_int_equal(caller.cuDevicePrimaryCtxRetain(&context, 0), 0);
+    assert_int_equal(caller.cuCtxSetCurrent(context), 0);
+    assert_int_equal(caller.cuGraphInstantiateWithFlags(&executable, graph, 0), 0);
+    for (int launch = 0; launch < 3; launch++) {
+        for (int i = 0; i < 3; i++)
+            memset(pinned[i], 0xee, bytes);
+        assert_int_equal(caller.cuGraphLaunch(executable, native), 0);
+        CHECK_OK(loch_stream_sync(captured));
+        for (int i = 0; i < 3; i++)
+            for (size_t k = 0; k < bytes; k++)
+                if (pinned[i][k] != k % widths[i] + 1) fail_msg("launch %d: byte %zu is %d", launch, k, pinned[i][k]);
+    }
+    assert_int_equal(plain[0], 0);
+    assert_int_equal(caller.cuGraphExecDestroy(executable), 0);
+    assert_int_equal(caller.cuGraphDestroy(graph), 0);
+    assert_int_equal(caller.cuCtxSetCurrent(NULL), 0);
+    assert_int_equal(caller.cuDevicePrimaryCtxRelease_v2(0), 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(loch_raw_free(pinned[i]));
+    CHECK_OK(loch_raw_free(block));
+    loch_stream_destroy(captured);
+    assert_int_equal(caller.cuStreamDestroy_v2(native), 0);
+}
+
 /* --- streams --- */
 
 static void *get_thread_default(void *user)
@@ -976,6 +1031,7 @@ int main(void)
         cmocka_unit_test(test_handle_kinds),
         cmocka_unit_test(test_capture),
         cmocka_unit_test(test_capture_ordered_with_default),
+        cmocka_unit_test(test_capture_of_host_memory),
         cmocka_unit_test(test_thread_default),
         cmocka_unit_test(test_thread_default_is_own_queue),
         cmocka_unit_test(test_wrap),

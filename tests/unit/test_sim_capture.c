@@ -291,11 +291,77 @@ static void without_captures(void **state)
     loch_device_release(device);
 }
 
+/* --- host memory --- */
+
+/* The device fills pinned memory at every launch: nothing of the first one is needed for the second. */
+static void pinned_memory_is_filled_at_every_launch(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    char *pinned = sim_pinned(it.device, BYTES);
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_fill_on(it.stream, pinned, BYTES, "ab", 2));
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    for (int i = 0; i < 3; i++) {
+        memset(pinned, 0, BYTES);
+        CHECK_OK(loch_sim_graph_launch(graph, it.other));
+        CHECK_OK(loch_stream_sync(it.other));
+        assert_int_equal(pinned[0], 'a');
+        assert_int_equal(pinned[BYTES - 1], 'b');
+    }
+    loch_sim_graph_destroy(graph);
+    CHECK_OK(loch_fill_on(it.stream, pinned, BYTES, "c", 1)); /* as ever */
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(pinned[BYTES - 1], 'c');
+    CHECK_OK(loch_raw_free(pinned));
+    bench_close(&it);
+}
+
+/* What the host does once cannot be in a graph, nor a copy whose end the caller waits for: refused, and not in the graph. */
+static void what_the_host_does_is_refused(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    char *pinned = sim_pinned(it.device, BYTES), plain[64] = {0}, other[64] = {0};
+    const loch_pitched rows = {.row_bytes = 4, .rows = 4, .planes = 1, .to_row_pitch = 8, .from_row_pitch = 8};
+    const loch_pitched wide = {.row_bytes = 4, .rows = 4, .planes = 1, .to_row_pitch = 12, .from_row_pitch = 8};
+    const loch_copy_options queued = {.size = sizeof queued, .stream = it.stream, .wait = LOCH_WAIT_QUEUED};
+    const loch_copy_options ended = {.size = sizeof ended, .stream = it.stream, .wait = LOCH_WAIT_END};
+    memset(it.block, 'x', BYTES);
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_fill_on(it.stream, plain, sizeof plain, "a", 1), BUSY);
+    CHECK_FAILS(loch_copy_on(it.stream, plain, other, sizeof plain), BUSY);
+    CHECK_FAILS(loch_copy_on(it.stream, pinned, plain, sizeof plain), BUSY);
+    CHECK_FAILS(loch_copy_on(it.stream, pinned, pinned + 64, 64), BUSY);
+    CHECK_FAILS(loch_copy_pitched(&queued, plain, other, &rows), BUSY);
+    CHECK_FAILS(loch_copy_pitched(&queued, plain, plain + 4, &wide), BUSY); /* through a block of its own */
+    CHECK_FAILS(loch_copy_with(&ended, plain, it.block, sizeof plain), BUSY);
+    CHECK_FAILS(loch_copy_pitched(&ended, plain, it.block, &rows), BUSY);
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph)); /* none of it made the capture void */
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+        CHECK_OK(loch_stream_sync(it.stream));
+    }
+    assert_int_equal(plain[0], 0);
+    loch_sim_graph_destroy(graph);
+    CHECK_OK(loch_copy_with(&ended, plain, it.block, sizeof plain));
+    assert_int_equal(plain[0], 'x');
+    CHECK_OK(loch_copy_on(it.stream, pinned, plain, sizeof plain));
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_int_equal(pinned[63], 'x');
+    CHECK_OK(loch_raw_free(pinned));
+    bench_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(a_graph_runs_when_launched),
         SIM_TEST(a_graph_runs_again),
+        SIM_TEST(pinned_memory_is_filled_at_every_launch),
+        SIM_TEST(what_the_host_does_is_refused),
         SIM_TEST(streams_fork_and_join),
         SIM_TEST(branches_are_checked_for_order),
         SIM_TEST(what_makes_a_capture_void),
