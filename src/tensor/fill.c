@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Filling tensors. On a device what lies side by side is a fill of the driver's, or one element that came from the host; from
+/* Filling tensors. On a device what lies side by side is a fill of the driver's, or one element of 8 bytes in two halves; from
  * there every axis is filled by copying what is there already behind it, twice as much each time, from the innermost axis
  * out: a few calls for each axis, whatever its size. */
 #include "base/fail.h"
@@ -52,14 +52,16 @@ static loch_status fill_axis(const fill_ask *ask, size_t axis, const loch_copy_o
 static loch_status fill_on_device(const fill_ask *ask)
 {
     const lochi_strided *s = &ask->strided;
+    const size_t half = sizeof(uint32_t);
     const loch_copy_options options = {.size = sizeof options, .stream = ask->stream, .wait = LOCH_WAIT_QUEUED};
     char *first = ask->address + s->to_start;
     size_t axes;
     size_t row_bytes = lochi_strided_row(s, &axes);
     if (ask->pattern_bytes <= sizeof(uint32_t)) {
         LOCH_TRY_RETURN(loch_fill_on(ask->stream, first, row_bytes, ask->element, ask->pattern_bytes));
-    } else {
-        LOCH_TRY_RETURN(loch_copy_with(&options, first, ask->element, s->to_bytes));
+    } else { /* not by a copy: a graph would read the element from here at every launch */
+        LOCH_TRY_RETURN(loch_fill_on(ask->stream, first, half, ask->element, half));
+        LOCH_TRY_RETURN(loch_fill_on(ask->stream, first + half, half, ask->element + half, half));
         axes = s->axes;
     }
     for (size_t axis = axes; axis-- > 0;)

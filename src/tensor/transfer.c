@@ -284,6 +284,8 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     LOCH_TRY_RETURN(lochi_tensor_check_writable(to));
     LOCH_TRY_RETURN(copy_check_stream(&ask));
     if (!to->layout.elements) return LOCH_OK;
+    if (ask.options.stream && ask.options.wait == LOCH_WAIT_END) /* first: what is queued would stay in the graph */
+        LOCH_TRY_RETURN(lochi_stream_refuse_captured(ask.options.stream, "a copy there cannot be waited for"));
     loch_stream *to_stream = lochi_buffer_choose_stream(to->buffer, from->buffer, ask.options.stream);
     loch_stream *from_stream = lochi_buffer_choose_stream(from->buffer, to->buffer, ask.options.stream);
     LOCH_TRY_RETURN(lochi_tensor_hold(to, to_stream));

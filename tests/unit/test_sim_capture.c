@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Captures on simulated devices: what is kept, how graphs run, and what makes a capture void. */
 #include "sim_fixture.h"
+#include <loch/pool.h>
+#include <loch/tensor.h>
 
 #define BACKED "sim:64MiB,granule=64KiB,backed,clock=stepped,lag=1000"
 #define BYTES ((size_t)4096)
@@ -355,6 +357,74 @@ static void what_the_host_does_is_refused(void **state)
     bench_close(&it);
 }
 
+/* --- tensors --- */
+
+/* Elements of 8 bytes are filled at every launch with what was asked for, wherever the call kept it. */
+static void tensors_are_filled_at_every_launch(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    loch_tensor *tensor, *columns;
+    loch_allocator *pool;
+    CHECK_OK(loch_pool_create(it.device, "pool", NULL, &pool));
+    const loch_tensor_options options = {.size = sizeof options, .allocator = pool, .stream = it.stream};
+    CHECK_OK(loch_tensor_create(LOCH_F64, 2, (const int64_t[]){6, 8}, &options, &tensor));
+    CHECK_OK(loch_tensor_slice(tensor, 1, 1, 8, 2, &columns));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_from_double(0.3), it.stream));
+    CHECK_OK(loch_stream_sync(it.stream));
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_OK(loch_tensor_fill(columns, loch_scalar_from_double(0.1), it.stream));
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    double out[48];
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(loch_tensor_fill(tensor, loch_scalar_from_double(0.3), it.stream));
+        CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+        CHECK_OK(loch_tensor_read(tensor, out, sizeof out, it.stream));
+        for (int k = 0; k < 48; k++)
+            assert_true(out[k] == (k % 2 ? 0.1 : 0.3));
+    }
+    loch_sim_graph_destroy(graph);
+    loch_tensor_release(columns);
+    loch_tensor_release(tensor);
+    loch_allocator_release(pool);
+    bench_close(&it);
+}
+
+/* A read that is waited for, in many rows: refused, and none of them is in the graph. */
+static void reads_of_tensors_are_refused(void **state)
+{
+    (void)state;
+    bench it = bench_open();
+    loch_sim_graph *graph;
+    loch_tensor *tensor, *columns;
+    loch_allocator *pool;
+    CHECK_OK(loch_pool_create(it.device, "pool", NULL, &pool));
+    const loch_tensor_options options = {.size = sizeof options, .allocator = pool, .stream = it.stream};
+    float out[5 * 4 * 3] = {0};
+    CHECK_OK(loch_tensor_create(LOCH_F32, 3, (const int64_t[]){5, 9, 9}, &options, &tensor));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_from_double(1), it.stream));
+    loch_tensor *rows;
+    CHECK_OK(loch_tensor_slice(tensor, 1, 0, 8, 2, &rows));
+    CHECK_OK(loch_tensor_slice(rows, 2, 0, 3, 1, &columns));
+    CHECK_OK(loch_stream_sync(it.stream));
+    CHECK_OK(loch_sim_capture_begin(it.stream));
+    CHECK_FAILS(loch_tensor_read(columns, out, sizeof out, it.stream), BUSY);
+    CHECK_FAILS(loch_tensor_write(columns, out, sizeof out, it.stream), BUSY);
+    CHECK_OK(loch_sim_capture_end(it.stream, &graph));
+    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    CHECK_OK(loch_stream_sync(it.stream));
+    assert_true(out[0] == 0);
+    CHECK_OK(loch_tensor_read(columns, out, sizeof out, it.stream));
+    assert_true(out[0] == 1 && out[59] == 1);
+    loch_sim_graph_destroy(graph);
+    loch_tensor_release(columns);
+    loch_tensor_release(rows);
+    loch_tensor_release(tensor);
+    loch_allocator_release(pool);
+    bench_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +432,8 @@ int main(void)
         SIM_TEST(a_graph_runs_again),
         SIM_TEST(pinned_memory_is_filled_at_every_launch),
         SIM_TEST(what_the_host_does_is_refused),
+        SIM_TEST(tensors_are_filled_at_every_launch),
+        SIM_TEST(reads_of_tensors_are_refused),
         SIM_TEST(streams_fork_and_join),
         SIM_TEST(branches_are_checked_for_order),
         SIM_TEST(what_makes_a_capture_void),
