@@ -17,7 +17,8 @@ typedef struct loch_npy_save_options {
                               them; otherwise they are E_UNSUPPORTED */
 } loch_npy_save_options;
 
-/** Writes a tensor to a file, in place of one that is there only when all of it is written. E_IO. */
+/** Writes a tensor to a file, in place of one that is there only when all of it is on the disk. Links are followed, and permissions are
+ *  those of the file that is there, or the umask's. E_IO. */
 LOCH_API LOCH_MUST_USE loch_status loch_npy_save(const char *path, loch_tensor *tensor,
                                                  const loch_npy_save_options *options);
 

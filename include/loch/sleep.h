@@ -30,15 +30,17 @@ typedef struct loch_sleep_options {
     loch_allocator
         *allocator; /**< LOCH_SLEEP_PINNED, LOCH_SLEEP_HOST: where the contents go; NULL: the device's pinned one, the
                                        default one of "cpu". Kept until wake */
-    const char
-        *path; /**< LOCH_SLEEP_FILE: the file, made anew and removed by wake; NULL: one without a name in TMPDIR */
+    const char *
+        path; /**< LOCH_SLEEP_FILE: the file, made anew, readable by its user alone, and removed by wake; a link is not followed.
+                  NULL: one without a name in TMPDIR */
 } loch_sleep_options;
 
 /** Puts a pool to sleep: waits for the work of its streams, saves the contents, gives the memory back, free memory too. All or nothing:
  *  on failure it is awake and as it was. A second sleep, of another tag, adds to the first; E_BUSY for what sleeps already.
  *  E_BUSY also for memory of captures that were not released, and for a child's range; a child with a quota sleeps by
  *  itself. A movable buffer that sleeps stays where it is, and cannot be pinned: E_BUSY. E_UNSUPPORTED without virtual memory,
- *  E_INVALID for an allocator that is no pool, or for contents kept in the pool itself, E_IO when the file cannot be written.
+ *  E_INVALID for an allocator that is no pool, or for contents kept in the pool itself, E_IO when the file cannot be written,
+ *  is no regular file, or does not give back what was written: it is read before any memory is given up.
  *  Any thread.
  *  @param released  bytes that went back to the device; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *options,

@@ -115,7 +115,8 @@ typedef enum loch_timeline_format {
 LOCH_API size_t loch_timeline_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char *text,
                                     size_t bytes);
 
-/** Writes it to a file, which is replaced as a whole or, on failure, left as it was. E_IO. */
+/** Writes it to a file, which is replaced as a whole when all of it is on the disk or, on failure, left as it was. Links are followed,
+ *  and permissions are those of the file that is there, or the umask's. E_IO. */
 LOCH_API LOCH_MUST_USE loch_status loch_timeline_save(loch_timeline *timeline, loch_timeline_format format,
                                                       size_t width, const char *path);
 

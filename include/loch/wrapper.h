@@ -71,8 +71,9 @@ typedef enum loch_logging_format {
 typedef struct loch_logging_options {
     size_t size;                /**< sizeof(loch_logging_options) */
     loch_logging_format format; /**< what to write */
-    const char *path;           /**< the file; needed unless the format is the hook */
-    uint32_t only_flagged;      /**< non-zero: only allocations with LOCH_ALLOC_LOGGED, and their frees */
+    const char *path; /**< the file; needed unless the format is the hook. A regular file there is replaced by a new one
+                                     that its user alone may read; a pipe or terminal is written to; E_IO for a link */
+    uint32_t only_flagged; /**< non-zero: only allocations with LOCH_ALLOC_LOGGED, and their frees */
 } loch_logging_options;
 
 /** Writes down every allocation, further use and free: times since the wrapper was made, ids of its own that are never

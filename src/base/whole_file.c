@@ -3,6 +3,7 @@
 #include "base/whole_file.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/logging.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -80,15 +81,33 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
     return whole_open_temporary(file);
 }
 
-/* Ends with the file in its place, or with nothing left of it. */
+/* Has the system write the folder of the final file down, with the new name in it. Where that cannot be asked for, or fails, the file is
+ * in its place all the same. */
+static void whole_sync_folder(lochi_whole_file *file)
+{
+    char *slash = strrchr(file->final, '/');
+    if (slash) slash[slash == file->final] = '\0'; /* the name is not needed any more */
+    const int folder = open(slash ? file->final : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    if (fsync(folder) != 0 && errno != EINVAL)
+        LOCHI_LOG(WARNING, "%.120s: its folder could not be written down: %s", file->path, strerror(errno));
+    close(folder);
+}
+
+/* Ends with the file in its place, or with nothing left of it. Contents are on the disk before the name leads to them, so that a crash
+ * leaves the old file or the new one. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status)
 {
     LOCHI_NOT_CANCELLED;
+    if (status == LOCH_OK && file->temporary[0] && fsync(file->file) != 0) status = whole_fail(file, errno);
     if (file->file >= 0 && close(file->file) != 0 && errno != EINTR && status == LOCH_OK)
         status = whole_fail(file, errno);
     if (!file->temporary[0]) return status;
     if (status == LOCH_OK && rename(file->temporary, file->final) != 0) status = whole_fail(file, errno);
-    if (status == LOCH_OK) return LOCH_OK;
+    if (status == LOCH_OK) {
+        whole_sync_folder(file);
+        return LOCH_OK;
+    }
     unlink(file->temporary);
     return status;
 }

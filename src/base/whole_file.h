@@ -18,7 +18,7 @@ typedef struct lochi_whole_file {
 loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path);
 loch_status lochi_whole_file_write(lochi_whole_file *file, const void *from, size_t bytes);
 
-/* Ends with the file in its place, or, when `status` is a failure or this one fails, with nothing left of it. */
+/* Ends with the file in its place, written down with its folder, or, when `status` is a failure or this one fails, with nothing left of it. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status);
 
 #endif

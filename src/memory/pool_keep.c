@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/own_file.h"
 #include "device/copy.h"
 #include "memory/session.h"
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define KEEP_PIECE ((size_t)64 << 20) /* large enough for the full rate, small enough to fit between other blocks */
+#define KEEP_VERIFY_BYTES ((size_t)1 << 20)
 #define KEEP_IO_MAX ((size_t)1 << 30)
 
 /* --- files --- */
@@ -54,21 +56,19 @@ static loch_status keep_open_unnamed(pool_keep *keep)
     return LOCH_OK;
 }
 
-/* A regular file that is there gets out of the way: whoever has it open keeps it. Anything else is written to. */
+/* Only regular files give back what was written to them. */
 static loch_status keep_open_file(pool_keep *keep, const char *path)
 {
     LOCHI_NOT_CANCELLED;
     if (!path) return keep_open_unnamed(keep);
-    struct stat about;
-    const bool is_there = lstat(path, &about) == 0;
-    const bool is_special = is_there && !S_ISREG(about.st_mode) && !S_ISLNK(about.st_mode);
     keep->path = lochi_strdup(path);
     if (!keep->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for a file's name");
-    if (is_there && !is_special) unlink(path);
-    keep->file = open(path, O_RDWR | O_CLOEXEC | (is_special ? 0 : O_CREAT | O_EXCL), 0600);
-    const int error = errno;
+    bool is_special;
+    keep->file = lochi_own_file_open(path, O_RDWR, &is_special);
     if (keep->file >= 0 && !is_special) return LOCH_OK;
-    const loch_status status = keep->file < 0 ? keep_fail(keep, "made", error) : LOCH_OK;
+    const loch_status status =
+        keep->file < 0 ? keep_fail(keep, "made", errno)
+                       : LOCH_FAIL(IO, "%.120s is no regular file: contents would not come back from it", path);
     lochi_free(keep->path); /* not ours to remove */
     keep->path = NULL;
     return status;
@@ -86,9 +86,36 @@ static void keep_close_file(pool_keep *keep)
     lochi_free(keep->path);
 }
 
-static loch_status keep_write(const pool_keep *keep, const char *from, size_t bytes, size_t offset)
+/* A sum of numbers of 8 bytes, each times an odd number of its own place: the same however the bytes are cut, another when any one
+ * of the numbers is. */
+static uint64_t keep_sum(const char *from, size_t bytes, size_t offset)
+{
+    uint64_t sum = 0;
+    while (bytes) {
+        uint64_t word = 0;
+        const size_t inside = offset % sizeof word, left = sizeof word - inside, piece = bytes < left ? bytes : left;
+        memcpy((char *)&word + inside, from, piece);
+        sum += word * (offset / sizeof word * 0x9e3779b97f4a7c16u + 1);
+        from += piece;
+        offset += piece;
+        bytes -= piece;
+        for (uint64_t place = offset / sizeof word; bytes >= sizeof word; place++) { /* whole ones */
+            memcpy(&word, from, sizeof word);
+            sum += word * (place * 0x9e3779b97f4a7c16u + 1);
+            from += sizeof word;
+            offset += sizeof word;
+            bytes -= sizeof word;
+        }
+    }
+    return sum;
+}
+
+static loch_status keep_write(pool_keep *keep, const char *from, size_t bytes, size_t offset)
 {
     LOCHI_NOT_CANCELLED;
+    if (!offset) keep->sum = 0;
+    keep->sum += keep_sum(from, bytes, offset);
+    keep->written = offset + bytes; /* they follow each other */
     while (bytes) {
         const ssize_t count = pwrite(keep->file, from, bytes < KEEP_IO_MAX ? bytes : KEEP_IO_MAX, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
@@ -113,6 +140,30 @@ static loch_status keep_read(const pool_keep *keep, char *to, size_t bytes, size
         bytes -= (size_t)count;
     }
     return LOCH_OK;
+}
+
+/* Whether the file gives back what was written to it. It is on the disk first, so that errors of a late write are seen now. */
+static loch_status keep_verify(const pool_keep *keep)
+{
+    LOCHI_NOT_CANCELLED;
+    struct stat about;
+    if (fdatasync(keep->file) != 0) return keep_fail(keep, "written", errno);
+    if (fstat(keep->file, &about) != 0 || (size_t)about.st_size < keep->written)
+        return LOCH_FAIL(IO, "%.120s has not taken the %zu bytes that were written to it", keep_name(keep),
+                         keep->written);
+    char *back = lochi_alloc(KEEP_VERIFY_BYTES);
+    if (!back) return LOCH_FAIL(HOST_MEMORY, "no host memory to read contents back");
+    loch_status status = LOCH_OK;
+    uint64_t sum = 0;
+    for (size_t offset = 0; offset < keep->written && status == LOCH_OK; offset += KEEP_VERIFY_BYTES) {
+        const size_t left = keep->written - offset, bytes = left < KEEP_VERIFY_BYTES ? left : KEEP_VERIFY_BYTES;
+        status = keep_read(keep, back, bytes, offset);
+        if (status == LOCH_OK) sum += keep_sum(back, bytes, offset);
+    }
+    lochi_free(back);
+    if (status == LOCH_OK && sum != keep->sum)
+        status = LOCH_FAIL(IO, "%.120s does not give back what was written to it", keep_name(keep));
+    return status;
 }
 
 /* --- opening and closing --- */
@@ -368,5 +419,6 @@ loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage, bool is_saving
         LOCH_TRY_RETURN(stage_turn(stage, keep, true)); /* empties the other one */
         LOCH_TRY_RETURN(stage_empty(stage, keep, !stage->half));
     }
-    return loch_stream_sync(&keep->device->default_stream);
+    LOCH_TRY_RETURN(loch_stream_sync(&keep->device->default_stream));
+    return is_saving && keep->file >= 0 ? keep_verify(keep) : LOCH_OK;
 }

@@ -20,10 +20,12 @@ typedef struct pool_keep {
     bool is_staged;            /* copies go through a stage */
     pool_keep_piece *pieces;
     size_t pieces_count, pieces_capacity;
-    size_t room; /* bytes in pieces */
-    size_t last; /* piece that was used last: the next is near */
-    int file;    /* -1: none */
-    char *path;  /* of a file with a name, to be removed; NULL: none */
+    size_t room;    /* bytes in pieces */
+    size_t last;    /* piece that was used last: the next is near */
+    int file;       /* -1: none */
+    size_t written; /* bytes in the file */
+    uint64_t sum;   /* of them: keep_sum */
+    char *path;     /* of a file with a name, to be removed; NULL: none */
 } pool_keep;
 
 /* Pinned memory in two halves, one of which the device copies while the host moves the other's contents. */
@@ -58,7 +60,8 @@ loch_status lochi_stage_open(pool_stage *stage, loch_device *device);
 void lochi_stage_close(pool_stage *stage);
 
 /* Queues the copy of [address, address + bytes) to an offset, or back. Offsets that are saved follow each other. What has
- * been queued is done after lochi_keep_finish. E_IO when the file is full. */
+ * been queued is done after lochi_keep_finish, which reads a file back after saving. E_IO when the file is full, or does not give
+ * back what was written. */
 loch_status lochi_keep_save(pool_keep *keep, pool_stage *stage, uintptr_t address, size_t bytes, size_t offset);
 loch_status lochi_keep_restore(pool_keep *keep, pool_stage *stage, uintptr_t address, size_t bytes, size_t offset);
 loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage, bool is_saving);

@@ -9,14 +9,17 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/own_file.h"
 #include "base/tree.h"
 #include "device/device.h"
 #include "memory/wrapper.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <loch/host.h>
 #include <loch/wrapper.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct logging_block {
     lochi_tree_node node; /* key: its address */
@@ -292,8 +295,14 @@ static loch_status logging_open(logging *self, const char *path)
     LOCHI_NOT_CANCELLED;
     self->path = lochi_strdup(path);
     if (!self->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for a log's path");
-    self->file = fopen(path, "we");
-    if (!self->file) return LOCH_FAIL(IO, "%s cannot be written: %s", path, strerror(errno));
+    bool is_special;
+    const int file = lochi_own_file_open(path, O_WRONLY, &is_special);
+    self->file = file >= 0 ? fdopen(file, "w") : NULL;
+    if (!self->file) {
+        const int error = errno;
+        if (file >= 0) close(file);
+        return LOCH_FAIL(IO, "%s cannot be written: %s", path, strerror(error));
+    }
     const char *head =
         self->format == LOCH_LOGGING_CSV ? "time_ns,event,id,address,bytes,stream,tag,status\n" : "# loch-trace 1\n";
     if (fputs(head, self->file) < 0) self->error = errno ? errno : EIO;

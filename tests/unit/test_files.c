@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that the library writes: what is replaced is on the disk before it gets its name, what is the library's own is nobody else's to
+ * read or to redirect, and a pool does not give up memory for a file that does not give the contents back. The system's calls are
+ * watched, and made to fail, by functions of their names here. */
+#include "base/whole_file.h"
+#include "pool_fixture.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <loch/registry.h>
+#include <loch/sleep.h>
+#include <loch/wrapper.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MIB TEST_MIB
+
+/* --- the system, watched --- */
+
+static char calls[16]; /* in order: 's' fsync of a file, 'd' of a folder, 'r' rename */
+static bool is_watching;
+static int fsync_error;   /* for files */
+static bool loses_writes; /* of pwrite: zeros are written in place of what was given */
+
+static void note(char call)
+{
+    const size_t length = strlen(calls);
+    if (is_watching && length + 1 < sizeof calls) calls[length] = call;
+}
+
+int fsync(int file)
+{
+    struct stat about;
+    const bool is_folder = fstat(file, &about) == 0 && S_ISDIR(about.st_mode);
+    note(is_folder ? 'd' : 's');
+    if (fsync_error && !is_folder) {
+        errno = fsync_error;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, file);
+}
+
+int rename(const char *from, const char *to)
+{
+    note('r');
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+ssize_t pwrite(int file, const void *from, size_t bytes, off_t offset)
+{
+    static const char zeros[4096];
+    if (!loses_writes) return (ssize_t)syscall(SYS_pwrite64, file, from, bytes, offset);
+    return (ssize_t)syscall(SYS_pwrite64, file, zeros, bytes < sizeof zeros ? bytes : sizeof zeros, offset);
+}
+
+/* --- a folder --- */
+
+static char folder[] = "/tmp/loch-test-files-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][PATH_MAX];
+    static unsigned turn;
+    char *out = path[turn++ % 2];
+    snprintf(out, PATH_MAX, "%s/%s", folder, name);
+    return out;
+}
+
+static void put_file(const char *name, const char *text)
+{
+    FILE *file = fopen(in_folder(name), "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void expect_file(const char *name, const char *text)
+{
+    char read[256] = {0};
+    FILE *file = fopen(in_folder(name), "r");
+    assert_non_null(file);
+    assert_true(fread(read, 1, sizeof read - 1, file) < sizeof read);
+    fclose(file);
+    assert_string_equal(read, text);
+}
+
+static int open_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder); /* every test has removed what it made */
+}
+
+/* --- files that are replaced as a whole --- */
+
+static loch_status replace(const char *path, const char *text)
+{
+    lochi_whole_file file;
+    loch_status status = lochi_whole_file_open(&file, path);
+    if (status == LOCH_OK) status = lochi_whole_file_write(&file, text, strlen(text));
+    return lochi_whole_file_close(&file, status);
+}
+
+static void contents_are_written_down_before_the_name(void **state)
+{
+    (void)state;
+    is_watching = true;
+    CHECK_OK(replace(in_folder("new"), "first"));
+    assert_string_equal(calls, "srd");
+    memset(calls, 0, sizeof calls);
+    CHECK_OK(replace(in_folder("new"), "second"));
+    assert_string_equal(calls, "srd");
+    memset(calls, 0, sizeof calls);
+    CHECK_OK(replace("/dev/null", "nothing")); /* no file: nothing to write down */
+    assert_string_equal(calls, "");
+    is_watching = false;
+    expect_file("new", "second");
+    assert_int_equal(unlink(in_folder("new")), 0);
+}
+
+static void a_disk_that_fails_late_leaves_the_old_file(void **state)
+{
+    (void)state;
+    put_file("old", "old");
+    fsync_error = EIO;
+    CHECK_FAILS(replace(in_folder("old"), "new"), IO);
+    CHECK_FAILS(replace(in_folder("none"), "new"), IO);
+    fsync_error = 0;
+    expect_file("old", "old");
+    assert_int_not_equal(access(in_folder("none"), F_OK), 0);
+    assert_int_equal(unlink(in_folder("old")), 0);
+}
+
+/* --- logs --- */
+
+static loch_status log_to(loch_allocator *pool, const char *path)
+{
+    const loch_logging_options options = {.size = sizeof options, .format = LOCH_LOGGING_TRACE, .path = path};
+    loch_allocator *logging;
+    const loch_status status = loch_logging_create(pool, NULL, &options, &logging);
+    loch_allocator_release(logging);
+    return status;
+}
+
+static void logs_are_their_users_own(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("cpu");
+    loch_allocator *pool = pool_make(device, NULL);
+    struct stat about;
+    const mode_t mask = umask(0);
+    CHECK_OK(log_to(pool, in_folder("log")));
+    assert_int_equal(stat(in_folder("log"), &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_true(about.st_size > 0);
+    assert_int_equal(unlink(in_folder("log")), 0);
+
+    put_file("secret", "secret"); /* somebody else's, under the name of the log */
+    assert_int_equal(link(in_folder("secret"), in_folder("log")), 0);
+    assert_int_equal(chmod(in_folder("secret"), 0666), 0);
+    CHECK_OK(log_to(pool, in_folder("log")));
+    expect_file("secret", "secret");
+    assert_int_equal(stat(in_folder("log"), &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(unlink(in_folder("log")), 0);
+
+    assert_int_equal(symlink("secret", in_folder("log")), 0);
+    CHECK_FAILS(log_to(pool, in_folder("log")), IO);
+    expect_file("secret", "secret");
+    assert_int_equal(unlink(in_folder("log")), 0);
+    assert_int_equal(symlink("not there", in_folder("log")), 0);
+    CHECK_FAILS(log_to(pool, in_folder("log")), IO);
+    assert_int_not_equal(access(in_folder("not there"), F_OK), 0);
+    assert_int_equal(unlink(in_folder("log")), 0);
+    assert_int_equal(unlink(in_folder("secret")), 0);
+    CHECK_OK(log_to(pool, "/dev/null")); /* no regular file: as it is */
+    CHECK_FAILS(log_to(pool, folder), IO);
+    umask(mask);
+    pool_end(pool, device);
+}
+
+/* --- sleep --- */
+
+static const char *const devices[] = {"cpu", "sim:64MiB,granule=64KiB,backed"}; /* without a stage, and with one */
+
+static void expect_refused(loch_allocator *pool, char *block, const char *path)
+{
+    const loch_sleep_options options = {.size = sizeof options, .contents = LOCH_SLEEP_FILE, .path = path};
+    size_t released = 7;
+    CHECK_FAILS(loch_pool_sleep(pool, &options, &released), IO);
+    assert_int_equal(test_pattern_differs(block, 3 * MIB, 5), 3 * MIB);
+    pool_expect_whole(pool);
+}
+
+static void no_memory_is_given_up_for_a_file_that_loses_it(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < 2; d++) {
+        loch_device *device = sim_open(devices[d]);
+        loch_allocator *pool = pool_make(device, NULL);
+        char *block = pool_alloc(pool, 3 * MIB);
+        test_pattern_write(block, 3 * MIB, 5);
+        expect_refused(pool, block, "/dev/null");
+        assert_int_equal(access("/dev/null", F_OK), 0);
+        assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+        expect_refused(pool, block, in_folder("pipe"));
+        assert_int_equal(unlink(in_folder("pipe")), 0);
+        put_file("other", "other");
+        assert_int_equal(symlink("other", in_folder("link")), 0);
+        expect_refused(pool, block, in_folder("link"));
+        expect_file("other", "other");
+        assert_int_equal(unlink(in_folder("link")), 0);
+        assert_int_equal(unlink(in_folder("other")), 0);
+        loses_writes = true;
+        expect_refused(pool, block, in_folder("kept"));
+        expect_refused(pool, block, NULL);
+        loses_writes = false;
+        assert_int_not_equal(access(in_folder("kept"), F_OK), 0);
+        const loch_sleep_options options = {
+            .size = sizeof options, .contents = LOCH_SLEEP_FILE, .path = in_folder("kept")};
+        CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+        CHECK_OK(loch_pool_wake(pool, NULL));
+        assert_int_equal(test_pattern_differs(block, 3 * MIB, 5), 3 * MIB);
+        CHECK_OK(loch_free(pool, block));
+        size_t leaks;
+        CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks)); /* the stage's allocator */
+        assert_int_equal(leaks, 0);
+        pool_end(pool, device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POOL_TEST(contents_are_written_down_before_the_name),
+        POOL_TEST(a_disk_that_fails_late_leaves_the_old_file),
+        POOL_TEST(logs_are_their_users_own),
+        POOL_TEST(no_memory_is_given_up_for_a_file_that_loses_it),
+    };
+    return cmocka_run_group_tests(tests, open_folder, close_folder);
+}
