@@ -92,9 +92,9 @@ size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capa
 typedef struct lochi_place {
     loch_device *device;        /* NULL for plain host memory */
     loch_memory_kind kind;      /* of the first byte */
+    bool is_apart;              /* a block by itself: what touches it behind its end is another's */
     uintptr_t start;            /* of the piece with the first byte; `address` when unknown */
     size_t bytes;               /* its length; 0 when unknown */
-    bool is_apart;              /* a block by itself: what touches it behind its end is another's */
     const lochi_tenant *tenant; /* who says which bytes of the piece may be touched; NULL: all */
 } lochi_place;
 
