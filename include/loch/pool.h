@@ -30,7 +30,7 @@ LOCH_BEGIN_DECLS
 typedef enum loch_pool_preset {
     LOCH_POOL_STANDARD, /**< least memory, few driver calls */
     /** Whole blocks are kept and handed out again, not cut: a block above 1 MiB serves a request that it exceeds by less
-     *  than 1 MiB; more than 1 GiB of idle smaller blocks is given back. */
+     *  than 1 MiB. Without `idle_bytes`, up to 1 GiB of free memory is kept beside free blocks above 1 MiB, which stay. */
     LOCH_POOL_WHOLE_BLOCKS
 } loch_pool_preset;
 
@@ -46,9 +46,13 @@ typedef struct loch_pool_options {
     loch_memory_kind kind;   /**< which memory: the device's own (default), LOCH_MEMORY_PINNED, LOCH_MEMORY_MANAGED */
     loch_pool_preset preset; /**< settings that go together */
     size_t limit_bytes;      /**< that it may hold from the device at a time; 0 for no limit */
-    size_t idle_bytes;       /**< free memory that it keeps; more is given back as blocks are freed. 0 for no cap */
-    size_t handle_bytes;     /**< of new handles or segments, rounded up to granules; 0 for the pool's choice */
-    size_t round_bytes;      /**< sizes are rounded up to a multiple; 0 or 1 for none */
+    /** Free memory that it keeps; more is given back to the device as blocks are freed, in whatever order. What streams may still
+     *  use goes when they have passed, at the end of the pool's next call. Above the cap stays what cannot be given back:
+     *  unfinished work, handles (or segments) of which a part is in use, captures, and what threads keep for themselves,
+     *  which is some MiB for each. 0 for no cap. */
+    size_t idle_bytes;
+    size_t handle_bytes;         /**< of new handles or segments, rounded up to granules; 0 for the pool's choice */
+    size_t round_bytes;          /**< sizes are rounded up to a multiple; 0 or 1 for none */
     loch_pool_captures captures; /**< whether streams may be captured */
     loch_handle_options handle;  /**< how handles are created: sharing, RDMA; all zero for plain ones */
 } loch_pool_options;
@@ -89,7 +93,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_get_info(loch_allocator *pool, loch
  *  blocks in use stay. E_LIMIT below what is promised to children as minima (child.h). Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes);
 
-/** Changes how much free memory the pool keeps, 0 for no cap. Any thread. */
+/** Changes how much free memory the pool keeps, 0 for no cap. Waits for streams and gives back what is above it. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes);
 
 /** Writes for people what the pool holds and why a request may not fit, like snprintf: returns the length that the whole

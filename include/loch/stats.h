@@ -13,7 +13,7 @@ LOCH_BEGIN_DECLS
 #define LOCH_STATS_LIST(X)                                                                                             \
     X(allocs, ADD, "allocations that succeeded")                                                                       \
     X(frees, ADD, "blocks taken back")                                                                                 \
-    X(failures, ADD, "attempts that failed, retries included")                                                         \
+    X(failures, ADD, "requests that failed in the end")                                                                \
     X(blocks, ADD, "blocks in use")                                                                                    \
     X(peak_blocks, ADD, "most blocks in use")                                                                          \
     X(requested_bytes, ADD, "bytes in use, as asked for")                                                              \
@@ -26,7 +26,7 @@ LOCH_BEGIN_DECLS
     X(peak_reserved_bytes, ADD, "most bytes held from the device")                                                     \
     X(cached_bytes, ADD, "bytes held from the device and not in use")                                                  \
     X(largest_free_bytes, MAX, "largest piece that is cached")                                                         \
-    X(retries, ADD, "allocations that were tried again")                                                               \
+    X(retries, ADD, "attempts after the first, made when memory was short")                                            \
     X(waits_ns, ADD, "time spent waiting for memory")
 
 /** The figures. Peaks of a sum are the sum of the peaks: an upper bound. */

@@ -10,10 +10,12 @@
 #define LOCHI_ROOM_H
 
 #include <loch/status.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define LOCHI_ROOM_PLACES 4
 #define LOCHI_ROOM_LOCKS 16
+#define LOCHI_ROOM_FAILURES 64 /* more than wrappers go deep */
 
 typedef struct lochi_room {
     loch_error error; /* the thread's record (status.c) */
@@ -24,7 +26,11 @@ typedef struct lochi_room {
     unsigned next_place;
     struct lochi_stay *stay; /* the last one begun that has not ended (device/current.c) */
     uint64_t sim_current;    /* the simulated device that is current (device/sim.c) */
-    unsigned lock_depth;     /* builds with assertions: locks that are held (lock.c) */
+    struct {
+        uint32_t depth, count; /* requests under way, one inside another; notes */
+        _Atomic uint64_t *notes[LOCHI_ROOM_FAILURES];
+    } failures;          /* attempts that failed, until their requests have ended (memory/failure.c) */
+    unsigned lock_depth; /* builds with assertions: locks that are held (lock.c) */
     const void *locks[LOCHI_ROOM_LOCKS];
 } lochi_room;
 

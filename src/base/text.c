@@ -5,6 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+lochi_size lochi_size_of(unsigned long long bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    lochi_size size;
+    unsigned long long whole = bytes, rest = 0; /* rest: below 1024, of the unit */
+    size_t unit = 0;
+    for (; whole >= 1024; unit++, whole /= 1024)
+        rest = whole % 1024;
+    const unsigned long long tenths = rest * 10 / 1024;
+    if (tenths)
+        snprintf(size.text, sizeof size.text, "%llu.%llu %s", whole, tenths, units[unit]);
+    else
+        snprintf(size.text, sizeof size.text, "%llu %s", whole, units[unit]);
+    return size;
+}
+
 lochi_text lochi_text_begin(char *text, size_t bytes)
 {
     if (bytes) *text = '\0';

@@ -25,4 +25,11 @@ void lochi_text_write_json(lochi_text *out, const char *string);
 /* The length of the well-formed UTF-8 character at `at`; 0 when there is none. The final zero is one of length 1. */
 int lochi_text_utf8_length(const char *at);
 
+/* A number of bytes for people: "64 MiB", "1.5 GiB", "700 B". */
+typedef struct lochi_size {
+    char text[16];
+} lochi_size;
+lochi_size lochi_size_of(unsigned long long bytes);
+#define LOCHI_SIZE(bytes) (lochi_size_of(bytes).text) /* lives as long as the statement */
+
 #endif

@@ -14,7 +14,7 @@
 
 #define ACCOUNT_PEAKS(X)                                                                                               \
     X(peak_blocks) X(peak_requested_bytes) X(peak_allocated_bytes) X(peak_reserved_bytes) X(largest_bytes)
-#define ACCOUNT_COUNTS(X) X(allocs) X(frees) X(failures)
+#define ACCOUNT_COUNTS(X) X(allocs) X(frees) X(failures) X(retries)
 
 static void account_raise(loch_stats *peaks, const loch_stats *seen)
 {
@@ -169,7 +169,7 @@ loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
 #define ACCOUNT_SINCE(name) stats.name -= allocator->base.name;
         ACCOUNT_COUNTS(ACCOUNT_SINCE)
 #undef ACCOUNT_SINCE
-        stats.retries = allocator->retries;
+        stats.retries += allocator->retries; /* those of the implementation came with the figures */
         stats.waits_ns = allocator->waits_ns;
     }
     lochi_lock_drop(&allocator->lock);

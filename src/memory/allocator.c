@@ -15,6 +15,7 @@
 #include "base/sized.h"
 #include "base/inside.h"
 #include "base/logging.h"
+#include "memory/failure.h"
 #include "memory/pool_quick.h"
 #include "memory/session.h"
 #include "device/device.h"
@@ -231,6 +232,7 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
                                .allocated = request->bytes};
     status = lochi_ledger_add(allocator->ledger, &entry, NULL);
     if (status != LOCH_OK) {
+        lochi_ledger_count_failure(allocator->ledger);
         const loch_error saved = lochi_error_save();
         const loch_status freed = allocator->ops.free(allocator->self, *out, request->bytes, request->stream);
         (void)freed; /* the first failure is the one to report */
@@ -277,8 +279,10 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
 {
     struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    const uint32_t mark = lochi_failure_begin();
     loch_status status = lochi_allocator_try(allocator, request, out);
-    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, status, out);
+    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, mark, status, out);
+    lochi_failure_end(mark, request->flags & LOCH_ALLOC_NO_RETRY);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
     if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes && !(allocator->traits & LOCH_ZEROES))
         status = allocator_zero(allocator, request, out);

@@ -98,8 +98,10 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
 /* Its first half alone: in place. A refusal (E_UNSUPPORTED and shortages) leaves the error record alone. */
 loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated);
 
-/* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c). */
-loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out);
+/* Tries again after pressure functions and frees; `status` is why the first attempt failed (retry.c), and failures from
+ * `mark` on are those of attempts (failure.h). */
+loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, uint32_t mark, loch_status status,
+                        void **out);
 
 /* Says of a new pool that its blocks come and go the short way. */
 static inline void lochi_allocator_set_pool(loch_allocator *allocator, struct lochi_pool *pool)

@@ -60,6 +60,7 @@ loch_status lochi_ledger_set_note(lochi_ledger *ledger, const void *address, uin
 loch_status lochi_ledger_walk(lochi_ledger *ledger, loch_status (*visit)(const lochi_entry *entry, void *user),
                               void *user);
 
+/* Counts a failed attempt, unless the request is tried again (failure.h). */
 void lochi_ledger_count_failure(lochi_ledger *ledger);
 
 /* Fills the counts and bytes of blocks, and the peaks and largest of the present segment; leaves the rest of `out`

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger's figures: of all blocks and of tags, in segments: the time between two lochi_ledger_new_segment. */
 #include "base/heap.h"
+#include "memory/failure.h"
 #include "memory/ledger_inside.h"
 #include <string.h>
 
@@ -46,7 +47,7 @@ LOCHI_RARE void lochi_ledger_begin_slack(lochi_ledger *ledger)
 
 void lochi_ledger_count_failure(lochi_ledger *ledger)
 {
-    atomic_fetch_add_explicit(&ledger->failures, 1, memory_order_relaxed);
+    lochi_failure_count(&ledger->failures);
 }
 
 uint64_t lochi_ledger_count_live(lochi_ledger *ledger)

@@ -5,6 +5,7 @@
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "memory/failure.h"
 #include "memory/ledger_inside.h"
 #include "memory/pool_inside.h"
 #include <loch/copy.h>
@@ -37,8 +38,10 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->limit = options->limit_bytes;
     pool->idle = options->idle_bytes;
     pool->is_whole = options->preset == LOCH_POOL_WHOLE_BLOCKS;
-    if (pool->is_whole && !pool->idle) pool->idle = POOL_WHOLE_IDLE;
+    pool->is_small_capped = pool->is_whole && !pool->idle;
+    if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;
     pool->is_capped = pool->idle != 0;
+    pool->is_obedient = pool->idle || pool->limit;
     return LOCH_OK;
 }
 
@@ -114,7 +117,7 @@ static pool_block *pool_fit_whole(lochi_pool *pool, const pool_want *want)
     if (!block || -block->start & (want->alignment - 1)) return NULL;
     if (block->bytes > POOL_WHOLE_BIG && block->bytes - want->bytes >= POOL_WHOLE_SLACK) return NULL;
     lochi_pool_bins_remove(&want->lane->bins, block);
-    if (block->bytes <= POOL_WHOLE_BIG) pool->small_idle -= block->bytes;
+    if (block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
     return block;
 }
 
@@ -169,7 +172,6 @@ void lochi_pool_uncount(lochi_pool *pool, const pool_block *block)
 {
     pool->used -= block->bytes;
     if (block->is_captured) pool->captured_bytes -= block->bytes;
-    if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle += block->bytes;
 }
 
 void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
@@ -180,7 +182,6 @@ void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
     lochi_pool_note_freed(pool, lane, block->bytes);
     if (block->bytes > POOL_NEST_MAX) pool->freed_bytes += block->bytes;
     lochi_pool_make_free(pool, block, lane->epoch);
-    if (pool->is_capped || pool->limit || pool->is_related) lochi_pool_obey_idle(pool);
 }
 
 static size_t pool_round(const lochi_pool *pool, size_t bytes)
@@ -281,18 +282,17 @@ static loch_status pool_try_locked(lochi_pool *pool, const loch_request *request
                : pool_alloc_large(pool, cache, lane, request, out);
 }
 
-static loch_status pool_try(lochi_pool *pool, const loch_request *request, void **out)
+static loch_status pool_try(lochi_pool *pool, const loch_request *request, bool is_retry, void **out)
 {
     lochi_lock_take(&pool->lock);
     loch_status status;
+    pool->retries += is_retry;
     if (pool->is_asleep) /* only the long way gets here then: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
     else
         status = pool_try_locked(pool, request, request->stream, out);
-    if (status == LOCH_OK)
-        lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
-    else
-        pool->failures++;
+    if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -305,6 +305,7 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, voi
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0; /* it is closed under the lock */
     const bool is_served = is_open && pool_try_locked(pool, request, stream, out) == LOCH_OK;
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return is_served;
 }
@@ -324,11 +325,15 @@ static size_t pool_ask_others(lochi_pool *pool, const loch_request *request, loc
 static loch_status pool_alloc(void *self, const loch_request *request, void **out)
 {
     lochi_pool *pool = self;
+    loch_status status;
     if (request->alignment > POOL_ALIGNMENT_MAX || request->bytes > POOL_ALIGNMENT_MAX * 64)
-        return LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", request->bytes,
-                         request->alignment);
-    const loch_status status = pool_try(pool, request, out);
-    return status != LOCH_OK && pool_ask_others(pool, request, status) ? pool_try(pool, request, out) : status;
+        status = LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", request->bytes,
+                           request->alignment);
+    else
+        status = pool_try(pool, request, false, out);
+    if (status != LOCH_OK && pool_ask_others(pool, request, status)) status = pool_try(pool, request, true, out);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
 }
 
 /* --- finding --- */
@@ -511,6 +516,7 @@ static loch_status pool_free(void *self, void *address, size_t bytes, loch_strea
     lochi_pool *pool = self;
     lochi_lock_take(&pool->lock);
     const loch_status status = pool_free_locked(pool, address, bytes, stream);
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -520,6 +526,7 @@ bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
     const bool is_freed = is_open && pool_free_locked(pool, address, 0, NULL) == LOCH_OK;
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock); /* the last touch: with the gate open nobody can have begun to end the pool before */
     return is_freed;
 }
@@ -535,6 +542,7 @@ static loch_status pool_record_use(void *self, void *address, loch_stream *strea
         status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
         if (status == LOCH_OK) pool_set_elsewhere(&found);
     }
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -641,6 +649,7 @@ static loch_status pool_resize(void *self, void *address, size_t bytes, size_t *
         lochi_pool_count_tag(pool, found.tag, found.requested, -1);
         lochi_pool_count_tag(pool, found.tag, bytes, 1);
     }
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -743,6 +752,7 @@ static loch_status pool_get_stats(void *self, loch_tag tag, loch_stats *out)
         return LOCH_OK;
     }
     lochi_lock_take(&pool->lock);
+    lochi_pool_obey_idle(pool, true);
     lochi_pool_read_stats(pool, out);
     lochi_lock_drop(&pool->lock);
     return LOCH_OK;
@@ -867,7 +877,10 @@ loch_status loch_pool_set_limit(loch_allocator *allocator, size_t limit_bytes)
     if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child's range stays as large as it is");
     lochi_lock_take(&pool->lock);
     const loch_status status = lochi_family_set_limit(pool, limit_bytes);
-    if (status == LOCH_OK) pool->limit = limit_bytes;
+    if (status == LOCH_OK) {
+        pool->limit = limit_bytes;
+        pool->is_obedient |= limit_bytes != 0;
+    }
     if (status == LOCH_OK && limit_bytes && pool->reserved > limit_bytes) {
         const size_t excess = pool->reserved - limit_bytes, free = lochi_pool_free_bytes(pool);
         lochi_pool_trim(pool, free > excess ? free - excess : 0);
@@ -883,6 +896,8 @@ loch_status loch_pool_set_idle(loch_allocator *allocator, size_t idle_bytes)
     if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range to its end");
     lochi_lock_take(&pool->lock);
     pool->idle = idle_bytes;
+    pool->is_small_capped = false;
+    pool->is_obedient |= idle_bytes != 0;
     lochi_pool_stop(pool);
     pool->is_capped = idle_bytes != 0;
     lochi_pool_go(pool);
@@ -904,6 +919,7 @@ loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t captur
     else
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
     if (status == LOCH_OK) lochi_pool_release_lanes(pool, capture_id);
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return status;
 }
@@ -924,6 +940,7 @@ loch_status loch_pool_get_info(loch_allocator *allocator, loch_pool_info *out)
     if (!out || out->size < sizeof out->size) return LOCH_FAIL(INVALID, "a pool's figures need a place with its size");
     loch_pool_info info = {.size = out->size};
     lochi_lock_take(&pool->lock);
+    lochi_pool_obey_idle(pool, true);
     lochi_pool_read_info(pool, &info);
     lochi_lock_drop(&pool->lock);
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);

@@ -328,6 +328,7 @@ void lochi_pool_drop_cache(lochi_pool *pool)
         pool->allocs += cache->allocs;
         if (cache->largest > pool->largest) pool->largest = cache->largest;
     }
+    lochi_pool_look_at_idle(pool);
     /* Others look at caches under the lock alone, and the owner is here. */
     atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
     lochi_lock_drop(&pool->lock);

@@ -156,6 +156,20 @@ lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
     return full;
 }
 
+const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held)
+{
+    *limit = pool->limit;
+    *held = pool->reserved;
+    if (!pool->is_related) return pool;
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    if (!full) full = pool;
+    lochi_lock_take(&child_lock);
+    *limit = child_limit(full);
+    *held = full->family.sums[POOL_HELD];
+    lochi_lock_drop(&child_lock);
+    return full;
+}
+
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above)
 {
     while (pool && pool != above)
@@ -208,7 +222,7 @@ static bool child_try_promise(lochi_pool *parent, size_t minimum)
     lochi_lock_take(&parent->lock);
     lochi_lock_take(&child_lock);
     if (!parent->is_related) {
-        parent->is_related = true;
+        parent->is_related = parent->is_obedient = true;
         parent->family.sums[POOL_HELD] = parent->reserved;
     }
     const bool fits = minimum <= child_room(parent);
@@ -239,7 +253,7 @@ static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *
                          minimum, loch_allocator_get_name(parent->allocator));
     pool->family.minimum = minimum;
     pool->family.is_counted = true;
-    pool->is_related = true;
+    pool->is_related = pool->is_obedient = true;
     pool->limit = options->limit_bytes;
     return LOCH_OK;
 }
@@ -273,7 +287,7 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     pool->range = range;
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
     pool->idle = 0;
-    pool->is_capped = false; /* it keeps what it has */
+    pool->is_capped = pool->is_obedient = false; /* it keeps what it has */
     return lochi_pool_adopt_range(pool, pool->limit, lane);
 }
 

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/sized.h"
+#include "memory/failure.h"
 #include "memory/pool_handle.h"
 #include "memory/session.h"
 
@@ -186,9 +187,10 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     return LOCH_OK;
 }
 
-static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
+static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, bool is_retry, void **out)
 {
     lochi_lock_take(&pool->lock);
+    pool->retries += is_retry;
     loch_status status;
     pool_block *block = NULL;
     pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
@@ -211,9 +213,11 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
 /* Once more when siblings have given memory back. */
 static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
 {
-    const loch_status status = growable_try(pool, read, max_bytes, out);
-    if (status != LOCH_E_LIMIT || !lochi_pool_ask_family(pool, read->bytes, false)) return status;
-    return growable_try(pool, read, max_bytes, out);
+    loch_status status = growable_try(pool, read, max_bytes, false, out);
+    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, read->bytes, false))
+        status = growable_try(pool, read, max_bytes, true, out);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
 }
 
 loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_request *request, size_t max_bytes,

@@ -269,26 +269,18 @@ static void handle_uncount(lochi_pool *pool, size_t bytes)
     if (pool->is_related) lochi_family_unclaim(pool, bytes);
 }
 
-static loch_status handle_refuse(const lochi_pool *pool, size_t bytes)
-{
-    return LOCH_FAIL(
-        LIMIT, "%zu bytes more than the %zu that the pool holds would exceed a limit: all of its family's leave %zu",
-        bytes, pool->reserved, lochi_family_room(pool));
-}
-
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes)
 {
-    if (pool->is_related) return bytes <= lochi_family_room(pool) ? LOCH_OK : handle_refuse(pool, bytes);
+    if (pool->is_related) return bytes <= lochi_family_room(pool) ? LOCH_OK : lochi_pool_fail_limit(pool, bytes);
     if (!pool->limit || (bytes <= pool->limit && pool->reserved <= pool->limit - bytes)) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "%zu bytes more than the %zu that the pool holds would exceed its limit of %zu", bytes,
-                     pool->reserved, pool->limit);
+    return lochi_pool_fail_limit(pool, bytes);
 }
 
 /* The same, and counts them in for the pool's family: before the memory is there, so that nobody else takes the room. */
 static loch_status handle_claim(lochi_pool *pool, size_t bytes)
 {
     if (!pool->is_related) return lochi_pool_check_limit(pool, bytes);
-    return lochi_family_claim(pool, bytes) ? LOCH_OK : handle_refuse(pool, bytes);
+    return lochi_family_claim(pool, bytes) ? LOCH_OK : lochi_pool_fail_limit(pool, bytes);
 }
 
 /* Nothing came of it. */

@@ -162,6 +162,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     rest->epoch = block->epoch;
     rest->is_captured = block->is_captured;
     rest->is_nest = block->is_nest;
+    rest->is_piece = block->is_piece;
     lochi_pool_set_state(rest, lochi_pool_state(block));
     rest->before = block;
     rest->behind = block->behind;
@@ -260,7 +261,13 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     lochi_pool_set_state(block, POOL_FREE);
     block->epoch = epoch;
     block->id = 0;
-    if (!block->is_piece) block = heap_merge(pool, block);
+    pool->has_freed = true;
+    if (epoch > block->lane->freed) block->lane->freed = epoch;
+    if (pool->is_obedient) lochi_pool_note_handles(pool, block, epoch);
+    if (!block->is_piece)
+        block = heap_merge(pool, block);
+    else if (block->bytes > POOL_WHOLE_BIG)
+        pool->big_idle += block->bytes;
     if (block->is_nest && block->bytes >= POOL_NEST) { /* a whole nest is like any other free block */
         block->is_nest = false;
         block = heap_merge(pool, block);
@@ -269,13 +276,15 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     return block;
 }
 
-void lochi_pool_unbin(pool_block *block)
+void lochi_pool_unbin(lochi_pool *pool, pool_block *block)
 {
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
     lochi_pool_bins_remove(heap_bins(block), block);
 }
 
-void lochi_pool_rebin(pool_block *block)
+void lochi_pool_rebin(lochi_pool *pool, pool_block *block)
 {
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle += block->bytes;
     lochi_pool_bins_add(heap_bins(block), block);
 }
 
@@ -287,7 +296,6 @@ static bool heap_is_dormant(const pool_block *block)
 /* Nobody works on sleeping memory, so it belongs to any lane: the first one's. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
-    if (block->is_piece && block->bytes <= POOL_WHOLE_BIG) pool->small_idle -= block->bytes;
     lochi_pool_set_state(block, POOL_DORMANT);
     block->id = block->epoch = 0;
     block->is_nest = block->is_piece = false;
@@ -312,15 +320,16 @@ pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane 
     return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
 }
 
-void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
+size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 {
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+    size_t met = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
         if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
+        lochi_pool_unbin(pool, block);
         block->is_piece = false;
-        lochi_pool_bins_remove(heap_bins(block), block);
         block = lochi_pool_make_free(pool, block, block->epoch);
     }
-    pool->small_idle = 0;
+    return met;
 }
 
 /* Whether a free block may belong to any lane. */
@@ -355,6 +364,40 @@ void lochi_pool_join_lanes(lochi_pool *pool)
         block = heap_merge(pool, block); /* with what its own lane still uses */
         lochi_pool_bins_add(heap_bins(block), block);
     }
+}
+
+/* Joins free blocks from `block` to `last`, which may belong to any lane, and to nests. */
+static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool_block *last)
+{
+    const uintptr_t end = last->start + last->bytes;
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->is_nest = false;
+    block->epoch = 0; /* passed in every lane */
+    while (block->start + block->bytes < end) {
+        lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
+        block->behind->epoch = 0;
+        heap_join(pool, block);
+    }
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+size_t lochi_pool_join_handles(lochi_pool *pool)
+{
+    size_t met = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
+        if (!heap_is_anybodys(block)) continue;
+        pool_block *last = block;
+        for (; heap_is_anybodys(last->behind); met++)
+            last = last->behind;
+        const bool is_one = last == block && !block->is_nest;
+        if (!is_one && lochi_pool_holds_handle(pool, block->start, last->start + last->bytes))
+            block = heap_join_run(pool, block, last);
+        else
+            block = last;
+    }
+    return met;
 }
 
 void lochi_pool_close_records(lochi_pool *pool)

@@ -11,6 +11,7 @@
  *   pool_place.c   where memory is put when none that is mapped fits
  *   pool_lane.c    streams: lanes, epochs, events, uses on further streams, captures
  *   pool_ladder.c  what is tried when a request does not fit; trimming
+ *   pool_idle.c    the cap on free memory: what is above it goes back as streams pass
  *   pool_move.c    blocks that may move: pins, one move, one slide; pool_move_small.c: small ones
  *   pool_compact.c which moves are made, and carrying them out; the plan: pool_plan.h, pool_plan.c, pool_vacate.c, pool_slide.c
  *   pool_freeze.c  blocks that stay, together
@@ -129,6 +130,8 @@ typedef struct pool_handle {
     struct pool_block *first; /* of a raw segment: its record stays with the lowest addresses */
     uint64_t plan;            /* the last plan that found it idle, in the free block `home` */
     struct pool_block *home;
+    pool_lane *freed_lane; /* where a part of it was freed last, and when: no part of it was freed there later */
+    uint64_t freed_epoch;
     pool_rest rest;
     struct pool_nap *nap;            /* that it sleeps in; NULL: awake */
     struct pool_handle *prev, *next; /* all handles; unmapped and sleeping ones are in lists of their own */
@@ -266,6 +269,7 @@ struct pool_lane {
     bool is_spare;         /* of a released capture, beside the stream's own: for the next capture once it is empty */
     uint64_t epoch;        /* the present one */
     uint64_t done;         /* up to this all has passed */
+    uint64_t freed;        /* the last epoch that something was freed in, or waits for */
     size_t unmarked_bytes; /* of blocks that wait for the present epoch, or were freed in it while streams share */
     pool_mark *marks;      /* events under way, oldest first: a ring */
     size_t marks_first, marks_count, marks_capacity;
@@ -386,7 +390,7 @@ struct lochi_pool {
     pool_block *first;                      /* of the reservation: its record stays with the lowest addresses */
     pool_block *growables;                  /* list */
     bool has_shrunk;                        /* some of them hold more than they need */
-    size_t small_idle;                      /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces up to 1 MiB */
+    size_t big_idle;                        /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces above 1 MiB */
     pool_block *spare;                      /* records to use again */
     struct pool_records *records;
     pool_handle *handles, *loose; /* mapped; unmapped */
@@ -402,6 +406,14 @@ struct lochi_pool {
     pool_mark *events;     /* to use again */
     size_t events_count, events_capacity;
     size_t limit, idle;
+    bool
+        is_small_capped; /* LOCH_POOL_WHOLE_BLOCKS: the cap is the preset's, which leaves free pieces above 1 MiB alone */
+    bool is_obedient;    /* has or had a cap, a limit or relatives: handles note when they were freed */
+    bool has_freed;      /* since the cap was looked at */
+    bool is_over;        /* the cap, as far as it is worth looking again without a free */
+    bool is_gate_held;   /* one count of `gate`: what is above the cap goes at the next call */
+    size_t idle_walk;    /* blocks that the last walk of pool_idle.c met */
+    size_t idle_credit; /* blocks that the next one may meet */
     size_t reserved, peak_reserved;
     size_t used;                  /* in blocks that are out, cached by threads, or slabs */
     size_t peak_used;             /* the most of that, ever, but for what waits for streams */
@@ -410,8 +422,9 @@ struct lochi_pool {
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
     size_t waiting_bytes, captured_bytes;
     uint64_t last_id;
-    uint64_t failures;
-    uint64_t allocs, largest; /* of threads that share a slot */
+    _Atomic uint64_t failures; /* requests; relaxed */
+    uint64_t retries;          /* after other pools gave something back */
+    uint64_t allocs, largest;  /* of threads that share a slot */
     int64_t published[POOL_METRICS], top[POOL_METRICS];
     uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device,
         waits_on_host;
@@ -497,6 +510,10 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
 
 /* Handles that lie wholly in free blocks, or are unmapped. */
 size_t lochi_pool_count_idle(lochi_pool *pool);
+/* Whether one lies wholly in free memory from `start` to `end`. */
+bool lochi_pool_holds_handle(lochi_pool *pool, uintptr_t start, uintptr_t end);
+/* Whether there is one that streams may still use: it can go back when they have passed. */
+bool lochi_pool_has_unfinished(lochi_pool *pool);
 
 /* Unmaps the oldest fading blocks whose event has passed, until `keep` are left or they hold no more than a quarter of the
  * addresses. They cost nothing else, and memory that goes back to an old address needs no driver call: programs that do
@@ -553,19 +570,21 @@ pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
 
 /* The same for free memory that sleeps, which is in no list; and a free block leaves its bin, or goes there. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
-void lochi_pool_unbin(pool_block *block);
-void lochi_pool_rebin(pool_block *block);
+void lochi_pool_unbin(lochi_pool *pool, pool_block *block);
+void lochi_pool_rebin(lochi_pool *pool, pool_block *block);
 
 /* Gives a free block to another lane, at an epoch of that one, which is behind all uses; returns what it is part of. */
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);
 /* The same for one that nobody uses. */
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
 
-/* Free pieces are merged again: all, or those up to 1 MiB. */
-void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
+/* Merges free pieces again: all, or those up to 1 MiB. Returns how many blocks it met. */
+size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
 /* Free memory of nests becomes like any other, and free neighbours of different lanes are merged where nobody uses them any
  * more: a handle that lies under several of them can move or go back then. */
 void lochi_pool_join_lanes(lochi_pool *pool);
+/* Does so only where a whole handle lies under free neighbours that nobody uses. Returns how many blocks it met. */
+size_t lochi_pool_join_handles(lochi_pool *pool);
 void lochi_pool_close_records(lochi_pool *pool);
 
 /* Cuts a block in two at an address inside; takes a record, which the caller has stocked. */
@@ -770,8 +789,6 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status);
 /* Gives memory back until at most `keep` bytes are free; returns what went. */
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep);
-/* Gives back what is above the idle cap, as far as nobody has to wait for it. */
-void lochi_pool_obey_idle(lochi_pool *pool);
 /* Enters the pool among those of the process, and leaves. Without its lock. */
 void lochi_pool_join(lochi_pool *pool);
 void lochi_pool_leave(lochi_pool *pool);
@@ -781,9 +798,31 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool);
  * itself unless `is_asked`. Nobody is asked below its minimum. */
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked);
 
+/* --- pool_idle.c --- */
+
+/* Notes with its handles that a block was freed at an epoch of its lane. */
+void lochi_pool_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch);
+/* Whether nobody uses a handle any more that lies wholly in a free block. */
+static inline bool lochi_pool_is_past(const pool_block *block, const pool_handle *handle)
+{
+    return lochi_pool_has_passed(block->lane, block->epoch) ||
+           (handle->freed_lane == block->lane && lochi_pool_has_passed(block->lane, handle->freed_epoch));
+}
+/* Gives back what is above the cap on free memory and the limits, as far as nobody has to wait for it. A thorough one does not
+ * save walks over all blocks. */
+void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough);
+/* The end of a call that may have freed something. */
+static inline void lochi_pool_look_at_idle(lochi_pool *pool)
+{
+    if (LOCHI_UNLIKELY(pool->is_obedient) && (pool->has_freed || pool->is_over)) lochi_pool_obey_idle(pool, false);
+}
+
 /* --- pool_report.c --- */
 
+/* Says why a request does not fit; `status` is what the last step said. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status);
+/* E_LIMIT: says whose limit does not leave `bytes` more. */
+loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes);
 void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out);
 void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out);
 /* Peaks := now, largest := 0. */
@@ -879,6 +918,9 @@ size_t lochi_family_excess(const lochi_pool *pool);
 loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes);
 /* The topmost pool that has not `bytes` more for `pool`, which may be itself; NULL: there is none. */
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
+/* Whose limit keeps `pool` from `bytes` more: itself, or the topmost pool above it that is full. Reads the limit, and what counts
+ * in it, its own and its children's. */
+const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);
 /* Whether what `pool` holds counts in `above`, or is its own. */
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);
 /* Free bytes that it gains nobody to take from a related pool: what its minimum covers. Under its lock. */

@@ -306,24 +306,6 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     return before - pool->reserved;
 }
 
-void lochi_pool_obey_idle(lochi_pool *pool)
-{
-    const size_t cap = pool->idle, limit = pool->limit;
-    const size_t idle = pool->is_whole ? pool->small_idle : lochi_pool_free_bytes(pool);
-    size_t above = limit && pool->reserved > limit ? pool->reserved - limit : 0;
-    if (pool->is_related) above = lochi_family_excess(pool);
-    size_t excess = cap && idle > cap ? idle - cap : 0;
-    if (above > excess) excess = above;
-    if (!excess) return;
-    if (pool->is_whole) lochi_pool_join_pieces(pool, above ? SIZE_MAX : POOL_WHOLE_BIG);
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        lochi_pool_poll(pool, lane);
-        if (!lane->marks_count && lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
-    }
-    lochi_pool_drop_faded(pool, 0);
-    lochi_pool_give_back(pool, excess);
-}
-
 /* --- the pools of the process --- */
 
 static lochi_lock ladder_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
@@ -341,6 +323,7 @@ static void ladder_thread_ends(uint32_t slot)
             lochi_pool_flush(pool, cache);
             lochi_pool_publish(pool, cache);
         }
+        lochi_pool_look_at_idle(pool);
         lochi_lock_drop(&pool->lock);
     }
     lochi_lock_drop(&ladder_lock);

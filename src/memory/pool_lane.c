@@ -387,12 +387,13 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
     const size_t bytes = word ? block->slab->object_bytes : block->bytes;
     elsewhere->block = block;
     elsewhere->word = word;
-    elsewhere->epoch = block->lane->epoch;
+    elsewhere->epoch = block->lane->freed = block->lane->epoch;
     elsewhere->next = NULL;
     for (pool_use *use = elsewhere->uses; use; use = use->next) {
-        use->epoch = use->lane->epoch;
+        use->epoch = use->lane->freed = use->lane->epoch;
         lane_note_bytes(pool, use->lane, bytes);
     }
+    pool->has_freed = true;
     *pool->waiting_end = elsewhere;
     pool->waiting_end = &elsewhere->next;
     pool->waiting_bytes += bytes;

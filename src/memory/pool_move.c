@@ -432,7 +432,7 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     lochi_movable *movable = block->owner;
     pool_block *tail = block->before;
     void *from = movable->address;
-    lochi_pool_unbin(tail);
+    lochi_pool_unbin(pool, tail);
     if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     move_swap(pool, tail, block);

@@ -459,10 +459,10 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
 
 /* --- giving back --- */
 
-static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
+/* The first handle that lies wholly between two addresses of free memory, and is mapped nowhere else. */
+static pool_handle *place_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t end)
 {
-    const uintptr_t end = block->start + block->bytes;
-    uintptr_t at = lochi_pool_round(pool, from > block->start ? from : block->start);
+    uintptr_t at = lochi_pool_round(pool, start);
     while (at < end && end - at >= pool->cell_bytes) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;
@@ -470,6 +470,31 @@ static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block,
         at = handle_end;
     }
     return NULL;
+}
+
+static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
+{
+    return place_find_whole(pool, from > block->start ? from : block->start, block->start + block->bytes);
+}
+
+bool lochi_pool_holds_handle(lochi_pool *pool, uintptr_t start, uintptr_t end)
+{
+    return place_find_whole(pool, start, end) != NULL;
+}
+
+bool lochi_pool_has_unfinished(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (pool_block *block; !lane->capture && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+            for (; block && block->bytes >= pool->cell_bytes; block = block->list_next) {
+                if (lochi_pool_has_passed(lane, block->epoch) || block->is_piece) continue;
+                const pool_handle *handle = place_first_whole(pool, block, 0);
+                for (; handle; handle = place_first_whole(pool, block, handle->at + handle->bytes))
+                    if (!lochi_pool_is_past(block, handle)) return true;
+            }
+    }
+    return false;
 }
 
 size_t lochi_pool_count_idle(lochi_pool *pool)
@@ -492,10 +517,9 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
         for (; block; block = block->list_next) {
-            if (!lochi_pool_has_passed(lane, block->epoch) || block->bytes < pool->cell_bytes || block->is_piece)
-                continue;
+            if (block->bytes < pool->cell_bytes || block->is_piece) continue;
             pool_handle *handle = place_first_whole(pool, block, 0);
-            while (handle && handle->bytes > max_bytes)
+            while (handle && (handle->bytes > max_bytes || !lochi_pool_is_past(block, handle)))
                 handle = place_first_whole(pool, block, handle->at + handle->bytes);
             if (!handle) continue;
             *out = block;

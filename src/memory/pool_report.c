@@ -46,7 +46,8 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
         }
     lochi_pool_go(pool);
     out->allocs = allocs;
-    out->failures = pool->failures;
+    out->failures = atomic_load_explicit(&pool->failures, memory_order_relaxed);
+    out->retries = pool->retries;
     out->blocks = report_clamp(pool->published[POOL_BLOCKS]);
     out->frees = allocs - out->blocks;
     out->requested_bytes = report_clamp(pool->published[POOL_REQUESTED]);
@@ -109,36 +110,53 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
 
 /* --- failing --- */
 
+/* The figures behind every failure. */
+#define REPORT_FIGURES "%s held, %s in blocks, %s free (largest piece %s), %s waiting for streams"
+#define REPORT_READ(pool)                                                                                              \
+    LOCHI_SIZE((pool)->reserved), LOCHI_SIZE((pool)->used - (pool)->waiting_bytes),                                    \
+        LOCHI_SIZE(lochi_pool_free_bytes(pool)), LOCHI_SIZE(report_largest(pool)), LOCHI_SIZE((pool)->waiting_bytes)
+
+loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
+{
+    size_t limit, held;
+    const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
+    const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
+    const char *with = full->is_related ? " with its children" : "";
+    if (full == pool)
+        return LOCH_FAIL(LIMIT, "%s more do not fit: pool \"%s\" is at its limit of %s (%s in use%s): " REPORT_FIGURES,
+                         LOCHI_SIZE(bytes), name, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REPORT_READ(pool));
+    return LOCH_FAIL(LIMIT,
+                     "%s more for pool \"%s\" do not fit: its parent \"%s\" is at its limit of %s (%s in use%s); the "
+                     "child: " REPORT_FIGURES,
+                     LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REPORT_READ(pool));
+}
+
+/* What limits leave of whole cells: less than one is none. */
+static size_t report_room(const lochi_pool *pool, bool *is_limited)
+{
+    size_t room = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    *is_limited = pool->limit != 0;
+    const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
+    if (left != SIZE_MAX) {
+        room = left;
+        *is_limited = true;
+    }
+    return pool->range ? 0 : room - room % pool->cell_bytes;
+}
+
 /* Why, beyond what the step that failed last has seen. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
-    const size_t free = lochi_pool_free_bytes(pool);
     const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
-    const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
-    size_t room = !is_full && pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
-    if (!is_full && left != SIZE_MAX) room = left;
-    const size_t largest = report_largest(pool);
-    if (left != SIZE_MAX && !is_full && want->bytes > free + room)
-        return LOCH_FAIL(
-            LIMIT,
-            "%zu bytes do not fit what the limits of the pool and its family leave, which is %zu: %zu held, %zu in "
-            "blocks, %zu free (largest %zu), %zu waiting for streams",
-            want->bytes, room, pool->reserved, pool->used - pool->waiting_bytes, free, largest, pool->waiting_bytes);
-    if (pool->limit && !is_full && want->bytes > free + room)
-        return LOCH_FAIL(LIMIT,
-                         "%zu bytes do not fit the limit of %zu: %zu held, %zu in blocks, %zu free (largest %zu), "
-                         "%zu waiting for streams",
-                         want->bytes, pool->limit, pool->reserved, pool->used - pool->waiting_bytes, free, largest,
-                         pool->waiting_bytes);
-    if (want->bytes <= free + room)
-        return LOCH_FAIL(
-            FRAGMENTED, "%zu bytes are not free in one piece: %zu held, %zu in blocks, %zu free, the largest piece %zu",
-            want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest);
-    return LOCH_FAIL(DEVICE_MEMORY,
-                     "%s has no %zu bytes more: the pool holds %zu, %zu in blocks, %zu free (largest %zu), %zu waiting "
-                     "for streams",
-                     pool->device->name, want->bytes, pool->reserved, pool->used - pool->waiting_bytes, free, largest,
-                     pool->waiting_bytes);
+    bool is_limited;
+    const size_t left = report_room(pool, &is_limited), room = is_full ? 0 : left;
+    if (is_limited && !is_full && want->bytes > lochi_pool_free_bytes(pool) + room)
+        return lochi_pool_fail_limit(pool, want->bytes);
+    if (want->bytes <= lochi_pool_free_bytes(pool) + room)
+        return LOCH_FAIL(FRAGMENTED, "%s are not free in one piece in pool \"%s\": " REPORT_FIGURES,
+                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REPORT_READ(pool));
+    return LOCH_FAIL(DEVICE_MEMORY, "%s has no %s more for pool \"%s\": " REPORT_FIGURES, pool->device->name,
+                     LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REPORT_READ(pool));
 }
 
 /* --- for people --- */
@@ -192,6 +210,7 @@ size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
     }
     loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&pool->lock);
+    lochi_pool_obey_idle(pool, true);
     lochi_pool_read_info(pool, &info);
     const size_t idle = lochi_pool_count_idle(pool);
     lochi_lock_drop(&pool->lock);
@@ -295,11 +314,14 @@ static const char *report_check_owners(const lochi_pool *pool)
 
 const char *lochi_pool_check(lochi_pool *pool)
 {
-    size_t handles = pool->loose_bytes, asleep = 0, free = 0, dormant = 0, listed = 0, bare = 0;
+    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0;
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
         wrong = report_check_block(pool, block);
-        if (lochi_pool_state(block) == POOL_FREE) free += block->bytes;
+        if (lochi_pool_state(block) == POOL_FREE) {
+            free += block->bytes;
+            if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
+        }
         if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
     }
     for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
@@ -318,6 +340,7 @@ const char *lochi_pool_check(lochi_pool *pool)
         if (!(wrong = report_check_bins(&lane->bins, POOL_FREE, &listed)))
             wrong = report_check_bins(&lane->nests, POOL_FREE, &listed);
     if (!wrong) wrong = report_check_bins(&pool->bare, POOL_BARE, &bare);
+    if (!wrong && big != pool->big_idle) wrong = "free pieces are not as much as was counted";
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
     if (!wrong && (asleep != pool->asleep_bytes || dormant != pool->dormant_bytes))

@@ -306,10 +306,10 @@ static pool_block *sleep_cut_free(lochi_pool *pool, pool_block *block)
     uintptr_t at = block->start;
     while (at < end && sleep_is_asleep(sleep_handle_at(pool, at)) == is_asleep)
         at = sleep_end_of(pool, sleep_handle_at(pool, at), at);
-    lochi_pool_unbin(block);
-    if (at < end) lochi_pool_rebin(lochi_pool_split(pool, block, at));
+    lochi_pool_unbin(pool, block);
+    if (at < end) lochi_pool_rebin(pool, lochi_pool_split(pool, block, at));
     if (is_asleep) return lochi_pool_make_dormant(pool, block);
-    lochi_pool_rebin(block);
+    lochi_pool_rebin(pool, block);
     return block;
 }
 

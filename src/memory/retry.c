@@ -11,6 +11,7 @@
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/thread.h"
+#include "memory/failure.h"
 #include "memory/pool.h"
 #include <loch/host.h>
 #include <pthread.h>
@@ -121,17 +122,19 @@ void lochi_retry_fini(loch_allocator *allocator)
     }
 }
 
-static void retry_count(loch_allocator *allocator, uint64_t waited_ns)
+/* Tries once more, and counts that; the attempt before has not failed then. */
+static loch_status retry_once_more(loch_allocator *allocator, const loch_request *request, uint32_t mark, void **out)
 {
     lochi_lock_take(&allocator->lock);
     allocator->retries++;
-    allocator->waits_ns += waited_ns;
     lochi_lock_drop(&allocator->lock);
+    lochi_failure_drop(mark);
+    return lochi_allocator_try(allocator, request, out);
 }
 
 /* Asks each function of one allocator in turn, and tries again after each that gave something back. */
 static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, const loch_request *request,
-                             loch_status status, void **out)
+                             uint32_t mark, loch_status status, void **out)
 {
     LOCHI_NOT_CANCELLED;
     lochi_lock_take(&allocator->lock);
@@ -140,10 +143,10 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
         if (asked->is_leaving) continue;
         asked->users++; /* keeps it in the list */
         lochi_lock_drop(&allocator->lock);
-        if (asked->function(allocator, request->bytes, asked->user)) {
-            status = lochi_allocator_try(asking, request, out);
-            retry_count(asking, 0);
-        }
+        const uint32_t paused = lochi_failure_pause();
+        const bool has_freed = asked->function(allocator, request->bytes, asked->user) != 0;
+        lochi_failure_resume(paused);
+        if (has_freed) status = retry_once_more(asking, request, mark, out);
         lochi_lock_take(&allocator->lock);
         asked->users--;
     }
@@ -152,11 +155,11 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
 }
 
 /* Asks the allocator's own functions, then those of what it wraps. */
-static loch_status retry_under_pressure(loch_allocator *allocator, const loch_request *request, loch_status status,
-                                        void **out)
+static loch_status retry_under_pressure(loch_allocator *allocator, const loch_request *request, uint32_t mark,
+                                        loch_status status, void **out)
 {
     for (loch_allocator *level = allocator; level && retry_is_worth_it(status); level = level->wrapped)
-        status = retry_ask(level, allocator, request, status, out);
+        status = retry_ask(level, allocator, request, mark, status, out);
     return status;
 }
 
@@ -188,7 +191,8 @@ static void retry_announce(loch_allocator *allocator, int sign)
 }
 
 /* Tries until it works, time is up, or no other thread has ever used the stack. */
-static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, loch_status status, void **out)
+static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, uint32_t mark,
+                                 loch_status status, void **out)
 {
     pthread_once(&retry_once, retry_init);
     const uint64_t start = loch_host_now_ns();
@@ -197,20 +201,23 @@ static loch_status retry_waiting(loch_allocator *allocator, const loch_request *
     lochi_fence_heavy();
     while (retry_is_worth_it(status)) {
         const uint64_t generation = atomic_load_explicit(&retry_generation, memory_order_acquire);
-        status = lochi_allocator_try(allocator, request, out);
+        status = retry_once_more(allocator, request, mark, out);
         waited = loch_host_now_ns() - start;
         if (!retry_is_worth_it(status) || waited >= request->timeout_ns || !retry_has_others(allocator)) break;
         retry_sleep(generation, request->timeout_ns - waited);
     }
     retry_announce(allocator, -1);
-    retry_count(allocator, waited);
+    lochi_lock_take(&allocator->lock);
+    allocator->waits_ns += waited;
+    lochi_lock_drop(&allocator->lock);
     return status;
 }
 
-loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, loch_status status, void **out)
+loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, uint32_t mark, loch_status status,
+                        void **out)
 {
     if (request->flags & LOCH_ALLOC_NO_RETRY || !retry_is_worth_it(status)) return status;
-    status = retry_under_pressure(allocator, request, status, out);
+    status = retry_under_pressure(allocator, request, mark, status, out);
     if (!retry_is_worth_it(status) || !request->timeout_ns) return status;
-    return retry_waiting(allocator, request, status, out);
+    return retry_waiting(allocator, request, mark, status, out);
 }

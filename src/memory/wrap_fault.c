@@ -3,6 +3,7 @@
  * decided once; the same seed gives the same run of luck. Frees never fail. */
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/failure.h"
 #include "memory/wrapper.h"
 #include <loch/wrapper.h>
 #include <stdbool.h>
@@ -14,7 +15,7 @@ typedef struct fault {
     loch_fault_options options;
     uint64_t attempts; /* that the options are about, since they were set */
     uint64_t luck;
-    uint64_t failures; /* of all time */
+    _Atomic uint64_t failures; /* of all time */
 } fault;
 
 /* Numbers without visible order from consecutive ones. */
@@ -42,9 +43,9 @@ static loch_status fault_alloc(void *user, const loch_request *request, void **o
     const bool fails = fault_decide(self, request->bytes);
     const uint64_t number = self->attempts;
     loch_status status = self->options.status;
-    self->failures += fails;
     lochi_lock_drop(&self->lock);
     if (!fails) return lochi_allocator_try(self->wrapped, request, out);
+    lochi_failure_count(&self->failures);
     if (status == LOCH_OK) status = LOCH_E_DEVICE_MEMORY;
     return loch_error_set(status, NULL, 0, "allocation %llu, of %zu bytes, fails because it was told to",
                           (unsigned long long)number, request->bytes);
@@ -67,9 +68,7 @@ static loch_status fault_get_stats(void *user, loch_tag tag, loch_stats *out)
     fault *self = user;
     LOCH_TRY_RETURN(lochi_allocator_read_stats(self->wrapped, tag, out));
     if (tag) return LOCH_OK;
-    lochi_lock_take(&self->lock);
-    out->failures += self->failures;
-    lochi_lock_drop(&self->lock);
+    out->failures += atomic_load_explicit(&self->failures, memory_order_relaxed);
     return LOCH_OK;
 }
 

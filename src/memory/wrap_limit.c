@@ -7,6 +7,8 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
+#include "memory/failure.h"
 #include "memory/wrapper.h"
 #include <loch/wrapper.h>
 
@@ -26,9 +28,9 @@ typedef struct limit {
 
 static loch_status limit_refuse(limit *self, size_t bytes, uint64_t admitted, uint64_t hard)
 {
-    atomic_fetch_add_explicit(&self->refused, 1, memory_order_relaxed);
-    return LOCH_FAIL(LIMIT, "%zu bytes on top of the %llu in use would exceed the limit of %llu of allocator \"%s\"",
-                     bytes, (unsigned long long)admitted, (unsigned long long)hard, self->allocator->name);
+    lochi_failure_count(&self->refused);
+    return LOCH_FAIL(LIMIT, "%s more do not fit: allocator \"%s\" is at its limit of %s (%s in use)", LOCHI_SIZE(bytes),
+                     self->allocator->name, LOCHI_SIZE(hard), LOCHI_SIZE(admitted));
 }
 
 static loch_status limit_admit(limit *self, size_t bytes)

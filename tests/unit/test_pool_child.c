@@ -298,7 +298,7 @@ static void a_hard_limit(void **state)
     loch_allocator *below = child_quota(child, 4 * MIB, 0), *all[] = {parent, child, below};
     void *block = pool_alloc(child, 4 * MIB), *none = TEST_UNTOUCHED;
     CHECK_FAILS(loch_alloc(child, MIB, &none), LIMIT);
-    assert_non_null(strstr(loch_error_get()->sentence, "family"));
+    assert_non_null(strstr(loch_error_get()->sentence, "with its children"));
     CHECK_FAILS(loch_alloc(below, 5 * MIB, &none), LIMIT);
     void *inner = pool_alloc(below, 4 * MIB);
     family_expect_whole(all, 3);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* When memory is short: the three reasons are told apart, the sentence has the figures, and the pool is whole after each;
  * siblings and pressure functions help; a device of any capacity is never overdrawn. */
+#include "base/text.h"
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB
 
 static void expect_number(size_t number)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%zu", number);
+    const lochi_size size = lochi_size_of(number);
+    const char *text = size.text;
     if (!strstr(loch_error_get()->sentence, text)) fail_msg("no %s in: %s", text, loch_error_get()->sentence);
 }
 
@@ -48,6 +49,78 @@ static void a_limit(void **state)
         assert_true(pool_info(pool).peak_reserved_bytes <= 32 * MIB);
         pool_end(pool, device);
     }
+}
+
+/* Memory comes in whole granules, so a limit below one leaves nothing: that is the limit's doing. */
+static void a_limit_below_a_granule(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "sim:256MiB,backed", "sim:256MiB,virtual=off,backed"};
+    for (size_t d = 0; d < 3; d++) {
+        loch_device *device = sim_open(devices[d]);
+        const loch_pool_options options = {.size = sizeof options, .limit_bytes = MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *block = TEST_UNTOUCHED;
+        static const size_t sizes[] = {1, 100 * TEST_KIB, MIB, 3 * MIB};
+        for (size_t i = 0; i < 4; i++) {
+            CHECK_FAILS(loch_alloc(pool, sizes[i], &block), LIMIT);
+            assert_null(block);
+            assert_non_null(strstr(loch_error_get()->sentence, "pool \"pool\" is at its limit of 1 MiB (0 B in use)"));
+        }
+        CHECK_OK(loch_pool_set_limit(pool, 5 * MIB)); /* two granules and a half */
+        void *most = pool_alloc(pool, 4 * MIB);
+        CHECK_FAILS(loch_alloc(pool, 600 * TEST_KIB, &block), LIMIT);
+        assert_non_null(strstr(loch_error_get()->sentence, "limit of 5 MiB (4 MiB in use)"));
+        CHECK_OK(loch_free(pool, most));
+        pool_end(pool, device);
+    }
+}
+
+/* The sentence names the pool whose limit it is, which may be a parent. */
+static void whose_limit_it_is(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,backed");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
+    loch_allocator *parent, *child, *tenant;
+    CHECK_OK(loch_pool_create(device, "server", &options, &parent));
+    const loch_child_options free = {.size = sizeof free}, capped = {.size = sizeof capped, .limit_bytes = 16 * MIB};
+    CHECK_OK(loch_pool_create_child(parent, "model", &free, &child));
+    CHECK_OK(loch_pool_create_child(parent, "tenant-a", &capped, &tenant));
+    void *held = pool_alloc(tenant, 16 * MIB), *block = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_alloc(tenant, 8 * MIB, &block), LIMIT);
+    assert_non_null(strstr(loch_error_get()->sentence, "pool \"tenant-a\" is at its limit of 16 MiB (16 MiB in use"));
+    CHECK_FAILS(loch_alloc(child, 60 * MIB, &block), LIMIT);
+    assert_non_null(strstr(loch_error_get()->sentence, "\"server\" is at its limit of 64 MiB (16 MiB in use"));
+    assert_non_null(strstr(loch_error_get()->sentence, "for pool \"model\""));
+    CHECK_OK(loch_free(tenant, held));
+    loch_allocator_release(tenant);
+    loch_allocator_release(child);
+    pool_end(parent, device);
+}
+
+/* A request that other pools made room for has not failed: it was tried again. */
+static void failures_and_retries(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,backed");
+    loch_allocator *pool = pool_make(device, NULL), *other = pool_make(device, NULL);
+    void *block = pool_alloc(other, 40 * MIB), *none = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_alloc(pool, 60 * MIB, &none), DEVICE_MEMORY);
+    assert_int_equal(pool_stats(pool).failures, 1);
+    assert_int_equal(pool_stats(pool).retries, 0); /* nobody had anything to give */
+    CHECK_OK(loch_free(other, block));
+    block = pool_alloc(pool, 60 * MIB);
+    assert_int_equal(pool_stats(pool).failures, 1);
+    assert_int_equal(pool_stats(pool).retries, 1);
+    assert_int_equal(pool_stats(other).failures, 0);
+    CHECK_OK(loch_free(pool, block));
+    CHECK_OK(loch_allocator_reset_stats(pool));
+    assert_int_equal(pool_stats(pool).failures, 0);
+    assert_int_equal(pool_stats(pool).retries, 0);
+    pool_expect_empty(other);
+    loch_allocator_release(other);
+    pool_end(pool, device);
 }
 
 /* Enough bytes, in pieces: raw memory cannot be mapped elsewhere. */
@@ -308,6 +381,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_limit),
+        POOL_TEST(a_limit_below_a_granule),
+        POOL_TEST(whose_limit_it_is),
+        POOL_TEST(failures_and_retries),
         POOL_TEST(fragmented_raw_memory),
         POOL_TEST(fragmented_virtual_memory_is_moved),
         POOL_TEST(a_full_device),
