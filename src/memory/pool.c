@@ -771,7 +771,8 @@ static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
 {
     lochi_pool *pool = self;
     lochi_lock_take(&pool->lock);
-    *released = lochi_pool_trim(pool, keep_bytes);
+    *released = lochi_pool_trim(pool, lochi_pool_cap_keep(pool, keep_bytes));
+    lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return LOCH_OK;
 }

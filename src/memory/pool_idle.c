@@ -42,6 +42,14 @@ static size_t idle_count_excess(const lochi_pool *pool, size_t more)
     return above > excess ? above : excess;
 }
 
+size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
+{
+    const size_t free = lochi_pool_free_bytes(pool) + pool->waiting_bytes;
+    const size_t excess = pool->is_obedient ? idle_count_excess(pool, pool->waiting_bytes) : 0;
+    const size_t most = free > excess ? free - excess : 0;
+    return excess && most < keep ? most : keep;
+}
+
 /* Looks at the events under way; says whether one has passed. */
 static bool idle_poll(lochi_pool *pool)
 {

@@ -811,6 +811,8 @@ static inline bool lochi_pool_is_past(const pool_block *block, const pool_handle
 /* Gives back what is above the cap on free memory and the limits, as far as nobody has to wait for it. A thorough one does not
  * save walks over all blocks. */
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough);
+/* Free bytes that a trim may keep: `keep`, or what the cap and the limits leave. */
+size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep);
 /* The end of a call that may have freed something. */
 static inline void lochi_pool_look_at_idle(lochi_pool *pool)
 {
