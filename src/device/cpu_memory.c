@@ -103,7 +103,8 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 {
     (void)self;
     void *address = cpu_map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
-    if (address == MAP_FAILED) return lochi_cpu_fail(errno, "a reservation of addresses", bytes);
+    if (address == MAP_FAILED) /* EINVAL: more than there can be; valgrind says so */
+        return lochi_cpu_fail(errno == EINVAL ? ENOMEM : errno, "a reservation of addresses", bytes);
     *out = address;
     return LOCH_OK;
 }
@@ -125,7 +126,11 @@ loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
     (void)self;
     /* A fresh inaccessible mapping in place of the old one: the pages go, the addresses never stop being reserved. */
     void *again = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    return again == address ? LOCH_OK : lochi_cpu_fail(errno, "decommitting", bytes);
+    if (again == address) return LOCH_OK;
+    const int error = errno;
+    /* The process has no mapping more: the pages go all the same, and the addresses stay open until the next time. */
+    if (error == ENOMEM && madvise(address, bytes, MADV_DONTNEED) == 0) return LOCH_OK;
+    return lochi_cpu_fail(error, "decommitting", bytes);
 }
 
 loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only)

@@ -7,7 +7,7 @@
 #include "base/sized.h"
 #include "memory/failure.h"
 #include "memory/ledger_inside.h"
-#include "memory/pool_inside.h"
+#include "memory/pool_quick.h"
 #include <loch/copy.h>
 #include <string.h>
 
@@ -60,8 +60,9 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
-    pool->is_host = pool->is_at_once && /* else work that is queued may use it after the free */
-                    (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
+    const bool is_host = pool->is_at_once && /* else work that is queued may use it after the free */
+                         (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
+    pool->checker = (uint8_t)lochi_pool_find_checker(is_host);
     pool->is_timed = !lochi_device_is_modelled(pool->device);
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
@@ -226,7 +227,7 @@ static loch_status pool_alloc_small(lochi_pool *pool, pool_cache *cache, pool_la
     atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
                           memory_order_relaxed);
     lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
-    lochi_pool_show(pool, (uintptr_t)entry.address, request->bytes);
+    lochi_pool_show_block(pool, (uintptr_t)entry.address, request->bytes);
     *out = entry.address;
     return LOCH_OK;
 }
@@ -257,7 +258,7 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
     block->tag = (uint16_t)request->tag;
     lochi_pool_set_state(block, block->tag || block->is_piece ? POOL_SPECIAL : POOL_USED);
     lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
-    lochi_pool_show(pool, block->start, request->bytes);
+    lochi_pool_show_block(pool, block->start, request->bytes);
     *out = (void *)block->start;
     return LOCH_OK;
 }
@@ -421,6 +422,10 @@ void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *ch
     lochi_lock_take(&pool->lock);
     if (pool_find_live(pool, address, &found) == LOCH_OK) {
         atomic_store_explicit(&found.block->child, child, memory_order_release);
+        /* what lies in it is told by the child */
+        if (pool->checker == POOL_CHECKER_VALGRIND && child) lochi_poison_take_back(pool, (uintptr_t)address, 0);
+        if (pool->checker == POOL_CHECKER_VALGRIND && !child)
+            lochi_poison_hand_out(pool, (uintptr_t)address, found.requested);
         if (child) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the long way, which looks */
     }
     lochi_lock_drop(&pool->lock);
@@ -455,7 +460,7 @@ static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_f
     pool_slab *slab = found->block->slab;
     lochi_pool_small_disown(pool, slab, found->word);
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
-    lochi_pool_hide(pool, address, found->allocated);
+    lochi_pool_hide_block(pool, address, found->allocated);
     if (is_elsewhere) {
         lochi_pool_wait_for_uses(pool, address, found->block, found->word);
         return;
@@ -472,7 +477,7 @@ static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_f
         lochi_pool_free_growable(pool, block);
         return;
     }
-    lochi_pool_hide(pool, block->start, block->bytes);
+    lochi_pool_hide_block(pool, block->start, block->bytes);
     if (block->owner) lochi_pool_disown(pool, block);
     block->id = 0;
     block->tag = 0;
@@ -606,9 +611,9 @@ static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t
         LOCH_TRY_RETURN(pool_extend(pool, block, rounded - block->bytes));
     else if (rounded < block->bytes)
         pool_shorten(pool, block, rounded);
+    if (pool->checker)
+        lochi_poison_resize(pool, block->start, lochi_pool_requested(block), bytes, block->bytes);
     lochi_pool_set_requested(block, bytes);
-    lochi_pool_hide(pool, block->start, block->bytes);
-    lochi_pool_show(pool, block->start, bytes);
     return LOCH_OK;
 }
 
@@ -619,8 +624,7 @@ static loch_status pool_resize_small(lochi_pool *pool, const pool_found *found, 
         return LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
     atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
     atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
-    lochi_pool_hide(pool, address, found->allocated);
-    lochi_pool_show(pool, address, bytes);
+    if (pool->checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);
     return LOCH_OK;
 }
 
@@ -821,8 +825,9 @@ loch_status lochi_pool_make(loch_device *device, const char *name, const loch_po
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
     pool->family.limit = pool->limit;
-    /* For good: the short ways round no sizes, and rely on a fence that not every system has. */
-    if (pool->options.round_bytes > 1 || !lochi_fence_has_lightest()) atomic_store(&pool->gate, 1);
+    /* For good: the short ways round no sizes, tell no tool, and rely on a fence that not every system has. */
+    if (pool->options.round_bytes > 1 || !lochi_fence_has_lightest() || (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
+        atomic_store(&pool->gate, 1);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     LOCH_TRY(lochi_pool_open_place(pool), fail);

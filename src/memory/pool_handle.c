@@ -6,11 +6,15 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/space.h"
 #include "memory/pool_handle.h"
 #include <string.h>
 
 #define HANDLE_SPAN_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
 #define HANDLE_SPAN_MAX ((size_t)1 << 42)
+#define HANDLE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would take a large part of the addresses */
+#define HANDLE_ROOM_PART 4    /* of the addresses that a limited process has left */
+#define HANDLE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* of the addresses is what their table of pages takes */
 #define HANDLE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
 
 /* --- chunks of cells --- */
@@ -94,7 +98,8 @@ static loch_status handle_make_chunk(lochi_pool *pool, uintptr_t address)
 loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     const size_t step = (size_t)1 << (pool->cell_shift + POOL_CHUNK_SHIFT);
-    for (uintptr_t at = start; at < start + bytes; at = (at & ~(step - 1)) + step)
+    const uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation begins at any cell */
+    for (uintptr_t at = start; at < start + bytes; at = origin + ((at - origin) & ~(step - 1)) + step)
         LOCH_TRY_RETURN(handle_make_chunk(pool, at));
     return LOCH_OK;
 }
@@ -150,23 +155,37 @@ static size_t handle_choose_span(const lochi_pool *pool)
     const size_t most = (size_t)(others < HANDLE_WIDE_POOLS / 2 ? 32 : 2) << 30;
     if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
 #endif
-    return (span + chunk - 1) / chunk * chunk;
+    span = (span + chunk - 1) / chunk * chunk;
+    /* A process with a limit on its addresses needs them for other things, too, and for further pools. */
+    const size_t room = lochi_address_room();
+    if (room == SIZE_MAX) return span;
+    const size_t share = room / HANDLE_ROOM_PART;
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > share) span = share;
+    if (span / HANDLE_TABLE_PART > share) span = share * HANDLE_TABLE_PART;
+    return span;
 }
 
-/* Reserves as much as the process gets. */
-static loch_status handle_reserve(lochi_pool *pool)
+/* Bytes of the table of pages of a reservation, and of the bits behind it. */
+static size_t handle_table_bytes(const lochi_pool *pool, size_t span)
+{
+    const size_t pages = span >> POOL_PAGE_SHIFT;
+    return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
+}
+
+/* Addresses for the blocks, and memory for the table of their pages; or neither. Says whether less might do. */
+static loch_status handle_try_reserve(lochi_pool *pool, size_t span, bool *is_too_much)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT;
+    const size_t alignment = span >= HANDLE_ALIGNED_FROM * chunk ? chunk : pool->cell_bytes;
     void *base = NULL;
-    size_t span = handle_choose_span(pool);
-    loch_status status = loch_virtual_reserve(pool->device, span, chunk, &base);
-    while (status == LOCH_E_DEVICE_MEMORY && span > chunk) {
-        span = (span / 2 + chunk - 1) / chunk * chunk;
-        status = loch_virtual_reserve(pool->device, span, chunk, &base);
-    }
-    if (status != LOCH_OK) {
-        atomic_fetch_sub(&handle_reservations, 1);
-        return status;
+    const loch_status status = loch_virtual_reserve(pool->device, span, alignment, &base);
+    *is_too_much = status == LOCH_E_DEVICE_MEMORY;
+    if (status != LOCH_OK) return status;
+    pool->pages = lochi_map(handle_table_bytes(pool, span));
+    if (!pool->pages) {
+        if (loch_virtual_unreserve(base) != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes of addresses are lost", span);
+        *is_too_much = true;
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
     }
     pool->base = (uintptr_t)base;
     pool->span = span;
@@ -174,21 +193,34 @@ static loch_status handle_reserve(lochi_pool *pool)
     return LOCH_OK;
 }
 
-/* Of the table of pages, and of the bits behind it. */
-static size_t handle_table_bytes(const lochi_pool *pool)
+/* Reserves as much as the process gets. */
+static loch_status handle_reserve(lochi_pool *pool)
 {
-    const size_t pages = pool->span >> POOL_PAGE_SHIFT;
-    return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
+    size_t span = handle_choose_span(pool) & ~(pool->cell_bytes - 1);
+    if (span < pool->cell_bytes) span = pool->cell_bytes;
+    bool is_too_much;
+    loch_status status = handle_try_reserve(pool, span, &is_too_much);
+    while (status != LOCH_OK && is_too_much && span > pool->cell_bytes) {
+        span = lochi_pool_round(pool, span / 2);
+        status = handle_try_reserve(pool, span, &is_too_much);
+    }
+    if (status != LOCH_OK) atomic_fetch_sub(&handle_reservations, 1);
+    return status;
+}
+
+/* Chunks of cells that the reservation begins. */
+static size_t handle_count_chunks(const lochi_pool *pool)
+{
+    const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
+    return (pool->span + ((size_t)1 << shift) - 1) >> shift;
 }
 
 loch_status lochi_pool_open_place(lochi_pool *pool)
 {
     if (!pool->is_virtual) return LOCH_OK;
     LOCH_TRY_RETURN(handle_reserve(pool));
-    const size_t chunks = pool->span >> (pool->cell_shift + POOL_CHUNK_SHIFT);
-    pool->chunks = lochi_zalloc(chunks * sizeof *pool->chunks);
-    pool->pages = lochi_map(handle_table_bytes(pool));
-    if (!pool->chunks || !pool->pages || !lochi_pool_stock_records(pool, 1))
+    pool->chunks = lochi_zalloc(handle_count_chunks(pool) * sizeof *pool->chunks);
+    if (!pool->chunks || !lochi_pool_stock_records(pool, 1))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
     const size_t pages = pool->span >> POOL_PAGE_SHIFT;
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
@@ -204,12 +236,12 @@ loch_status lochi_pool_open_place(lochi_pool *pool)
 void lochi_pool_close_place(lochi_pool *pool)
 {
     if (pool->is_virtual) {
-        const size_t chunks = pool->chunks ? pool->span >> (pool->cell_shift + POOL_CHUNK_SHIFT) : 0;
+        const size_t chunks = pool->chunks ? handle_count_chunks(pool) : 0;
         for (size_t i = 0; i < chunks; i++)
             handle_free_chunk(atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);
         if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may stay behind */
-        lochi_unmap((void *)pool->pages, handle_table_bytes(pool));
+        lochi_unmap((void *)pool->pages, handle_table_bytes(pool, pool->span));
         if (!pool->span) return;
         atomic_fetch_sub(&handle_reservations, 1);
         const loch_status status = loch_virtual_unreserve((void *)pool->base);

@@ -17,6 +17,7 @@
  *   pool_freeze.c  blocks that stay, together
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
  *   pool_sleep.c   memory that goes and comes back under its blocks; pool_keep.c: where contents are meanwhile
+ *   pool_poison.c  free memory, for AddressSanitizer and valgrind
  *   pool_growable.c, pool_report.c
  *
  * Addresses. A pool has one large reservation (or raw segments, where there is no virtual memory). It is divided into
@@ -57,9 +58,6 @@
 #include <loch/child.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#if LOCHI_ASAN
-#include <sanitizer/asan_interface.h>
-#endif
 
 #define POOL_UNIT ((size_t)512) /* large blocks are multiples of it */
 #define POOL_UNIT_SHIFT 9
@@ -93,6 +91,13 @@ typedef enum pool_state {
     POOL_GROWABLE, /* handed out; memory at its beginning, addresses behind */
     POOL_DORMANT   /* free, but its memory sleeps, at least in part: in no list, used by nobody */
 } pool_state;
+
+/* A tool that looks for wrong uses of memory, which is told what is free. */
+typedef enum pool_checker {
+    POOL_CHECKER_NONE,
+    POOL_CHECKER_ASAN,    /* AddressSanitizer: the program is built with it, the library may be */
+    POOL_CHECKER_VALGRIND /* memcheck */
+} pool_checker;
 
 /* One use of a block on a further stream; after the free, the epoch that has to pass. */
 typedef struct pool_use {
@@ -347,7 +352,7 @@ struct lochi_pool {
     size_t span;
     unsigned cell_shift;
     bool is_virtual;
-    bool is_host;        /* the host may touch it: poisoned for ASan while it is free */
+    uint8_t checker;     /* pool_checker */
     bool is_watched;     /* streams are asked whether they are captured */
     bool is_at_once;     /* work is done when it is queued: all streams are one lane */
     bool is_whole;       /* blocks are handed out whole */
@@ -604,23 +609,38 @@ static inline void lochi_pool_enlist(pool_block **list, pool_block *block)
     *list = block;
 }
 
-/* Free memory that the host could touch is poisoned for AddressSanitizer. */
+/* --- pool_poison.c: memory that the host could touch, for tools that look for wrong uses of it --- */
+
+/* Which tool runs; POOL_CHECKER_NONE also for memory that the host cannot touch. */
+pool_checker lochi_pool_find_checker(bool is_host);
+/* Does what the functions below say. */
+void lochi_poison_hide(const lochi_pool *pool, uintptr_t start, size_t bytes);
+void lochi_poison_show(const lochi_pool *pool, uintptr_t start, size_t bytes);
+void lochi_poison_hand_out(const lochi_pool *pool, uintptr_t start, size_t bytes);
+void lochi_poison_take_back(const lochi_pool *pool, uintptr_t start, size_t bytes);
+void lochi_poison_resize(const lochi_pool *pool, uintptr_t start, size_t old_bytes, size_t bytes, size_t allocated);
+void lochi_poison_move(const lochi_pool *pool, uintptr_t from, uintptr_t to, size_t bytes);
+
+/* Says that nobody may touch memory, or that it may be touched and has contents. */
 static inline void lochi_pool_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-#if LOCHI_ASAN
-    if (pool->is_host) ASAN_POISON_MEMORY_REGION((void *)start, bytes);
-#else
-    (void)pool, (void)start, (void)bytes;
-#endif
+    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_hide(pool, start, bytes);
 }
 
 static inline void lochi_pool_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-#if LOCHI_ASAN
-    if (pool->is_host) ASAN_UNPOISON_MEMORY_REGION((void *)start, bytes);
-#else
-    (void)pool, (void)start, (void)bytes;
-#endif
+    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_show(pool, start, bytes);
+}
+
+/* Says that a block of `bytes` is handed out, or taken back, with all that belongs to it. */
+static inline void lochi_pool_show_block(const lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_hand_out(pool, start, bytes);
+}
+
+static inline void lochi_pool_hide_block(const lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_take_back(pool, start, bytes);
 }
 
 static inline pool_state lochi_pool_state(const pool_block *block)

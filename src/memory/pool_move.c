@@ -321,6 +321,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
     if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    if (pool->checker) lochi_poison_move(pool, block->start, target->start, lochi_pool_requested(target));
     lochi_pool_hide(pool, block->start, block->bytes);
     block->owner = NULL;
     block->is_elsewhere = block->is_nest = false;
@@ -449,7 +450,11 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     lochi_pool_set_state(tail, POOL_WAITING);
     pool->used += tail->bytes;
     pool->waiting_bytes += tail->bytes;
-    if (done == lochi_pool_requested(block)) move_drop_tail(pool, block);
+    if (pool->checker) lochi_poison_move(pool, (uintptr_t)from, block->start, lochi_pool_requested(block));
+    if (done == lochi_pool_requested(block))
+        move_drop_tail(pool, block);
+    else
+        lochi_pool_show(pool, tail->start, tail->bytes); /* the rest is read from there */
     pool->moves++;
     pool->moved_bytes += lochi_pool_requested(block);
     move_tell(pool, from, block);

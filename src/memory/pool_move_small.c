@@ -115,6 +115,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
         pool->move_hook(pool->allocator, &move, pool->move_hook_user);
     }
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
+    if (pool->checker) lochi_poison_move(pool, from, (uintptr_t)entry->address, seen & POOL_WORD_BYTES);
     lochi_pool_hide(pool, from, slab->object_bytes);
     if (seen & POOL_WORD_ELSEWHERE)
         lochi_pool_wait_for_uses(pool, from, slab->block, word);

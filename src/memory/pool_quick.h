@@ -9,7 +9,12 @@
 #define LOCHI_POOL_QUICK_H
 
 #include "base/fence.h"
+#include "base/sanitize.h"
 #include "memory/pool_inside.h"
+
+/* Only a library that is built with AddressSanitizer tells it of blocks that come and go this way; while it or valgrind
+ * looks at another one, the gate is closed. */
+#define LOCHI_POOL_IS_CHECKED_HERE LOCHI_ASAN
 
 /* --- entering and leaving --- */
 
@@ -113,7 +118,7 @@ static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *f
     const pool_entry entry = stack->entries[--stack->count];
     atomic_store_explicit(entry.word, POOL_WORD_LIVE | bytes, memory_order_relaxed);
     lochi_pool_note_alloc(first, bytes, stack->bytes);
-    lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
     return entry.address;
 }
 
@@ -124,7 +129,7 @@ static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *f
     lochi_pool_set_requested(block, bytes);
     lochi_pool_set_state(block, POOL_USED);
     lochi_pool_note_alloc(first, bytes, block->bytes);
-    lochi_pool_show(pool, block->start, bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, block->start, bytes);
     return (void *)block->start;
 }
 
@@ -181,7 +186,7 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
     stack->entries[stack->count++] = (pool_entry){(void *)address, word};
     lochi_pool_note_free(first, live & POOL_WORD_BYTES, slab->object_bytes);
-    lochi_pool_hide(pool, address, slab->object_bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, address, slab->object_bytes);
     return true;
 }
 
@@ -198,7 +203,7 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
     }
     block->id = 0;
     lochi_pool_note_free(first, requested, block->bytes);
-    lochi_pool_hide(pool, block->start, block->bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, block->start, block->bytes);
     return true;
 }
 

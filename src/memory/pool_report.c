@@ -150,6 +150,9 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
     const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
     bool is_limited;
     const size_t left = report_room(pool, &is_limited), room = is_full ? 0 : left;
+    if (pool->is_virtual && want->bytes > pool->span)
+        return LOCH_FAIL(DEVICE_MEMORY, "%s are more than the addresses of pool \"%s\", which are for %s in all",
+                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), LOCHI_SIZE(pool->span));
     if (is_limited && !is_full && want->bytes > lochi_pool_free_bytes(pool) + room)
         return lochi_pool_fail_limit(pool, want->bytes);
     if (want->bytes <= lochi_pool_free_bytes(pool) + room)

@@ -267,9 +267,8 @@ void lochi_pool_close_naps(lochi_pool *pool)
     pool->naps = NULL;
 }
 
-/* --- what the host may touch, for AddressSanitizer --- */
+/* --- what the host may touch, for tools that look --- */
 
-#if LOCHI_ASAN
 static void sleep_paint_block(const lochi_pool *pool, const pool_block *block)
 {
     const pool_state state = lochi_pool_state(block);
@@ -283,17 +282,12 @@ static void sleep_paint_block(const lochi_pool *pool, const pool_block *block)
             lochi_pool_show(pool, block->start + (uintptr_t)i * block->slab->object_bytes, word & POOL_WORD_BYTES);
     }
 }
-#endif
 
 /* As it has to be while nothing is copied as a whole. */
 static void sleep_paint(const lochi_pool *pool)
 {
-#if LOCHI_ASAN
-    for (pool_block *block = NULL; pool->is_host && (block = lochi_pool_next_block(pool, block));)
+    for (pool_block *block = NULL; pool->checker && (block = lochi_pool_next_block(pool, block));)
         if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) sleep_paint_block(pool, block);
-#else
-    (void)pool;
-#endif
 }
 
 /* --- laying down --- */
