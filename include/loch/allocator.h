@@ -219,7 +219,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_stats(loch_allocator *allo
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_tag_stats(loch_allocator *allocator, loch_tag tag,
                                                                 loch_stats *out);
 
-/** peak := in use, largest := 0, counts := 0. What is in use stays. */
+/** Resets the figures as this allocator shows them: peak := in use, largest := 0, counts := 0. What is in use stays. Each allocator
+ *  has its own last reset: through a wrapper, what the wrapped allocator and other wrappers of it show since theirs stays,
+ *  and so do the figures of a pool's parent and children. Two figures have one beginning for all who share an
+ *  implementation: peaks by tag, and `peak_reserved_bytes` of loch_pool_get_info. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_reset_stats(loch_allocator *allocator);
 
 /** Gives cached memory back to the device until no more than `keep_bytes` are cached.
