@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Variables of the environment that begin with LOCH_ and that nothing reads: most of them are misspelt options. A
  * variable is known if it is an option's, or one of those below, which adapters, tests and the build read. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/options.h"
@@ -78,6 +79,7 @@ static const char *variable_nearest(const char *name)
 
 loch_status loch_option_walk_unknown(loch_option_unknown_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     if (!visitor) return LOCH_FAIL(INVALID, "loch_option_walk_unknown needs a visitor");
     for (char **at = environ; at && *at; at++) {
         const size_t length = strcspn(*at, "=");

@@ -2,6 +2,7 @@
 /* The end of a process while threads allocate, wait and run tasks: by exit, by return from main, by _exit and by
  * quick_exit. Each run is a process of its own, which must end by itself and with its own status. LOCH_TEST_RUNS sets how
  * many. */
+#include "base/sanitize.h"
 #include "test.h"
 
 #include <errno.h>
@@ -15,9 +16,9 @@
 #define STATUS 42
 #define DEADLINE_S 100 /* a process that takes so long hangs */
 
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define RUNS 5 /* it sleeps for a second at exit */
-#elif defined(__SANITIZE_ADDRESS__)
+#elif LOCHI_ASAN || LOCHI_MSAN
 #define RUNS 20
 #else
 #define RUNS 100

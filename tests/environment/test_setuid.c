@@ -2,6 +2,7 @@
 /* Programs with more rights than their user: the environment is the user's, and must not say which code they load, what
  * they read, or where they write. The test makes a copy of itself setuid to one user and runs it as another; the same copy
  * without the bit sees the environment, so the test can fail. */
+#include "base/sanitize.h"
 #include "test.h"
 
 #include <errno.h>
@@ -138,7 +139,7 @@ static void remove_files(void)
 /* Why the test cannot run here; NULL when it can. */
 static const char *find_obstacle(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if LOCHI_ASAN || LOCHI_TSAN || LOCHI_MSAN
     return "sanitizers do not run in setuid programs";
 #else
     if (geteuid() != 0) return "only root can make a program setuid to another user";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads with small stacks: what the library needs of one is far below what programs with thousands of threads give them.
  * A guard page lies below each stack, so a thread that needs more stops the program. */
+#include "base/sanitize.h"
 #include "scenario.h"
 #include "test.h"
 #include "worker.h"
@@ -9,7 +10,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if LOCHI_ASAN || LOCHI_TSAN || LOCHI_MSAN
 #define STACK_BYTES (512 * TEST_KIB) /* frames are larger there */
 #else
 #define STACK_BYTES (64 * TEST_KIB) /* with the variables of the thread, and what the C library's printf takes */
