@@ -133,7 +133,7 @@ loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *
     loch_status status = small_prepare(pool, slab, word, target, to, lane);
     if (status == LOCH_OK) {
         lochi_pool_show(pool, to, bytes);
-        status = loch_copy_on(lane->stream, entry.address, (void *)small_address(slab, word), bytes);
+        status = lochi_copy_own(lane->stream, entry.address, (void *)small_address(slab, word), bytes);
     }
     if (status == LOCH_OK) {
         small_commit(pool, slab, word, target, &entry, lane);
