@@ -49,17 +49,24 @@ static void expect_option(const loch_option *option, const char *value)
     CHECK_OK(loch_option_get(option->name, now));
     if (status == LOCH_OK) {
         FUZZ_EXPECT(!strcmp(now, value));
-        if (!strcmp(option->type, "bytes")) (void)lochi_option_bytes(option->name);
-        if (!strcmp(option->type, "switch")) (void)lochi_option_switch(option->name);
+        size_t read;
+        bool is_on;
+        if (!strcmp(option->type, "bytes")) CHECK_OK(lochi_option_bytes(option->name, &read));
+        if (!strcmp(option->type, "switch")) CHECK_OK(lochi_option_switch(option->name, &is_on));
     } else {
         FUZZ_FAILED(status, TEST_SET(INVALID));
         FUZZ_EXPECT(!strcmp(now, before));
     }
-    /* From the environment: what the call takes is taken there, and the default stands for what it does not. */
+    /* From the environment: what the call takes is taken there, what it does not take fails; empty means not set. */
     CHECK_OK(loch_option_set(option->name, NULL));
     FUZZ_EXPECT(setenv(option->environment, value, 1) == 0);
-    CHECK_OK(loch_option_get(option->name, now));
-    FUZZ_EXPECT(!strcmp(now, status == LOCH_OK ? value : option->fallback));
+    const loch_status from_environment = loch_option_get(option->name, now);
+    if (!*value || status == LOCH_OK) {
+        CHECK_OK(from_environment);
+        FUZZ_EXPECT(!strcmp(now, *value ? value : option->fallback));
+    } else {
+        FUZZ_FAILED(from_environment, TEST_SET(INVALID));
+    }
     unsetenv(option->environment);
     CHECK_OK(loch_option_set(option->name, NULL));
 }
