@@ -30,8 +30,8 @@ typedef struct loch_child_options {
     loch_stream
         *stream;  /**< LOCH_CHILD_RANGE: in whose order the range is taken and given back; NULL: the default stream */
     loch_tag tag; /**< of the range in the parent's statistics */
-    /** Preset, idle cap (not of a range), handles, captures; its limit is ignored, and the kind is the parent's; NULL:
-     *  defaults. */
+    /** Preset, idle cap (not of a range), handles, captures, wiping, which it has if its parent has; its limit is ignored, and
+     *  the kind is the parent's; NULL: defaults. */
     const loch_pool_options *pool;
 } loch_child_options;
 

@@ -40,6 +40,18 @@ typedef enum loch_pool_captures {
     LOCH_POOL_CAPTURES_NONE     /**< the caller promises that none is: quicker on devices with LOCH_CAN_CAPTURE */
 } loch_pool_captures;
 
+/** What happens to the contents of freed memory. */
+typedef enum loch_pool_wipe {
+    LOCH_POOL_WIPE_NONE, /**< they stay until somebody writes there: the next owner may read them */
+    /** Every block is filled with zeros when it is freed, in the order of its stream and behind the streams that
+     *  loch_allocator_record_use named: no other block, thread, session, pool or child reads what was there. The host waits for
+     *  that only where the block's stream was destroyed before. Memory of a capture is filled when the capture is released. A block
+     *  whose fill the driver refuses, or whose stream is being captured for another reason, stays out of use and is
+     *  tried again. Costs a fill a free, and the short ways. Not wiped: what the driver hands out anew, which is the driver's, and
+     *  copies that the program made. */
+    LOCH_POOL_WIPE_FREED
+} loch_pool_wipe;
+
 /** How a pool is made; zero means default, NULL all defaults. */
 typedef struct loch_pool_options {
     size_t size;             /**< sizeof(loch_pool_options) */
@@ -55,6 +67,7 @@ typedef struct loch_pool_options {
     size_t round_bytes;          /**< sizes are rounded up to a multiple; 0 or 1 for none */
     loch_pool_captures captures; /**< whether streams may be captured */
     loch_handle_options handle;  /**< how handles are created: sharing, RDMA; all zero for plain ones */
+    loch_pool_wipe wipe;         /**< what happens to contents; a child's is never less than its parent's */
 } loch_pool_options;
 
 /** Makes a pool. @param out  the caller's reference, given back by loch_allocator_release; NULL on failure. */
@@ -101,7 +114,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_set_idle(loch_allocator *pool, size
 LOCH_API size_t loch_pool_print(loch_allocator *pool, char *text, size_t bytes);
 
 /** Says that no graph of the capture with this id will be launched any more: its memory serves everybody again once its
- *  blocks are freed. E_NOT_FOUND for an id that the pool has no memory for. Any thread. */
+ *  blocks are freed. With LOCH_POOL_WIPE_FREED what is free is filled with zeros first; when that fails, nothing was released.
+ *  E_NOT_FOUND for an id that the pool has no memory for. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id);
 
 /** @name Growable blocks

@@ -14,8 +14,7 @@
 #define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
 #define COPY_PIECES_MAX 64                    /* more direct pieces than this cost more than the detour */
 
-/* Finds the place of a range, whoever has it. */
-static loch_status copy_locate_any(const void *address, size_t bytes, const char *what, lochi_place *out)
+loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char *what, lochi_place *out)
 {
     if (!address) return LOCH_FAIL(INVALID, "the %s is NULL", what);
     if (!lochi_range_fits(address, bytes))
@@ -35,7 +34,7 @@ static loch_status copy_ask_tenant(const lochi_place *place, const void *address
 
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out)
 {
-    LOCH_TRY_RETURN(copy_locate_any(address, bytes, what, out));
+    LOCH_TRY_RETURN(lochi_copy_locate_own(address, bytes, what, out));
     return copy_ask_tenant(out, address, bytes, what);
 }
 
@@ -283,8 +282,8 @@ loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const v
 loch_status lochi_copy_place(lochi_copy_job *job, size_t to_bytes, size_t from_bytes)
 {
     if (job->is_own) {
-        LOCH_TRY_RETURN(copy_locate_any(job->to, to_bytes, "target", &job->to_place));
-        LOCH_TRY_RETURN(copy_locate_any(job->from, from_bytes, "source", &job->from_place));
+        LOCH_TRY_RETURN(lochi_copy_locate_own(job->to, to_bytes, "target", &job->to_place));
+        LOCH_TRY_RETURN(lochi_copy_locate_own(job->from, from_bytes, "source", &job->from_place));
     } else {
         LOCH_TRY_RETURN(lochi_copy_locate(job->to, to_bytes, "target", &job->to_place));
         LOCH_TRY_RETURN(lochi_copy_locate(job->from, from_bytes, "source", &job->from_place));

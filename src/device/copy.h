@@ -7,6 +7,8 @@
 
 /* Checks [address, address + bytes), down to the block of a pool, and finds its place; `what` names it in sentences. */
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out);
+/* Does so without the block: for who hands the memory out. */
+loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char *what, lochi_place *out);
 
 /* Whether the host reads and writes the place itself. */
 static inline bool lochi_place_is_host(const lochi_place *place)
@@ -54,6 +56,9 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
 /* Waits for the default stream of the device that owns host memory (pinned, registered), before the host touches it
  * without a stream. */
 loch_status lochi_copy_wait_for_owner(const lochi_place *place);
+
+/* Fills memory that the caller hands out to others with zeros: as loch_fill_on, but across blocks and into free ones. */
+loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes);
 
 /* Queues a copy of memory that the caller hands out to others: as loch_copy_on, but across blocks and into free ones. */
 loch_status lochi_copy_own(loch_stream *stream, void *to, const void *from, size_t bytes);

@@ -63,10 +63,11 @@ static loch_status fill_queue_on_host(loch_stream *stream, const lochi_place *pl
     return status;
 }
 
-static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work, loch_wait wait)
+static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work, bool is_own, loch_wait wait)
 {
     lochi_place place;
-    LOCH_TRY_RETURN(lochi_copy_locate(work->to, work->bytes, "target", &place));
+    LOCH_TRY_RETURN(is_own ? lochi_copy_locate_own(work->to, work->bytes, "target", &place)
+                           : lochi_copy_locate(work->to, work->bytes, "target", &place));
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, place.device)); /* plain host memory: any stream will do */
     if (lochi_place_is_host(&place) && !loch_device_can(place.device, LOCH_CAN_HOST_ACCESS)) {
         if (stream && !lochi_device_is_at_once(stream->device)) {
@@ -102,12 +103,18 @@ loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t patter
 {
     fill_on_host work;
     LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
-    return bytes ? fill_somewhere(NULL, &work, LOCH_WAIT_END) : LOCH_OK;
+    return bytes ? fill_somewhere(NULL, &work, false, LOCH_WAIT_END) : LOCH_OK;
 }
 
 loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
 {
     fill_on_host work;
     LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
-    return bytes ? fill_somewhere(stream, &work, LOCH_WAIT_QUEUED) : LOCH_OK;
+    return bytes ? fill_somewhere(stream, &work, false, LOCH_WAIT_QUEUED) : LOCH_OK;
+}
+
+loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes)
+{
+    const fill_on_host work = {to, bytes, 0, 1};
+    return bytes ? fill_somewhere(stream, &work, true, LOCH_WAIT_QUEUED) : LOCH_OK;
 }

@@ -28,9 +28,10 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     if (options->kind != LOCH_MEMORY_DEVICE && options->kind != LOCH_MEMORY_PINNED &&
         options->kind != LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "no pool hands out %s memory", loch_memory_kind_name(options->kind));
-    if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_NONE)
-        return LOCH_FAIL(INVALID, "preset %d or captures %d are not known", (int)options->preset,
-                         (int)options->captures);
+    if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_NONE ||
+        (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
+        return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d are not known", (int)options->preset,
+                         (int)options->captures, (int)options->wipe);
     if (options->round_bytes > POOL_ALIGNMENT_MAX || options->handle_bytes > POOL_ALIGNMENT_MAX)
         return LOCH_FAIL(OVERFLOW, "sizes cannot be rounded up to %zu, nor handles be of %zu bytes",
                          options->round_bytes, options->handle_bytes);
@@ -38,6 +39,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->limit = options->limit_bytes;
     pool->idle = options->idle_bytes;
     pool->is_whole = options->preset == LOCH_POOL_WHOLE_BLOCKS;
+    pool->is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
     pool->is_small_capped = pool->is_whole && !pool->idle;
     if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;
     pool->is_capped = pool->idle != 0;
@@ -89,6 +91,7 @@ static void pool_destroy(void *self)
     if (pool->listener.closing) {
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
+        lochi_pool_wipe_again(pool);
         if (pool->range)
             lochi_child_note_uses(pool);
         else
@@ -465,6 +468,7 @@ static void pool_release_small(lochi_pool *pool, pool_cache *cache, const pool_f
         lochi_pool_wait_for_uses(pool, address, found->block, found->word);
         return;
     }
+    if (!lochi_pool_wipe_word(pool, slab, found->word)) return;
     const pool_entry entry = {(void *)address, found->word};
     const bool is_kept = cache && cache->lane == found->block->lane && !slab->is_closed;
     if (!is_kept || !lochi_pool_cache_give(pool, cache, slab, entry)) lochi_pool_slab_give(pool, slab, found->word);
@@ -486,6 +490,7 @@ static void pool_release_large(lochi_pool *pool, pool_cache *cache, const pool_f
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
         return;
     }
+    if (!lochi_pool_wipe_block(pool, block)) return;
     if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
         return;
     lochi_pool_put_block(pool, block);
@@ -607,12 +612,13 @@ static loch_status pool_resize_large(lochi_pool *pool, pool_block *block, size_t
     if (rounded > block->bytes && !pool_can_extend(block, rounded - block->bytes))
         return LOCH_FAIL(FRAGMENTED, "%zu bytes are not free behind the block", rounded - block->bytes);
     if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));
+    if (rounded < block->bytes)
+        LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + rounded, block->bytes - rounded));
     if (rounded > block->bytes)
         LOCH_TRY_RETURN(pool_extend(pool, block, rounded - block->bytes));
     else if (rounded < block->bytes)
         pool_shorten(pool, block, rounded);
-    if (pool->checker)
-        lochi_poison_resize(pool, block->start, lochi_pool_requested(block), bytes, block->bytes);
+    if (pool->checker) lochi_poison_resize(pool, block->start, lochi_pool_requested(block), bytes, block->bytes);
     lochi_pool_set_requested(block, bytes);
     return LOCH_OK;
 }
@@ -825,8 +831,9 @@ loch_status lochi_pool_make(loch_device *device, const char *name, const loch_po
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
     pool->family.limit = pool->limit;
-    /* For good: the short ways round no sizes, tell no tool, and rely on a fence that not every system has. */
-    if (pool->options.round_bytes > 1 || !lochi_fence_has_lightest() || (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
+    /* For good: the short ways round no sizes, wipe nothing, tell no tool, and rely on a fence that not every system has. */
+    if (pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
+        (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
         atomic_store(&pool->gate, 1);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
@@ -924,6 +931,7 @@ loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t captur
         status = loch_device_sync(pool->device); /* its last launch may still run */
     else
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
+    if (status == LOCH_OK) status = lochi_pool_wipe_capture(pool, capture_id);
     if (status == LOCH_OK) lochi_pool_release_lanes(pool, capture_id);
     lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);

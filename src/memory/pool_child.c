@@ -360,7 +360,9 @@ void lochi_child_close(lochi_pool *pool)
     child_unlink(pool);
     if (pool->range) {
         lochi_pool_keep_range(parent, pool->range, NULL);
-        if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
+        if (pool->dirty || pool->dirty_words) /* nobody is to read it: it stays out for good */
+            LOCHI_LOG(ERROR, "a child's range of %zu bytes could not be wiped, and is lost", pool->limit);
+        else if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
             LOCHI_LOG(ERROR, "a child's range is lost: %s", loch_error_get()->sentence);
     }
     loch_allocator_release(parent->allocator);
@@ -385,6 +387,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
                          loch_memory_kind_name(pool.kind));
     pool.kind = descent.parent->kind;
     pool.limit_bytes = 0;
+    if (pool.wipe < descent.parent->options.wipe) pool.wipe = descent.parent->options.wipe;
     return lochi_pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
 

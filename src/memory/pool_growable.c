@@ -105,6 +105,9 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
     if (lochi_pool_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
     if (lochi_pool_round(pool, bytes) < block->committed) {
+        const size_t kept = lochi_pool_round(pool, bytes);
+        LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + kept, block->committed - kept));
+        lochi_pool_show(pool, block->start + kept, block->committed - kept); /* may be wanted again before it goes */
         block->shrink_epoch = block->lane->epoch;
         lochi_pool_mark(pool, block->lane);
         pool->has_shrunk = true;
@@ -156,6 +159,10 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
         block->is_elsewhere = false;
         pool->used += committed;
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
+        return;
+    }
+    if (!lochi_pool_wipe_block(pool, block)) {
+        pool->used += committed;
         return;
     }
     lochi_pool_make_free(pool, block, lane->epoch);

@@ -17,6 +17,7 @@
  *   pool_freeze.c  blocks that stay, together
  *   pool_child.c   pools inside pools: ranges, quotas, what a family holds
  *   pool_sleep.c   memory that goes and comes back under its blocks; pool_keep.c: where contents are meanwhile
+ *   pool_wipe.c    contents that nobody else is to see
  *   pool_poison.c  free memory, for AddressSanitizer and valgrind
  *   pool_growable.c, pool_report.c
  *
@@ -232,6 +233,7 @@ typedef struct pool_bins {
 #define POOL_WORD_NAMED ((uint64_t)1 << 60)     /* somebody has asked for its id */
 #define POOL_WORD_KEPT_OFF ((uint64_t)1 << 59)  /* not taken back the short way */
 #define POOL_WORD_FROZEN ((uint64_t)1 << 58)
+#define POOL_WORD_DIRTY ((uint64_t)1 << 57) /* freed, but not wiped yet: in no list */
 #define POOL_WORD_TAG_SHIFT 32
 #define POOL_WORD_BYTES UINT32_MAX
 #define POOL_WORD_NONE UINT32_MAX
@@ -426,6 +428,9 @@ struct lochi_pool {
     bool is_timed;                /* the host's clock says what moving costs */
     uint64_t supply_ns, since_ns; /* time spent on it, and when that count began */
     size_t waiting_bytes, captured_bytes;
+    bool is_wiped;      /* LOCH_POOL_WIPE_FREED */
+    pool_block *dirty;  /* freed, but not wiped yet: list */
+    size_t dirty_words; /* small ones */
     uint64_t last_id;
     _Atomic uint64_t failures; /* requests; relaxed */
     uint64_t retries;          /* after other pools gave something back */
@@ -817,6 +822,19 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool);
 /* The same for `bytes` that limits of the family do not leave: asks all below the topmost pool that is full, but for `pool`
  * itself unless `is_asked`. Nobody is asked below its minimum. */
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked);
+
+/* --- pool_wipe.c: LOCH_POOL_WIPE_FREED; each does nothing, and says yes, in other pools --- */
+
+/* Fills memory that is being freed with zeros, in the order of its lane. The status says why that cannot be done now; memory of
+ * a capture is left for its release. */
+loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes);
+/* Does so for a block that counts as used, or for a small one. False: the block is kept, and tried again. */
+bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block);
+bool lochi_pool_wipe_word(lochi_pool *pool, pool_slab *slab, pool_word *word);
+/* Tries again what could not be wiped; says whether anything became free. */
+bool lochi_pool_wipe_again(lochi_pool *pool);
+/* Fills what is free of a capture's lanes, before they are released. */
+loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture);
 
 /* --- pool_idle.c --- */
 

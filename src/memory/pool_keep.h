@@ -18,6 +18,7 @@ typedef struct pool_keep {
     loch_device *device;       /* whose memory is kept; borrowed */
     loch_allocator *allocator; /* of the pieces; NULL: there are none */
     bool is_staged;            /* copies go through a stage */
+    bool is_wiped;             /* contents are not left behind when it closes */
     pool_keep_piece *pieces;
     size_t pieces_count, pieces_capacity;
     size_t room;    /* bytes in pieces */
@@ -33,7 +34,8 @@ typedef struct pool_keep {
 
 typedef struct pool_stage {
     loch_allocator *allocator;
-    char *memory; /* NULL: there is none */
+    char *memory;  /* NULL: there is none */
+    bool is_wiped; /* contents are not left behind when it closes */
     loch_event *events[2];
     bool is_pending[2];           /* a half's copies are under way */
     size_t offsets[2], filled[2]; /* what lies in a half while saving */

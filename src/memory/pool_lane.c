@@ -411,11 +411,14 @@ static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t 
     pool_block *block = elsewhere->block;
     if (elsewhere->word) {
         pool->waiting_bytes -= block->slab->object_bytes;
-        lochi_pool_slab_give(pool, block->slab, elsewhere->word);
+        if (lochi_pool_wipe_word(pool, block->slab, elsewhere->word))
+            lochi_pool_slab_give(pool, block->slab, elsewhere->word);
     } else {
         pool->waiting_bytes -= block->bytes;
-        lochi_pool_uncount(pool, block);
-        lochi_pool_make_free(pool, block, epoch);
+        if (lochi_pool_wipe_block(pool, block)) {
+            lochi_pool_uncount(pool, block);
+            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* behind the fill */
+        }
     }
     lane_drop_elsewhere(elsewhere);
 }
@@ -430,8 +433,8 @@ static bool lane_is_over(const pool_elsewhere *elsewhere)
 
 bool lochi_pool_collect(lochi_pool *pool)
 {
-    bool has_freed = false;
-    if (!pool->waiting) return false;
+    bool has_freed = lochi_pool_wipe_again(pool);
+    if (!pool->waiting) return has_freed;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_poll(pool, lane);
     for (pool_elsewhere **link = &pool->waiting; *link;) {

@@ -50,6 +50,15 @@ loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t 
     return LOCH_OK;
 }
 
+/* Frees memory that does not count as used, in the present order of its lane. */
+static void move_free(lochi_pool *pool, pool_block *block)
+{
+    if (lochi_pool_wipe_block(pool, block))
+        lochi_pool_make_free(pool, block, block->lane->epoch);
+    else
+        pool->used += block->bytes;
+}
+
 /* The memory behind a torn block, which its contents came from, is free. */
 static void move_drop_tail(lochi_pool *pool, pool_block *block)
 {
@@ -58,7 +67,7 @@ static void move_drop_tail(lochi_pool *pool, pool_block *block)
     pool->used -= tail->bytes;
     pool->waiting_bytes -= tail->bytes;
     lochi_pool_hide(pool, tail->start, tail->bytes);
-    lochi_pool_make_free(pool, tail, tail->lane->epoch);
+    move_free(pool, tail);
 }
 
 void lochi_pool_disown(lochi_pool *pool, pool_block *block)
@@ -327,7 +336,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     block->is_elsewhere = block->is_nest = false;
     block->tag = 0;
     block->lane = lane;
-    lochi_pool_make_free(pool, block, lane->epoch);
+    move_free(pool, block);
     pool->moves++;
     pool->moved_bytes += lochi_pool_requested(target);
 }
@@ -357,7 +366,7 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
         /* what was queued may still write there: free in the order of the lane that queued it */
         lochi_pool_hide(pool, target->start, target->bytes);
         target->lane = lane;
-        lochi_pool_make_free(pool, target, lane->epoch);
+        move_free(pool, target);
         return status;
     }
     move_commit(pool, block, target, lane, is_used);

@@ -119,7 +119,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     lochi_pool_hide(pool, from, slab->object_bytes);
     if (seen & POOL_WORD_ELSEWHERE)
         lochi_pool_wait_for_uses(pool, from, slab->block, word);
-    else
+    else if (lochi_pool_wipe_word(pool, slab, word))
         lochi_pool_slab_give(pool, slab, word);
 }
 
@@ -144,6 +144,9 @@ loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *
     if (node && node->key == to) lochi_pool_forget_uses(pool, to);
     lochi_pool_hide(pool, to, target->object_bytes);
     if (target->free_count + 1 == target->count) target->block->lane = lane;
-    lochi_pool_slab_give(pool, target, entry.word);
+    const loch_error saved = lochi_error_save();
+    const bool is_clean = lochi_pool_wipe(pool, lane, to, target->object_bytes) == LOCH_OK;
+    lochi_error_restore(&saved);
+    if (is_clean || lochi_pool_wipe_word(pool, target, entry.word)) lochi_pool_slab_give(pool, target, entry.word);
     return status;
 }

@@ -485,6 +485,7 @@ loch_status loch_pool_sleep(loch_allocator *allocator, const loch_sleep_options 
         status = LOCH_FAIL(INVALID, "the pool \"%s\" cannot keep its contents in itself",
                            loch_allocator_get_name(allocator));
     if (status == LOCH_OK && nap->keep.is_staged) status = lochi_stage_open(&stage, pool->device);
+    nap->keep.is_wiped = stage.is_wiped = pool->is_wiped;
     for (int i = 0; status == LOCH_OK && !is_done && i < SLEEP_TRIES; i++) {
         status = lochi_keep_grow(&nap->keep, nap->bytes);
         if (status == LOCH_OK) status = sleep_locked(pool, nap, &stage, &gone, &is_done);
@@ -679,6 +680,7 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
     loch_status status = wake_locked(pool, &stage, restored, &needs_stage);
     if (status != LOCH_OK || !needs_stage) return status;
     LOCH_TRY_RETURN(lochi_stage_open(&stage, pool->device));
+    stage.is_wiped = pool->is_wiped;
     status = wake_locked(pool, &stage, restored, &needs_stage);
     lochi_stage_close(&stage);
     return status;

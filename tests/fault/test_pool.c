@@ -386,6 +386,8 @@ static const ground grounds[] = {
     {"sim:64MiB,granule=64KiB",
      {.size = sizeof(loch_pool_options), .limit_bytes = 2 * LIMIT, .preset = LOCH_POOL_WHOLE_BLOCKS}},
     {"cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}},
+    {"sim:64MiB,granule=64KiB,backed",
+     {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT, .wipe = LOCH_POOL_WIPE_FREED}},
 };
 
 static void sweep(const source *from, const ground *on)
