@@ -6,6 +6,7 @@
 #include "loch_torch.h"
 
 #include <ctype.h>
+#include <loch/driver.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,25 @@ static struct {
     const char *limit;    /* of each pool, as text; NULL for none */
     _Atomic(lochi_torch_device *) devices[LOCHI_TORCH_DEVICES];
 } torch_all = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* --- forks --- */
+
+static void torch_take(void)
+{
+    pthread_mutex_lock(&torch_all.lock);
+}
+
+static void torch_drop(void)
+{
+    pthread_mutex_unlock(&torch_all.lock);
+}
+
+/* The lock is held around calls of Loch: a fork takes it before Loch's own, so its handlers are registered after them. */
+static void torch_register_fork(void)
+{
+    (void)loch_driver_at(0);
+    (void)pthread_atfork(torch_take, torch_drop, torch_drop);
+}
 
 /* --- settings --- */
 
@@ -124,6 +144,8 @@ loch_status lochi_torch_open(int number, lochi_torch_device **out)
     if (*out) return LOCH_OK;
     if (number < 0 || number >= LOCHI_TORCH_DEVICES)
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no device number %d", number);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, torch_register_fork);
     pthread_mutex_lock(&torch_all.lock);
     *out = lochi_torch_get(number);
     const loch_status status = *out ? LOCH_OK : torch_add_device(number, out);

@@ -206,6 +206,11 @@ typedef struct loch_driver {
      *  contexts, workers and locks of engines call them. Default: nothing is current, nothing is done. */
     loch_status (*enter)(void *self, void **before);
     loch_status (*leave)(void *self, void *before);
+    /** optional: called in the child of a fork, once for each open device, alone, before any other call. Must not call Loch but
+     *  for loch_error_set. LOCH_OK: the device works on in the child, with memory of its own. E_FORKED: it does not, and
+     *  the driver knows: from then on it answers E_FORKED, but gives back without a failure. Default: E_FORKED, and
+     *  Loch answers so in the driver's place and does not call it again for this device, not even `close`. */
+    loch_status (*forked)(void *self);
 } loch_driver;
 
 /** Registers a driver for the life of the process: checks the table, copies it (not the strings, which have to stay).

@@ -132,7 +132,7 @@ typedef loch_status loch_engine_function(loch_engine *engine, loch_seat seat, vo
  *  with its sentence; a seat whose workers take nothing more, or were told to cancel, has failed, too. Functions of one call may wait
  *  for each other; of calls of several threads as many run at a time as the seat with the fewest workers has threads, in one order on
  *  all seats. It may be called by workers of the engine, also by its functions: they run what others call it for meanwhile, so they
- *  should hold no lock that such functions take. @param failed  for how many seats it failed; may be NULL */
+ *  should hold no lock that such functions take. E_FORKED in the child of a fork. @param failed  for how many seats it failed; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *function, void *user,
                                                         size_t *failed);
 

@@ -37,7 +37,8 @@ LOCH_BEGIN_DECLS
     X(E_DEVICE_LOST, "the device is lost until the process ends")                                                      \
     X(E_CORRUPT, "memory or a file is damaged")                                                                        \
     X(E_IO, "reading or writing a file failed")                                                                        \
-    X(E_CANCELLED, "the work was cancelled")
+    X(E_CANCELLED, "the work was cancelled")                                                                           \
+    X(E_FORKED, "opened before a fork: it cannot be used in the child")
 
 /** A call's outcome; LOCH_OK is zero. */
 typedef enum loch_status {
@@ -52,10 +53,11 @@ typedef enum loch_status {
 
 /** One thread's record of its last failure. Pointers in it are static strings. */
 typedef struct loch_error {
-    loch_status status;                     /**< the code that was returned */
-    const char *driver;                     /**< "cuda" or "" when no driver was involved */
-    long driver_code;                       /**< the driver's own code, 0 when none */
-    char sentence[LOCH_ERROR_SENTENCE_MAX]; /**< one sentence for people on one line, UTF-8, never empty after a failure */
+    loch_status status; /**< the code that was returned */
+    const char *driver; /**< "cuda" or "" when no driver was involved */
+    long driver_code;   /**< the driver's own code, 0 when none */
+    char sentence
+        [LOCH_ERROR_SENTENCE_MAX]; /**< one sentence for people on one line, UTF-8, never empty after a failure */
 } loch_error;
 
 /** "E_LIMIT" and the like; "E_UNKNOWN" for a number outside the list. Static string. Any thread. */

@@ -45,7 +45,7 @@ typedef enum loch_workers_end {
  *  @param cancelled  how many tasks did not run; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_destroy(loch_workers *workers, loch_workers_end how, size_t *cancelled);
 
-/** Queues a task. E_CANCELLED when the workers are ending and take nothing more.
+/** Queues a task. E_CANCELLED when the workers are ending and take nothing more; E_FORKED in the child of a fork.
  *  @param out  to wait for it by, given back by loch_task_wait or loch_task_release; NULL: nobody does */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_run(loch_workers *workers, loch_task_function *function, void *user,
                                                     loch_task **out);
@@ -56,7 +56,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_workers_run_wait(loch_workers *workers, 
 
 /** Waits until all tasks that were queued before have ended, and those that they queued. Returns the first failure since the last
  *  such call among the tasks that nobody waits for by a loch_task (there was none, or it was released), with its sentence.
- *  E_INVALID from inside a task of these workers.
+ *  E_INVALID from inside a task of these workers; E_FORKED in the child of a fork.
  *  @param failed  how many of them failed; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_wait(loch_workers *workers, size_t *failed);
 
@@ -64,20 +64,21 @@ LOCH_API LOCH_MUST_USE loch_status loch_workers_wait(loch_workers *workers, size
  *  @return how many */
 LOCH_API size_t loch_workers_cancel(loch_workers *workers);
 
-/** How many threads. */
+/** How many threads; none in the child of a fork. */
 LOCH_API size_t loch_workers_get_threads(const loch_workers *workers);
 
 /** Which of the workers' threads this is; SIZE_MAX when it is none. */
 LOCH_API size_t loch_workers_get_current(const loch_workers *workers);
 
-/** Waits until a task has ended, and gives it back; returns what it returned, or E_CANCELLED. The workers may have ended. A task of
+/** Waits until a task has ended, and gives it back; returns what it returned, or E_CANCELLED; E_FORKED in the child of a
+ *  fork for one that had not ended. The workers may have ended. A task of
  *  the same workers that waits for one which has not begun runs it itself, there and then, so tasks may wait for tasks with any
  *  number of threads. E_INVALID, and it stays the caller's, when it would be for ever: the task waits for the caller's, or is queued
  *  with other workers that all wait, by tasks that they wait for, for the caller's. What workers wait for in other ways
  *  (loch_workers_wait, loch_workers_destroy, locks) is not seen. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_wait(loch_task *task);
 
-/** LOCH_OK when it has ended, however; E_BUSY when not. Leaves the error record alone. */
+/** LOCH_OK when it has ended, however; E_BUSY when not, and leaves the error record alone then. E_FORKED as for loch_task_wait. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_query(loch_task *task);
 
 /** Takes a task out of the queue. E_BUSY when it runs or has ended; it is still to be waited for or released. */

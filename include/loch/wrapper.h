@@ -84,7 +84,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_logging_create(loch_allocator *wrapped, 
                                                        const loch_logging_options *options, loch_allocator **out);
 
 /** Writes out what is buffered. E_IO when part of the file could not be written; E_HOST_MEMORY when events could not be
- *  noted. E_INVALID when it is no logging wrapper. */
+ *  noted. E_INVALID when it is no logging wrapper. E_FORKED in the child of a fork, where nothing is written to the file. */
 LOCH_API LOCH_MUST_USE loch_status loch_logging_flush(loch_allocator *logging);
 
 /* --- guard --- */

@@ -43,3 +43,9 @@ void lochi_fence_heavy(void)
     if (!atomic_load_explicit(&lochi_fence_is_symmetric, memory_order_relaxed)) fence_membarrier(FENCE_EXPEDITED);
 }
 #endif
+
+void lochi_fence_forked(void)
+{
+    if (!atomic_load_explicit(&lochi_fence_is_symmetric, memory_order_relaxed))
+        fence_membarrier(FENCE_REGISTER_EXPEDITED);
+}

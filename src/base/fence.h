@@ -54,4 +54,7 @@ static inline void lochi_fence_lightest(void)
 
 void lochi_fence_heavy(void);
 
+/* In the child of a fork: registers the process anew. */
+void lochi_fence_forked(void);
+
 #endif

@@ -63,3 +63,16 @@ void lochi_inside_wait(const void *object)
             sched_yield();
     inside_wait_shared(inside_group(object), own == LOCHI_SLOT_SHARED);
 }
+
+void lochi_inside_forked(void)
+{
+    const uint32_t own = lochi_thread_slot_plus_one; /* 0: none yet */
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
+        if (slot + 1 == own) continue;
+        for (unsigned i = 0; i < LOCHI_INSIDE_DEPTH; i++)
+            atomic_store_explicit(&lochi_inside_slots[slot].objects[i], NULL, memory_order_relaxed);
+        atomic_store_explicit(&lochi_inside_slots[slot].depth, 0, memory_order_relaxed);
+    }
+    for (uint32_t group = 0; group < INSIDE_GROUPS; group++)
+        atomic_store_explicit(&inside_shared[group], inside_own[group], memory_order_relaxed);
+}

@@ -52,4 +52,7 @@ static inline void lochi_inside_leave(uint32_t mark)
  * not count. It should hold no other: two threads that wait for each other's marks wait for good. */
 void lochi_inside_wait(const void *object);
 
+/* In the child of a fork: only the calling thread's marks stay. */
+void lochi_inside_forked(void);
+
 #endif

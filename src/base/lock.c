@@ -2,15 +2,29 @@
 /* Locks with ranks: a mutex, and in builds with assertions a thread's stack of what it holds. Two locks of one rank are
  * taken in rising address. */
 #include "base/lock.h"
+#include "base/fork.h"
+#include "base/hint.h"
 #include "base/room.h"
+#include "base/thread.h"
 #include <assert.h>
 #include <stdint.h>
 
+/* What stands for the calling thread while it lives; in a child of a fork, for the thread that forked. */
+static const void *lock_self(void)
+{
+    return &lochi_thread_slot_plus_one;
+}
+
 #ifndef NDEBUG
+static bool lock_is_checked(const lochi_lock *lock)
+{
+    return lock->rank != LOCHI_RANK_NONE && lock->rank != LOCHI_RANK_LEAF;
+}
+
 static void lock_note_taken(const lochi_lock *lock)
 {
     lochi_room *room = lochi_room_get();
-    if (!room) return; /* it is not noted, and not checked */
+    if (!room || !lock_is_checked(lock)) return; /* it is not noted, and not checked */
     assert(room->lock_depth < LOCHI_ROOM_LOCKS);
     if (room->lock_depth) {
         const lochi_lock *last = room->locks[room->lock_depth - 1];
@@ -22,7 +36,7 @@ static void lock_note_taken(const lochi_lock *lock)
 static void lock_note_dropped(const lochi_lock *lock)
 {
     lochi_room *room = lochi_room_own;
-    if (!room) return;
+    if (!room || !lock_is_checked(lock)) return;
     unsigned at = room->lock_depth;
     while (at && room->locks[at - 1] != lock)
         at--;
@@ -47,21 +61,48 @@ void lochi_lock_init(lochi_lock *lock, lochi_rank rank)
 {
     pthread_mutex_init(&lock->mutex, NULL);
     lock->rank = rank;
+    atomic_init(&lock->owner, NULL);
+    atomic_init(&lock->is_listed, false);
+    lochi_fork_list(lock);
 }
 
 void lochi_lock_fini(lochi_lock *lock)
 {
+    lochi_fork_unlist(lock);
     pthread_mutex_destroy(&lock->mutex);
 }
 
 void lochi_lock_take(lochi_lock *lock)
 {
+    if (LOCHI_UNLIKELY(!atomic_load_explicit(&lock->is_listed, memory_order_relaxed))) lochi_fork_list(lock);
     lock_note_taken(lock);
     pthread_mutex_lock(&lock->mutex);
+    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
 }
 
 void lochi_lock_drop(lochi_lock *lock)
 {
+    atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
     pthread_mutex_unlock(&lock->mutex);
     lock_note_dropped(lock);
+}
+
+void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition)
+{
+    atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
+    pthread_cond_wait(condition, &lock->mutex);
+    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
+}
+
+bool lochi_lock_wait_until(lochi_lock *lock, pthread_cond_t *condition, const struct timespec *until)
+{
+    atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
+    const int error = pthread_cond_timedwait(condition, &lock->mutex, until);
+    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
+    return error == 0;
+}
+
+bool lochi_lock_is_mine(const lochi_lock *lock)
+{
+    return atomic_load_explicit(&lock->owner, memory_order_relaxed) == lock_self();
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Locks with ranks. A thread takes locks in rising rank only; builds with assertions check it and stop at the first
- * breach, so that a deadlock cannot hide until it happens. docs/architecture.md has the same table with the reasons. */
+ * breach, so that a deadlock cannot hide until it happens. docs/architecture.md has the same table with the reasons. Every
+ * lock that was ever taken is in a list, so that a fork takes them all (base/fork.h). */
 #ifndef LOCHI_LOCK_H
 #define LOCHI_LOCK_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
 
 typedef enum lochi_rank {
-    LOCHI_RANK_ENGINE = 1, /* an engine's contexts and calls; held while tasks are queued, and while NCCL is set up */
+    LOCHI_RANK_NONE,   /* held around functions of users, which take other locks as they like: no order is checked */
+    LOCHI_RANK_ENGINE, /* an engine's contexts and calls; held while tasks are queued, and while NCCL is set up */
     LOCHI_RANK_TIMELINE_TIMES, /* who asks devices for the times of spans; held while it waits for them */
     LOCHI_RANK_TIMELINE,       /* the threads of a timeline; held for list operations alone */
     LOCHI_RANK_STREAM_POOL,    /* what a pool of streams keeps; held for list operations alone */
@@ -33,22 +38,37 @@ typedef enum lochi_rank {
     LOCHI_RANK_RANGES,  /* the table of ranges */
     LOCHI_RANK_OPTIONS, /* option values */
     LOCHI_RANK_THREADS, /* the slots of threads */
-    LOCHI_RANK_LOG      /* the log hook */
+    LOCHI_RANK_LOG,     /* the log hook */
+    LOCHI_RANK_LEAF,    /* nothing is called under them; not checked */
+    LOCHI_RANK_COUNT
 } lochi_rank;
 
 typedef struct lochi_lock {
     pthread_mutex_t mutex;
     lochi_rank rank;
+    atomic_bool is_listed;       /* known to forks: from before it is first taken to its end */
+    bool is_kept, is_ending;     /* by a fork that is under way; it waits for that: under the list's mutex */
+    _Atomic(const void *) owner; /* lochi_lock_self of who holds it; NULL for nobody. A thread finds itself there only
+                                   * if it wrote it */
+    struct lochi_lock *next, **link; /* in the list of its rank */
 } lochi_lock;
 
-#define LOCHI_LOCK_INITIALIZER(rank)                                                                                   \
+#define LOCHI_LOCK_INITIALIZER(its_rank)                                                                               \
     {                                                                                                                  \
-        PTHREAD_MUTEX_INITIALIZER, rank                                                                                \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .rank = its_rank                                                           \
     }
 
 void lochi_lock_init(lochi_lock *lock, lochi_rank rank);
 void lochi_lock_fini(lochi_lock *lock);
 void lochi_lock_take(lochi_lock *lock);
 void lochi_lock_drop(lochi_lock *lock);
+
+/* Sleeps on a condition; the lock is dropped meanwhile. The second one sleeps until a time of the condition's clock at most:
+ * false when that has come. */
+void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition);
+bool lochi_lock_wait_until(lochi_lock *lock, pthread_cond_t *condition, const struct timespec *until);
+
+/* Whether the calling thread holds the lock. */
+bool lochi_lock_is_mine(const lochi_lock *lock);
 
 #endif

@@ -14,6 +14,7 @@ _Thread_local uint64_t lochi_thread_own_number;
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
     ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 >> 1}; /* under thread_lock; not the shared one */
+static uint64_t thread_lost_slots[LOCHI_SLOT_COUNT / 64];         /* written in the child of a fork, alone */
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 static bool thread_has_key;
@@ -67,6 +68,23 @@ uint32_t lochi_thread_slot_take(void)
     }
     lochi_thread_slot_plus_one = slot + 1;
     return slot;
+}
+
+void lochi_thread_forked(void)
+{
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
+        const uint64_t bit = (uint64_t)1 << (slot % 64);
+        thread_lost_slots[slot / 64] &= ~bit;
+        if (slot + 1 == lochi_thread_slot_plus_one || thread_free_slots[slot / 64] & bit) continue;
+        thread_lost_slots[slot / 64] |= bit;
+        thread_free_slots[slot / 64] |= bit;
+    }
+}
+
+void lochi_thread_visit_lost(void (*function)(uint32_t slot))
+{
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+        if (thread_lost_slots[slot / 64] >> (slot % 64) & 1) function(slot);
 }
 
 uint64_t lochi_thread_number_take(void)

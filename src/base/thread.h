@@ -37,6 +37,12 @@ static inline uint32_t lochi_thread_slot(void)
  * one function only; giving it again does nothing. */
 void lochi_thread_at_end(void (*function)(uint32_t slot));
 
+/* In the child of a fork: frees the slots of all other threads. Functions of lochi_thread_at_end do not hear of it. */
+void lochi_thread_forked(void);
+
+/* Calls `function` with each slot that the last fork took from a thread. */
+void lochi_thread_visit_lost(void (*function)(uint32_t slot));
+
 /* The calling thread's number: never 0. */
 static inline uint64_t lochi_thread_number(void)
 {

@@ -142,6 +142,13 @@ static loch_status cpu_fill(void *self, void *to, size_t bytes, uint32_t pattern
     return LOCH_OK;
 }
 
+/* All memory is private to the process: a child has copies. */
+static loch_status cpu_forked(void *self)
+{
+    (void)self;
+    return LOCH_OK;
+}
+
 const loch_driver lochi_cpu_driver = {
     .size = sizeof(loch_driver),
     .name = "cpu",
@@ -166,4 +173,5 @@ const loch_driver lochi_cpu_driver = {
     .fill = cpu_fill,
     .copy_pitched = cpu_copy_pitched,
     .protect = lochi_cpu_protect,
+    .forked = cpu_forked,
 };

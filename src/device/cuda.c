@@ -131,7 +131,7 @@ static loch_status cuda_read_granule(lochi_cuda_device *device)
 static void cuda_close(void *self)
 {
     lochi_cuda_device *device = self;
-    if (device->context) {
+    if (device->context && !lochi_cuda_is_forked) {
         lochi_cuda_frame frame;
         lochi_cuda_relax(&frame);
         const cu_result result = lochi_cuda.cuDevicePrimaryCtxRelease_v2(device->device);
@@ -244,6 +244,7 @@ static loch_status cuda_peer_enable(void *self, void *peer)
 {
     const lochi_cuda_device *device = self, *other = peer;
     if (device == other) return LOCH_OK;
+    if (lochi_cuda_is_forked) return lochi_cuda_fail(LOCHI_CUDA_FORKED, "cuDeviceCanAccessPeer");
     int can = 0;
     cu_result result = lochi_cuda.cuDeviceCanAccessPeer(&can, device->device, other->device);
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuDeviceCanAccessPeer");
@@ -262,7 +263,7 @@ const lochi_cuda_device *lochi_cuda_of(const loch_device *device)
 
 loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
 {
-    const cu_result result = lochi_cuda.cuCtxSetCurrent(device->context);
+    const cu_result result = lochi_cuda_is_forked ? LOCHI_CUDA_FORKED : lochi_cuda.cuCtxSetCurrent(device->context);
     return LOCHI_CUDA_STATUS(result, cuCtxSetCurrent);
 }
 
@@ -273,6 +274,7 @@ loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
 static loch_status cuda_enter_thread(void *self, void **before)
 {
     const lochi_cuda_device *device = self;
+    if (lochi_cuda_is_forked) return lochi_cuda_fail(LOCHI_CUDA_FORKED, "cuCtxGetCurrent");
     cu_context *current = NULL;
     cu_result result = lochi_cuda.cuCtxGetCurrent(&current);
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuCtxGetCurrent");
@@ -299,6 +301,7 @@ static loch_status cuda_leave_thread(void *self, void *before)
 {
     (void)self;
     cu_context *current = NULL;
+    if (lochi_cuda_is_forked) return LOCH_OK; /* nothing of the parent's is current here */
     if (!before) {
         const cu_result emptied = cuda_empty_stack();
         return LOCHI_CUDA_STATUS_GIVING_BACK(emptied, cuCtxPopCurrent);
@@ -360,6 +363,13 @@ static loch_status cuda_address_query(void *self, const void *address, loch_addr
     return LOCH_OK;
 }
 
+/* Every frame refuses by itself (cuda.h). */
+static loch_status cuda_forked(void *self)
+{
+    (void)self;
+    return LOCH_E_FORKED;
+}
+
 const loch_driver lochi_cuda_driver = {
     .size = sizeof(loch_driver),
     .name = "cuda",
@@ -410,4 +420,5 @@ const loch_driver lochi_cuda_driver = {
     .copy_pitched = lochi_cuda_copy_pitched,
     .enter = cuda_enter_thread,
     .leave = cuda_leave_thread,
+    .forked = cuda_forked,
 };

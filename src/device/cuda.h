@@ -54,6 +54,7 @@ static inline void lochi_cuda_restore(lochi_cuda_frame *frame)
 /* After a failure there is nothing to leave. */
 static inline cu_result lochi_cuda_enter(const lochi_cuda_device *device, lochi_cuda_mode mode, lochi_cuda_frame *frame)
 {
+    if (lochi_cuda_is_forked) return LOCHI_CUDA_FORKED;
     cu_context *current = NULL;
     cu_result result = lochi_cuda.cuCtxGetCurrent(&current);
     if (result != LOCHI_CUDA_SUCCESS) return result;

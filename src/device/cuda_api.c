@@ -6,6 +6,7 @@
 #include "device/cuda_api.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/lock.h"
 #include "base/logging.h"
 #include "base/options.h"
@@ -24,6 +25,8 @@ static loch_error cuda_failure; /* under cuda_lock: why cuda_failure_library can
 static char cuda_failure_library[LOCH_OPTION_VALUE_MAX]; /* under cuda_lock: "" before the first failure */
 static _Atomic uint64_t cuda_late_calls;
 
+bool lochi_cuda_is_forked;
+
 static const struct {
     const char *symbol;
     size_t offset; /* of its pointer in the table */
@@ -33,6 +36,23 @@ static const struct {
     LOCHI_CUDA_CALLS(CUDA_SYMBOL) LOCHI_CUDA_CALLS_VERSIONED(CUDA_SYMBOL)
 #undef CUDA_SYMBOL
 };
+
+/* --- forks --- */
+
+/* CUDA does not work in a child of the process that started it. */
+static void cuda_forked(void)
+{
+    if (atomic_load_explicit(&cuda_ready, memory_order_relaxed)) lochi_cuda_is_forked = true;
+}
+
+static lochi_fork_part cuda_part = {.child = cuda_forked};
+
+static loch_status cuda_refuse_forked(void)
+{
+    return loch_error_set(LOCH_E_FORKED, "cuda", 0,
+                          "CUDA was started before a fork, which it does not survive: use it in the parent alone, or "
+                          "start the child by spawn or exec");
+}
 
 /* --- loading --- */
 
@@ -89,7 +109,9 @@ static loch_status cuda_load_from(const char *path, lochi_cuda_api *api)
 
 loch_status lochi_cuda_load(void)
 {
+    if (lochi_cuda_is_forked) return cuda_refuse_forked();
     if (atomic_load_explicit(&cuda_ready, memory_order_acquire)) return LOCH_OK;
+    lochi_fork_add(&cuda_part);
     char path[LOCH_OPTION_VALUE_MAX];
     LOCH_TRY_RETURN(lochi_option_text("cuda_library", path));
     if (!*path) memcpy(path, CUDA_LIBRARY, sizeof CUDA_LIBRARY);
@@ -158,6 +180,7 @@ static loch_status cuda_classify(cu_result result)
 
 loch_status lochi_cuda_fail(cu_result result, const char *call)
 {
+    if (result == LOCHI_CUDA_FORKED) return cuda_refuse_forked();
     const char *name = NULL, *text = NULL;
     lochi_cuda.cuGetErrorName(result, &name);
     lochi_cuda.cuGetErrorString(result, &text);
@@ -167,6 +190,7 @@ loch_status lochi_cuda_fail(cu_result result, const char *call)
 
 loch_status lochi_cuda_fail_giving_back(cu_result result, const char *call)
 {
+    if (result == LOCHI_CUDA_FORKED) return LOCH_OK; /* it is the parent's */
     if (result == LOCHI_CUDA_ERROR_DEINITIALIZED || result == LOCHI_CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         atomic_fetch_add_explicit(&cuda_late_calls, 1, memory_order_relaxed);
         return LOCH_OK;

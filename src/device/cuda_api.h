@@ -196,6 +196,9 @@ enum {
 #undef LOCHI_CUDA_CONSTANT_ENUM
 };
 
+/* What every call comes to in the child of a fork, in place of a code of the driver's. */
+#define LOCHI_CUDA_FORKED ((cu_result)0xf02cedu)
+
 /* The two special values of a CUstream. */
 #define LOCHI_CU_STREAM_LEGACY ((uintptr_t)1)
 #define LOCHI_CU_STREAM_PER_THREAD ((uintptr_t)2)
@@ -308,6 +311,9 @@ typedef struct lochi_cuda_api {
 /* The loaded table. Read only after lochi_cuda_load has returned LOCH_OK in this thread or one ordered before it; it
  * never changes again. */
 extern lochi_cuda_api lochi_cuda;
+
+/* Whether the driver was started before a fork: it must not be called in the child. Written there, alone. */
+extern bool lochi_cuda_is_forked;
 
 /* Loads libcuda.so.1, or the library that the option `cuda_library` names, and starts it (cuInit), once; success is for
  * good, and failure stands until the option names another library. Never unloads. E_NOT_FOUND without the library or

@@ -229,7 +229,7 @@ loch_status lochi_cuda_event_record(void *self, void *event, void *stream)
 
 static bool cuda_event_is_captured(lochi_cuda_event *event)
 {
-    return atomic_load_explicit(&event->is_captured, memory_order_relaxed);
+    return atomic_load_explicit(&event->is_captured, memory_order_relaxed) && !lochi_cuda_is_forked;
 }
 
 /* As for streams, E_BUSY leaves the record as it is. */

@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
@@ -14,6 +15,23 @@
 
 static lochi_lock device_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_DEVICES);
 static loch_device *device_list; /* under device_lock */
+
+/* --- forks --- */
+
+static void device_forked(void)
+{
+    for (loch_device *device = device_list; device; device = device->next)
+        lochi_driver_tell_forked(device);
+}
+
+static lochi_fork_part device_part = {.child = device_forked};
+
+loch_status lochi_device_refuse_forked(const loch_device *device)
+{
+    return LOCH_FAIL(FORKED,
+                     "%.80s was opened before a fork: open it in the child, or start the child by spawn or exec",
+                     device->name);
+}
 
 /* --- opening --- */
 
@@ -120,9 +138,10 @@ loch_status loch_device_open(const char *name, loch_device **out)
     LOCH_TRY_RETURN(device_resolve(name, full, &driver));
 
     loch_status status = LOCH_OK;
+    lochi_fork_add(&device_part);
     lochi_lock_take(&device_lock);
     loch_device *device = device_list;
-    while (device && strcmp(device->name, full) != 0)
+    while (device && (device->is_forked || strcmp(device->name, full) != 0)) /* the parent's is not this process's */
         device = device->next;
     if (device) {
         loch_device_retain(device);

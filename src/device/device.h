@@ -49,6 +49,7 @@ struct loch_device {
     const loch_driver *driver; /* from the table of drivers: empty slots filled */
     void *self;                /* the driver's */
     bool is_open;              /* `open` succeeded, so `close` is owed; `self` may be NULL all the same */
+    bool is_forked;            /* opened before a fork that it did not survive; written in the child, alone */
     char name[LOCH_DEVICE_NAME_MAX];
     loch_device_properties properties;
     atomic_size_t references; /* falls to zero only under the lock of the table of devices, so that open and the last
@@ -84,6 +85,9 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
 
 #define LOCHI_CALL(result, device, call, arguments) LOCHI_CALL_SLOT(result, device, call, call, arguments)
 
+/* In the child of a fork: asks the driver of an open device whether it works on, and notes the answer. */
+void lochi_driver_tell_forked(loch_device *device);
+
 /* What a driver of the table has the slots for; a device must not claim more. */
 uint32_t lochi_driver_possible(const loch_driver *driver);
 
@@ -92,6 +96,19 @@ static inline bool lochi_device_is_at_once(const loch_device *device)
 {
     return !(device->properties.capabilities & LOCH_CAN_ASYNC);
 }
+
+/* Whether a status says that nothing runs on the device any more, and nothing will: work there need not be waited for. */
+static inline bool lochi_is_gone(loch_status status)
+{
+    return status == LOCH_E_DEVICE_LOST || status == LOCH_E_FORKED;
+}
+
+/* Whether it was opened before a fork that it did not survive; and E_FORKED with the sentence for that. */
+static inline bool lochi_device_is_forked(const loch_device *device)
+{
+    return device->is_forked;
+}
+loch_status lochi_device_refuse_forked(const loch_device *device);
 
 /* Whether its driver calls take a modelled time, and the host's clock says nothing of them. */
 bool lochi_device_is_modelled(const loch_device *device);
@@ -155,6 +172,10 @@ loch_status lochi_stream_refuse_captured(loch_stream *stream, const char *what);
 
 /* Ends the thread-default streams of a device that is being closed. */
 void lochi_stream_close_all(loch_device *device);
+
+/* The driver of a device that did not survive a fork and whose own driver says nothing of it: gives nothing back, and answers
+ * E_FORKED to everything else (forked.c). */
+extern const loch_driver lochi_forked_driver;
 
 /* Fills the stream and event slots for a device whose work is done when the call returns (at_once.c). */
 void lochi_at_once_fill(loch_driver *driver);

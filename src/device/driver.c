@@ -173,6 +173,23 @@ size_t lochi_device_page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static loch_status no_forked(void *self)
+{
+    (void)self;
+    return LOCH_E_FORKED; /* asked in the child of a fork: whoever uses the device writes the sentence */
+}
+
+void lochi_driver_tell_forked(loch_device *device)
+{
+    if (device->is_forked) return; /* by an earlier one */
+    const loch_error saved = lochi_error_save();
+    device->is_forked = device->driver->forked(device->self) != LOCH_OK;
+    lochi_error_restore(&saved);
+    if (device->driver->forked != no_forked) return;
+    device->driver = &lochi_forked_driver;
+    device->self = device;
+}
+
 bool lochi_device_protects(const loch_device *device)
 {
     return device->driver->protect != no_protect;
@@ -283,6 +300,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(protect, no_protect);
     DRIVER_FILL(enter, no_enter);
     DRIVER_FILL(leave, no_leave);
+    DRIVER_FILL(forked, no_forked);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

@@ -253,6 +253,7 @@ typedef struct ranges_question {
 static bool ranges_ask_driver(loch_device *device, void *user)
 {
     ranges_question *question = user;
+    if (lochi_device_is_forked(device)) return false;
     loch_status status;
     LOCHI_CALL(status, device, address_query, (device->self, question->address, &question->answer));
     if (status != LOCH_OK) return false;

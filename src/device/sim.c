@@ -3,6 +3,7 @@
  * cost, clock, faults). How the parts hang together is in sim.h. */
 #include "device/sim.h"
 #include "base/checked.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/options.h"
 #include "base/parse.h"
@@ -126,6 +127,24 @@ static loch_status sim_read_arguments(lochi_sim *sim, const char *arguments)
     return *path ? lochi_sim_costs_read(&sim->costs, path) : LOCH_OK;
 }
 
+/* --- forks --- */
+
+/* In the child of a fork. A simulated device stands for one that does not survive a fork, and does as that: what a program does wrong
+ * on a GPU goes wrong here as well. Its memory is a file that is mapped shared, because one object may be at several
+ * addresses: the child lets go of it at once, or it would write into the parent's. Devices that drivers from outside have
+ * opened are in the list, too. */
+static void sim_forked_all(void)
+{
+    pthread_cond_init(&lochi_sim_all.settled, NULL); /* threads that slept on it are not here */
+    for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next) {
+        sim->is_forked = sim->is_lost = true;
+        lochi_sim_work_forked(sim);
+        lochi_sim_memory_forked(sim);
+    }
+}
+
+static lochi_fork_part sim_part = {.child = sim_forked_all};
+
 /* --- opening and closing --- */
 
 /* Addresses that no other open device has: the lowest window that is free. */
@@ -166,6 +185,7 @@ static loch_status sim_build(lochi_sim *sim)
 static loch_status sim_open(const char *arguments, void **self)
 {
     *self = NULL;
+    lochi_fork_add(&sim_part);
     lochi_sim *sim = lochi_zalloc(sizeof *sim);
     if (!sim) return SIM_FAIL(HOST_MEMORY, "no host memory for a simulated device");
     sim->granule = LOCHI_SIM_RAW_LARGE;
@@ -284,6 +304,10 @@ void lochi_sim_tick(lochi_sim *sim)
 
 loch_status lochi_sim_check_lost(const lochi_sim *sim)
 {
+    if (sim->is_forked)
+        return SIM_FAIL(FORKED,
+                        "the simulated device was opened before a fork: open one in the child, or start the child "
+                        "by spawn or exec");
     return sim->is_lost ? SIM_FAIL(DEVICE_LOST, "the simulated device was lost: release it and open another") : LOCH_OK;
 }
 
@@ -327,6 +351,12 @@ loch_status lochi_sim_end(loch_status status)
 {
     lochi_lock_drop(&lochi_sim_all.lock);
     return status;
+}
+
+static loch_status sim_forked(void *self)
+{
+    (void)self;
+    return LOCH_E_FORKED; /* all have been told */
 }
 
 static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
@@ -421,4 +451,5 @@ const loch_driver lochi_sim_driver = {
     .copy_pitched = lochi_sim_copy_pitched,
     .enter = sim_enter,
     .leave = sim_leave,
+    .forked = sim_forked,
 };

@@ -160,6 +160,8 @@ loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object);
 loch_status lochi_sim_file_create(lochi_sim_file **out);
 void lochi_sim_file_release(lochi_sim_file *file); /* NULL does nothing */
 void lochi_sim_memory_close(lochi_sim *sim);
+/* In the child of a fork: nothing of the device is shared with the parent any more. */
+void lochi_sim_memory_forked(lochi_sim *sim);
 void lochi_sim_virtual_close(lochi_sim *sim);
 
 /* --- work (sim_work.c) --- */
@@ -257,6 +259,8 @@ loch_status lochi_sim_submit(lochi_sim_stream *stream, const lochi_sim_request *
 bool lochi_sim_is_done(const lochi_sim *sim, lochi_sim_key key);
 /* Makes everything that the clock has passed take effect. May let go of the lock meanwhile. */
 void lochi_sim_settle(lochi_sim *sim);
+/* In the child of a fork: functions that other threads ran there are over. */
+void lochi_sim_work_forked(lochi_sim *sim);
 /* Moves the clock at least to `ns` and settles. */
 void lochi_sim_move_clock(lochi_sim *sim, uint64_t ns);
 /* Moves the clock until the key is done. E_DRIVER inside a queued function, which would wait for itself. */
@@ -383,9 +387,9 @@ struct lochi_sim {
     size_t streams_count, events_count, pending;
     /* calls */
     uint64_t calls, modelled_ns, call_ns[LOCH_CALL_COUNT];
-    bool is_lost, has_fault;
-    loch_sim_fault fault; /* its name is not used */
-    int fault_call;       /* -1 for any */
+    bool is_lost, is_forked, has_fault; /* a forked one is lost, too */
+    loch_sim_fault fault;               /* its name is not used */
+    int fault_call;                     /* -1 for any */
     uint64_t fault_seen;
     /* findings */
     size_t violations_count;

@@ -13,7 +13,7 @@ loch_status lochi_sim_of_device(loch_device *device, lochi_sim **out)
     if (!driver || driver->open != lochi_sim_driver.open)
         return SIM_FAIL(INVALID, "%s is no simulated device", device ? loch_device_get_name(device) : "NULL");
     *out = self;
-    return LOCH_OK;
+    return (*out)->is_forked ? lochi_sim_check_lost(*out) : LOCH_OK;
 }
 
 loch_status lochi_sim_of_stream(loch_stream *stream, lochi_sim **out, lochi_sim_stream **out_stream)

@@ -49,7 +49,7 @@ void lochi_sim_file_release(lochi_sim_file *file)
     LOCHI_NOT_CANCELLED;
     if (!file || --file->references) return;
     lochi_sim_space_fini(&file->space);
-    close(file->fd);
+    if (file->fd >= 0) close(file->fd);
     lochi_free(file);
 }
 
@@ -124,8 +124,9 @@ void lochi_sim_object_release(lochi_sim_object *object)
     lochi_sim_shadow_drop(&object->shadow);
     if (object->file) {
         /* Where the system cannot punch holes the pages stay until the offset is used again: no harm. */
-        (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
+        if (object->file->fd >= 0)
+            (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
         lochi_sim_space_give(&object->file->space, object->extent);
         lochi_sim_file_release(object->file);
     }
@@ -157,6 +158,35 @@ loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object)
     if (got != MAP_FAILED) return LOCH_OK;
     return SIM_FAIL_CODE(DRIVER, errno, "the system does not map %zu bytes for a backed device: %s",
                          object->extent->bytes, strerror(errno));
+}
+
+/* --- forks --- */
+
+/* Closes the file in this process: the parent's stays open, and its holes are not punched from here. */
+static void memory_let_go(lochi_sim_file *file)
+{
+    if (!file || file->fd < 0) return;
+    close(file->fd);
+    file->fd = -1;
+}
+
+/* Addresses stay taken, with nothing behind them: whoever touches one is stopped, as on a device. */
+static void memory_hide(const lochi_sim_span *span)
+{
+    if (!span->is_real || !span->object->file) return;
+    (void)mmap((void *)span->node.key, span->object->extent->bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    memory_let_go(span->object->file);
+}
+
+void lochi_sim_memory_forked(lochi_sim *sim)
+{
+    for (lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0); node;
+         node = lochi_tree_at_or_above(&sim->spans, node->key + 1))
+        memory_hide(LOCHI_CONTAINER(node, lochi_sim_span, node));
+    for (const lochi_sim_object *object = sim->objects; object; object = object->next)
+        memory_let_go(object->file);
+    memory_let_go(sim->file);
 }
 
 /* --- spans --- */
@@ -232,7 +262,7 @@ static void memory_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how
     if (op) lochi_sim_check_gone(sim, span, op, how);
     while ((op = memory_user(span, &device))) {
         if (op->is_running && device->settler != lochi_thread_number()) {
-            pthread_cond_wait(&lochi_sim_all.settled, &lochi_sim_all.lock.mutex);
+            lochi_lock_wait(&lochi_sim_all.lock, &lochi_sim_all.settled);
             continue;
         }
         op->is_dead = true;

@@ -254,6 +254,16 @@ void lochi_sim_settle(lochi_sim *sim)
     sim->settled = (lochi_sim_key){sim->now_ns, lochi_sim_all.last_op};
 }
 
+void lochi_sim_work_forked(lochi_sim *sim)
+{
+    if (!sim->is_settling || sim->settler == lochi_thread_number()) return;
+    sim->is_settling = false;
+    sim->next_ns = 0; /* what was under way is looked at again */
+    for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
+        for (lochi_sim_op *op = stream->first; op; op = op->next)
+            op->is_running = false;
+}
+
 bool lochi_sim_is_done(const lochi_sim *sim, lochi_sim_key key)
 {
     return !lochi_sim_key_before(sim->settled, key);
@@ -273,7 +283,7 @@ loch_status lochi_sim_wait(lochi_sim *sim, lochi_sim_key key)
         if (lochi_sim_is_done(sim, key)) return LOCH_OK;
         if (!sim->is_settling || sim->settler == lochi_thread_number())
             return SIM_FAIL(DRIVER, "a function that was queued on a stream must not wait for the device");
-        pthread_cond_wait(&lochi_sim_all.settled, &lochi_sim_all.lock.mutex);
+        lochi_lock_wait(&lochi_sim_all.lock, &lochi_sim_all.settled);
     }
 }
 

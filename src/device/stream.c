@@ -129,6 +129,7 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "wrapping a stream needs a device and a place");
+    if (lochi_device_is_forked(device)) return lochi_device_refuse_forked(device);
     void *checked, *of_thread;
     LOCH_TRY_RETURN(device->driver->stream_wrap(device->self, native, &checked));
     if (!checked) {
@@ -239,6 +240,7 @@ loch_status loch_stream_get_thread_default(loch_device *device, loch_stream **ou
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "a thread's default stream needs a device and a place");
+    if (lochi_device_is_forked(device)) return lochi_device_refuse_forked(device);
     void *native;
     LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &native));
     if (!native) {

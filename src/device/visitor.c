@@ -7,6 +7,7 @@
  * outside all locks; their entry is kept by a count. */
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "device/visitors.h"
 #include <pthread.h>
@@ -19,6 +20,7 @@ typedef struct visitor {
     void *user;
     unsigned users;  /* threads inside it */
     bool is_hearing; /* of what was there when it was added */
+    uint64_t adder;  /* the thread in which it does */
     bool is_leaving; /* no thread may enter any more */
 } visitor;
 
@@ -28,6 +30,49 @@ static lochi_lock visitor_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_VISITORS);
 static pthread_cond_t visitor_cond = PTHREAD_COND_INITIALIZER; /* somebody has heard, or left */
 static visitor *visitor_list;                                  /* under visitor_lock */
 static uint64_t visitor_count;                                 /* that there ever were; under visitor_lock */
+
+/* A call that is under way, on its thread's stack; for the child of a fork, which does not have that thread. */
+typedef struct visitor_call {
+    struct visitor_call *next, **link;
+    visitor *called;
+    uint64_t thread;
+} visitor_call;
+
+static visitor_call *visitor_calls; /* under visitor_lock */
+
+/* --- calls; under the lock --- */
+
+static void visitor_begin(visitor_call *call, visitor *called)
+{
+    *call = (visitor_call){visitor_calls, &visitor_calls, called, lochi_thread_number()};
+    if (call->next) call->next->link = &call->next;
+    visitor_calls = call;
+    called->users++;
+}
+
+static void visitor_end(const visitor_call *call)
+{
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    call->called->users--;
+}
+
+/* In the child of a fork: other threads are in no visitor, and remove none. */
+static void visitor_forked(void)
+{
+    const uint64_t self = lochi_thread_number();
+    pthread_cond_init(&visitor_cond, NULL);
+    for (visitor_call *call = visitor_calls, *next; call; call = next) {
+        next = call->next;
+        if (call->thread != self) visitor_end(call);
+    }
+    for (visitor *v = visitor_list; v; v = v->next) {
+        if (v->adder != self) v->is_hearing = false;
+        v->is_leaving = false;
+    }
+}
+
+static lochi_fork_part visitor_part = {.child = visitor_forked};
 
 /* Under the lock: the link to a visitor, or to the end of the list. */
 static visitor **visitor_find(const loch_device *device, loch_range_visitor *function, const void *user)
@@ -62,10 +107,11 @@ static void visitor_tell(loch_range_event event, const loch_range *range, uint64
     lochi_lock_take(&visitor_lock);
     while ((v = visitor_next(event, range->device, after, upto))) {
         if (event == LOCH_RANGE_GOING && v->is_hearing) {
-            pthread_cond_wait(&visitor_cond, &visitor_lock.mutex);
+            lochi_lock_wait(&visitor_lock, &visitor_cond);
             continue; /* the list may have changed */
         }
-        v->users++;
+        visitor_call call;
+        visitor_begin(&call, v);
         lochi_lock_drop(&visitor_lock);
         v->function(event, range, v->user);
         lochi_lock_take(&visitor_lock);
@@ -73,7 +119,8 @@ static void visitor_tell(loch_range_event event, const loch_range *range, uint64
             after = v->number;
         else
             upto = v->number - 1;
-        if (!--v->users) pthread_cond_broadcast(&visitor_cond);
+        visitor_end(&call);
+        if (!v->users) pthread_cond_broadcast(&visitor_cond);
     }
     lochi_lock_drop(&visitor_lock);
     lochi_error_restore(&saved);
@@ -148,6 +195,8 @@ loch_status loch_visitor_add(loch_device *device, loch_range_visitor *function, 
     added->function = function;
     added->user = user;
     added->is_hearing = true;
+    added->adder = lochi_thread_number();
+    lochi_fork_add(&visitor_part);
     loch_range *there = NULL;
     size_t count;
     const loch_status status = visitor_insert(added, &there, &count);
@@ -184,7 +233,7 @@ loch_status loch_visitor_remove(loch_device *device, loch_range_visitor *functio
     if (is_found) {
         gone->is_leaving = true;
         while (gone->users || gone->is_hearing)
-            pthread_cond_wait(&visitor_cond, &visitor_lock.mutex);
+            lochi_lock_wait(&visitor_lock, &visitor_cond);
         *visitor_find(device, function, user) = gone->next;
         visitor_renew_newest();
     }

@@ -23,6 +23,14 @@ bool lochi_context_is_known(const loch_context *context)
     return at != NULL;
 }
 
+size_t lochi_context_count_own(const loch_engine *engine)
+{
+    size_t count = 0;
+    for (const loch_context *at = context_first; at; at = at->next)
+        count += at->engine == engine;
+    return count;
+}
+
 static void context_forget(const loch_context *context)
 {
     loch_context **link = &context_first;

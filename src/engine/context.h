@@ -69,6 +69,9 @@ loch_status lochi_context_check_seat(const loch_context *context, loch_seat seat
 /* The calling thread's contexts: whether this is one of them, without looking into it. */
 bool lochi_context_is_known(const loch_context *context);
 
+/* How many contexts of an engine the calling thread has. */
+size_t lochi_context_count_own(const loch_engine *engine);
+
 /* The engine's part of a seat. */
 static inline const lochi_seat *lochi_context_place(const loch_context *context, unsigned seat)
 {

@@ -175,6 +175,7 @@ static loch_engine *engine_make(const engine_plan *plan)
     if (!engine) return NULL;
     lochi_lock_init(&engine->lock, LOCHI_RANK_ENGINE);
     lochi_engine_each_init(engine);
+    lochi_engine_enter_forks(engine);
     engine->name = lochi_strdup(plan->options.name ? plan->options.name : "engine");
     engine->reaches = lochi_zalloc(pairs * sizeof *engine->reaches);
     engine->seats = lochi_zalloc(bytes);
@@ -203,6 +204,7 @@ static loch_status engine_open(loch_engine *engine, const engine_plan *plan)
 static void engine_destroy(loch_engine *engine)
 {
     if (!engine) return;
+    lochi_fork_leave(&engine->in_forks);
     loch_timeline_destroy(engine->timeline);
     for (unsigned i = 0; i < engine->count; i++)
         loch_stream_pool_destroy(engine->seats[i].streams);

@@ -6,7 +6,7 @@
 #ifndef LOCHI_ENGINE_H
 #define LOCHI_ENGINE_H
 
-#include "base/lock.h"
+#include "base/fork.h"
 #include "device/current.h"
 #include <loch/engine.h>
 #include <stdatomic.h>
@@ -59,6 +59,8 @@ struct loch_engine {
     lochi_family *families; /* that were begun, then those that wait for it, oldest first */
     uint64_t last_family;   /* its number */
     pthread_cond_t each_changed; /* calls were queued, or one has ended */
+    bool is_forked;              /* its workers are the parent's; written in the child of a fork, alone */
+    lochi_fork_item in_forks;
 };
 
 /* NULL for a seat that is not there. */
@@ -91,6 +93,14 @@ loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device
 /* Ends and joins the workers of all seats, and forgets them. The first failure, by seat, of a task that nobody waited for.
  * @param cancelled  tasks that did not run; may be NULL */
 loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, size_t *cancelled);
+
+/* Has forks look after the engine (engine_fork.c). */
+void lochi_engine_enter_forks(loch_engine *engine);
+loch_status lochi_engine_refuse_forked(const loch_engine *engine);
+
+/* In the child of a fork: calls that wait for each other in other threads are over; and a lock that another thread has. */
+void lochi_engine_each_forked(loch_engine *engine);
+void lochi_seat_lock_forked(lochi_seat_lock *lock);
 
 void lochi_engine_each_init(loch_engine *engine);
 void lochi_engine_each_fini(loch_engine *engine);

@@ -45,14 +45,28 @@ static const lochi_call *each_running(void)
     return lochi_workers_get_note();
 }
 
-void lochi_engine_each_init(loch_engine *engine)
+static void each_init_condition(loch_engine *engine)
 {
     pthread_condattr_t attributes;
-    lochi_lock_init(&engine->each_lock, LOCHI_RANK_ENGINE);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&engine->each_changed, &attributes);
     pthread_condattr_destroy(&attributes);
+}
+
+void lochi_engine_each_init(loch_engine *engine)
+{
+    lochi_lock_init(&engine->each_lock, LOCHI_RANK_ENGINE);
+    each_init_condition(engine);
+}
+
+/* A call that the calling thread runs itself returns into what is left here: it finds itself in no list, and gives up. */
+void lochi_engine_each_forked(loch_engine *engine)
+{
+    each_init_condition(engine);
+    engine->families = NULL;
+    for (unsigned i = 0; i < engine->count; i++)
+        engine->seats[i].calls = engine->seats[i].heads = NULL;
 }
 
 void lochi_engine_each_fini(loch_engine *engine)
@@ -70,9 +84,9 @@ static lochi_seat *each_seat(const lochi_call *call)
 
 static void each_unlink(lochi_call **list, lochi_call *call)
 {
-    while (*list != call)
+    while (*list && *list != call) /* not there: after a fork */
         list = &(*list)->next;
-    *list = call->next;
+    if (*list) *list = call->next;
 }
 
 /* The first call of a family in a list; NULL: none. */
@@ -214,7 +228,7 @@ static void each_sleep(loch_engine *engine)
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
     }
-    pthread_cond_timedwait(&engine->each_changed, &engine->each_lock.mutex, &until);
+    (void)lochi_lock_wait_until(&engine->each_lock, &engine->each_changed, &until);
 }
 
 static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
@@ -228,7 +242,7 @@ static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
 /* Inside of a call, nobody goes on before the last of the family on the seat was run. */
 static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
 {
-    for (;;) {
+    while (!engine->is_forked) {
         lochi_call *call = each_find_next(engine, own, calls->family);
         const bool are_ended = each_are_ended(engine, calls);
         if (call && (each_running() || !are_ended)) {
@@ -240,6 +254,9 @@ static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
             each_find_cancelled(engine, calls); /* whoever woke it: that may be others, all the time */
         }
     }
+    for (unsigned i = 0; i < engine->count; i++) /* the function that forked has returned, in the child */
+        if (calls[i].state != CALL_ENDED && lochi_engine_refuse_forked(engine) != LOCH_OK)
+            each_fail(&calls[i], loch_error_get());
 }
 
 /* How many families may run at a time: each has a thread on every seat. */
@@ -268,7 +285,7 @@ static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
     while (*end)
         end = &(*end)->next;
     *end = family;
-    while (each_count_before(engine, family) >= each_count_places(engine)) {
+    while (!engine->is_forked && each_count_before(engine, family) >= each_count_places(engine)) {
         lochi_call *call = each_find_next(engine, own, 0);
         if (call)
             each_begin(call);
@@ -280,9 +297,9 @@ static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
 static void each_leave(loch_engine *engine, const lochi_family *family)
 {
     lochi_family **link = &engine->families;
-    while (*link != family)
+    while (*link && *link != family)
         link = &(*link)->next;
-    *link = family->next;
+    if (*link) *link = family->next;
     pthread_cond_broadcast(&engine->each_changed); /* another one may begin */
 }
 
@@ -322,6 +339,10 @@ loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *func
 {
     if (failed) *failed = 0;
     if (!engine || !function) return LOCH_FAIL(INVALID, "doing something for each seat needs an engine and a function");
+    if (engine->is_forked) {
+        if (failed) *failed = engine->count;
+        return lochi_engine_refuse_forked(engine);
+    }
     lochi_call *calls = lochi_alloc_array(engine->count, sizeof *calls);
     if (!calls) {
         if (failed) *failed = engine->count;

@@ -32,6 +32,20 @@ void lochi_seat_lock_fini(lochi_seat_lock *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
+/* What others hold is free, what the calling thread holds stays its own. */
+void lochi_seat_lock_forked(lochi_seat_lock *lock)
+{
+    const bool is_own = atomic_load_explicit(&lock->owner, memory_order_relaxed) == lochi_thread_number();
+    lochi_seat_lock_init(lock);
+    if (is_own) {
+        pthread_mutex_lock(&lock->mutex);
+        return;
+    }
+    atomic_store_explicit(&lock->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&lock->is_outside, false, memory_order_relaxed);
+    lock->depth = 0;
+}
+
 static loch_status lock_find(loch_engine *engine, loch_seat number, lochi_seat **out)
 {
     *out = lochi_engine_seat(engine, number);

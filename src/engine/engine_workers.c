@@ -60,7 +60,7 @@ loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, 
 {
     staff_failure first = {.error = {.driver = ""}};
     size_t count = 0, more;
-    if (how == LOCH_WORKERS_DRAIN) staff_drain(engine, &first);
+    if (how == LOCH_WORKERS_DRAIN && !engine->is_forked) staff_drain(engine, &first);
     for (unsigned i = 0; how == LOCH_WORKERS_CANCEL && i < engine->count; i++)
         count += lochi_workers_close(engine->seats[i].workers); /* all, before the first is waited for */
     for (unsigned i = 0; i < engine->count; i++) {

@@ -22,6 +22,42 @@ void lochi_timeline_spin(atomic_flag *is_locked)
         sched_yield();
 }
 
+/* --- forks --- */
+
+static lochi_fork_part timeline_part;
+
+static loch_timeline *timeline_of(lochi_fork_item *item)
+{
+    return (loch_timeline *)((char *)item - offsetof(loch_timeline, in_forks));
+}
+
+static void timeline_stop_all(void)
+{
+    for (lochi_fork_item *item = timeline_part.items; item; item = item->next)
+        for (timeline_track *track = timeline_of(item)->first; track; track = track->next)
+            lochi_track_lock(track);
+}
+
+static void timeline_go_on_all(void)
+{
+    for (lochi_fork_item *item = timeline_part.items; item; item = item->next)
+        for (timeline_track *track = timeline_of(item)->first; track; track = track->next)
+            lochi_track_unlock(track);
+}
+
+/* In the child nobody else asks for device times. Other threads' walks stay counted: nothing is freed before the end. */
+static void timeline_forked(void)
+{
+    for (lochi_fork_item *item = timeline_part.items; item; item = item->next)
+        for (timeline_track *track = timeline_of(item)->first; track; track = track->next) {
+            atomic_store_explicit(&track->is_resolving, false, memory_order_relaxed);
+            lochi_track_unlock(track);
+        }
+}
+
+static lochi_fork_part timeline_part = {
+    .prepare = timeline_stop_all, .parent = timeline_go_on_all, .child = timeline_forked};
+
 /* --- life --- */
 
 loch_status loch_timeline_create(const loch_timeline_options *options, loch_timeline **out)
@@ -37,6 +73,7 @@ loch_status loch_timeline_create(const loch_timeline_options *options, loch_time
     lochi_lock_init(&timeline->times, LOCHI_RANK_TIMELINE_TIMES);
     lochi_lock_init(&timeline->lock, LOCHI_RANK_TIMELINE);
     timeline->origin_ns = loch_host_now_ns();
+    lochi_fork_enter(&timeline_part, &timeline->in_forks);
     *out = timeline;
     return LOCH_OK;
 }
@@ -72,6 +109,7 @@ void loch_timeline_destroy(loch_timeline *timeline)
 {
     if (!timeline) return;
     const loch_error saved = lochi_error_save();
+    lochi_fork_leave(&timeline->in_forks);
     for (timeline_track *track = timeline->first, *next; track; track = next) {
         next = track->next;
         track_destroy(track);

@@ -17,6 +17,7 @@
 #ifndef LOCHI_TIMELINE_INSIDE_H
 #define LOCHI_TIMELINE_INSIDE_H
 
+#include "base/fork.h"
 #include "base/hint.h"
 #include "base/lock.h"
 #include "base/text.h"
@@ -125,6 +126,7 @@ struct loch_timeline {
     unsigned threads;
     unsigned walkers;   /* while there are any, no record is freed */
     bool needs_reclaim; /* something was forgotten meanwhile */
+    lochi_fork_item in_forks;
 };
 
 static inline uint64_t lochi_timeline_now(const loch_timeline *timeline)

@@ -16,6 +16,7 @@
  * of the process guards what workers sleep for, so the last one that closes a circle finds it, whichever workers it goes through. */
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/lock.h"
 #include "base/sized.h"
@@ -51,11 +52,12 @@ struct loch_task {
     struct loch_task *prev, *next; /* in the queue */
     uint64_t age; /* loch_workers.age when it was queued from outside, or the age of the task that did it */
     enum { TASK_QUEUED, TASK_RUNNING, TASK_ENDED } state;
-    bool is_held;           /* by a loch_task that is to be given back */
-    bool is_cancelled;      /* it ended without having run */
-    worker *runner;         /* whoever runs it */
-    pthread_cond_t *waiter; /* of whoever waits for it */
-    loch_error outcome;     /* the runner's until it has ended, then constant */
+    bool is_held;            /* by a loch_task that is to be given back */
+    bool is_cancelled;       /* it ended without having run */
+    worker *runner;          /* whoever runs it */
+    struct loch_task *below; /* that its runner was running before */
+    pthread_cond_t *waiter;  /* of whoever waits for it */
+    loch_error outcome;      /* the runner's until it has ended, then constant */
 };
 
 /* Somebody in loch_workers_wait; on their stack. */
@@ -82,7 +84,9 @@ struct loch_workers {
     size_t failed;      /* tasks without a loch_task, since the last wait */
     bool is_ending;     /* nothing is taken from outside */
     bool is_cancelling; /* nor from inside */
-    size_t threads;     /* that run */
+    bool is_forked;     /* the threads are the parent's */
+    lochi_fork_item in_forks;
+    size_t threads; /* that run */
     worker list[];
 };
 
@@ -95,6 +99,11 @@ static uint64_t workers_last_walk; /* under it */
 static const loch_error workers_cancelled = {
     .status = LOCH_E_CANCELLED, .driver = "", .sentence = "the task was cancelled before it ran"};
 
+static const loch_error workers_left_behind = {
+    .status = LOCH_E_FORKED,
+    .driver = "",
+    .sentence = "the task was queued before a fork: the threads that run it are not in the child"};
+
 static loch_workers *workers_retain(loch_workers *workers)
 {
     atomic_fetch_add_explicit(&workers->references, 1, memory_order_relaxed);
@@ -104,6 +113,7 @@ static loch_workers *workers_retain(loch_workers *workers)
 static void workers_release(loch_workers *workers)
 {
     if (atomic_fetch_sub_explicit(&workers->references, 1, memory_order_acq_rel) != 1) return;
+    lochi_fork_leave(&workers->in_forks);
     pthread_cond_destroy(&workers->work);
     lochi_lock_fini(&workers->lock);
     lochi_free(workers);
@@ -195,6 +205,70 @@ static loch_error workers_take_failure(loch_workers *workers, size_t *failed)
     return failure;
 }
 
+/* --- forks --- */
+
+static lochi_fork_part workers_part;
+static loch_task *workers_lost; /* tasks that nobody holds and nobody will run; in the child of a fork, alone */
+
+/* The queue is empty in the child: nobody is there to run it. */
+static void workers_lose_queue(loch_workers *workers)
+{
+    while (workers->first) {
+        loch_task *task = workers->first;
+        workers_unlink(workers, task);
+        workers->pending--;
+        task->state = TASK_ENDED;
+        task->waiter = NULL;
+        task->outcome = workers_left_behind;
+        if (task->is_held) continue;
+        task->next = workers_lost;
+        workers_lost = task;
+    }
+}
+
+/* Threads that waited lie on stacks that are not used any more. */
+static void workers_lose_threads(loch_workers *workers)
+{
+    for (const workers_waiter *it = workers->waiters; it; it = it->next)
+        atomic_fetch_sub_explicit(&workers->references, 1, memory_order_relaxed);
+    workers->waiters = NULL;
+    workers->threads = 0;
+    workers->is_forked = true;
+    pthread_cond_init(&workers->work, NULL);
+    if (!workers_self || workers_self->workers != workers) return;
+    for (loch_task *task = workers_self->running; task; task = task->below)
+        task->waiter = NULL;
+}
+
+static void workers_forked(void)
+{
+    for (lochi_fork_item *item = workers_part.items; item; item = item->next) {
+        loch_workers *workers = (loch_workers *)((char *)item - offsetof(loch_workers, in_forks));
+        workers_lose_threads(workers);
+        workers_lose_queue(workers);
+    }
+}
+
+static void workers_settle(void)
+{
+    workers_free_chain(workers_lost);
+    workers_lost = NULL;
+}
+
+static lochi_fork_part workers_part = {.child = workers_forked, .settle = workers_settle};
+
+/* Whether a task was running in a thread that is not here. Under the lock. */
+static bool task_is_lost(const loch_task *task)
+{
+    return task->workers->is_forked && task->state == TASK_RUNNING && task->runner != workers_self;
+}
+
+static loch_status workers_refuse_forked(const loch_workers *workers)
+{
+    return LOCH_FAIL(FORKED, "the workers \"%s\" were made before a fork: their threads are not in the child",
+                     workers->name);
+}
+
 /* --- running --- */
 
 /* Calls a task's function. The thread's record is then the task's, not what an earlier one left. */
@@ -218,6 +292,7 @@ static void workers_run_task(worker *self, loch_task *task)
     loch_workers *workers = self->workers;
     loch_task *below = self->running;
     self->running = task;
+    task->below = below;
     task->runner = self;
     task->state = TASK_RUNNING;
     lochi_lock_drop(&workers->lock);
@@ -239,8 +314,8 @@ static void *workers_thread(void *argument)
     lochi_lock_take(&workers->lock);
     for (;;) {
         /* While tasks run, they may queue more: nobody leaves before the last one has ended. */
-        while (!workers->first && !(workers->is_ending && !workers->pending))
-            pthread_cond_wait(&workers->work, &workers->lock.mutex);
+        while (!workers->first && !workers->is_forked && !(workers->is_ending && !workers->pending))
+            lochi_lock_wait(&workers->lock, &workers->work);
         loch_task *task = workers->first;
         if (!task) break;
         workers_unlink(workers, task);
@@ -345,6 +420,7 @@ loch_status lochi_workers_create(const loch_workers_options *options, loch_devic
     atomic_init(&workers->references, 1);
     lochi_lock_init(&workers->lock, LOCHI_RANK_WORKERS);
     pthread_cond_init(&workers->work, NULL);
+    lochi_fork_enter(&workers_part, &workers->in_forks);
     while (workers->threads < read.threads)
         LOCH_TRY(workers_start(workers, &read), fail);
     *out = workers;
@@ -384,6 +460,7 @@ static loch_status workers_queue(loch_workers *workers, loch_device *device, loc
                                  loch_task **out)
 {
     if (out) *out = NULL;
+    if (workers->is_forked) return workers_refuse_forked(workers);
     loch_task *task = lochi_zalloc(sizeof *task);
     if (!task) return LOCH_FAIL(HOST_MEMORY, "no host memory for a task");
     task->workers = workers;
@@ -486,7 +563,7 @@ static void workers_sleep(loch_workers *workers, workers_waiter *self)
     pthread_cond_init(&self->ended, NULL);
     workers->waiters = self;
     while (self->pending)
-        pthread_cond_wait(&self->ended, &workers->lock.mutex);
+        lochi_lock_wait(&workers->lock, &self->ended);
     workers_waiter **link = &workers->waiters;
     while (*link != self)
         link = &(*link)->next;
@@ -498,6 +575,7 @@ loch_status loch_workers_wait(loch_workers *workers, size_t *failed)
 {
     if (failed) *failed = 0;
     if (!workers) return LOCH_FAIL(INVALID, "there are no workers to wait for");
+    if (workers->is_forked) return workers_refuse_forked(workers);
     if (workers_find_self(workers))
         return LOCH_FAIL(INVALID, "a task of the workers \"%s\" cannot wait for all of them, itself among them",
                          workers->name);
@@ -567,7 +645,7 @@ static void task_sleep(loch_task *task)
     pthread_cond_init(&ended, NULL);
     task->waiter = &ended;
     while (task->state != TASK_ENDED)
-        pthread_cond_wait(&ended, &task->workers->lock.mutex);
+        lochi_lock_wait(&task->workers->lock, &ended);
     pthread_cond_destroy(&ended);
 }
 
@@ -586,8 +664,10 @@ loch_status loch_task_wait(loch_task *task)
     loch_workers *workers = task->workers;
     worker *self = workers_self && workers_self->running ? workers_self : NULL;
     lochi_lock_take(&workers->lock);
+    const bool is_lost = task_is_lost(task);
+    if (is_lost) task->outcome = workers_left_behind;
     if (self && self->workers == workers && task->state == TASK_QUEUED) task_run_here(task, self);
-    if (self && task->state != TASK_ENDED) {
+    if (self && !is_lost && task->state != TASK_ENDED) {
         lochi_lock_drop(&workers->lock);
         if (!workers_await(self, task))
             return LOCH_FAIL(INVALID, "the task waits for the one that would wait for it: neither would ever end");
@@ -596,7 +676,7 @@ loch_status loch_task_wait(loch_task *task)
         lochi_lock_drop(&workers->lock);
         (void)workers_await(self, NULL);
     } else {
-        if (task->state != TASK_ENDED) task_sleep(task);
+        if (!is_lost && task->state != TASK_ENDED) task_sleep(task);
         lochi_lock_drop(&workers->lock);
     }
     const loch_status status = task->outcome.status;
@@ -610,8 +690,9 @@ loch_status loch_task_query(loch_task *task)
 {
     if (!task) return LOCH_FAIL(INVALID, "there is no task to ask");
     lochi_lock_take(&task->workers->lock);
-    const bool is_ended = task->state == TASK_ENDED;
+    const bool is_ended = task->state == TASK_ENDED, is_lost = task_is_lost(task);
     lochi_lock_drop(&task->workers->lock);
+    if (is_lost) return workers_refuse_forked(task->workers);
     return is_ended ? LOCH_OK : LOCH_E_BUSY;
 }
 
@@ -630,10 +711,10 @@ void loch_task_release(loch_task *task)
     if (!task) return;
     loch_workers *workers = task->workers;
     lochi_lock_take(&workers->lock);
-    const bool is_ended = task->state == TASK_ENDED;
+    const bool is_ended = task->state == TASK_ENDED, is_over = is_ended || task_is_lost(task);
     task->is_held = false;
     if (is_ended) workers_note(workers, task); /* nobody has asked, and nobody will */
     lochi_lock_drop(&workers->lock);
-    if (is_ended) lochi_free(task);
+    if (is_over) lochi_free(task);
     workers_release(workers);
 }

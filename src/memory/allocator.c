@@ -363,7 +363,7 @@ static loch_status allocator_free_ledgered(loch_allocator *allocator, void *addr
     LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, bytes, &entry));
     loch_status status = LOCH_OK;
     if (entry.note == ALLOCATOR_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
-    if (status == LOCH_E_DEVICE_LOST) status = LOCH_OK; /* nothing runs there any more */
+    if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
     if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.requested, stream);
     if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
     return status;

@@ -57,7 +57,7 @@ struct loch_allocator {
     atomic_size_t references;
     loch_session *session;       /* whose allocator this is, or the nearest one that it wraps; else NULL */
     atomic_size_t session_count; /* its blocks in sessions; frees look at it */
-    lochi_tree session_blocks;   /* those, under the mutex of sessions */
+    lochi_tree session_blocks;   /* those, under the lock of sessions */
     char name[LOCHI_ALLOCATOR_NAME_MAX];
     lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: the members below */
     loch_stats base;         /* counts at the last reset */

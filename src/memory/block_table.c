@@ -265,8 +265,8 @@ loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
         waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
         return LOCH_OK;
     }
-    if (status != LOCH_E_DEVICE_LOST) status = loch_device_sync(waits->device); /* its work is among the device's */
-    if (status == LOCH_E_DEVICE_LOST) status = LOCH_OK;
+    if (!lochi_is_gone(status)) status = loch_device_sync(waits->device); /* its work is among the device's */
+    if (lochi_is_gone(status)) status = LOCH_OK;
     waits->is_device_done = status == LOCH_OK;
     return status;
 }

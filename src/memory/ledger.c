@@ -22,7 +22,8 @@ loch_status lochi_ledger_create(lochi_ledger **out)
     ledger->memory = memory;
     ledger->shared.is_shared = true;
     atomic_flag_clear_explicit(&ledger->shared.is_locked, memory_order_relaxed);
-    pthread_mutex_init(&ledger->mutex, NULL);
+    lochi_lock_init(&ledger->lock, LOCHI_RANK_NONE);
+    lochi_ledger_enter_forks(ledger);
     *out = ledger;
     return LOCH_OK;
 }
@@ -30,10 +31,11 @@ loch_status lochi_ledger_create(lochi_ledger **out)
 void lochi_ledger_destroy(lochi_ledger *ledger)
 {
     if (!ledger) return;
+    lochi_fork_leave(&ledger->in_forks);
     lochi_ledger_directory_fini(ledger);
     for (size_t i = 0; i < LOCH_TAG_COUNT_MAX / LOCHI_LEDGER_TAG_CHUNK; i++)
         lochi_free(atomic_load_explicit(&ledger->tags[i], memory_order_relaxed));
-    pthread_mutex_destroy(&ledger->mutex);
+    lochi_lock_fini(&ledger->lock);
     lochi_free(ledger->memory);
 }
 
@@ -135,7 +137,7 @@ loch_status lochi_ledger_add_plain(lochi_ledger *ledger, const void *address, si
 static bool ledger_is_interior(lochi_ledger *ledger, uintptr_t address, lochi_entry *out)
 {
     bool is_found = false;
-    pthread_mutex_lock(&ledger->mutex);
+    lochi_lock_take(&ledger->lock);
     for (size_t i = 0; i < lochi_ledger_directory_size(ledger) && !is_found; i++) {
         lochi_group *group = ledger->directory[i].group;
         if (!group) continue;
@@ -147,7 +149,7 @@ static bool ledger_is_interior(lochi_ledger *ledger, uintptr_t address, lochi_en
         }
         lochi_ledger_unlock(&group->is_locked);
     }
-    pthread_mutex_unlock(&ledger->mutex);
+    lochi_lock_drop(&ledger->lock);
     return is_found;
 }
 
@@ -283,10 +285,10 @@ loch_status lochi_ledger_walk(lochi_ledger *ledger, loch_status (*visit)(const l
                               void *user)
 {
     loch_status status = LOCH_OK;
-    pthread_mutex_lock(&ledger->mutex);
+    lochi_lock_take(&ledger->lock);
     for (size_t i = 0; i < lochi_ledger_directory_size(ledger) && status == LOCH_OK; i++)
         if (ledger->directory[i].group) status = ledger_walk_group(ledger, ledger->directory[i].group, visit, user);
-    pthread_mutex_unlock(&ledger->mutex);
+    lochi_lock_drop(&ledger->lock);
     return status;
 }
 

@@ -83,7 +83,7 @@ LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger)
 
 /* --- stops --- */
 
-/* Under the mutex, and not from inside. */
+/* Under the lock, and not from inside. */
 static void directory_halt(lochi_ledger *ledger)
 {
     atomic_fetch_or_explicit(&ledger->state, LOCHI_LEDGER_STOPPED, memory_order_relaxed);
@@ -108,7 +108,7 @@ static void directory_let_in(lochi_ledger *ledger)
 
 void lochi_ledger_stop(lochi_ledger *ledger)
 {
-    pthread_mutex_lock(&ledger->mutex);
+    lochi_lock_take(&ledger->lock);
     directory_let_in(ledger);
     directory_halt(ledger);
 }
@@ -116,7 +116,70 @@ void lochi_ledger_stop(lochi_ledger *ledger)
 void lochi_ledger_resume(lochi_ledger *ledger)
 {
     directory_go_on(ledger);
-    pthread_mutex_unlock(&ledger->mutex);
+    lochi_lock_drop(&ledger->lock);
+}
+
+/* --- forks --- */
+
+#define DIRECTORY_FORK_TURNS 10000 /* for threads that wait for a group which the thread that forks is visiting */
+
+static lochi_fork_part directory_part;
+
+static lochi_ledger *directory_of(lochi_fork_item *item)
+{
+    return (lochi_ledger *)((char *)item - offsetof(lochi_ledger, in_forks));
+}
+
+/* A visitor of a walk may fork: others who want its group wait inside then, and have changed nothing yet. */
+static void directory_await(lochi_ledger *ledger)
+{
+    const bool is_own = lochi_lock_is_mine(&ledger->lock);
+    uint32_t index = 0;
+    for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
+        for (int turns = DIRECTORY_FORK_TURNS; atomic_load_explicit(&slot->inside, memory_order_acquire); turns--) {
+            if (is_own && !turns) break;
+            sched_yield();
+        }
+}
+
+static void directory_stop_all(void)
+{
+    for (lochi_fork_item *item = directory_part.items; item; item = item->next)
+        atomic_fetch_or_explicit(&directory_of(item)->state, LOCHI_LEDGER_STOPPED, memory_order_relaxed);
+    lochi_fence_heavy();
+    for (lochi_fork_item *item = directory_part.items; item; item = item->next)
+        directory_await(directory_of(item));
+}
+
+static void directory_go_on_all(void)
+{
+    for (lochi_fork_item *item = directory_part.items; item; item = item->next)
+        directory_go_on(directory_of(item));
+}
+
+/* In the child, where nobody is inside. */
+static void directory_forked(void)
+{
+    for (lochi_fork_item *item = directory_part.items; item; item = item->next) {
+        lochi_ledger *ledger = directory_of(item);
+        uint32_t index = 0, count = LOCHI_SLOT_COUNT;
+        while (count && !atomic_load_explicit(&ledger->slots[count - 1], memory_order_relaxed))
+            count--; /* a thread may have made its slot, and not counted it yet */
+        atomic_store_explicit(&ledger->slot_count, count, memory_order_relaxed);
+        for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
+            atomic_store_explicit(&slot->inside, false, memory_order_relaxed);
+        lochi_ledger_unlock(&ledger->shared.is_locked);
+        atomic_store_explicit(&ledger->kept_out, 0, memory_order_relaxed);
+        directory_go_on(ledger);
+    }
+}
+
+static lochi_fork_part directory_part = {
+    .prepare = directory_stop_all, .parent = directory_go_on_all, .child = directory_forked};
+
+void lochi_ledger_enter_forks(lochi_ledger *ledger)
+{
+    lochi_fork_enter(&directory_part, &ledger->in_forks);
 }
 
 /* --- groups --- */
@@ -218,10 +281,10 @@ static bool directory_add(lochi_ledger *ledger, uint64_t chunk, uint16_t tag)
 
 LOCHI_RARE bool lochi_ledger_make_group(lochi_ledger *ledger, uintptr_t address, uint16_t tag)
 {
-    pthread_mutex_lock(&ledger->mutex);
+    lochi_lock_take(&ledger->lock);
     const bool is_there =
         lochi_ledger_group_of(ledger, address) || directory_add(ledger, lochi_ledger_chunk(address), tag);
-    pthread_mutex_unlock(&ledger->mutex);
+    lochi_lock_drop(&ledger->lock);
     return is_there;
 }
 

@@ -9,18 +9,18 @@
  * groups whose blocks have all been freed when they are the most, while the ledger is stopped.
  *
  * So a call costs one exchange, on a line that only those share who work in the same chunk, and touches a line of
- * the directory, one of the group, one of its words and two of the slot. Locks: mutex, then (not from inside) a
+ * the directory, one of the group, one of its words and two of the slot. Locks: that of walks, then (not from inside) a
  * stop, then one group, then one tag; nothing else is taken or called under them but the host allocator and, in a
  * walk, its visitor. */
 #ifndef LOCHI_LEDGER_INSIDE_H
 #define LOCHI_LEDGER_INSIDE_H
 
 #include "base/fence.h"
+#include "base/fork.h"
 #include "base/hint.h"
 #include "base/thread.h"
 #include "memory/ledger.h"
 #include "memory/ledger_group.h"
-#include <pthread.h>
 
 #define LOCHI_LEDGER_LINE 64
 #define LOCHI_LEDGER_TAG_CHUNK 64
@@ -61,7 +61,7 @@ typedef struct lochi_ledger_place {
 } lochi_ledger_place;
 
 struct lochi_ledger {
-    lochi_ledger_place *directory; /* changes while stopped; places are filled under the mutex */
+    lochi_ledger_place *directory; /* changes while stopped; places are filled under the lock */
     unsigned directory_shift;      /* 64 less the bits of its size */
     atomic_uint state;
     atomic_uint kept_out;   /* threads that a stop made wait and that have not entered since */
@@ -69,15 +69,20 @@ struct lochi_ledger {
     _Atomic(lochi_ledger_slot *) slots[LOCHI_SLOT_COUNT]; /* made at a thread's first call; NULL for the shared one */
     _Atomic(lochi_ledger_tag *) tags[LOCH_TAG_COUNT_MAX / LOCHI_LEDGER_TAG_CHUNK];
     _Alignas(LOCHI_LEDGER_LINE) _Atomic int64_t published[LOCHI_LEDGER_METRICS];
-    _Alignas(LOCHI_LEDGER_LINE) pthread_mutex_t mutex; /* of whoever stops, walks or adds a group: the members below */
-    size_t groups;                                     /* in the directory */
-    struct lochi_ledger_slab *slabs;                   /* where groups lie */
+    _Alignas(LOCHI_LEDGER_LINE) lochi_lock lock; /* LOCHI_RANK_NONE: of whoever stops, walks or adds a group: the
+                                                  * members below */
+    size_t groups;                               /* in the directory */
+    struct lochi_ledger_slab *slabs;             /* where groups lie */
     lochi_group *spare;
     int64_t start[LOCHI_LEDGER_METRICS]; /* in use when the present segment began */
     _Atomic uint64_t failures, last_id;
     lochi_ledger_slot shared; /* of threads that have no slot of their own, or no memory for it */
+    lochi_fork_item in_forks;
     void *memory;
 };
+
+/* Has forks stop the ledger. */
+void lochi_ledger_enter_forks(lochi_ledger *ledger);
 
 /* --- locks --- */
 
@@ -114,7 +119,7 @@ static inline lochi_ledger_slot *lochi_ledger_enter(lochi_ledger *ledger)
     return lochi_ledger_enter_slowly(ledger);
 }
 
-/* Not from inside: takes the mutex, and returns when nobody is inside and nobody can enter. */
+/* Not from inside: takes the lock, and returns when nobody is inside and nobody can enter. */
 void lochi_ledger_stop(lochi_ledger *ledger);
 void lochi_ledger_resume(lochi_ledger *ledger);
 
@@ -140,7 +145,7 @@ static inline size_t lochi_ledger_directory_size(const lochi_ledger *ledger)
 
 lochi_group *lochi_ledger_seek_group(const lochi_ledger *ledger, uint64_t chunk);
 
-/* The group of an address, or NULL. From inside, or under the mutex. */
+/* The group of an address, or NULL. From inside, or under the lock. */
 static inline lochi_group *lochi_ledger_group_of(const lochi_ledger *ledger, uintptr_t address)
 {
     const uint64_t chunk = lochi_ledger_chunk(address);

@@ -291,7 +291,7 @@ static loch_status pool_try(lochi_pool *pool, const loch_request *request, bool 
     lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
-    if (pool->is_asleep) /* only the long way gets here then: the gate is closed */
+    if (lochi_pool_is_out_of_use(pool)) /* only the long way gets here then: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
     else
         status = pool_try_locked(pool, request, request->stream, out);

@@ -54,4 +54,11 @@ loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, 
 void lochi_pool_shut(lochi_pool *pool);
 void lochi_pool_go(lochi_pool *pool);
 
+/* Do the same for a thread that waits for memory of the pool; such a thread is counted, so that the child of a fork can undo
+ * what others began: in it the last two forget all waiters, and count the calling thread in again. */
+void lochi_pool_shut_waiting(lochi_pool *pool);
+void lochi_pool_go_waiting(lochi_pool *pool);
+void lochi_pool_forget_waiters(lochi_pool *pool);
+void lochi_pool_note_waiter(lochi_pool *pool);
+
 #endif

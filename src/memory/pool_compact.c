@@ -224,7 +224,7 @@ static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loc
 {
     pool_lane *lane = lochi_pool_lane(pool, stream, status);
     if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
-    if (lane && pool->is_asleep) *status = lochi_pool_refuse_asleep(pool);
+    if (lane && lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
     return lane;
 }
 

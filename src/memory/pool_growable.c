@@ -201,7 +201,7 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     loch_status status;
     pool_block *block = NULL;
     pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
-    if (lane && pool->is_asleep) status = lochi_pool_refuse_asleep(pool);
+    if (lane && lochi_pool_is_out_of_use(pool)) status = lochi_pool_refuse_asleep(pool);
     if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
     if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);

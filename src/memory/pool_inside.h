@@ -380,6 +380,8 @@ struct lochi_pool {
     _Alignas(64) atomic_uint gate; /* not 0: nobody enters a cache */
 
     _Alignas(64) lochi_lock lock; /* LOCHI_RANK_MEMORY: everything below, and all blocks, lanes, handles */
+    unsigned waiters;             /* of the gate's count: threads that wait for memory */
+    bool is_forked;               /* its device did not survive a fork: nothing is handed out */
     loch_device *device;
     loch_allocator *allocator;
     loch_memory_kind kind;
@@ -780,6 +782,10 @@ void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *str
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
 /* Keeps everybody out of the caches until lochi_pool_go. Under the lock. */
 void lochi_pool_stop(lochi_pool *pool);
+/* Waits until nobody is in a cache; the gate was closed, and the heavy fence crossed. */
+void lochi_pool_await(lochi_pool *pool);
+/* In the child of a fork: no thread is in a cache. */
+void lochi_pool_leave_caches(lochi_pool *pool);
 /* Small blocks of a class through the thread's cache, and others; its owner under the lock. */
 loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out);
 bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry);
@@ -979,7 +985,12 @@ static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start,
 {
     return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);
 }
-/* E_BUSY, for a pool that sleeps as a whole, or for a block that does. */
+/* Whether a pool hands nothing out: it sleeps as a whole, or its device did not survive a fork. Under its lock. */
+static inline bool lochi_pool_is_out_of_use(const lochi_pool *pool)
+{
+    return pool->is_asleep || pool->is_forked;
+}
+/* E_BUSY, for a pool that sleeps as a whole (E_FORKED: one that is out of use for that), or for a block that does. */
 loch_status lochi_pool_refuse_asleep(const lochi_pool *pool);
 loch_status lochi_pool_refuse_at(const void *address);
 /* Forgets what was kept of a pool that ends. */

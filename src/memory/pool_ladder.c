@@ -5,6 +5,8 @@
  * Everything but the list of pools is under the pool's lock. Driver calls are made under it too: who finds its memory in
  * its thread's cache does not need the lock. */
 #include "base/fail.h"
+#include "base/fence.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "memory/pool_inside.h"
 
@@ -311,12 +313,12 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 static lochi_lock ladder_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
 static lochi_pool *ladder_pools; /* under ladder_lock */
 
-/* What an ending thread kept goes back. */
+/* What an ending thread kept goes back; memory of a device that is not there any more stays as it is. */
 static void ladder_thread_ends(uint32_t slot)
 {
     lochi_lock_take(&ladder_lock);
     for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
-        if (!atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
+        if (pool->is_forked || !atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
         lochi_lock_take(&pool->lock);
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed); cache;
              cache = cache->next) {
@@ -329,8 +331,44 @@ static void ladder_thread_ends(uint32_t slot)
     lochi_lock_drop(&ladder_lock);
 }
 
+/* Before a fork: nobody is on a short way, and nobody gets there. */
+static void ladder_stop_all(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_fence_heavy();
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        lochi_pool_await(pool);
+}
+
+static void ladder_go_all(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        lochi_pool_go(pool);
+}
+
+/* In the child of a fork. A pool whose device is not there keeps its gate closed for good. */
+static void ladder_forked(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
+        const bool was_forked = pool->is_forked;
+        lochi_pool_leave_caches(pool);
+        pool->is_forked = lochi_device_is_forked(pool->device);
+        if (was_forked || !pool->is_forked) lochi_pool_go(pool);
+    }
+}
+
+static void ladder_settle(void)
+{
+    lochi_thread_visit_lost(ladder_thread_ends);
+}
+
+static lochi_fork_part ladder_part = {
+    .prepare = ladder_stop_all, .parent = ladder_go_all, .child = ladder_forked, .settle = ladder_settle};
+
 void lochi_pool_join(lochi_pool *pool)
 {
+    lochi_fork_add(&ladder_part);
     lochi_thread_at_end(ladder_thread_ends);
     lochi_lock_take(&ladder_lock);
     pool->next_pool = ladder_pools;

@@ -232,7 +232,7 @@ void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
     const loch_error saved = lochi_error_save();
     while (lane->marks_count) {
         const loch_status status = loch_event_query(lane_mark_at(lane, 0)->event);
-        if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) break; /* nothing runs on a lost device */
+        if (status != LOCH_OK && !lochi_is_gone(status)) break; /* nothing runs on a lost device */
         lane_pass(pool, lane);
     }
     lochi_error_restore(&saved);
@@ -263,7 +263,7 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (!lane->marks_count) continue;
         const loch_status status = loch_event_sync(lane_mark_at(lane, 0)->event);
-        if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) continue;
+        if (status != LOCH_OK && !lochi_is_gone(status)) continue;
         lane_pass(pool, lane);
         has_waited = true;
     }

@@ -66,6 +66,7 @@ bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes)
 
 loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)
 {
+    if (pool->is_forked) return lochi_device_refuse_forked(pool->device);
     return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
 }
 

@@ -13,6 +13,7 @@
 #include "memory/registry.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -60,6 +61,50 @@ static registry_entry registry_own = {.factory = lochi_default_make}; /* its att
 static registry_entry registry_set; /* only `made` counts: attributes are those that the allocators have */
 static registry_waiter *registry_waiters;
 
+/* --- forks --- */
+
+static registry_made *registry_lost; /* places of makers that the child of a fork does not have; written there, alone */
+
+/* Takes out what other threads were making; says how many makings are the calling thread's. */
+static unsigned registry_forget_makers(registry_entry *entry)
+{
+    unsigned own = 0;
+    for (registry_made **link = &entry->made; *link;) {
+        registry_made *made = *link;
+        const bool is_own = made->maker == lochi_thread_number();
+        own += !made->allocator && is_own;
+        if (made->allocator || is_own) {
+            link = &made->next;
+            continue;
+        }
+        *link = made->next;
+        made->next = registry_lost;
+        registry_lost = made;
+    }
+    return own;
+}
+
+static void registry_forked(void)
+{
+    pthread_cond_init(&registry_cond, NULL);
+    registry_waiters = NULL; /* they are others': who waits does not fork */
+    for (registry_entry *entry = registry_list; entry; entry = entry->next)
+        entry->users = registry_forget_makers(entry);
+    registry_own.users = registry_forget_makers(&registry_own);
+}
+
+static void registry_settle(void)
+{
+    while (registry_lost) {
+        registry_made *made = registry_lost;
+        registry_lost = made->next;
+        loch_device_release(made->device);
+        lochi_free(made);
+    }
+}
+
+static lochi_fork_part registry_part = {.child = registry_forked, .settle = registry_settle};
+
 /* --- making once --- */
 
 static bool registry_is_same(loch_attributes a, loch_attributes b)
@@ -104,7 +149,7 @@ static void registry_wait(const registry_made *made)
     registry_waiter waiter = {registry_waiters, lochi_thread_number(), made->maker, made};
     registry_waiters = &waiter;
     while (waiter.made)
-        pthread_cond_wait(&registry_cond, &registry_lock.mutex);
+        lochi_lock_wait(&registry_lock, &registry_cond);
     registry_waiter **link = &registry_waiters;
     while (*link != &waiter)
         link = &(*link)->next;
@@ -123,6 +168,7 @@ static loch_status registry_make(registry_entry *entry, loch_device *device, loc
                                  loch_allocator **out)
 {
     LOCHI_NOT_CANCELLED;
+    lochi_fork_add(&registry_part);
     registry_made *made = lochi_zalloc(sizeof *made);
     if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory to note what a factory makes");
     *made = (registry_made){entry->made, loch_device_retain(device), attributes, NULL, lochi_thread_number()};
@@ -258,7 +304,7 @@ loch_status loch_registry_remove(const char *name, int priority)
         *link = entry->next;
         entry->is_removed = true;
         while (entry->users)
-            pthread_cond_wait(&registry_cond, &registry_lock.mutex);
+            lochi_lock_wait(&registry_lock, &registry_cond);
     }
     lochi_lock_drop(&registry_lock);
     if (!entry) return LOCH_FAIL(NOT_FOUND, "\"%s\" is not registered with priority %d", name, priority);
@@ -490,9 +536,9 @@ static registry_entry *registry_close(registry_entry *own, registry_entry *set)
         entry->is_removed = true;
     for (const registry_entry *entry = list; entry; entry = entry->next)
         while (entry->users)
-            pthread_cond_wait(&registry_cond, &registry_lock.mutex);
+            lochi_lock_wait(&registry_lock, &registry_cond);
     while (registry_own.users)
-        pthread_cond_wait(&registry_cond, &registry_lock.mutex);
+        lochi_lock_wait(&registry_lock, &registry_cond);
     *own = (registry_entry){.next = list, .made = registry_own.made};
     *set = (registry_entry){.next = own, .made = registry_set.made};
     registry_own.made = registry_set.made = NULL;

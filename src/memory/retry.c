@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fence.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/thread.h"
 #include "memory/failure.h"
@@ -21,10 +22,19 @@
 /* The longest sleep before the (replaceable) clock is read again. Tests make it longer, to see that wake-ups come. */
 uint64_t lochi_retry_nap_ns = 10000000;
 
-static pthread_mutex_t retry_mutex = PTHREAD_MUTEX_INITIALIZER; /* a leaf: nothing is called under it */
+/* What a thread is in the middle of, on its stack: for the child of a fork, which does not have that thread. */
+typedef struct retry_call {
+    struct retry_call *next, **link;
+    uint64_t thread;
+    loch_allocator *allocator; /* that it waits for, with all that it wraps; NULL: it is in a pressure function */
+    lochi_pressure *asked;
+} retry_call;
+
+static lochi_lock retry_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);
+static retry_call *retry_calls; /* under retry_lock */
 static pthread_cond_t retry_cond;
 static pthread_once_t retry_once = PTHREAD_ONCE_INIT;
-static _Atomic uint64_t retry_generation; /* raised under retry_mutex */
+static _Atomic uint64_t retry_generation; /* raised under retry_lock */
 
 static void retry_init(void)
 {
@@ -35,13 +45,74 @@ static void retry_init(void)
     pthread_condattr_destroy(&attributes);
 }
 
+/* --- calls under way, for forks --- */
+
+static void retry_stop_waiting(loch_allocator *allocator)
+{
+    for (; allocator; allocator = allocator->wrapped) {
+        atomic_store_explicit(&allocator->waiters, 0, memory_order_relaxed);
+        if (allocator->pool) lochi_pool_forget_waiters(allocator->pool);
+    }
+}
+
+static void retry_wait_again(loch_allocator *allocator)
+{
+    for (; allocator; allocator = allocator->wrapped) {
+        atomic_fetch_add_explicit(&allocator->waiters, 1, memory_order_relaxed);
+        if (allocator->pool) lochi_pool_note_waiter(allocator->pool);
+    }
+}
+
+/* How far another thread had come with its announcement is not known: all are taken back, and the own ones made again. */
+static void retry_forked(void)
+{
+    const uint64_t self = lochi_thread_number();
+    retry_init();
+    for (const retry_call *call = retry_calls; call; call = call->next)
+        if (call->allocator) retry_stop_waiting(call->allocator);
+    for (retry_call *call = retry_calls, *next; call; call = next) {
+        next = call->next;
+        if (call->thread == self) {
+            if (call->allocator) retry_wait_again(call->allocator);
+            continue;
+        }
+        if (call->asked) call->asked->users--;
+        *call->link = next;
+        if (next) next->link = call->link;
+    }
+}
+
+static lochi_fork_part retry_part = {.child = retry_forked};
+
+static void retry_begin(retry_call *call)
+{
+    lochi_fork_add(&retry_part);
+    call->thread = lochi_thread_number();
+    lochi_lock_take(&retry_lock);
+    call->next = retry_calls;
+    call->link = &retry_calls;
+    if (call->next) call->next->link = &call->next;
+    retry_calls = call;
+    lochi_lock_drop(&retry_lock);
+}
+
+static void retry_end(const retry_call *call)
+{
+    lochi_lock_take(&retry_lock);
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    lochi_lock_drop(&retry_lock);
+}
+
+/* --- sleeping --- */
+
 void lochi_retry_wake(void)
 {
     pthread_once(&retry_once, retry_init);
-    pthread_mutex_lock(&retry_mutex);
+    lochi_lock_take(&retry_lock);
     atomic_fetch_add_explicit(&retry_generation, 1, memory_order_release); /* who sees it sees the free */
     pthread_cond_broadcast(&retry_cond);
-    pthread_mutex_unlock(&retry_mutex);
+    lochi_lock_drop(&retry_lock);
 }
 
 /* Sleeps until something was freed after `generation`, or for `ns` at most. */
@@ -53,10 +124,10 @@ static void retry_sleep(uint64_t generation, uint64_t ns)
     const uint64_t nap = (uint64_t)until.tv_nsec + (ns < lochi_retry_nap_ns ? ns : lochi_retry_nap_ns);
     until.tv_sec += (time_t)(nap / 1000000000u);
     until.tv_nsec = (long)(nap % 1000000000u);
-    pthread_mutex_lock(&retry_mutex);
+    lochi_lock_take(&retry_lock);
     while (atomic_load_explicit(&retry_generation, memory_order_relaxed) == generation)
-        if (pthread_cond_timedwait(&retry_cond, &retry_mutex, &until) != 0) break;
-    pthread_mutex_unlock(&retry_mutex);
+        if (!lochi_lock_wait_until(&retry_lock, &retry_cond, &until)) break;
+    lochi_lock_drop(&retry_lock);
 }
 
 static bool retry_is_worth_it(loch_status status)
@@ -141,7 +212,9 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
     lochi_pressure *asked = allocator->pressure;
     for (; asked && retry_is_worth_it(status); asked = asked->next) {
         if (asked->is_leaving) continue;
+        retry_call call = {.asked = asked};
         asked->users++; /* keeps it in the list */
+        retry_begin(&call);
         lochi_lock_drop(&allocator->lock);
         const uint32_t paused = lochi_failure_pause();
         const bool has_freed = asked->function(allocator, request->bytes, asked->user) != 0;
@@ -149,6 +222,7 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
         if (has_freed) status = retry_once_more(asking, request, mark, out);
         lochi_lock_take(&allocator->lock);
         asked->users--;
+        retry_end(&call);
     }
     lochi_lock_drop(&allocator->lock);
     return status;
@@ -184,9 +258,9 @@ static void retry_announce(loch_allocator *allocator, int sign)
         atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
         if (!allocator->pool) continue;
         if (sign > 0)
-            lochi_pool_shut(allocator->pool); /* frees take the long way, which looks at the waiters */
+            lochi_pool_shut_waiting(allocator->pool); /* frees take the long way, which looks at the waiters */
         else
-            lochi_pool_go(allocator->pool);
+            lochi_pool_go_waiting(allocator->pool);
     }
 }
 
@@ -197,6 +271,8 @@ static loch_status retry_waiting(loch_allocator *allocator, const loch_request *
     pthread_once(&retry_once, retry_init);
     const uint64_t start = loch_host_now_ns();
     uint64_t waited = 0;
+    retry_call call = {.allocator = allocator};
+    retry_begin(&call);
     retry_announce(allocator, 1);
     lochi_fence_heavy();
     while (retry_is_worth_it(status)) {
@@ -207,6 +283,7 @@ static loch_status retry_waiting(loch_allocator *allocator, const loch_request *
         retry_sleep(generation, request->timeout_ns - waited);
     }
     retry_announce(allocator, -1);
+    retry_end(&call);
     lochi_lock_take(&allocator->lock);
     allocator->waits_ns += waited;
     lochi_lock_drop(&allocator->lock);

@@ -8,7 +8,7 @@
  * into a pool (lochi_pool_keep_off), and a thread that is in a session on a pool keeps nothing there, so it does not get
  * any the short way.
  *
- * One mutex guards all tables and lists. It has no rank, because nothing is called under it. When a pool moves a block, which it
+ * One lock guards all tables and lists. It needs no rank, because nothing is called under it. When a pool moves a block, which it
  * does under its own lock, the note goes along; an end takes notes out under that lock, and has the block stay.
  *
  * The session lies in its allocator, which therefore lives as long as anything points at the session: until the end by the
@@ -16,7 +16,9 @@
  * taken a note out counts as one. */
 #include "memory/session.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
+#include "base/thread.h"
 #include "base/tree.h"
 #include "device/device.h"
 #include "memory/pool.h"
@@ -36,7 +38,7 @@ struct lochi_session_block {
 
 struct loch_session {
     loch_allocator *allocator, *wrapped;
-    lochi_session_block *blocks; /* this and the rest under the mutex */
+    lochi_session_block *blocks; /* this and the rest under the lock */
     lochi_session_block *failed; /* could not be freed by an end that is under way */
     size_t count, bytes, peak;
     size_t entered;
@@ -45,12 +47,21 @@ struct loch_session {
 
 _Thread_local lochi_session_frame *lochi_session_top;
 
-static pthread_mutex_t session_mutex = PTHREAD_MUTEX_INITIALIZER;
+/* One entering of a session, for the child of a fork, which does not have the threads that entered. */
+typedef struct session_stay {
+    lochi_session_frame frame; /* first, so that a stay is found from its frame */
+    uint64_t thread;
+    struct session_stay *next, **link;
+} session_stay;
+
+static lochi_lock session_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);
+static session_stay *session_stays; /* under session_lock */
+static session_stay *session_lost;  /* of threads that the child of a fork does not have; written there, alone */
 static pthread_once_t session_once = PTHREAD_ONCE_INIT;
 static pthread_key_t session_key;
 static bool session_has_key;
 
-/* --- tables and lists, under the mutex --- */
+/* --- tables and lists, under the lock --- */
 
 static lochi_session_block *session_find(const loch_allocator *owner, const void *address)
 {
@@ -146,9 +157,9 @@ static loch_session *session_choose(const loch_allocator *allocator)
 
 static bool session_is_ending(const loch_session *session)
 {
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     const bool is_ending = session->is_ending;
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     return is_ending;
 }
 
@@ -173,7 +184,7 @@ loch_status lochi_session_begin_alloc(loch_allocator *allocator, lochi_session_a
 static bool session_add(lochi_session_block *block)
 {
     lochi_session_block *stale = NULL;
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     const bool is_open = !block->session->is_ending;
     if (is_open) {
         stale = session_find(block->owner, (const void *)block->node.key);
@@ -182,7 +193,7 @@ static bool session_add(lochi_session_block *block)
         session_list_add(&block->session->blocks, block);
         if (block->is_handled) atomic_fetch_add_explicit(&block->session->allocator->live, 1, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     if (stale) lochi_session_settle(stale, true);
     return is_open;
 }
@@ -221,10 +232,10 @@ bool lochi_session_is_in(const loch_allocator *allocator)
 
 lochi_session_block *lochi_session_take_any(loch_allocator *allocator, const void *address)
 {
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     lochi_session_block *block = session_find(allocator, address);
     if (block) session_take(block);
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     return block;
 }
 
@@ -234,9 +245,9 @@ static bool session_settle(lochi_session_block *block, bool is_gone)
     const bool is_handled = block->is_handled;
     bool is_kept = false;
     if (!is_gone) {
-        pthread_mutex_lock(&session_mutex);
+        lochi_lock_take(&session_lock);
         is_kept = session_put_back(&block->session->blocks, block);
-        pthread_mutex_unlock(&session_mutex);
+        lochi_lock_drop(&session_lock);
     }
     if (!is_kept) lochi_free(block);
     return !is_kept || !is_handled;
@@ -264,27 +275,27 @@ void lochi_session_settle_moved(lochi_session_block *block, void *address, size_
 void lochi_session_follow(loch_allocator *allocator, const void *from, void *to)
 {
     if (!atomic_load_explicit(&allocator->session_count, memory_order_relaxed)) return;
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     lochi_session_block *block = session_find(allocator, from);
     if (block) {
         session_table_remove(block);
         block->node.key = (uintptr_t)to;
         session_table_add(block);
     }
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
 }
 
 void lochi_session_note_size(loch_allocator *allocator, const void *address, size_t bytes)
 {
     if (!atomic_load_explicit(&allocator->session_count, memory_order_relaxed)) return;
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     lochi_session_block *block = session_find(allocator, address);
     if (block && !block->is_promoted) {
         block->session->bytes -= block->bytes;
         session_count_bytes(block->session, bytes);
     }
     if (block) block->bytes = bytes;
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
 }
 
 /* --- the session's allocator --- */
@@ -335,6 +346,23 @@ static const loch_allocator_ops session_ops = {
 
 /* --- threads --- */
 
+/* Under the lock: a thread is in a session no more. */
+static void session_remove_stay(session_stay *stay)
+{
+    stay->frame.session->entered--;
+    *stay->link = stay->next;
+    if (stay->next) stay->next->link = stay->link;
+}
+
+static void session_leave(lochi_session_frame *frame)
+{
+    session_stay *stay = (session_stay *)(void *)frame;
+    lochi_lock_take(&session_lock);
+    session_remove_stay(stay);
+    lochi_lock_drop(&session_lock);
+    lochi_free(stay);
+}
+
 /* A thread has ended inside sessions. */
 static void session_thread_ends(void *value)
 {
@@ -342,24 +370,50 @@ static void session_thread_ends(void *value)
     while (lochi_session_top) {
         lochi_session_frame *frame = lochi_session_top;
         lochi_session_top = frame->next;
-        pthread_mutex_lock(&session_mutex);
-        frame->session->entered--;
-        pthread_mutex_unlock(&session_mutex);
-        lochi_free(frame);
+        session_leave(frame);
     }
 }
+
+/* In the child of a fork: other threads are in no session. */
+static void session_forked(void)
+{
+    for (session_stay *stay = session_stays, *next; stay; stay = next) {
+        next = stay->next;
+        if (stay->thread == lochi_thread_number()) continue;
+        session_remove_stay(stay);
+        stay->next = session_lost;
+        session_lost = stay;
+    }
+}
+
+static void session_settle_forked(void)
+{
+    while (session_lost) {
+        session_stay *stay = session_lost;
+        session_lost = stay->next;
+        lochi_free(stay);
+    }
+}
+
+static lochi_fork_part session_part = {.child = session_forked, .settle = session_settle_forked};
 
 static void session_make_key(void)
 {
     session_has_key = pthread_key_create(&session_key, session_thread_ends) == 0;
 }
 
-static loch_status session_enter(loch_session *session)
+static loch_status session_enter(loch_session *session, session_stay *stay)
 {
-    pthread_mutex_lock(&session_mutex);
+    lochi_fork_add(&session_part);
+    lochi_lock_take(&session_lock);
     const bool is_open = !session->is_ending;
-    session->entered += is_open;
-    pthread_mutex_unlock(&session_mutex);
+    if (is_open) {
+        session->entered++;
+        *stay = (session_stay){{lochi_session_top, session}, lochi_thread_number(), session_stays, &session_stays};
+        if (stay->next) stay->next->link = &stay->next;
+        session_stays = stay;
+    }
+    lochi_lock_drop(&session_lock);
     return is_open ? LOCH_OK : session_refuse(session);
 }
 
@@ -369,18 +423,17 @@ loch_status loch_session_enter(loch_session *session)
     if (lochi_session_top && !lochi_session_top->session)
         return LOCH_FAIL(INVALID, "a session cannot be entered from inside an allocation");
     pthread_once(&session_once, session_make_key);
-    lochi_session_frame *frame = lochi_alloc(sizeof *frame);
-    if (!frame || !session_has_key || pthread_setspecific(session_key, session) != 0) {
-        lochi_free(frame);
+    session_stay *stay = lochi_alloc(sizeof *stay);
+    if (!stay || !session_has_key || pthread_setspecific(session_key, session) != 0) {
+        lochi_free(stay);
         return LOCH_FAIL(HOST_MEMORY, "no host memory to enter a session");
     }
-    const loch_status status = session_enter(session);
+    const loch_status status = session_enter(session, stay);
     if (status != LOCH_OK) {
-        lochi_free(frame);
+        lochi_free(stay);
         return status;
     }
-    *frame = (lochi_session_frame){lochi_session_top, session};
-    lochi_session_top = frame;
+    lochi_session_top = &stay->frame;
     if (session->wrapped->pool) lochi_pool_drop_cache(session->wrapped->pool);
     return LOCH_OK;
 }
@@ -391,10 +444,7 @@ loch_status loch_session_leave(loch_session *session)
     if (!session || !frame || frame->session != session)
         return LOCH_FAIL(INVALID, "that is not the session that this thread entered last");
     lochi_session_top = frame->next;
-    pthread_mutex_lock(&session_mutex);
-    session->entered--;
-    pthread_mutex_unlock(&session_mutex);
-    lochi_free(frame);
+    session_leave(frame);
     return LOCH_OK;
 }
 
@@ -438,7 +488,7 @@ static lochi_session_block *session_find_own(const loch_session *session, const 
 loch_status loch_session_promote(loch_session *session, void *address)
 {
     if (!session || !address) return LOCH_FAIL(INVALID, "promoting needs a session and a block");
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     lochi_session_block *block = session_find_own(session, address), *gone = NULL;
     if (block) {
         session_list_remove(block);
@@ -448,7 +498,7 @@ loch_status loch_session_promote(loch_session *session, void *address)
             gone = block;
         }
     }
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     lochi_free(gone);
     if (block) return LOCH_OK;
     return LOCH_FAIL(FOREIGN, "the session \"%s\" has no block at %p", session->allocator->name, address);
@@ -459,11 +509,11 @@ loch_status loch_session_get_stats(loch_session *session, loch_session_stats *ou
     if (!session || !out || out->size < sizeof out->size)
         return LOCH_FAIL(INVALID, "a session's figures need a session and a place with its size");
     loch_session_stats stats = {.size = out->size};
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     stats.blocks = session->count;
     stats.bytes = session->bytes;
     stats.peak_bytes = session->peak;
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     memcpy(out, &stats, out->size < sizeof stats ? out->size : sizeof stats);
     return LOCH_OK;
 }
@@ -473,11 +523,11 @@ loch_status loch_session_get_stats(loch_session *session, loch_session_stats *ou
 /* From now on nothing comes in. */
 static loch_status session_begin_end(loch_session *session)
 {
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     const size_t entered = session->entered;
     const bool is_busy = entered || session->is_ending;
     if (!is_busy) session->is_ending = true;
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     if (!is_busy) return LOCH_OK;
     return LOCH_FAIL(BUSY, "the session \"%s\" cannot end: threads are in it %zu times", session->allocator->name,
                      entered);
@@ -487,7 +537,7 @@ static loch_status session_begin_end(loch_session *session)
  * what is left. */
 static lochi_session_block *session_next(loch_session *session, bool has_failed)
 {
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     lochi_session_block *block = session->blocks;
     if (block) {
         session_take(block);
@@ -498,7 +548,7 @@ static lochi_session_block *session_next(loch_session *session, bool has_failed)
         session->is_over = !has_failed;
         session->is_ending = !has_failed;
     }
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     return block;
 }
 
@@ -519,9 +569,9 @@ static void session_keep(lochi_session_block *block)
 {
     loch_allocator *allocator = block->session->allocator;
     const bool is_handled = block->is_handled;
-    pthread_mutex_lock(&session_mutex);
+    lochi_lock_take(&session_lock);
     const bool is_kept = session_put_back(&block->session->failed, block);
-    pthread_mutex_unlock(&session_mutex);
+    lochi_lock_drop(&session_lock);
     if (!is_kept) lochi_free(block);
     if (!is_kept || !is_handled) lochi_allocator_count_out(allocator);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The lock wrapper: one thread at a time in the wrapped allocator, whatever the call.
  *
- * The mutex has no rank: it lies between the lock of its own allocator and that of the wrapped one, whose ranks are
+ * The lock has no rank: it lies between the lock of its own allocator and that of the wrapped one, whose ranks are
  * neighbours, and it is held while that allocator does whatever it does. That order is the same everywhere: from the
  * outer allocator to the inner one. It is recursive, so that a function of the user's that the wrapped allocator calls
  * (above a soft limit, say) may use this allocator from inside. */
@@ -9,23 +9,24 @@
 #include "base/heap.h"
 #include "memory/wrapper.h"
 #include <loch/wrapper.h>
-#include <pthread.h>
 
 typedef struct locked {
     loch_allocator *wrapped; /* retained by the allocator around this */
-    pthread_mutex_t mutex;
+    lochi_lock lock;         /* LOCHI_RANK_NONE */
+    unsigned depth;          /* of its owner's calls inside each other */
 } locked;
 
 static locked *locked_take(void *user)
 {
     locked *self = user;
-    pthread_mutex_lock(&self->mutex);
+    if (!lochi_lock_is_mine(&self->lock)) lochi_lock_take(&self->lock);
+    self->depth++;
     return self;
 }
 
 static loch_status locked_drop(locked *self, loch_status status)
 {
-    pthread_mutex_unlock(&self->mutex);
+    if (!--self->depth) lochi_lock_drop(&self->lock);
     return status;
 }
 
@@ -44,7 +45,7 @@ static loch_status locked_free(void *user, void *address, size_t bytes, loch_str
 static void locked_destroy(void *user)
 {
     locked *self = user;
-    pthread_mutex_destroy(&self->mutex);
+    lochi_lock_fini(&self->lock);
     lochi_free(self);
 }
 
@@ -76,7 +77,7 @@ static void locked_new_segment(void *user)
 {
     locked *self = locked_take(user);
     lochi_wrapper_new_segment(self->wrapped);
-    pthread_mutex_unlock(&self->mutex);
+    (void)locked_drop(self, LOCH_OK);
 }
 
 static loch_status locked_trim(void *user, size_t keep_bytes, size_t *released)
@@ -89,7 +90,7 @@ static loch_attributes locked_get_attributes(void *user)
 {
     locked *self = locked_take(user);
     const loch_attributes attributes = loch_allocator_get_attributes(self->wrapped);
-    pthread_mutex_unlock(&self->mutex);
+    (void)locked_drop(self, LOCH_OK);
     return attributes;
 }
 
@@ -116,11 +117,7 @@ loch_status loch_locked_create(loch_allocator *wrapped, const char *name, loch_a
     locked *self = lochi_zalloc(sizeof *self);
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a lock around \"%s\"", wrapped->name);
     self->wrapped = wrapped;
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&self->mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
+    lochi_lock_init(&self->lock, LOCHI_RANK_NONE);
     const loch_status status = loch_wrapper_create(wrapped, name, &locked_ops, self, out);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_ALL);

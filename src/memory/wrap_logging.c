@@ -7,6 +7,7 @@
  * cannot be written, does not disturb the program: loch_logging_flush tells of it. */
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/own_file.h"
@@ -38,7 +39,9 @@ typedef struct logging {
     char *path;      /* NULL for the hook */
     lochi_lock lock; /* LOCHI_RANK_MEMORY: what follows; only the file is written under it */
     FILE *file;
-    int error; /* errno of the first write that failed; nothing is written any more then */
+    bool is_forked;           /* the file is the parent's: nothing is written */
+    lochi_fork_item in_forks; /* of one with a file */
+    int error;                /* errno of the first write that failed; nothing is written any more then */
     lochi_tree blocks;
     uint64_t last_id, lost; /* lost: events that could not be noted for want of host memory */
     uint64_t *streams;      /* ids of streams; the small number is the place, from 1 on */
@@ -103,7 +106,7 @@ static void logging_write(logging *self, const logging_event *event)
                   *tag ? ", tag " : "", tag, event->status == LOCH_OK ? "ok" : loch_status_name(event->status));
         return;
     }
-    if (self->error) return;
+    if (self->error || self->is_forked) return;
     const uint64_t ns = loch_host_now_ns() - self->start_ns;
     const int written = self->format == LOCH_LOGGING_CSV ? logging_write_csv(self->file, event, ns, tag)
                                                          : logging_write_trace(self->file, event, ns, tag);
@@ -117,6 +120,32 @@ static void logging_write_and_drop(logging *self, const logging_event *event)
     lochi_lock_drop(&self->lock);
     if (!self->file) logging_write(self, event);
 }
+
+/* --- forks --- */
+
+static lochi_fork_part logging_part;
+
+static logging *logging_of(lochi_fork_item *item)
+{
+    return (logging *)((char *)item - offsetof(logging, in_forks));
+}
+
+/* What is not written yet would be written twice. */
+static void logging_write_all(void)
+{
+    for (lochi_fork_item *item = logging_part.items; item; item = item->next) {
+        logging *self = logging_of(item);
+        if (!self->is_forked && !self->error && fflush(self->file) != 0) self->error = errno ? errno : EIO;
+    }
+}
+
+static void logging_forked(void)
+{
+    for (lochi_fork_item *item = logging_part.items; item; item = item->next)
+        logging_of(item)->is_forked = true;
+}
+
+static lochi_fork_part logging_part = {.prepare = logging_write_all, .child = logging_forked};
 
 /* --- blocks and streams, under the lock --- */
 
@@ -266,6 +295,7 @@ static void logging_destroy(void *user)
     LOCHI_NOT_CANCELLED;
     logging *self = user;
     if (!self) return;
+    lochi_fork_leave(&self->in_forks);
     if (self->file && fclose(self->file) != 0 && !self->error) self->error = errno;
     if (self->error) LOCHI_LOG(ERROR, "%s is not complete: %s", self->path, strerror(self->error));
     lochi_tree_node *node;
@@ -306,6 +336,7 @@ static loch_status logging_open(logging *self, const char *path)
     const char *head =
         self->format == LOCH_LOGGING_CSV ? "time_ns,event,id,address,bytes,stream,tag,status\n" : "# loch-trace 1\n";
     if (fputs(head, self->file) < 0) self->error = errno ? errno : EIO;
+    lochi_fork_enter(&logging_part, &self->in_forks);
     return LOCH_OK;
 }
 
@@ -344,8 +375,12 @@ loch_status loch_logging_flush(loch_allocator *allocator)
     lochi_lock_take(&self->lock);
     if (self->file && !self->error && fflush(self->file) != 0) self->error = errno ? errno : EIO;
     const int error = self->error;
+    const bool is_forked = self->is_forked;
     const uint64_t lost = self->lost;
     lochi_lock_drop(&self->lock);
+    if (is_forked)
+        return LOCH_FAIL(FORKED, "%.150s was opened before a fork and is the parent's: nothing is logged here",
+                         self->path);
     if (error) return LOCH_FAIL(IO, "%s is not complete: %s", self->path, strerror(error));
     if (lost)
         return LOCH_FAIL(HOST_MEMORY, "%llu events are not in the log, for want of host memory",

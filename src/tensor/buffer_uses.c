@@ -34,7 +34,7 @@ static bool use_has_passed(const lochi_use *use)
     const loch_error saved = lochi_error_save();
     const loch_status status = loch_event_query(use->event);
     lochi_error_restore(&saved);
-    return status == LOCH_OK || status == LOCH_E_DEVICE_LOST;
+    return status == LOCH_OK || lochi_is_gone(status);
 }
 
 static lochi_use *uses_take(loch_buffer *whole)
@@ -233,7 +233,7 @@ static loch_status waiting_sync(const loch_buffer *list)
     for (; list; list = list->next_waiting) {
         for (const lochi_use *use = list->uses; use; use = use->next) {
             const loch_status status = loch_event_sync(use->event);
-            if (status != LOCH_OK && status != LOCH_E_DEVICE_LOST) return status;
+            if (status != LOCH_OK && !lochi_is_gone(status)) return status;
         }
     }
     return LOCH_OK;

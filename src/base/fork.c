@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* Taking all locks for a fork, and giving them back.
+ *
+ * Locks are taken in rising rank and address, as everybody does, but never waited for with the list's mutex held: a
+ * thread that has one of them may need the list, to make or end a lock. Whenever one cannot be had, those that its holder
+ * might wait for are given back: higher ones, and those without an order. Then the list is let go for a moment. So nobody
+ * waits for a fork that waits for them. When all are there the list's mutex stays held as well: no lock comes or goes
+ * during the fork.
+ *
+ * The thread that forks may hold locks itself, in a log hook or a visitor. Then another thread may wait for those with a
+ * lower lock in its hands, which will not come: after FORK_PATIENCE_NS the fork goes on without, and the child makes that
+ * lock anew. What it guards may be half changed there, as after any fork from inside a callback.
+ *
+ * No work is done in a static constructor: the handlers are registered with the first lock. */
+#include "base/fork.h"
+#include "base/fence.h"
+#include "base/inside.h"
+#include "base/thread.h"
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+#define FORK_LOOKS 32 /* at one lock, before the others are given back */
+#define FORK_PATIENCE_NS ((uint64_t)1000000000)
+
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t fork_turn = PTHREAD_MUTEX_INITIALIZER;  /* one fork at a time */
+static pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER; /* the lists: what follows */
+static lochi_lock *fork_locks[LOCHI_RANK_COUNT];
+static lochi_fork_part *fork_parts;
+static bool fork_is_inside; /* the thread that forks holds a lock itself */
+
+/* --- one lock --- */
+
+static void fork_let_go(lochi_lock *lock)
+{
+    if (!lock->is_kept) return;
+    lock->is_kept = false;
+    pthread_mutex_unlock(&lock->mutex);
+}
+
+/* Whether a lock is there now; one that is the caller's own counts, and one that is being ended is left to who ends it. */
+static bool fork_take(lochi_lock *lock)
+{
+    if (lock->is_ending) {
+        fork_let_go(lock);
+        return true;
+    }
+    if (lock->is_kept) return true;
+    if (lochi_lock_is_mine(lock)) return fork_is_inside = true;
+    for (unsigned looks = 0; looks < FORK_LOOKS; looks++) {
+        lock->is_kept = pthread_mutex_trylock(&lock->mutex) == 0;
+        if (lock->is_kept) return true;
+        sched_yield();
+    }
+    return false;
+}
+
+/* --- all of them; under fork_mutex --- */
+
+static void fork_let_all_go(lochi_rank from)
+{
+    for (unsigned rank = from; rank < LOCHI_RANK_COUNT; rank++)
+        for (lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+            fork_let_go(lock);
+}
+
+/* Those without an order: all or none. */
+static bool fork_take_unordered(void)
+{
+    for (lochi_lock *lock = fork_locks[LOCHI_RANK_NONE]; lock; lock = lock->next)
+        if (!fork_take(lock)) {
+            fork_let_all_go(LOCHI_RANK_NONE);
+            return false;
+        }
+    return true;
+}
+
+/* All of a rank; else those below the first that is missing. */
+static bool fork_take_rank(lochi_rank rank)
+{
+    const lochi_lock *missing = NULL;
+    for (lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+        if (!fork_take(lock) && (!missing || (uintptr_t)lock < (uintptr_t)missing)) missing = lock;
+    if (!missing) return true;
+    for (lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+        if ((uintptr_t)lock > (uintptr_t)missing) fork_let_go(lock);
+    fork_let_all_go((lochi_rank)(rank + 1));
+    for (lochi_lock *lock = fork_locks[LOCHI_RANK_NONE]; lock; lock = lock->next)
+        fork_let_go(lock);
+    return false;
+}
+
+static bool fork_take_all(void)
+{
+    fork_is_inside = false;
+    if (!fork_take_unordered()) return false;
+    for (unsigned rank = LOCHI_RANK_NONE + 1; rank < LOCHI_RANK_COUNT; rank++)
+        if (!fork_take_rank((lochi_rank)rank)) return false;
+    return true;
+}
+
+/* Takes what is free, and leaves the rest: the last resort of a thread that forks with a lock in its hands. */
+static void fork_take_some(void)
+{
+    for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
+        for (lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+            (void)fork_take(lock);
+}
+
+/* Whether the calling thread holds any. */
+static bool fork_find_own(void)
+{
+    for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
+        for (const lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+            if (lochi_lock_is_mine(lock)) return true;
+    return false;
+}
+
+/* --- the handlers --- */
+
+static uint64_t fork_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void fork_pause(unsigned round)
+{
+    const struct timespec nap = {0, 50000};
+    if (round < 16)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL); /* its holder waits for something else */
+}
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&fork_turn);
+    const uint64_t start_ns = fork_now_ns();
+    pthread_mutex_lock(&fork_mutex);
+    for (unsigned round = 0; !fork_take_all(); round++) {
+        const bool is_own = fork_find_own();
+        if (is_own && fork_now_ns() - start_ns > FORK_PATIENCE_NS) {
+            fork_take_some();
+            fork_is_inside = true;
+            break;
+        }
+        pthread_mutex_unlock(&fork_mutex);
+        fork_pause(round);
+        pthread_mutex_lock(&fork_mutex);
+    }
+    for (const lochi_fork_part *part = fork_parts; part; part = part->next)
+        if (part->prepare) part->prepare();
+}
+
+static void fork_parent(void)
+{
+    for (const lochi_fork_part *part = fork_parts; part; part = part->next)
+        if (part->parent) part->parent();
+    fork_let_all_go(LOCHI_RANK_NONE);
+    pthread_mutex_unlock(&fork_mutex);
+    pthread_mutex_unlock(&fork_turn);
+}
+
+/* Makes a lock of a thread that is not here anew. */
+static void fork_mend(lochi_lock *lock)
+{
+    if (lock->is_kept || lochi_lock_is_mine(lock)) return;
+    pthread_mutex_init(&lock->mutex, NULL);
+    atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
+}
+
+static void fork_child(void)
+{
+    lochi_fence_forked();
+    lochi_inside_forked();
+    lochi_thread_forked();
+    for (const lochi_fork_part *part = fork_parts; part; part = part->next)
+        if (part->child) part->child();
+    for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
+        for (lochi_lock *lock = fork_locks[rank]; lock; lock = lock->next)
+            fork_mend(lock);
+    fork_let_all_go(LOCHI_RANK_NONE);
+    const bool is_inside = fork_is_inside;
+    pthread_mutex_unlock(&fork_mutex);
+    pthread_mutex_unlock(&fork_turn);
+    for (const lochi_fork_part *part = fork_parts; part && !is_inside; part = part->next)
+        if (part->settle) part->settle();
+}
+
+static void fork_register(void)
+{
+    /* Without memory for it there is nothing to be done: forks are then as they are without handlers. */
+    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+/* --- the lists --- */
+
+void lochi_fork_list(lochi_lock *lock)
+{
+    pthread_once(&fork_once, fork_register);
+    pthread_mutex_lock(&fork_mutex);
+    if (!atomic_load_explicit(&lock->is_listed, memory_order_relaxed)) {
+        lochi_lock **list = &fork_locks[lock->rank];
+        lock->is_kept = lock->is_ending = false;
+        lock->next = *list;
+        lock->link = list;
+        if (lock->next) lock->next->link = &lock->next;
+        *list = lock;
+        atomic_store_explicit(&lock->is_listed, true, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void lochi_fork_unlist(lochi_lock *lock)
+{
+    if (!atomic_load_explicit(&lock->is_listed, memory_order_relaxed)) return; /* of an object that was not finished */
+    pthread_mutex_lock(&fork_mutex);
+    while (lock->is_kept) {
+        lock->is_ending = true;
+        pthread_mutex_unlock(&fork_mutex);
+        sched_yield();
+        pthread_mutex_lock(&fork_mutex);
+    }
+    *lock->link = lock->next;
+    if (lock->next) lock->next->link = lock->link;
+    atomic_store_explicit(&lock->is_listed, false, memory_order_relaxed);
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void lochi_fork_add(lochi_fork_part *part)
+{
+    if (atomic_load_explicit(&part->is_added, memory_order_relaxed)) return;
+    pthread_once(&fork_once, fork_register);
+    pthread_mutex_lock(&fork_mutex);
+    if (!atomic_load_explicit(&part->is_added, memory_order_relaxed)) {
+        lochi_fork_part **end = &fork_parts;
+        while (*end)
+            end = &(*end)->next;
+        *end = part;
+        atomic_store_explicit(&part->is_added, true, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item)
+{
+    lochi_fork_add(part);
+    pthread_mutex_lock(&fork_mutex);
+    item->next = part->items;
+    item->link = &part->items;
+    if (item->next) item->next->link = &item->next;
+    part->items = item;
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void lochi_fork_leave(lochi_fork_item *item)
+{
+    if (!item->link) return;
+    pthread_mutex_lock(&fork_mutex);
+    *item->link = item->next;
+    if (item->next) item->next->link = item->link;
+    item->link = NULL;
+    pthread_mutex_unlock(&fork_mutex);
+}

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+/* fork() and what a child cannot have: simulated devices, devices of drivers from outside, workers and engines. Their calls answer
+ * E_FORKED, nothing hangs, and all can be given back. */
+#include "fork_fixture.h"
+
+#include "faulty_driver.h"
+#include "memory/pool_inside.h"
+#include <fcntl.h>
+#include <loch/driver.h>
+#include <loch/engine.h>
+#include <loch/raw.h>
+#include <loch/sim.h>
+#include <loch/virtual.h>
+
+#define SIM "sim:256MiB,backed"
+
+/* Whether the process can read an address: the system says it without a signal. */
+static bool can_read(const void *address)
+{
+    int ends[2];
+    NEED(pipe2(ends, O_CLOEXEC) == 0);
+    const bool can = write(ends[1], address, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return can;
+}
+
+/* --- devices that do not survive --- */
+
+typedef struct gone {
+    const char *name;
+    loch_device *device;
+    loch_allocator *pool, *direct, *limit;
+    loch_stream *stream;
+    loch_event *event;
+    void *raw, *small, *large, *pinned, *of_direct, *of_limit, *reserved;
+    loch_handle *handle;
+    bool is_outside;
+} gone;
+
+static void gone_open(gone *g, const char *name)
+{
+    *g = (gone){.name = name};
+    DO_OK(loch_device_open(name, &g->device));
+    DO_OK(loch_pool_create(g->device, "pool", NULL, &g->pool));
+    DO_OK(loch_direct_create(g->device, "direct", NULL, &g->direct));
+    const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = TEST_GIB};
+    DO_OK(loch_limit_create(g->pool, "limit", &limit, &g->limit));
+    DO_OK(loch_stream_create(g->device, NULL, &g->stream));
+    DO_OK(loch_event_create(g->device, LOCH_EVENT_PLAIN, &g->event));
+    DO_OK(loch_event_record(g->event, g->stream));
+    DO_OK(loch_raw_alloc(g->device, LOCH_MEMORY_DEVICE, TEST_MIB, 0, &g->raw));
+    DO_OK(loch_alloc(g->pool, 100, &g->small));
+    DO_OK(loch_alloc(g->pool, 3 * TEST_MIB, &g->large));
+    DO_OK(
+        loch_allocator_record_use(g->pool, g->large, g->stream)); /* freed behind work that the child cannot wait for */
+    DO_OK(loch_alloc(g->direct, 5000, &g->of_direct));
+    DO_OK(loch_alloc(g->limit, 5000, &g->of_limit));
+    loch_device_properties properties = {.size = sizeof properties};
+    DO_OK(loch_device_get_properties(g->device, &properties));
+    if (properties.capabilities & LOCH_CAN_VIRTUAL) {
+        DO_OK(loch_virtual_reserve(g->device, properties.granule_bytes, 0, &g->reserved));
+        DO_OK(loch_handle_create(g->device, properties.granule_bytes, NULL, &g->handle));
+        DO_OK(loch_virtual_map(g->reserved, g->handle, NULL, 0));
+    }
+    DO_OK(loch_fill(g->raw, TEST_MIB, "\xaa", 1));
+    void *kept; /* threads keep something to hand out */
+    DO_OK(loch_alloc(g->pool, 100, &kept));
+    DO_OK(loch_free(g->pool, kept));
+}
+
+static void gone_close(gone *g)
+{
+    if (g->reserved) {
+        DO_OK(loch_virtual_unmap(g->reserved));
+        loch_handle_destroy(g->handle);
+        DO_OK(loch_virtual_unreserve(g->reserved));
+    }
+    DO_OK(loch_raw_free(g->raw));
+    DO_OK(loch_free(g->pool, g->small));
+    DO_OK(loch_free(g->pool, g->large));
+    DO_OK(loch_free(g->direct, g->of_direct));
+    DO_OK(loch_free(g->limit, g->of_limit));
+    loch_event_destroy(g->event);
+    loch_stream_destroy(g->stream);
+    loch_allocator_release(g->limit);
+    loch_allocator_release(g->direct);
+    loch_allocator_release(g->pool);
+    loch_device_release(g->device);
+}
+
+static void child_is_refused(gone *g)
+{
+    void *block = TEST_UNTOUCHED;
+    char bytes[16];
+    loch_memory_info info;
+    loch_stream *stream;
+    loch_event *event;
+    NEED_FORKED(loch_raw_alloc(g->device, LOCH_MEMORY_DEVICE, 4096, 0, &block));
+    NEED_FORKED(loch_alloc(g->pool, 100, &block)); /* not even what the thread keeps */
+    NEED_FORKED(loch_alloc(g->pool, 50 * TEST_MIB, &block));
+    NEED_FORKED(loch_alloc(g->direct, 100, &block));
+    NEED_FORKED(loch_alloc(g->limit, 100, &block));
+    NEED_FORKED(loch_device_calculate_memory(g->device, &info));
+    NEED_FORKED(loch_device_sync(g->device));
+    NEED_FORKED(loch_stream_create(g->device, NULL, &stream));
+    NEED_FORKED(loch_stream_get_thread_default(g->device, &stream));
+    NEED_FORKED(loch_stream_query(g->stream));
+    NEED_FORKED(loch_stream_sync(g->stream));
+    NEED_FORKED(loch_event_create(g->device, LOCH_EVENT_PLAIN, &event));
+    NEED_FORKED(loch_event_record(g->event, g->stream));
+    NEED_FORKED(loch_fill(g->raw, 16, "", 1));
+    NEED_FORKED(loch_copy(bytes, g->raw, sizeof bytes));
+    NEED_FORKED(loch_copy(g->raw, bytes, sizeof bytes));
+    if (g->reserved) NEED_FORKED(loch_handle_create(g->device, TEST_MIB * 2, NULL, &g->handle));
+}
+
+static void child_gives_back(gone *g)
+{
+    NEED_OK(loch_raw_free(g->raw));
+    NEED_OK(loch_free(g->pool, g->small));
+    NEED_OK(loch_free(g->pool, g->large));
+    NEED_OK(loch_free(g->direct, g->of_direct));
+    NEED_OK(loch_free(g->limit, g->of_limit));
+    NEED_OK(loch_allocator_trim(g->pool, 0, NULL));
+    loch_event_destroy(g->event);
+    loch_stream_destroy(g->stream);
+    loch_allocator_release(g->limit);
+    loch_allocator_release(g->direct);
+    loch_allocator_release(g->pool);
+    if (g->reserved) NEED_OK(loch_virtual_unmap(g->reserved));
+    if (g->reserved) NEED_OK(loch_virtual_unreserve(g->reserved));
+}
+
+/* The CPU works on beside it. */
+static void child_uses_cpu(void)
+{
+    loch_device *cpu;
+    loch_allocator *pool;
+    void *block;
+    NEED_OK(loch_device_open("cpu", &cpu));
+    NEED_OK(loch_pool_create(cpu, "pool", NULL, &pool));
+    NEED_OK(loch_alloc(pool, 3 * TEST_MIB, &block));
+    memset(block, 1, 3 * TEST_MIB);
+    char bytes[16];
+    NEED_OK(loch_copy(bytes, block, sizeof bytes)); /* asks drivers whose memory the array is */
+    NEED_OK(loch_free(pool, block));
+    loch_allocator_release(pool);
+    loch_device_release(cpu);
+}
+
+static void child_of_gone(void *user)
+{
+    gone *g = user;
+    NEED(!can_read(g->raw)); /* nothing is shared */
+    loch_handle *handle = g->handle;
+    child_is_refused(g);
+    child_uses_cpu();
+    g->handle = handle;
+    child_gives_back(g);
+    loch_handle_destroy(g->handle);
+    loch_device_release(g->device);
+    if (g->is_outside) _exit(0); /* its driver is not called any more, and keeps its own bookkeeping */
+    exit(0);                     /* as quiet as the parent's end */
+}
+
+static void child_opens_anew(void *user)
+{
+    const gone *old = user;
+    gone g;
+    NEED(!can_read(old->raw));
+    NEED(!can_read(old->reserved));
+    gone_open(&g, old->name);
+    NEED(g.device != old->device);
+    NEED(can_read(g.raw) && *(unsigned char *)g.raw == 0xaa);
+    NEED_OK(loch_fill(g.raw, TEST_MIB, "\x55", 1));
+    NEED_FORKED(loch_device_sync(old->device));
+    gone_close(&g);
+}
+
+static void refuses_simulated_devices(void **state)
+{
+    (void)state;
+    gone g;
+    gone_open(&g, SIM);
+    memset(g.reserved, 0xbb, TEST_MIB);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(fork_run(child_of_gone, &g), 0);
+        assert_int_equal(fork_run(child_opens_anew, &g), 0);
+        const unsigned char *raw = g.raw, *mapped = g.reserved;
+        for (size_t at = 0; at < TEST_MIB; at += 4096) {
+            assert_int_equal(raw[at], 0xaa); /* the child gave back what was its own alone */
+            assert_int_equal(mapped[at], 0xbb);
+        }
+    }
+    gone_close(&g);
+}
+
+static void refuses_unbacked_simulated_devices(void **state)
+{
+    (void)state;
+    gone g;
+    gone_open(&g, "sim:256MiB");
+    assert_int_equal(fork_run(child_of_gone, &g), 0);
+    gone_close(&g);
+}
+
+/* Drivers from outside do not survive unless they say so. */
+static void refuses_devices_of_other_drivers(void **state)
+{
+    (void)state;
+    gone g;
+    CHECK_OK(test_faulty_register());
+    test_faulty_set(TEST_FAILING_NEVER, 0);
+    gone_open(&g, "faulty:" SIM);
+    g.is_outside = true;
+    const uint64_t calls = test_faulty_count();
+    assert_int_equal(fork_run(child_of_gone, &g), 0);
+    assert_int_equal(test_faulty_count(), calls);
+    gone_close(&g);
+}
+
+static loch_status outside_forked(void *self)
+{
+    (void)self;
+    return LOCH_OK;
+}
+
+static void child_survives(void *user)
+{
+    gone *g = user;
+    void *block;
+    NEED_OK(loch_alloc(g->pool, 100, &block));
+    NEED_OK(loch_free(g->pool, block));
+    NEED_OK(loch_device_sync(g->device));
+    child_gives_back(g);
+}
+
+static void lets_drivers_survive_that_say_so(void **state)
+{
+    (void)state;
+    gone g;
+    loch_driver driver = *loch_driver_find("cpu");
+    driver.name = "surviving";
+    driver.forked = outside_forked;
+    CHECK_OK(loch_driver_register(&driver));
+    gone_open(&g, "surviving");
+    assert_int_equal(fork_run(child_survives, &g), 0);
+    gone_close(&g);
+}
+
+/* --- work on a simulated device, in another thread --- */
+
+typedef struct running {
+    loch_device *device;
+    loch_stream *stream;
+    atomic_int is_in, may_go;
+} running;
+
+static void run_function(void *user)
+{
+    running *r = user;
+    atomic_store(&r->is_in, 1);
+    fork_await(&r->may_go, 1);
+}
+
+static void *run_stream(void *user)
+{
+    running *r = user;
+    if (loch_stream_call(r->stream, run_function, r) != LOCH_OK) return user;
+    return loch_stream_sync(r->stream) == LOCH_OK ? NULL : user;
+}
+
+static void child_of_running(void *user)
+{
+    running *r = user;
+    NEED_FORKED(loch_stream_sync(r->stream)); /* waits for no function that runs in the parent */
+    loch_stream_destroy(r->stream);
+    loch_device_release(r->device);
+}
+
+static void forgets_functions_that_run(void **state)
+{
+    (void)state;
+    running r = {0};
+    CHECK_OK(loch_device_open(SIM, &r.device));
+    CHECK_OK(loch_stream_create(r.device, NULL, &r.stream));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run_stream, &r), 0);
+    fork_await(&r.is_in, 1);
+    const int bad = fork_run(child_of_running, &r);
+    atomic_store(&r.may_go, 1);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    loch_stream_destroy(r.stream);
+    loch_device_release(r.device);
+}
+
+/* --- workers --- */
+
+typedef struct tasks {
+    loch_workers *workers;
+    loch_task *running, *queued, *ended;
+    atomic_int is_in, is_waiting, may_go;
+    int bad;
+} tasks;
+
+static loch_status task_stays(void *user)
+{
+    tasks *t = user;
+    atomic_store(&t->is_in, 1);
+    fork_await(&t->may_go, 1);
+    return LOCH_OK;
+}
+
+static loch_status task_ends(void *user)
+{
+    (void)user;
+    return LOCH_OK;
+}
+
+static void child_of_tasks(void *user)
+{
+    tasks *t = user;
+    loch_task *task;
+    NEED_FORKED(loch_workers_run(t->workers, task_ends, t, NULL));
+    NEED_FORKED(loch_workers_run(t->workers, task_ends, t, &task));
+    NEED_FORKED(loch_workers_run_wait(t->workers, task_ends, t));
+    NEED_FORKED(loch_workers_wait(t->workers, NULL));
+    NEED(loch_workers_get_threads(t->workers) == 0);
+    NEED_FORKED(loch_task_query(t->running));
+    NEED_FORKED(loch_task_wait(t->running));
+    NEED_FORKED(loch_task_wait(t->queued));
+    NEED_OK(loch_task_wait(t->ended));
+    NEED(loch_workers_cancel(t->workers) == 0);
+    NEED_OK(loch_workers_destroy(t->workers, LOCH_WORKERS_DRAIN, NULL));
+    const loch_workers_options options = {.size = sizeof options, .threads = 2};
+    if (FORK_HAS_THREADS) { /* new ones are as ever */
+        NEED_OK(loch_workers_create(&options, &t->workers));
+        NEED_OK(loch_workers_run_wait(t->workers, task_ends, t));
+        NEED_OK(loch_workers_destroy(t->workers, LOCH_WORKERS_DRAIN, NULL));
+    }
+}
+
+static void *wait_for_all(void *user)
+{
+    tasks *t = user;
+    atomic_store(&t->is_waiting, 1);
+    return loch_workers_wait(t->workers, NULL) == LOCH_OK ? NULL : user;
+}
+
+static void refuses_workers(void **state)
+{
+    (void)state;
+    tasks t = {0};
+    const loch_workers_options options = {.size = sizeof options, .threads = 1};
+    CHECK_OK(loch_workers_create(&options, &t.workers));
+    CHECK_OK(loch_workers_run(t.workers, task_ends, &t, &t.ended));
+    CHECK_OK(loch_workers_wait(t.workers, NULL));
+    CHECK_OK(loch_workers_run(t.workers, task_stays, &t, &t.running));
+    CHECK_OK(loch_workers_run(t.workers, task_ends, &t, &t.queued));
+    CHECK_OK(loch_workers_run(t.workers, task_ends, &t, NULL));
+    fork_await(&t.is_in, 1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, &t), 0);
+    fork_await(&t.is_waiting, 1);
+    int bad = 0;
+    for (int i = 0; i < 10 && !bad; i++)
+        bad = fork_run(child_of_tasks, &t);
+    atomic_store(&t.may_go, 1);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    CHECK_OK(loch_task_wait(t.running));
+    CHECK_OK(loch_task_wait(t.queued));
+    CHECK_OK(loch_task_wait(t.ended));
+    CHECK_OK(loch_workers_destroy(t.workers, LOCH_WORKERS_DRAIN, NULL));
+}
+
+/* What was reachable from the first thread's stack is no leak of anybody's. */
+static void leave_unseen(void)
+{
+    _exit(0);
+}
+
+/* A task forks: its thread is the child's only one, which ends when the task has returned. */
+static loch_status task_forks(void *user)
+{
+    tasks *t = user;
+    const pid_t child = fork_now();
+    if (child == 0) {
+        alarm(FORK_SECONDS);
+        atexit(leave_unseen);
+        loch_task *task;
+        NEED_FORKED(loch_workers_run(t->workers, task_ends, t, &task));
+        return LOCH_OK;
+    }
+    t->bad = child < 0 ? -1 : fork_finish(child);
+    return LOCH_OK;
+}
+
+static void ends_a_worker_that_forked(void **state)
+{
+    (void)state;
+    tasks t = {0};
+    const loch_workers_options options = {.size = sizeof options, .threads = 2};
+    CHECK_OK(loch_workers_create(&options, &t.workers));
+    CHECK_OK(loch_workers_run_wait(t.workers, task_forks, &t));
+    assert_int_equal(t.bad, 0);
+    CHECK_OK(loch_workers_destroy(t.workers, LOCH_WORKERS_DRAIN, NULL));
+}
+
+/* --- engines and timelines --- */
+
+typedef struct engines {
+    loch_engine *engine;
+    atomic_bool is_over;
+    atomic_int failures, started, is_locked, may_unlock;
+} engines;
+
+static loch_status engine_function(loch_engine *engine, loch_seat seat, void *user)
+{
+    (void)user;
+    void *block;
+    const loch_span_options timed = {.size = sizeof timed,
+                                     .stream = loch_stream_get_default(loch_engine_get_device(engine, seat))};
+    loch_span span = loch_span_begin(loch_engine_get_timeline(engine), "seat", &timed);
+    loch_status status = loch_alloc(loch_engine_get_allocator(engine, seat), 5000, &block);
+    if (status == LOCH_OK) status = loch_free(loch_engine_get_allocator(engine, seat), block);
+    loch_span_end(&span);
+    return status;
+}
+
+static void engine_round(engines *e)
+{
+    loch_span span = loch_span_begin(loch_engine_get_timeline(e->engine), "round", NULL);
+    if (loch_engine_for_each(e->engine, engine_function, e, NULL) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
+    loch_span_end(&span);
+}
+
+static void *engine_thread(void *user)
+{
+    engines *e = user;
+    loch_context *context = NULL;
+    if (loch_context_create(e->engine, NULL, &context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
+    atomic_fetch_add(&e->started, 1);
+    while (!atomic_load(&e->is_over))
+        FORK_STEP(engine_round(e));
+    if (loch_context_destroy(context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
+    return NULL;
+}
+
+static void *engine_locker(void *user)
+{
+    engines *e = user;
+    if (loch_engine_lock(e->engine, LOCH_SEAT(0)) != LOCH_OK) return user;
+    atomic_store(&e->is_locked, 1);
+    fork_await(&e->may_unlock, 1);
+    return loch_engine_unlock(e->engine, LOCH_SEAT(0)) == LOCH_OK ? NULL : user;
+}
+
+static void child_of_engines(void *user)
+{
+    engines *e = user;
+    size_t failed, kept;
+    NEED_FORKED(loch_engine_for_each(e->engine, engine_function, e, &failed));
+    NEED(failed == 3);
+    NEED_OK(loch_engine_lock(e->engine, LOCH_SEAT(0))); /* the thread that held it is not here */
+    NEED_OK(loch_engine_unlock(e->engine, LOCH_SEAT(0)));
+    NEED_OK(loch_engine_lock(e->engine, LOCH_SEAT(1)));
+    NEED_OK(loch_engine_unlock(e->engine, LOCH_SEAT(1)));
+    NEED_OK(loch_engine_unlock(e->engine, LOCH_SEAT(1))); /* held by this thread, across the fork */
+    for (unsigned i = 0; i < 2; i++)
+        NEED_OK(engine_function(e->engine, LOCH_SEAT(i), NULL));
+    NEED_FORKED(engine_function(e->engine, LOCH_SEAT(2), NULL));
+    loch_timeline *timeline = loch_engine_get_timeline(e->engine);
+    loch_span span = loch_span_begin(timeline, "in the child", NULL);
+    loch_span_end(&span);
+    loch_timeline_count(timeline, &kept, NULL);
+    NEED(kept > 0);
+    char text[4096];
+    NEED(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
+    loch_timeline_clear(timeline);
+    NEED(loch_engine_print(e->engine, text, sizeof text) > 0);
+    NEED_OK(loch_engine_shutdown(e->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+}
+
+static void refuses_engines(void **state)
+{
+    (void)state;
+    engines e = {0};
+    const loch_engine_device devices[3] = {
+        {.size = sizeof devices[0], .name = "cpu", .limit_bytes = 64 * TEST_MIB, .workers = 2},
+        {.size = sizeof devices[0], .name = "cpu", .limit_bytes = 64 * TEST_MIB},
+        {.size = sizeof devices[0], .name = SIM, .limit_bytes = 64 * TEST_MIB}};
+    const loch_timeline_options recorded = {.size = sizeof recorded, .level = 1};
+    const loch_engine_options options = {
+        .size = sizeof options, .devices = devices, .devices_count = 3, .timeline = &recorded};
+    CHECK_OK(loch_engine_create(&options, &e.engine));
+    pthread_t threads[3], locker;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, engine_thread, &e), 0);
+    assert_int_equal(pthread_create(&locker, NULL, engine_locker, &e), 0);
+    fork_await(&e.is_locked, 1);
+    fork_await(&e.started, 3);
+    CHECK_OK(loch_engine_lock(e.engine, LOCH_SEAT(1)));
+    int bad = 0;
+    for (int i = fork_count(50); i > 0 && !bad; i--)
+        bad = fork_run(child_of_engines, &e);
+    CHECK_OK(loch_engine_unlock(e.engine, LOCH_SEAT(1)));
+    atomic_store(&e.is_over, true);
+    atomic_store(&e.may_unlock, 1);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    void *failed;
+    pthread_join(locker, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    assert_int_equal(atomic_load(&e.failures), 0);
+    CHECK_OK(loch_engine_shutdown(e.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_simulated_devices),        cmocka_unit_test(refuses_unbacked_simulated_devices),
+        cmocka_unit_test(refuses_devices_of_other_drivers), cmocka_unit_test(lets_drivers_survive_that_say_so),
+        cmocka_unit_test(forgets_functions_that_run),       cmocka_unit_test(refuses_workers),
+        cmocka_unit_test(ends_a_worker_that_forked),        cmocka_unit_test(refuses_engines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
