@@ -11,6 +11,7 @@
 #include <loch/raw.h>
 #include <loch/sim.h>
 #include <loch/virtual.h>
+#include <loch/visitor.h>
 
 #define SIM "sim:256MiB,backed"
 
@@ -298,6 +299,50 @@ static void forgets_functions_that_run(void **state)
     loch_device_release(r.device);
 }
 
+/* --- visitors --- */
+
+static void visit_slowly(loch_range_event event, const loch_range *range, void *user)
+{
+    (void)event, (void)range;
+    running *r = user;
+    atomic_store(&r->is_in, 1);
+    fork_await(&r->may_go, 1);
+}
+
+static void *take_range(void *user)
+{
+    running *r = user;
+    void *block;
+    if (loch_raw_alloc(r->device, LOCH_MEMORY_DEVICE, TEST_MIB, 0, &block) != LOCH_OK) return user;
+    return loch_raw_free(block) == LOCH_OK ? NULL : user;
+}
+
+static void child_removes_visitor(void *user)
+{
+    running *r = user;
+    NEED_OK(loch_visitor_remove(r->device, visit_slowly, r)); /* waits for nobody who hears */
+    NEED(take_range(r) == NULL);
+}
+
+static void forgets_threads_that_visit(void **state)
+{
+    (void)state;
+    running r = {0};
+    CHECK_OK(loch_device_open("cpu", &r.device));
+    CHECK_OK(loch_visitor_add(r.device, visit_slowly, &r));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_range, &r), 0);
+    fork_await(&r.is_in, 1);
+    const int bad = fork_run(child_removes_visitor, &r);
+    atomic_store(&r.may_go, 1);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    CHECK_OK(loch_visitor_remove(r.device, visit_slowly, &r));
+    loch_device_release(r.device);
+}
+
 /* --- workers --- */
 
 typedef struct tasks {
@@ -526,10 +571,15 @@ static void refuses_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_simulated_devices),        cmocka_unit_test(refuses_unbacked_simulated_devices),
-        cmocka_unit_test(refuses_devices_of_other_drivers), cmocka_unit_test(lets_drivers_survive_that_say_so),
-        cmocka_unit_test(forgets_functions_that_run),       cmocka_unit_test(refuses_workers),
-        cmocka_unit_test(ends_a_worker_that_forked),        cmocka_unit_test(refuses_engines),
+        cmocka_unit_test(refuses_simulated_devices),
+        cmocka_unit_test(refuses_unbacked_simulated_devices),
+        cmocka_unit_test(refuses_devices_of_other_drivers),
+        cmocka_unit_test(lets_drivers_survive_that_say_so),
+        cmocka_unit_test(forgets_functions_that_run),
+        cmocka_unit_test(forgets_threads_that_visit),
+        cmocka_unit_test(refuses_workers),
+        cmocka_unit_test(ends_a_worker_that_forked),
+        cmocka_unit_test(refuses_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
