@@ -41,8 +41,8 @@ static void *waiter_run(void *user)
     return NULL;
 }
 
-/* Starts a thread that asks for MOST, and returns when it has looked once and sleeps or is about to, or has given up. */
-static pthread_t waiter_start(waiter *w, loch_allocator *allocator, uint64_t attempts)
+/* Starts a thread that asks for MOST, and returns when it has slept once and tries again, or has given up. */
+static pthread_t waiter_start(waiter *w, loch_allocator *allocator)
 {
     pthread_t thread;
     *w = (waiter){.allocator = allocator};
@@ -51,7 +51,7 @@ static pthread_t waiter_start(waiter *w, loch_allocator *allocator, uint64_t att
     do {
         sched_yield();
         CHECK_OK(loch_allocator_get_stats(allocator, &stats));
-    } while (stats.failures < attempts && !atomic_load(&w->is_over));
+    } while (stats.retries < 2 && !atomic_load(&w->is_over));
     return thread;
 }
 
@@ -102,7 +102,7 @@ static void memory_of_another_allocator(void **state)
     CHECK_OK(loch_alloc(two, MOST, &held));
     assert_null(use_once(one));
     assert_null(elsewhere(use_once, one));
-    const pthread_t thread = waiter_start(&w, one, 4);
+    const pthread_t thread = waiter_start(&w, one);
     CHECK_OK(loch_free(two, held));
     check_served(&w, thread);
     loch_allocator_release(one);
@@ -116,7 +116,7 @@ static void a_listing_that_misses_threads(void **state)
     void *held = NULL;
     CHECK_OK(loch_alloc(direct, MOST, &held));
     atomic_store(&listing_is_short, true);
-    const pthread_t thread = waiter_start(&w, direct, 3);
+    const pthread_t thread = waiter_start(&w, direct);
     CHECK_OK(loch_free(direct, held));
     check_served(&w, thread);
     atomic_store(&listing_is_short, false);
@@ -130,7 +130,7 @@ static void a_user_that_has_ended(void **state)
     waiter w;
     void *held = elsewhere(take_most, direct);
     assert_non_null(held);
-    const pthread_t thread = waiter_start(&w, direct, 3);
+    const pthread_t thread = waiter_start(&w, direct);
     CHECK_OK(loch_free(direct, held));
     check_served(&w, thread);
     loch_allocator_release(direct);
@@ -144,7 +144,7 @@ static void a_user_of_the_wrapped_one(void **state)
     waiter w;
     CHECK_OK(loch_limit_create(direct, NULL, &options, &limit));
     assert_null(elsewhere(use_once, direct));
-    const pthread_t thread = waiter_start(&w, limit, 3);
+    const pthread_t thread = waiter_start(&w, limit);
     CHECK_OK(loch_limit_set(limit, MOST, 0));
     check_served(&w, thread);
     loch_allocator_release(limit);
