@@ -353,12 +353,67 @@ static void test_capture(void **state)
     pool_end(pool);
 }
 
+/* Frees in the order of addresses, with and without waits in between: what is above the cap goes back. */
+static void test_idle_cap(void **state)
+{
+    (void)state;
+    enum { COUNT = 24 };
+    const loch_pool_options options = {.size = sizeof options, .idle_bytes = 32 * TEST_MIB};
+    for (int is_synced = 0; is_synced < 2; is_synced++) {
+        loch_allocator *pool = pool_create(&options);
+        piece pieces[COUNT];
+        for (size_t i = 0; i < COUNT; i++)
+            take(pool, &pieces[i], (i % 4 + 1) * 3 * TEST_MIB, NULL);
+        for (size_t i = 0; i < COUNT; i++) {
+            CHECK_OK(loch_free(pool, pieces[i].address));
+            if (is_synced) CHECK_OK(loch_device_sync(device));
+        }
+        CHECK_OK(loch_device_sync(device));
+        loch_pool_info info = {.size = sizeof info};
+        for (int i = 0; i < 3; i++) /* an event that was recorded just now may need another look */
+            CHECK_OK(loch_pool_get_info(pool, &info));
+        assert_true(info.free_bytes <= 32 * TEST_MIB);
+        pool_end(pool);
+    }
+}
+
+/* The next owner of freed memory finds zeros, on the same stream and on another. */
+static void test_wipe(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 8192, 100000, 3 * TEST_MIB, 10 * TEST_MIB};
+    const loch_pool_options options = {.size = sizeof options, .wipe = LOCH_POOL_WIPE_FREED};
+    loch_allocator *pool = pool_create(&options);
+    loch_stream *streams[] = {stream_create(), stream_create()};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t i = 0; i < 6; i++) {
+            piece p;
+            take(pool, &p, sizes[s], streams[i % 2]);
+            put(&p);
+            expect(&p);
+            CHECK_OK(loch_free(pool, p.address));
+            void *next;
+            const loch_request request = {.size = sizeof request, .bytes = sizes[s], .stream = streams[i / 2 % 2]};
+            CHECK_OK(loch_allocator_alloc(pool, &request, &next));
+            CHECK_OK(loch_copy_on(request.stream, host, next, sizes[s]));
+            CHECK_OK(loch_stream_sync(request.stream));
+            for (size_t at = 0; at < sizes[s]; at++)
+                if (host[at]) fail_msg("byte %zu of %zu was not wiped", at, sizes[s]);
+            CHECK_OK(loch_free(pool, next));
+        }
+    CHECK_OK(loch_device_sync(device));
+    for (size_t i = 0; i < 2; i++)
+        loch_stream_destroy(streams[i]);
+    pool_end(pool);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_blocks), cmocka_unit_test(test_whole_blocks), cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_two_streams),   cmocka_unit_test(test_moved_memory), cmocka_unit_test(test_growable),
-        cmocka_unit_test(test_trim),          cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_idle_cap),      cmocka_unit_test(test_wipe),         cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_capture),
     };
     if (count > 1) device_name = arguments[1];
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
