@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Wrappers: a limit around a device's memory, tracking around the limit. A cache gives memory back when the limit is
- * reached, and what is still live at the end is listed by tag.
+ * reached, and what is still live at the end is listed by tag. The weights are freed by their address alone: the
+ * outermost of the three allocators gets them back.
  *
  *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
@@ -55,7 +56,7 @@ static loch_status run(loch_allocator *allocator)
         printf("still live: %s", text);
     }
     loch_census_destroy(census);
-    if (loch_free(allocator, weights) != LOCH_OK) status = LOCH_E_CORRUPT;
+    if (loch_address_free(weights) != LOCH_OK) status = LOCH_E_CORRUPT;
     cache_shrink(allocator, 8 * MIB, &c);
     const loch_status removed = loch_allocator_remove_pressure(allocator, cache_shrink, &c);
     return status == LOCH_OK ? removed : status;

@@ -123,7 +123,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, co
                                                          loch_allocator **out);
 
 /** Makes a wrapper: as above, with the device of `wrapped`, which it retains, and empty slots that forward to it. Its own
- *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. */
+ *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. The library
+ *  knows which blocks came through the wrapper: others are E_FOREIGN to it, also if the wrapped allocator has them, and
+ *  its `free` always gets the requested size. A block goes back through the allocator that handed it out. */
 LOCH_API LOCH_MUST_USE loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name,
                                                        const loch_allocator_ops *ops, void *self, loch_allocator **out);
 
@@ -176,6 +178,14 @@ LOCH_API LOCH_MUST_USE loch_status loch_alloc(loch_allocator *allocator, size_t 
 
 /** The short form of loch_allocator_free. */
 LOCH_API LOCH_MUST_USE loch_status loch_free(loch_allocator *allocator, void *address);
+
+/** Takes a block back whose allocator the caller does not know, in the order of the stream of its allocation: finds the
+ *  device and the outermost allocator that handed it out, so that wrappers around it hear of the free. Asks the
+ *  allocators of the process one after another: slower than loch_allocator_free, and the more so the more there are.
+ *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN; E_UNSUPPORTED when two allocators of which neither wraps the other have a block
+ *  there (one cuts up blocks of the other). An allocator that is not thread safe and has a `find` of its own is asked only
+ *  by the one thread that uses it. NULL succeeds. Any thread, as far as the owner allows. */
+LOCH_API LOCH_MUST_USE loch_status loch_address_free(void *address);
 
 /** `count` elements of `bytes` each, the product checked: E_OVERFLOW. `request` (may be NULL) says the rest; its own
  *  bytes are ignored. */

@@ -57,8 +57,8 @@ loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, 
 uint64_t lochi_allocator_count_live(loch_allocator *allocator)
 {
     if (allocator->ledger) return lochi_ledger_count_live(allocator->ledger);
-    if (allocator->counts_live || lochi_session_is_own(allocator))
-        return atomic_load_explicit(&allocator->live, memory_order_relaxed);
+    if (allocator->account == LOCHI_ACCOUNT_NOTES) return atomic_load_explicit(&allocator->live, memory_order_relaxed);
+    if (allocator->account == LOCHI_ACCOUNT_BELOW) return lochi_allocator_count_live(allocator->wrapped);
     loch_stats stats = {.size = sizeof stats};
     return lochi_allocator_read_stats(allocator, 0, &stats) == LOCH_OK ? stats.blocks : UINT64_MAX;
 }

@@ -16,6 +16,7 @@
 #include "base/inside.h"
 #include "base/logging.h"
 #include "memory/failure.h"
+#include "memory/owner.h"
 #include "memory/pool_quick.h"
 #include "memory/session.h"
 #include "device/device.h"
@@ -50,6 +51,7 @@ static void allocator_destroy(loch_allocator *allocator)
 {
     loch_device *device = allocator->device;
     loch_allocator *wrapped = allocator->wrapped;
+    if (allocator->account != LOCHI_ACCOUNT_NOTES) lochi_owner_remove(allocator);
     if (allocator->ops.destroy) allocator->ops.destroy(allocator->self);
     lochi_ledger_destroy(allocator->ledger);
     lochi_account_close(allocator);
@@ -62,7 +64,8 @@ static void allocator_destroy(loch_allocator *allocator)
 }
 
 static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, const char *name,
-                                  const loch_allocator_ops *ops, void *self, loch_allocator **out)
+                                  const loch_allocator_ops *ops, void *self, lochi_account account,
+                                  loch_allocator **out)
 {
     LOCH_TRY_RETURN(allocator_check_ops(name, ops));
     const unsigned depth = wrapped ? allocator_depth(wrapped) + 1 : 0;
@@ -72,7 +75,10 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
     loch_allocator *allocator = lochi_zalloc(sizeof *allocator);
     if (!allocator) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
     memcpy(&allocator->ops, ops, ops->size < sizeof *ops ? ops->size : sizeof *ops);
-    if (!wrapped && !(allocator->ops.find && allocator->ops.walk && allocator->ops.get_stats)) {
+    if (!wrapped && !(allocator->ops.find && allocator->ops.walk && allocator->ops.get_stats))
+        account = LOCHI_ACCOUNT_LEDGER;
+    allocator->account = account;
+    if (account == LOCHI_ACCOUNT_LEDGER) {
         const loch_status status = lochi_ledger_create(&allocator->ledger);
         if (status != LOCH_OK) {
             lochi_free(allocator);
@@ -85,12 +91,12 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
     allocator->device = loch_device_retain(device);
     allocator->wrapped = loch_allocator_retain(wrapped);
     allocator->session = wrapped ? wrapped->session : NULL;
-    allocator->counts_live = wrapped != NULL;
     allocator->traits = (wrapped ? wrapped->traits & ~ops->lost_traits : 0) | ops->traits;
-    if (allocator->ledger) allocator->traits |= LOCH_TRACKS_SIZES;
+    if (allocator->ledger && !wrapped) allocator->traits |= LOCH_TRACKS_SIZES;
     atomic_init(&allocator->references, 1);
     memcpy(allocator->name, name, strlen(name) + 1);
     lochi_account_open(allocator);
+    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator); /* its blocks go back by what it wraps */
     *out = allocator;
     return LOCH_OK;
 }
@@ -100,7 +106,13 @@ loch_status loch_allocator_create(loch_device *device, const char *name, const l
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place");
-    return allocator_make(device, NULL, name, ops, self, out);
+    return allocator_make(device, NULL, name, ops, self, LOCHI_ACCOUNT_OWN, out);
+}
+
+loch_status lochi_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
+                                 lochi_account account, loch_allocator **out)
+{
+    return allocator_make(wrapped->device, wrapped, name ? name : wrapped->name, ops, self, account, out);
 }
 
 loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
@@ -108,7 +120,7 @@ loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const
 {
     if (out) *out = NULL;
     if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap, and a place");
-    return allocator_make(wrapped->device, wrapped, name ? name : wrapped->name, ops, self, out);
+    return lochi_wrapper_create(wrapped, name, ops, self, LOCHI_ACCOUNT_LEDGER, out);
 }
 
 loch_allocator *loch_allocator_retain(loch_allocator *allocator)
@@ -214,23 +226,27 @@ static void allocator_note_user(loch_allocator *allocator)
     atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_relaxed);
 }
 
+/* Enters a block of a wrapper at the address of one that is still noted: that was freed behind the wrapper's back. */
+static LOCHI_RARE loch_status allocator_replace(loch_allocator *allocator, const loch_request *request,
+                                                const void *address)
+{
+    lochi_entry stale;
+    LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, 0, &stale));
+    return lochi_ledger_add_plain(allocator->ledger, address, request->bytes, request->tag);
+}
+
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
 {
     allocator_note_user(allocator);
     loch_status status = allocator->ops.alloc(allocator->self, request, out);
-    if (allocator->counts_live && status == LOCH_OK && *out)
-        atomic_fetch_add_explicit(&allocator->live, 1, memory_order_relaxed);
     if (!allocator->ledger) return status;
     if (status != LOCH_OK) {
         lochi_ledger_count_failure(allocator->ledger);
         return status;
     }
     if (!*out) return LOCH_OK;
-    const lochi_entry entry = {.address = (uintptr_t)*out,
-                               .requested = request->bytes,
-                               .tag = (uint16_t)request->tag,
-                               .allocated = request->bytes};
-    status = lochi_ledger_add(allocator->ledger, &entry, NULL);
+    status = lochi_ledger_add_plain(allocator->ledger, *out, request->bytes, request->tag);
+    if (status == LOCH_E_DRIVER && allocator->wrapped) status = allocator_replace(allocator, request, *out);
     if (status != LOCH_OK) {
         lochi_ledger_count_failure(allocator->ledger);
         const loch_error saved = lochi_error_save();
@@ -356,12 +372,16 @@ loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t byt
 
 /* --- taking back --- */
 
-/* The account of an allocator that keeps none: checks first, so that a wrong address never reaches it. */
+/* The account of an allocator that keeps none: checks first, so that a wrong address never reaches it, nor a block that
+ * somebody else got from what a wrapper wraps. */
 static loch_status allocator_free_ledgered(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     lochi_entry entry;
-    LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, bytes, &entry));
-    loch_status status = LOCH_OK;
+    loch_status status = lochi_ledger_take(allocator->ledger, address, bytes, &entry);
+    if (status != LOCH_OK) {
+        if (allocator->hear_refused) allocator->hear_refused(allocator->self, address, stream, status);
+        return status;
+    }
     if (entry.note == ALLOCATOR_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
     if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
     if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.requested, stream);
@@ -374,8 +394,6 @@ static loch_status allocator_take_back(loch_allocator *allocator, void *address,
     allocator_note_user(allocator);
     const loch_status status = allocator->ledger ? allocator_free_ledgered(allocator, address, bytes, stream)
                                                  : allocator->ops.free(allocator->self, address, bytes, stream);
-    if (allocator->counts_live && lochi_is_freed(status))
-        atomic_fetch_sub_explicit(&allocator->live, 1, memory_order_relaxed);
     lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
     return status;
@@ -407,14 +425,9 @@ void lochi_allocator_count_out(loch_allocator *wrapper)
     allocator_leave(wrapper, mark);
 }
 
-/* Takes a block back that may be all that keeps the allocator alive. */
-static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes,
-                                                 loch_stream *stream)
+loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark, void *address, size_t bytes,
+                                        loch_stream *stream)
 {
-    if (!address) return LOCH_OK;
-    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
-    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
-    const uint32_t mark = lochi_inside_enter(allocator);
     struct lochi_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
     lochi_session_block *noted = lochi_session_take(allocator, address);
@@ -424,6 +437,16 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     if (LOCHI_UNLIKELY(noted != NULL))
         lochi_session_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
     return status;
+}
+
+/* Takes a block back that may be all that keeps the allocator alive. */
+static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes,
+                                                 loch_stream *stream)
+{
+    if (!address) return LOCH_OK;
+    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
+    return lochi_allocator_free_inside(allocator, lochi_inside_enter(allocator), address, bytes, stream);
 }
 
 static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocator *allocator, void *address)

@@ -28,6 +28,14 @@ typedef enum lochi_forwards {
     LOCHI_FORWARDS_ALL       /* the wrapper adds to some of them */
 } lochi_forwards;
 
+/* Who knows which blocks are an allocator's own. */
+typedef enum lochi_account {
+    LOCHI_ACCOUNT_LEDGER, /* a ledger that the library keeps */
+    LOCHI_ACCOUNT_OWN,    /* its own slots */
+    LOCHI_ACCOUNT_BELOW,  /* the wrapped allocator, which serves this wrapper alone */
+    LOCHI_ACCOUNT_NOTES   /* the notes of a session: its blocks are those of the wrapped allocator (session.c) */
+} lochi_account;
+
 /* One pressure function (retry.c). */
 typedef struct lochi_pressure {
     struct lochi_pressure *next;
@@ -44,11 +52,14 @@ struct loch_allocator {
     loch_allocator *wrapped;
     loch_allocator *keeper;  /* of the figures: itself, or the nearest wrapped one that keeps any */
     struct lochi_pool *pool; /* a pool's own, for the short ways in and out; else NULL */
-    lochi_ledger *ledger;    /* kept by the library for an allocator that does not keep account itself; else NULL */
+    lochi_ledger *ledger; /* LOCHI_ACCOUNT_LEDGER: its live blocks; of a wrapper, the figures are others'. Else NULL */
+    lochi_tree_node node; /* in the table of all allocators, by age (owner.c) */
     uint32_t traits;
     lochi_forwards forwards;
-    bool counts_live;       /* a wrapper: its figures may include blocks that others have of the wrapped one */
-    atomic_size_t live;     /* if so: its own live blocks */
+    lochi_account account;
+    void (*hear_refused)(void *self, void *address, loch_stream *stream, loch_status status); /* a free of what is not
+        its own, which the slot does not see; may be NULL */
+    atomic_size_t live;     /* of a session's own allocator: what keeps it */
     atomic_uint waiters;    /* threads that wait for a free; frees look at it */
     atomic_bool is_closing; /* the last reference has gone, blocks are left; frees look at it */
     _Atomic uint64_t user;  /* 0: nobody yet; number of the only thread that has used it; LOCHI_USERS_SEVERAL */
@@ -77,7 +88,11 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
 /* Takes a block back, wakes waiters, ends a closing allocator. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
 
-/* Counts one live block of a wrapper out that did not go back through it; ends a closing one. */
+/* Takes a block back from whoever it is and leaves the allocator, which the caller has entered by `mark` (base/inside.h). */
+loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark, void *address, size_t bytes,
+                                        loch_stream *stream);
+
+/* Counts one live block of a session's own allocator out; ends a closing one. */
 void lochi_allocator_count_out(loch_allocator *wrapper);
 
 /* Takes back a block that the failing call which took it cannot hand out; keeps the thread's error record. One that
@@ -118,6 +133,10 @@ void lochi_retry_wake(void);
 /* Frees the list of pressure functions. */
 void lochi_retry_fini(loch_allocator *allocator);
 
+/* loch_wrapper_create for wrappers of the library, which know who keeps account of their blocks. */
+loch_status lochi_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
+                                 lochi_account account, loch_allocator **out);
+
 /* Live blocks now; UINT64_MAX when the allocator does not say. */
 uint64_t lochi_allocator_count_live(loch_allocator *allocator);
 
@@ -130,7 +149,6 @@ void lochi_account_close(loch_allocator *allocator);
 static inline void lochi_account_forward(loch_allocator *wrapper, lochi_forwards forwards)
 {
     wrapper->forwards = forwards;
-    wrapper->counts_live = forwards != LOCHI_FORWARDS_RESERVED;
 }
 
 /* Ends the present segment of an allocator's keeper: its peaks go to all scopes there. Under the allocator's lock. */

@@ -65,7 +65,7 @@ static loch_status default_scope_create(loch_allocator *wrapped, const char *nam
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
     self->wrapped = wrapped;
     self->scope = scope;
-    const loch_status status = loch_wrapper_create(wrapped, name, &default_scope_ops, self, out);
+    const loch_status status = lochi_wrapper_create(wrapped, name, &default_scope_ops, self, LOCHI_ACCOUNT_BELOW, out);
     if (status != LOCH_OK) lochi_free(self);
     return status;
 }

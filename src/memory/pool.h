@@ -47,6 +47,9 @@ uint64_t lochi_pool_count_drops(loch_allocator *allocator, loch_tag tag);
 /* Counts the sleeps of all pools of the process that have dropped contents. */
 uint64_t lochi_pool_count_all_drops(void);
 
+/* The allocator whose block a pool cuts up: the parent's for LOCH_CHILD_RANGE, else NULL. */
+loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool);
+
 /* Has all memory of a pool opened to further devices of its driver, which it retains. Before the first allocation. */
 loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
 

@@ -435,3 +435,8 @@ loch_status loch_pool_walk_children(loch_allocator *allocator, loch_child_visito
     }
     return status;
 }
+
+loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool)
+{
+    return pool->range ? pool->family.parent->allocator : NULL;
+}

@@ -15,14 +15,28 @@ static bool realloc_is_refusal(loch_status status)
            status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
 }
 
+/* A wrapper's own account of its blocks follows. The block is there, unless somebody else frees it meanwhile. */
+static void realloc_note_size(const loch_allocator *allocator, const void *address, size_t bytes)
+{
+    lochi_entry entry;
+    if (!allocator->ledger || lochi_ledger_take(allocator->ledger, address, 0, &entry) != LOCH_OK) return;
+    entry.requested = bytes;
+    entry.allocated = bytes;
+    lochi_ledger_put_back(allocator->ledger, &entry);
+}
+
 /* A refusal is no failure, and leaves the record alone: it has to be done another way. */
 loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated)
 {
-    /* A ledger would not hear of the new size. */
-    if (!allocator->ops.resize || !allocator->ops.find || allocator->ledger) return LOCH_E_UNSUPPORTED;
+    if (!allocator->ops.resize || !allocator->ops.find) return LOCH_E_UNSUPPORTED;
+    if (allocator->ledger && !allocator->wrapped)
+        return LOCH_E_UNSUPPORTED; /* its figures would not hear of the size */
     const loch_error saved = lochi_error_save();
     const loch_status status = allocator->ops.resize(allocator->self, address, bytes, allocated);
-    if (status == LOCH_OK) lochi_session_note_size(allocator, address, bytes);
+    if (status == LOCH_OK) {
+        lochi_session_note_size(allocator, address, bytes);
+        realloc_note_size(allocator, address, bytes);
+    }
     if (realloc_is_refusal(status)) lochi_error_restore(&saved);
     return status;
 }

@@ -459,13 +459,13 @@ loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch
     loch_session *session = lochi_zalloc(sizeof *session);
     if (!session) return LOCH_FAIL(HOST_MEMORY, "no host memory for a session");
     session->wrapped = allocator;
-    const loch_status status = loch_wrapper_create(allocator, name, &session_ops, session, &session->allocator);
+    const loch_status status =
+        lochi_wrapper_create(allocator, name, &session_ops, session, LOCHI_ACCOUNT_NOTES, &session->allocator);
     if (status != LOCH_OK) {
         lochi_free(session);
         return status;
     }
     session->allocator->session = session;
-    session->allocator->counts_live = false; /* notes do */
     *out = session;
     return LOCH_OK;
 }

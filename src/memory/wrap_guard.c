@@ -216,7 +216,7 @@ loch_status loch_guard_create(loch_allocator *wrapped, const char *name, const l
     self->wrapped = wrapped;
     self->options = read;
     loch_status status = lochi_block_table_init(&self->table);
-    if (status == LOCH_OK) status = loch_wrapper_create(wrapped, name, &guard_ops, self, out);
+    if (status == LOCH_OK) status = lochi_wrapper_create(wrapped, name, &guard_ops, self, LOCHI_ACCOUNT_OWN, out);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
     else

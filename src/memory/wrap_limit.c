@@ -3,7 +3,7 @@
  *
  * One counter is raised before the wrapped allocator is asked, by compare-and-exchange, so it never passes the hard
  * limit; another is raised when a block is there, so that exactly one allocation sees it cross the soft limit. How
- * large a block was is told by the caller, else by the wrapped allocator, else by a ledger of the wrapper's own. */
+ * large a block was is told by the account that the library keeps of every wrapper's blocks. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -15,7 +15,6 @@
 typedef struct limit {
     loch_allocator *wrapped;   /* retained by the allocator around this */
     loch_allocator *allocator; /* that one */
-    lochi_ledger *ledger;      /* NULL when the wrapped allocator tracks sizes */
     loch_limit_function *above;
     void *user;
     _Atomic uint64_t hard, soft; /* UINT64_MAX for none */
@@ -44,20 +43,6 @@ static loch_status limit_admit(limit *self, size_t bytes)
     return LOCH_OK;
 }
 
-/* Notes the size of a block where nobody else does; gives the block back when there is no memory for that. */
-static loch_status limit_note(limit *self, const loch_request *request, void **out)
-{
-    const lochi_entry entry = {.address = (uintptr_t)*out,
-                               .requested = request->bytes,
-                               .allocated = request->bytes,
-                               .tag = (uint16_t)request->tag};
-    const loch_status status = lochi_ledger_add(self->ledger, &entry, NULL);
-    if (status == LOCH_OK) return LOCH_OK;
-    lochi_allocator_abandon(self->wrapped, *out, request->bytes, request->stream);
-    *out = NULL;
-    return status;
-}
-
 static void limit_count_in(limit *self, size_t bytes)
 {
     const uint64_t before = atomic_fetch_add_explicit(&self->in_use, bytes, memory_order_relaxed);
@@ -71,8 +56,7 @@ static loch_status limit_alloc(void *user, const loch_request *request, void **o
 {
     limit *self = user;
     LOCH_TRY_RETURN(limit_admit(self, request->bytes));
-    loch_status status = lochi_allocator_try(self->wrapped, request, out);
-    if (status == LOCH_OK && self->ledger && *out) status = limit_note(self, request, out);
+    const loch_status status = lochi_allocator_try(self->wrapped, request, out);
     if (status == LOCH_OK)
         limit_count_in(self, request->bytes);
     else
@@ -85,20 +69,8 @@ static loch_status limit_alloc(void *user, const loch_request *request, void **o
 static loch_status limit_free(void *user, void *address, size_t bytes, loch_stream *stream)
 {
     limit *self = user;
-    lochi_entry entry;
-    if (self->ledger) {
-        LOCH_TRY_RETURN(lochi_ledger_take(self->ledger, address, bytes, &entry));
-        bytes = entry.requested;
-    } else if (!bytes) {
-        loch_block block;
-        LOCH_TRY_RETURN(loch_allocator_find(self->wrapped, address, &block));
-        bytes = block.requested_bytes;
-    }
     const loch_status status = lochi_allocator_give_back(self->wrapped, address, bytes, stream);
-    if (!lochi_is_freed(status)) {
-        if (self->ledger) lochi_ledger_put_back(self->ledger, &entry);
-        return status;
-    }
+    if (!lochi_is_freed(status)) return status;
     atomic_fetch_sub_explicit(&self->in_use, bytes, memory_order_relaxed);
     atomic_fetch_sub_explicit(&self->admitted, bytes, memory_order_relaxed);
     return status;
@@ -106,10 +78,7 @@ static loch_status limit_free(void *user, void *address, size_t bytes, loch_stre
 
 static void limit_destroy(void *user)
 {
-    limit *self = user;
-    if (!self) return;
-    lochi_ledger_destroy(self->ledger);
-    lochi_free(self);
+    lochi_free(user);
 }
 
 /* --- figures --- */
@@ -161,9 +130,7 @@ loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const l
     self->above = read.above;
     self->user = read.user;
     limit_store(self, read.hard_bytes, read.soft_bytes);
-    loch_status status = LOCH_OK;
-    if (!(wrapped->traits & LOCH_TRACKS_SIZES)) status = lochi_ledger_create(&self->ledger);
-    if (status == LOCH_OK) status = loch_wrapper_create(wrapped, name, &limit_ops, self, out);
+    const loch_status status = loch_wrapper_create(wrapped, name, &limit_ops, self, out);
     if (status != LOCH_OK) {
         limit_destroy(self);
         return status;

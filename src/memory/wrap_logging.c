@@ -261,6 +261,13 @@ static void logging_note_free(logging *self, logging_block *block, void *address
     if (is_freed) lochi_free(block);
 }
 
+static void logging_note_refused(void *user, void *address, loch_stream *stream, loch_status status)
+{
+    const loch_error saved = lochi_error_save();
+    logging_note_free(user, NULL, address, stream, status);
+    lochi_error_restore(&saved);
+}
+
 static loch_status logging_free(void *user, void *address, size_t bytes, loch_stream *stream)
 {
     logging *self = user;
@@ -360,10 +367,12 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
     loch_status status = LOCH_OK;
     if (read.format != LOCH_LOGGING_HOOK) status = logging_open(self, read.path);
     if (status == LOCH_OK) status = loch_wrapper_create(wrapped, name, &logging_ops, self, out);
-    if (status == LOCH_OK)
+    if (status == LOCH_OK) {
         self->allocator = *out;
-    else
+        self->allocator->hear_refused = logging_note_refused;
+    } else {
         logging_destroy(self);
+    }
     return status;
 }
 

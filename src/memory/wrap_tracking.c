@@ -188,7 +188,7 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
     tracking *self;
     LOCH_TRY_RETURN(tracking_make(read.records, &self));
     self->wrapped = wrapped;
-    const loch_status status = loch_wrapper_create(wrapped, name, &tracking_ops, self, out);
+    const loch_status status = lochi_wrapper_create(wrapped, name, &tracking_ops, self, LOCHI_ACCOUNT_OWN, out);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
     else

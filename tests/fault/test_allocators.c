@@ -123,6 +123,8 @@ static void program_use(program *p)
     p->blocks[0] = NULL;
     STEP(loch_allocator_free_on(p->allocator, p->blocks[5], p->stream));
     p->blocks[5] = NULL;
+    STEP(loch_address_free(p->blocks[6]));
+    p->blocks[6] = NULL;
     STEP(loch_alloc(p->allocator, 200000, &p->blocks[7]));
     program_resize(p, &p->blocks[1], 5010, NULL); /* in place, where that can be */
     program_resize(p, &p->blocks[1], 9000, NULL);

@@ -203,8 +203,7 @@ static void frees_behind_its_back(void **state)
     CHECK_LINE(lines[is_same ? 3 : 2], "a 2 10 0 @");
     CHECK_OK(loch_free(logging, again));
     CHECK_OK(loch_raw_free(again));
-    CHECK_OK(
-        loch_free(logging, block)); /* for the wrapper's count of its blocks: with `keeps`, nothing is freed by it */
+    if (!is_same) CHECK_OK(loch_free(logging, block)); /* with `keeps`, nothing is freed by it */
     loch_allocator_release(logging);
 }
 

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/* Freeing by address alone: the outermost allocator that handed the block out gets it back, whatever stands around the memory, on
+ * whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its blocks from those of the
+ * allocator that it wraps. */
+#include "allocators.h"
+#include "heap_sweep.h"
+#include "wrap_fixture.h"
+
+static loch_allocator *owner_pool(const test_bed *bed)
+{
+    loch_allocator *pool;
+    CHECK_OK(loch_pool_create(bed->device, "pool", NULL, &pool));
+    return pool;
+}
+
+static loch_allocator *owner_limit(loch_allocator *wrapped, size_t hard)
+{
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = hard};
+    loch_allocator *limit;
+    CHECK_OK(loch_limit_create(wrapped, "limit", &options, &limit));
+    return limit;
+}
+
+/* --- who gets it --- */
+
+static void of_every_stack(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    static const char *const stacks[] = {"pool",
+                                         "pool-whole",
+                                         "direct",
+                                         "direct-deferred",
+                                         "user",
+                                         "limit/pool",
+                                         "limit/direct",
+                                         "tracking/pool",
+                                         "guard/pool",
+                                         "wrapper/user",
+                                         "wrapper/pool",
+                                         "logging/pool",
+                                         "locked/pool",
+                                         "child-quota",
+                                         "child-range",
+                                         "limit/child-quota",
+                                         "locked/user-unsafe",
+                                         "fault/direct",
+                                         "guard/limit/pool",
+                                         "tracking/limit/guard/direct"};
+    loch_allocator *beside = owner_pool(bed); /* another one, with a block of its own */
+    void *other = wrap_alloc(beside, 100);
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+        loch_allocator *stack;
+        CHECK_OK(test_stack_create(bed->device, stacks[i], &stack));
+        void *small = wrap_alloc(stack, 100), *large = wrap_alloc(stack, 200000);
+        CHECK_FAILS(loch_address_free((char *)large + 64), INTERIOR);
+        CHECK_OK(loch_address_free(large));
+        CHECK_FAILS(loch_address_free(large), DOUBLE_FREE);
+        assert_int_equal(wrap_stats(stack).blocks, 1);
+        CHECK_OK(loch_address_free(small));
+        assert_int_equal(wrap_stats(stack).blocks, 0);
+        loch_allocator_release(stack);
+    }
+    assert_int_equal(wrap_stats(beside).blocks, 1);
+    CHECK_OK(loch_address_free(other));
+    loch_allocator_release(beside);
+}
+
+/* Blocks of a pool, of two limits around it and of tracking around one of them: each goes back where it came from. */
+static void of_wrappers_side_by_side(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *pool = owner_pool(bed), *tracking;
+    loch_allocator *left = owner_limit(pool, 1000), *right = owner_limit(pool, 1000);
+    CHECK_OK(loch_tracking_create(left, "tracking", NULL, &tracking));
+    loch_allocator *all[] = {pool, left, right, tracking};
+    void *blocks[4][2];
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 2; j++)
+            blocks[i][j] = wrap_alloc(all[i], 200);
+    CHECK_FAILS(loch_alloc(left, 300, &(void *){NULL}), LIMIT); /* tracking's blocks are the left one's, too */
+    for (size_t i = 0; i < 4; i++)
+        CHECK_OK(loch_address_free(blocks[i][0]));
+    assert_int_equal(wrap_stats(tracking).blocks, 1);
+    assert_int_equal(wrap_stats(pool).blocks, 4);
+    void *again = wrap_alloc(left, 600); /* two blocks are left, one of them tracked */
+    CHECK_FAILS(loch_alloc(left, 1, &(void *){NULL}), LIMIT);
+    CHECK_FAILS(loch_alloc(right, 801, &(void *){NULL}), LIMIT);
+    CHECK_OK(loch_address_free(again));
+    for (size_t i = 0; i < 4; i++)
+        CHECK_OK(loch_address_free(blocks[i][1]));
+    for (size_t i = 4; i--;)
+        loch_allocator_release(all[i]);
+}
+
+/* What a wrapper did not hand out is none of its own: its count of bytes cannot be talked down. */
+static void a_wrapper_knows_its_own(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *pool = owner_pool(bed), *limit = owner_limit(pool, 1000);
+    void *mine = wrap_alloc(limit, 1000), *foreign = wrap_alloc(pool, 600);
+    CHECK_FAILS(loch_free(limit, foreign), FOREIGN);
+    CHECK_FAILS(loch_alloc(limit, 1, &(void *){NULL}), LIMIT);
+    CHECK_OK(loch_free(pool, foreign));
+    CHECK_OK(loch_free(limit, mine));
+    CHECK_FAILS(loch_free(limit, mine), DOUBLE_FREE);
+    loch_allocator_release(pool);
+    loch_allocator_release(limit);
+}
+
+static void of_sessions(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *pool = owner_pool(bed), *limit = owner_limit(pool, 1000);
+    loch_session *session;
+    size_t bytes = 0;
+    CHECK_OK(loch_session_begin(limit, "request", &session));
+    void *a = wrap_alloc(loch_session_get_allocator(session), 300);
+    void *b = wrap_alloc(loch_session_get_allocator(session), 300);
+    void *promoted = wrap_alloc(loch_session_get_allocator(session), 200);
+    CHECK_OK(loch_session_enter(session));
+    void *c = wrap_alloc(limit, 100);
+    CHECK_OK(loch_session_leave(session));
+    CHECK_OK(loch_address_free(a));
+    CHECK_OK(loch_address_free(c));
+    CHECK_OK(loch_session_promote(session, promoted));
+    loch_session_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_session_get_stats(session, &stats));
+    assert_int_equal(stats.blocks, 1);
+    CHECK_OK(loch_session_end(session, NULL, &bytes));
+    assert_int_equal(bytes, 300);
+    CHECK_FAILS(loch_address_free(b), DOUBLE_FREE);
+    CHECK_OK(loch_address_free(promoted));
+    assert_int_equal(wrap_stats(pool).blocks, 0);
+    loch_allocator_release(limit);
+    loch_allocator_release(pool);
+}
+
+static void of_a_device_s_own(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *shared, *scoped;
+    CHECK_OK(loch_device_get_allocator(bed->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &shared));
+    CHECK_OK(loch_device_get_allocator(bed->device, (loch_attributes){.scope = 7}, LOCH_FALLBACK_NONE, &scoped));
+    void *a = wrap_alloc(shared, 5000), *b = wrap_alloc(scoped, 5000);
+    CHECK_OK(loch_address_free(a));
+    assert_int_equal(wrap_stats(scoped).blocks, 1);
+    CHECK_OK(loch_address_free(b));
+    assert_int_equal(wrap_stats(scoped).blocks, 0);
+    loch_allocator_release(shared);
+    loch_allocator_release(scoped);
+    CHECK_OK(loch_device_set_allocator(bed->device, NULL));
+}
+
+/* The block is all that keeps its allocators. */
+static void the_last_block_ends_them(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *pool = owner_pool(bed), *limit = owner_limit(pool, 0);
+    void *block = wrap_alloc(limit, 5000);
+    loch_allocator_release(pool);
+    loch_allocator_release(limit);
+    CHECK_OK(loch_address_free(block));
+    CHECK_FAILS(loch_address_free(block), FOREIGN); /* nobody is left who could know it; the bed counts what is left */
+}
+
+/* --- addresses that are nobody's, or two allocators' --- */
+
+static void bad_addresses(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    int here = 0;
+    CHECK_OK(loch_address_free(NULL));
+    CHECK_FAILS(loch_address_free(&here), FOREIGN);
+    CHECK_FAILS(loch_address_free((void *)UINTPTR_MAX), FOREIGN);
+    void *raw = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096); /* a driver's block, and no allocator's */
+    CHECK_FAILS(loch_address_free(raw), FOREIGN);
+    CHECK_OK(loch_raw_free(raw));
+}
+
+/* Cuts up one block of another allocator. */
+typedef struct arena {
+    char *block;
+    size_t used;
+} arena;
+
+static loch_status arena_alloc(void *self, const loch_request *request, void **out)
+{
+    arena *cut = self;
+    *out = cut->block + cut->used;
+    cut->used += (request->bytes + 255) & ~(size_t)255;
+    return LOCH_OK;
+}
+
+static loch_status arena_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    (void)self, (void)address, (void)bytes, (void)stream;
+    return LOCH_OK;
+}
+
+static void two_that_have_it(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    const loch_allocator_ops ops = {
+        .size = sizeof ops, .kind = "arena", .traits = LOCH_THREAD_SAFE, .alloc = arena_alloc, .free = arena_free};
+    loch_allocator *pool = owner_pool(bed), *allocator;
+    arena cut = {.block = wrap_alloc(pool, 100000)};
+    CHECK_OK(loch_allocator_create(bed->device, "arena", &ops, &cut, &allocator));
+    void *first = wrap_alloc(allocator, 100), *second = wrap_alloc(allocator, 100);
+    assert_ptr_equal(first, cut.block);
+    CHECK_FAILS(loch_address_free(first), UNSUPPORTED);
+    assert_non_null(strstr(loch_error_get()->sentence, "\"pool\" and \"arena\""));
+    CHECK_OK(loch_address_free(second)); /* inside the pool's block, and the start of the arena's */
+    CHECK_OK(loch_free(allocator, first));
+    CHECK_OK(loch_address_free(cut.block));
+    loch_allocator_release(allocator);
+    loch_allocator_release(pool);
+}
+
+/* --- threads --- */
+
+#define THREADS 4
+#define ROUNDS 200
+
+typedef struct shared_work {
+    loch_device *device;
+    _Atomic(void *) handed[THREADS];
+} shared_work;
+
+/* Makes allocators and ends them while others ask, and frees what another thread allocated. */
+static void *thread_runs(void *user)
+{
+    shared_work *work = user;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        loch_allocator *pool, *limit;
+        void *block;
+        CHECK_OK(loch_pool_create(work->device, "own", NULL, &pool));
+        CHECK_OK(loch_limit_create(pool, NULL, NULL, &limit));
+        CHECK_OK(loch_alloc(limit, 1000 + i, &block));
+        loch_allocator_release(limit);
+        loch_allocator_release(pool);
+        void *other = atomic_exchange(&work->handed[i % THREADS], block);
+        CHECK_OK(loch_address_free(other));
+    }
+    return NULL;
+}
+
+static void from_any_thread(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    shared_work work = {.device = bed->device};
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, thread_runs, &work), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK_OK(loch_address_free(work.handed[i]));
+}
+
+static void *thread_frees(void *address)
+{
+    return loch_address_free(address) == LOCH_OK ? address : NULL;
+}
+
+/* An allocator that is not thread safe and knows its blocks itself is asked by its own thread alone. */
+static void not_thread_safe(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    loch_allocator *allocator;
+    CHECK_OK(test_stack_create(bed->device, "user-full", &allocator));
+    const bool is_safe = loch_allocator_get_traits(allocator) & LOCH_THREAD_SAFE;
+    void *block = wrap_alloc(allocator, 100), *freed;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, thread_frees, block), 0);
+    pthread_join(thread, &freed);
+    assert_int_equal(freed != NULL, is_safe);
+    if (!freed) CHECK_OK(loch_address_free(block));
+    loch_allocator_release(allocator);
+}
+
+/* --- failing host memory: a free needs none --- */
+
+static loch_status scenario(const test_bed *bed)
+{
+    loch_allocator *pool = NULL, *limit = NULL;
+    void *a = NULL, *b = NULL;
+    loch_status status = loch_pool_create(bed->device, NULL, NULL, &pool);
+    if (status == LOCH_OK) status = loch_limit_create(pool, NULL, NULL, &limit);
+    if (status == LOCH_OK) status = loch_alloc(limit, 600, &a);
+    if (status == LOCH_OK) status = loch_alloc(pool, 40000, &b);
+    WRAP_BACK(loch_address_free(a));
+    WRAP_BACK(loch_address_free(b));
+    loch_allocator_release(limit);
+    loch_allocator_release(pool);
+    return status;
+}
+
+static void host_allocations_fail(void **state)
+{
+    wrap_sweep(wrap_bed(state), scenario);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_every_stack),          cmocka_unit_test(of_wrappers_side_by_side),
+        cmocka_unit_test(a_wrapper_knows_its_own), cmocka_unit_test(of_sessions),
+        cmocka_unit_test(of_a_device_s_own),       cmocka_unit_test(the_last_block_ends_them),
+        cmocka_unit_test(bad_addresses),           cmocka_unit_test(two_that_have_it),
+        cmocka_unit_test(from_any_thread),         cmocka_unit_test(not_thread_safe),
+        cmocka_unit_test(host_allocations_fail),
+    };
+    return WRAP_RUN(tests);
+}
