@@ -14,6 +14,13 @@ static void free_it(void *address, size_t bytes, void *user)
     free(address);
 }
 
+static void count_it(void *address, size_t bytes, void *user)
+{
+    (void)address;
+    printf("  first, who asked to hear of it: %zu bytes are about to go\n", bytes);
+    ++*(int *)user;
+}
+
 /* A part keeps the whole alive, and memory of malloc's is as good as any. */
 static loch_status share(int *deleted)
 {
@@ -26,7 +33,8 @@ static loch_status share(int *deleted)
         free(memory); /* nothing was taken over */
         return status;
     }
-    status = loch_buffer_slice(whole, 10, 5, &part);
+    status = loch_buffer_add_deleter(whole, count_it, deleted); /* any number, later ones first */
+    if (status == LOCH_OK) status = loch_buffer_slice(whole, 10, 5, &part);
     loch_buffer_release(whole);
     if (status != LOCH_OK) return status;
     printf("  the whole was released, its part is still there: %zu bytes\n", loch_buffer_get_bytes(part));
@@ -94,5 +102,5 @@ int main(void)
     size_t violations = 1; /* the simulated device checks the order between the streams */
     if (status == LOCH_OK) status = loch_sim_get_violations(device, NULL, 0, &violations);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
-    return status == LOCH_OK && deleted == 1 && stats.reused == 29 && violations == 0 ? 0 : 1;
+    return status == LOCH_OK && deleted == 2 && stats.reused == 29 && violations == 0 ? 0 : 1;
 }

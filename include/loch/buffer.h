@@ -37,8 +37,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_create(loch_allocator *allocator,
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_request *request,
                                                          loch_buffer **out);
 
-/** Called once, when the last reference on memory from outside has gone and no work uses it any more; by the thread that
- *  sees to that, without locks. It may call Loch. */
+/** Called once, when the last reference on memory has gone, and for memory from outside when no work uses it any more; by the
+ *  thread that sees to that, without locks. It may call Loch. */
 typedef void loch_buffer_deleter(void *address, size_t bytes, void *user);
 
 /** Whether memory may be written. */
@@ -70,6 +70,16 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_adopt(loch_allocator *allocator, 
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_slice(loch_buffer *buffer, size_t offset, size_t bytes,
                                                      loch_buffer **out);
 
+/** Adds a function that runs once, when the memory goes: with the last reference of the buffer and its parts, and after those
+ *  added later. Then the block is freed, or the deleter of loch_external runs. Any buffer may have any number of them; on a part
+ *  it is added to the whole. It gets the address and the bytes of the whole as they are then, and runs by the thread that gives
+ *  the memory back, without locks; it may call Loch. A block of an allocator is freed in the order of its stream, so work on
+ *  streams of its device may still be under way: a function that needs its end waits for it (loch_stream_sync). A buffer
+ *  with such functions cannot be detached, and ends when it goes back into a pool of buffers. `user` is borrowed until it has
+ *  run. E_HOST_MEMORY, and nothing is added. Any thread that holds a reference. */
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_add_deleter(loch_buffer *buffer, loch_buffer_deleter *deleter,
+                                                           void *user);
+
 /** Takes another reference; returns `buffer`. NULL gives NULL. Any thread. */
 LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
 
@@ -84,8 +94,8 @@ LOCH_API loch_buffer *loch_buffer_take(loch_buffer **slot);
 
 /** Takes the block out of a buffer, which is empty then; the caller frees it with the buffer's allocator. Waits for a move that is under
  *  way. E_BUSY when
- *  others hold the buffer or a part of it, or work of another device still uses it; E_UNSUPPORTED for memory from outside
- *  and for a part. */
+ *  others hold the buffer or a part of it, or work of another device still uses it; E_UNSUPPORTED for memory from outside,
+ *  for a part, and for a buffer with added deleters. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
 
 /** Releases memory that waited for work to end. @param wait  LOCH_WAIT_END waits for all of it; anything else takes what

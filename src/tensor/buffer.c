@@ -141,6 +141,8 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     if (buffer->whole || !buffer->allocator)
         return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can give it away");
     if (!lochi_buffer_is_sole(buffer)) return LOCH_FAIL(BUSY, "others hold the buffer or a part of it");
+    if (lochi_buffer_has_deleters(buffer))
+        return LOCH_FAIL(UNSUPPORTED, "the buffer has deleters, which run when its memory goes with it");
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     if (buffer->is_movable && buffer->address) {
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
@@ -250,10 +252,31 @@ static bool buffer_drop(loch_buffer *buffer)
     return atomic_fetch_sub_explicit(&buffer->references, 1, memory_order_acq_rel) == 1;
 }
 
+loch_status loch_buffer_add_deleter(loch_buffer *buffer, loch_buffer_deleter *deleter, void *user)
+{
+    if (!buffer || !deleter) return LOCH_FAIL(INVALID, "adding a deleter needs a buffer and a function");
+    lochi_deleter *added = lochi_alloc(sizeof *added);
+    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a deleter of a buffer");
+    *added = (lochi_deleter){.function = deleter, .user = user};
+    lochi_buffer_link_deleter(lochi_buffer_whole(buffer), added);
+    return LOCH_OK;
+}
+
+/* Runs them, the last one first. Nobody else has the buffer any more. */
+static void buffer_run_deleters(loch_buffer *whole)
+{
+    lochi_deleter *deleter;
+    if (!whole->deleters) return;
+    LOCHI_NOT_CANCELLED;
+    while ((deleter = whole->deleters)) {
+        whole->deleters = deleter->next;
+        deleter->function(whole->address, whole->bytes, deleter->user);
+        lochi_free(deleter);
+    }
+}
+
 static void buffer_free_block(loch_buffer *whole)
 {
-    if (whole->is_movable)
-        whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* stays until it is freed */
     const loch_status status = loch_allocator_free(whole->allocator, whole->address);
     if (status == LOCH_OK) return;
     LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
@@ -264,6 +287,9 @@ static void buffer_free_block(loch_buffer *whole)
 loch_buffer *lochi_buffer_end(loch_buffer *whole)
 {
     loch_buffer *owner = whole->owner;
+    if (whole->is_movable && whole->address)
+        whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* stays until it is freed */
+    buffer_run_deleters(whole);
     if (whole->allocator && whole->address) buffer_free_block(whole);
     if (whole->deleter) {
         LOCHI_NOT_CANCELLED;

@@ -25,6 +25,13 @@ typedef struct lochi_use {
     loch_event *event; /* recorded behind the work */
 } lochi_use;
 
+/* A function that runs when the memory of a whole goes. */
+typedef struct lochi_deleter {
+    struct lochi_deleter *next; /* added before this one */
+    loch_buffer_deleter *function;
+    void *user;
+} lochi_deleter;
+
 struct loch_buffer {
     atomic_size_t references;
     loch_buffer *whole; /* of a part, held; NULL for a whole. A part has `offset` and `bytes` alone of what follows */
@@ -42,7 +49,8 @@ struct loch_buffer {
     loch_tag tag;
     loch_buffer_deleter *deleter;
     void *user;
-    loch_buffer *owner; /* held */
+    loch_buffer *owner;      /* held */
+    lochi_deleter *deleters; /* added later, the last one first; under the lock of uses */
     bool is_movable;
     lochi_movable movable; /* where it is, if so; it has an address while it is pinned */
     _Atomic uint64_t
@@ -129,7 +137,13 @@ static inline uint64_t lochi_buffer_get_mark(const loch_buffer *buffer)
     return buffer->mark;
 }
 
+/* Whether functions were added that run at its end. */
+bool lochi_buffer_has_deleters(loch_buffer *whole);
+
 /* --- uses (buffer_uses.c) --- */
+
+/* Adds a function to a whole. It becomes the whole's. */
+void lochi_buffer_link_deleter(loch_buffer *whole, lochi_deleter *deleter);
 
 /* Whether work that the allocator does not know of still uses a whole; drops marks that have passed. */
 bool lochi_buffer_is_used(loch_buffer *whole);

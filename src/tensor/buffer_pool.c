@@ -361,11 +361,12 @@ static loch_status buffer_pool_note(loch_buffer_pool *pool, loch_buffer *buffer,
     return loch_stream_sync(stream);
 }
 
-/* Whether a buffer is kept: nobody else holds it, and it has memory, of which not everything else would have to go. */
-static bool buffer_pool_wants(const loch_buffer_pool *pool, const loch_buffer *buffer)
+/* Whether a buffer is kept: nobody else holds it or waits for its end, and it has memory, of which not everything else would have to go. */
+static bool buffer_pool_wants(const loch_buffer_pool *pool, loch_buffer *buffer)
 {
     const size_t bytes = lochi_buffer_get_capacity(buffer);
-    return bytes && bytes <= pool->options.idle_bytes_max && lochi_buffer_is_sole(buffer);
+    return bytes && bytes <= pool->options.idle_bytes_max && lochi_buffer_is_sole(buffer) &&
+           !lochi_buffer_has_deleters(buffer);
 }
 
 /* Keeps a buffer behind the work of `stream`, in a record that is made if there is none; false when there is no memory to do so. */

@@ -20,6 +20,24 @@ static loch_buffer *waiting_first; /* under uses_lock */
 /* Those on the list and those taken from it to be asked. Relaxed: who needs what was written before takes the lock. */
 static atomic_size_t waiting_count;
 
+/* --- functions that run at the end --- */
+
+void lochi_buffer_link_deleter(loch_buffer *whole, lochi_deleter *deleter)
+{
+    lochi_lock_take(&uses_lock);
+    deleter->next = whole->deleters;
+    whole->deleters = deleter;
+    lochi_lock_drop(&uses_lock);
+}
+
+bool lochi_buffer_has_deleters(loch_buffer *whole)
+{
+    lochi_lock_take(&uses_lock);
+    const bool has_some = whole->deleters != NULL;
+    lochi_lock_drop(&uses_lock);
+    return has_some;
+}
+
 /* --- marks --- */
 
 static void use_end(lochi_use *use)
