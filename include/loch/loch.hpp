@@ -158,7 +158,8 @@ template <> struct calls<loch_tensor> {
 };
 template <> struct calls<loch_stream> {
     static constexpr const char *name = "stream";
-    static void release(loch_stream *raw) noexcept { loch_stream_destroy(raw); }
+    static loch_stream *retain(loch_stream *raw) noexcept { return loch_stream_retain(raw); }
+    static void release(loch_stream *raw) noexcept { loch_stream_release(raw); }
 };
 
 /* One reference, given back at the end; moved only. */
@@ -254,8 +255,8 @@ class device : public detail::shared<loch_device>
     explicit device(loch_device *raw) noexcept : shared(raw) {}
 };
 
-/** A stream that is destroyed at the end. Moved only. */
-class stream : public detail::owned<loch_stream>
+/** A stream. Copies share it; the last one ends it. */
+class stream : public detail::shared<loch_stream>
 {
   public:
     stream() noexcept = default;
@@ -263,10 +264,10 @@ class stream : public detail::owned<loch_stream>
     {
         check(loch_stream_create(of.get(), options, slot()));
     }
-    stream(stream &&) noexcept = default;
-    stream &operator=(stream &&) noexcept = default;
-    /** Takes the caller's stream over. */
+    /** Takes the caller's reference over. */
     static stream take(loch_stream *raw) noexcept { return stream(raw); }
+    /** Shares a stream that somebody else holds. */
+    static stream retain(loch_stream *raw) noexcept { return stream(loch_stream_retain(raw)); }
 
     std::uint64_t id() const { return loch_stream_get_id(need()); }
     /** Waits for its work. */
@@ -280,7 +281,7 @@ class stream : public detail::owned<loch_stream>
     }
 
   private:
-    explicit stream(loch_stream *raw) noexcept : owned(raw) {}
+    explicit stream(loch_stream *raw) noexcept : shared(raw) {}
 };
 
 /** A stream as an argument: a loch::stream, a plain one, or none, which is the default stream. */

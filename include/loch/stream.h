@@ -32,17 +32,27 @@ typedef struct loch_stream_options {
 } loch_stream_options;
 
 /** Makes a stream; NULL options are all defaults. The stream keeps its device alive. Any thread.
- *  @param out  the caller's, given back by loch_stream_destroy; NULL on failure */
+ *  @param out  the caller's reference, given back by loch_stream_destroy or loch_stream_release; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_create(loch_device *device, const loch_stream_options *options,
                                                       loch_stream **out);
 
-/** Wraps a queue that the caller made with the driver itself (a CUstream). The caller keeps it, and destroys the
- *  wrapper before it. On CUDA the special values for the legacy and the per-thread default stream are understood, the
+/** Wraps a queue that the caller made with the driver itself (a CUstream). The caller keeps it, and calls
+ *  loch_stream_destroy before it ends the queue, whoever else holds a reference on the wrapper. On CUDA the special values for the legacy and the per-thread default stream are understood, the
  *  latter as the calling thread's. E_UNSUPPORTED on devices without queues of their own. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **out);
 
-/** Ends a stream. Work queued on it still runs to its end; a wrapped queue is left to its owner. NULL, a default
- *  stream and a thread's default stream are left alone. No other thread may use the stream any more. */
+/** Takes another reference, for a further owner; returns `stream`. A default stream and a thread's default stream are not
+ *  counted: they live as long as their device or thread. NULL gives NULL. Any thread. */
+LOCH_API loch_stream *loch_stream_retain(loch_stream *stream);
+
+/** Gives a reference back; the last one ends the stream as loch_stream_destroy does. NULL and default streams are left
+ *  alone. Any thread. */
+LOCH_API void loch_stream_release(loch_stream *stream);
+
+/** Ends a stream at once, and gives the caller's reference back. Work queued on it still runs to its end; a wrapped queue
+ *  is left to its owner, who may end it from then on. To whoever else holds a reference the stream is E_INVALID from now on; they
+ *  release it as before. NULL, a default stream and a thread's default stream are left alone. No other thread may be in
+ *  a call with the stream. */
 LOCH_API void loch_stream_destroy(loch_stream *stream);
 
 /** The device's default stream (CUDA: the legacy one). Borrowed, lives as long as the device. Any thread. */
@@ -55,7 +65,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_get_thread_default(loch_device *d
 /** The stream's device. Borrowed. */
 LOCH_API loch_device *loch_stream_get_device(const loch_stream *stream);
 
-/** The driver's own handle (CUstream); NULL for the default stream and for devices without queues. */
+/** The driver's own handle (CUstream); NULL for the default stream, for devices without queues, and for a stream that has
+ *  ended. */
 LOCH_API void *loch_stream_get_native(const loch_stream *stream);
 
 /** A number that no other stream of this process has or will have. */

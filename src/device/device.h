@@ -27,7 +27,9 @@ struct loch_stream {
     loch_device *device;
     void *native;
     uint64_t id;
-    atomic_size_t references; /* one for the owner, one for each part of the library that remembers the stream */
+    atomic_size_t references; /* one for all owners, one for each part of the library that remembers the stream */
+    atomic_size_t owners;     /* loch_stream_retain; not of default streams */
+    atomic_bool has_ended;    /* an owner has ended it */
     atomic_bool is_closing;   /* who remembers it begins nothing on it any more */
     atomic_bool closed;       /* no driver call through it any more */
     enum { LOCHI_STREAM_DEFAULT, LOCHI_STREAM_OWNED, LOCHI_STREAM_WRAPPED, LOCHI_STREAM_OF_THREAD } kind;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: made here, wrapped, or a default one.
  *
- * A loch_stream is counted inside the library: its owner's destroy closes the object and ends the driver's queue, and
- * parts of the library that remember it (pools) keep the closed object until they forget it (stream_close.c). A thread's
+ * Owners of a loch_stream are counted: the last release, or the first destroy, closes the object and ends the driver's queue.
+ * The closed object stays for further owners, and for parts of the library that remember it (pools) until they forget
+ * it (stream_close.c). A thread's
  * default stream belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the
  * device. */
 #include "base/cancel.h"
@@ -26,6 +27,8 @@ static void stream_init(loch_stream *stream, loch_device *device, void *native, 
     stream->kind = kind;
     stream->id = atomic_fetch_add_explicit(&stream_last_id, 1, memory_order_relaxed) + 1;
     atomic_init(&stream->references, 1);
+    atomic_init(&stream->owners, 1);
+    atomic_init(&stream->has_ended, false);
     atomic_init(&stream->is_closing, false);
     atomic_init(&stream->closed, false);
 }
@@ -147,26 +150,60 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
 }
 
 /* Closes a stream and gives its queue back to the driver. Under no lock, because it waits for other threads. */
-static void stream_end(loch_stream *stream)
+static void stream_shut(loch_stream *stream)
 {
     loch_device *device = stream->device;
     lochi_stream_shut(stream);
-    if (stream->kind != LOCHI_STREAM_WRAPPED) {
-        loch_status status;
-        LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
-        (void)status; /* nothing is left to undo; the driver has written the record */
-    }
+    if (stream->kind == LOCHI_STREAM_WRAPPED) return;
+    loch_status status;
+    LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
+    (void)status; /* nothing is left to undo; the driver has written the record */
+}
+
+/* Of a stream without owners in public. */
+static void stream_end(loch_stream *stream)
+{
+    stream_shut(stream);
     lochi_stream_release(stream);
+}
+
+static bool stream_is_counted(const loch_stream *stream)
+{
+    return stream && (stream->kind == LOCHI_STREAM_OWNED || stream->kind == LOCHI_STREAM_WRAPPED);
+}
+
+loch_stream *loch_stream_retain(loch_stream *stream)
+{
+    /* Relaxed: the caller has a reference already. */
+    if (stream_is_counted(stream)) atomic_fetch_add_explicit(&stream->owners, 1, memory_order_relaxed);
+    return stream;
+}
+
+/* Ends a stream for all its owners, once. Relaxed: of two who end it, each has a reference. */
+static void stream_end_for_all(loch_stream *stream)
+{
+    if (atomic_exchange_explicit(&stream->has_ended, true, memory_order_relaxed)) return;
+    lochi_stream_announce(stream);
+    stream_leave_list(stream);
+    stream_shut(stream);
+}
+
+void loch_stream_release(loch_stream *stream)
+{
+    if (!stream_is_counted(stream)) return;
+    /* Acquire-release: what every owner did comes before the end. */
+    if (atomic_fetch_sub_explicit(&stream->owners, 1, memory_order_acq_rel) != 1) return;
+    loch_device *device = stream->device;
+    stream_end_for_all(stream);
+    lochi_stream_release(stream);
+    loch_device_release(device);
 }
 
 void loch_stream_destroy(loch_stream *stream)
 {
-    if (!stream || stream->kind == LOCHI_STREAM_DEFAULT || stream->kind == LOCHI_STREAM_OF_THREAD) return;
-    loch_device *device = stream->device;
-    lochi_stream_announce(stream);
-    stream_leave_list(stream);
-    stream_end(stream);
-    loch_device_release(device);
+    if (!stream_is_counted(stream)) return;
+    stream_end_for_all(stream);
+    loch_stream_release(stream);
 }
 
 /* --- default streams --- */
@@ -285,7 +322,7 @@ loch_device *loch_stream_get_device(const loch_stream *stream)
 
 void *loch_stream_get_native(const loch_stream *stream)
 {
-    return stream ? stream->native : NULL;
+    return stream && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? stream->native : NULL;
 }
 
 uint64_t loch_stream_get_id(const loch_stream *stream)

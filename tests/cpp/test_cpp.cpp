@@ -51,7 +51,7 @@ static_assert(moves<loch::allocator> && copies<loch::allocator>);
 static_assert(moves<loch::buffer> && copies<loch::buffer>);
 static_assert(moves<loch::tensor> && copies<loch::tensor>);
 static_assert(moves<loch::unique_buffer> && !std::is_copy_constructible_v<loch::unique_buffer>);
-static_assert(moves<loch::stream> && !std::is_copy_constructible_v<loch::stream>);
+static_assert(moves<loch::stream> && copies<loch::stream>);
 static_assert(moves<loch::host_array<int>> && !std::is_copy_constructible_v<loch::host_array<int>>);
 static_assert(std::is_nothrow_copy_constructible_v<loch::error>);
 static_assert(sizeof(loch::tensor) == sizeof(void *) && sizeof(loch::buffer) == sizeof(void *));
@@ -146,7 +146,11 @@ void devices_streams_allocators()
     EXPECT(device.can(LOCH_CAN_ASYNC) && !device.can(LOCH_CAN_HOST_ACCESS));
     loch::stream stream(device), other(device);
     EXPECT(stream.id() != other.id());
-    other = std::move(stream); // the one it had is destroyed
+    const loch::stream copy = other; // shares it
+    EXPECT(copy.id() == other.id());
+    other = std::move(stream); // the one it had lives on in the copy
+    copy.sync();
+    EXPECT(loch::stream::retain(copy.get()).id() == copy.id());
     const loch::allocator pool = loch::allocator::pool(device, "mine");
     EXPECT(std::strcmp(pool.name(), "mine") == 0 && std::strcmp(pool.kind(), "pool") == 0 && !pool.is_on_host());
     EXPECT(pool.device().get() == device.get());

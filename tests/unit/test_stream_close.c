@@ -180,6 +180,118 @@ static void the_end_waits_for_those_inside(void **state)
     loch_device_release(device);
 }
 
+/* --- several owners --- */
+
+static uint64_t live_streams(loch_device *device)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_sim_get_stats(device, &stats));
+    return stats.streams;
+}
+
+static void the_last_owner_ends_it(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    ear e;
+    ear_open(&e, device);
+    const uint64_t before = live_streams(device);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    const uint64_t id = loch_stream_get_id(stream);
+    assert_ptr_equal(loch_stream_retain(stream), stream);
+    loch_stream_release(stream);
+    CHECK_OK(loch_stream_query(stream));
+    assert_int_equal(live_streams(device), before + 1);
+    assert_int_equal(e.heard, 0);
+    loch_stream_release(stream);
+    check_heard(&e, 1, id);
+    assert_int_equal(live_streams(device), before);
+    ear_close(&e);
+    loch_device_release(device);
+}
+
+/* Who destroys it ends it for all: the others' references keep the object and the device, and nothing more. */
+static void a_destroy_ends_it_for_all(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    ear e;
+    ear_open(&e, device);
+    const uint64_t before = live_streams(device);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT), *wrapped;
+    loch_stream *owned = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    CHECK_OK(loch_stream_wrap(device, loch_stream_get_native(owned), &wrapped));
+    loch_stream_retain(stream);
+    loch_stream_retain(stream);
+    loch_stream_retain(wrapped);
+    loch_stream_destroy(stream);
+    loch_stream_destroy(wrapped);
+    loch_stream_destroy(owned);
+    assert_int_equal(e.heard, 3);
+    assert_int_equal(live_streams(device), before);
+    CHECK_FAILS(loch_stream_sync(stream), INVALID);
+    CHECK_FAILS(loch_stream_sync(wrapped), INVALID);
+    CHECK_FAILS(loch_fill_on(stream, (char[1]){0}, 1, "", 1), INVALID);
+    assert_null(loch_stream_get_native(wrapped));
+    loch_stream_destroy(stream); /* the second owner's: it has ended already */
+    assert_int_equal(e.heard, 3);
+    ear_close(&e);
+    loch_device_release(device);
+    assert_ptr_equal(loch_stream_get_device(stream), device);
+    assert_string_equal(loch_device_get_name(loch_stream_get_device(stream)), loch_device_get_name(device));
+    loch_stream_release(wrapped);
+    loch_stream_release(stream);
+}
+
+static void default_streams_are_not_counted(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    loch_stream *own = loch_stream_get_default(device), *of_thread;
+    CHECK_OK(loch_stream_get_thread_default(device, &of_thread));
+    loch_stream *const streams[] = {own, of_thread};
+    for (size_t i = 0; i < 2; i++) {
+        assert_ptr_equal(loch_stream_retain(streams[i]), streams[i]);
+        for (size_t times = 0; times < 3; times++)
+            loch_stream_release(streams[i]);
+        loch_stream_destroy(streams[i]);
+        CHECK_OK(loch_stream_query(streams[i]));
+    }
+    assert_null(loch_stream_retain(NULL));
+    loch_stream_release(NULL);
+    loch_device_release(device);
+}
+
+#define OWNERS 4
+
+static void *owner_runs(void *user)
+{
+    loch_stream *stream = user;
+    for (int i = 0; i < 2000; i++) {
+        loch_stream *held = loch_stream_retain(stream);
+        CHECK_OK(loch_stream_query(held));
+        loch_stream_release(held);
+    }
+    loch_stream_release(stream);
+    return NULL;
+}
+
+static void owners_in_threads(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    const uint64_t before = live_streams(device);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    pthread_t threads[OWNERS];
+    for (size_t i = 0; i < OWNERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, owner_runs, loch_stream_retain(stream)), 0);
+    loch_stream_release(stream);
+    for (size_t i = 0; i < OWNERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(live_streams(device), before);
+    loch_device_release(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +299,10 @@ int main(void)
         SIM_TEST(listeners_hear_of_their_device_alone),
         SIM_TEST(listeners_hear_of_threads_that_end),
         SIM_TEST(the_end_waits_for_those_inside),
+        SIM_TEST(the_last_owner_ends_it),
+        SIM_TEST(a_destroy_ends_it_for_all),
+        SIM_TEST(default_streams_are_not_counted),
+        SIM_TEST(owners_in_threads),
     };
     return cmocka_run_group_tests_name("stream_close", tests, NULL, NULL);
 }
