@@ -23,8 +23,13 @@ static loch_status serve(loch_allocator *pool, size_t *tokens)
 {
     void *weights, *cache, *scratch = NULL;
     const loch_request empty = {.size = sizeof empty};
-    loch_status status = loch_alloc(pool, 100 * MIB, &weights);
+    /* a little less than 100 MiB, in whole MiB: what takes its place later fits exactly */
+    const loch_request whole = {.size = sizeof whole, .bytes = 100 * MIB - 12345, .round_bytes = MIB};
+    loch_block block;
+    loch_status status = loch_allocator_alloc(pool, &whole, &weights);
+    if (status == LOCH_OK) status = loch_allocator_find(pool, weights, &block);
     if (status != LOCH_OK) return status;
+    printf("weights: %zu bytes asked for, %zu taken\n", block.requested_bytes, block.allocated_bytes);
     status = loch_pool_alloc_growable(pool, &empty, 1024 * MIB, &cache); /* addresses for far more than there is */
     if (status != LOCH_OK) return status;
     *tokens = decode(pool, cache);

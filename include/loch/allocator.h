@@ -46,6 +46,8 @@ typedef struct loch_request {
     uint64_t
         timeout_ns; /**< how long to wait for another thread's free when memory is short; 0 for not at all. Fails at
                               once when no other thread has ever used the allocator or one that it wraps */
+    size_t round_bytes; /**< the size is rounded up to a multiple of these before memory is taken; 0 or 1 for not. The
+                             block still has `bytes` (requested_bytes); what was taken for it is in allocated_bytes */
 } loch_request;
 
 /** What is known of a live block; 0 where the allocator does not know. */

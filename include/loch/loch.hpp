@@ -374,6 +374,7 @@ class place
     }
     place &on(stream_ref stream) noexcept { return options_.stream = stream.get(), *this; }
     place &aligned(std::size_t alignment) noexcept { return options_.alignment = alignment, *this; }
+    place &rounded(std::size_t multiple) noexcept { return options_.round_bytes = multiple, *this; }
     place &tagged(loch_tag tag) noexcept { return options_.tag = tag, *this; }
     place &zeroed() noexcept { return options_.flags |= LOCH_ALLOC_ZEROED, *this; }
     place &patient(std::uint64_t timeout_ns) noexcept { return options_.timeout_ns = timeout_ns, *this; }
@@ -389,6 +390,7 @@ class place
         request.tag = options_.tag;
         request.flags = options_.flags;
         request.timeout_ns = options_.timeout_ns;
+        request.round_bytes = options_.round_bytes;
         return request;
     }
 

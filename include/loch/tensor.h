@@ -54,6 +54,7 @@ typedef struct loch_tensor_options {
     uint32_t flags;      /**< set of loch_allocation_flag: LOCH_ALLOC_ZEROED */
     uint64_t timeout_ns; /**< patience when memory is short */
     const char *name;    /**< for people; copied; may be NULL */
+    size_t round_bytes;  /**< the memory is rounded up to a multiple of these; 0 or 1 for not */
 } loch_tensor_options;
 
 /** Makes a tensor with memory of its own, row after row. Contents are undefined unless flags say LOCH_ALLOC_ZEROED.

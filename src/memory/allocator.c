@@ -226,6 +226,35 @@ static void allocator_note_user(loch_allocator *allocator)
     atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_relaxed);
 }
 
+/* Gives a block back that could not be entered; the failure to do so is the one to report. */
+static LOCHI_RARE void allocator_undo(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    lochi_ledger_count_failure(allocator->ledger);
+    const loch_error saved = lochi_error_save();
+    const loch_status freed = allocator->ops.free(allocator->self, *out, request->bytes, request->stream);
+    (void)freed;
+    lochi_error_restore(&saved);
+    *out = NULL;
+}
+
+/* An allocator that keeps no account need not know of rounding: it is asked for the rounded size, and gets that back. */
+static LOCHI_RARE loch_status allocator_try_rounded(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    loch_request rounded = *request;
+    rounded.bytes = lochi_request_round(request);
+    rounded.round_bytes = 0;
+    loch_status status = allocator->ops.alloc(allocator->self, &rounded, out);
+    if (status != LOCH_OK) lochi_ledger_count_failure(allocator->ledger);
+    if (status != LOCH_OK || !*out) return status;
+    const lochi_entry entry = {.address = (uintptr_t)*out,
+                               .requested = request->bytes,
+                               .allocated = rounded.bytes,
+                               .tag = (uint16_t)request->tag};
+    status = lochi_ledger_add(allocator->ledger, &entry, NULL);
+    if (status != LOCH_OK) allocator_undo(allocator, &rounded, out);
+    return status;
+}
+
 /* Enters a block of a wrapper at the address of one that is still noted: that was freed behind the wrapper's back. */
 static LOCHI_RARE loch_status allocator_replace(loch_allocator *allocator, const loch_request *request,
                                                 const void *address)
@@ -238,8 +267,10 @@ static LOCHI_RARE loch_status allocator_replace(loch_allocator *allocator, const
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
 {
     allocator_note_user(allocator);
+    if (!allocator->ledger) return allocator->ops.alloc(allocator->self, request, out);
+    if (LOCHI_UNLIKELY(request->round_bytes > 1) && !allocator->wrapped)
+        return allocator_try_rounded(allocator, request, out);
     loch_status status = allocator->ops.alloc(allocator->self, request, out);
-    if (!allocator->ledger) return status;
     if (status != LOCH_OK) {
         lochi_ledger_count_failure(allocator->ledger);
         return status;
@@ -247,15 +278,14 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
     if (!*out) return LOCH_OK;
     status = lochi_ledger_add_plain(allocator->ledger, *out, request->bytes, request->tag);
     if (status == LOCH_E_DRIVER && allocator->wrapped) status = allocator_replace(allocator, request, *out);
-    if (status != LOCH_OK) {
-        lochi_ledger_count_failure(allocator->ledger);
-        const loch_error saved = lochi_error_save();
-        const loch_status freed = allocator->ops.free(allocator->self, *out, request->bytes, request->stream);
-        (void)freed; /* the first failure is the one to report */
-        lochi_error_restore(&saved);
-        *out = NULL;
-    }
+    if (status != LOCH_OK) allocator_undo(allocator, request, out);
     return status;
+}
+
+static bool allocator_can_round(const loch_request *request)
+{
+    return request->round_bytes < LOCHI_ALLOCATOR_BYTES_MAX &&
+           lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX; /* the sum of two below 2^47 */
 }
 
 /* A complete copy of a caller's request, checked. */
@@ -271,7 +301,8 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
     if (out->flags & ~(uint32_t)ALLOCATOR_FLAGS || out->tag >= LOCH_TAG_COUNT_MAX)
         return LOCH_FAIL(INVALID, "the request holds flags or a tag that are not known");
-    if (out->bytes >= LOCHI_ALLOCATOR_BYTES_MAX || out->alignment >= LOCHI_ALLOCATOR_BYTES_MAX)
+    if (out->bytes >= LOCHI_ALLOCATOR_BYTES_MAX || out->alignment >= LOCHI_ALLOCATOR_BYTES_MAX ||
+        (out->round_bytes > 1 && !allocator_can_round(out)))
         return LOCH_FAIL(OVERFLOW, "%zu bytes aligned to %zu do not fit the address space", out->bytes, out->alignment);
     if (!out->stream)
         out->stream = &allocator->device->default_stream;
@@ -330,7 +361,8 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 /* Whether a request is right, and wants aligned bytes on a stream and nothing else. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
-    return request->size == sizeof *request && request->bytes && !(request->tag | request->flags) &&
+    return request->size == sizeof *request && request->bytes &&
+           !(request->tag | request->flags | request->round_bytes) &&
            (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
@@ -384,7 +416,7 @@ static loch_status allocator_free_ledgered(loch_allocator *allocator, void *addr
     }
     if (entry.note == ALLOCATOR_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
     if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
-    if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.requested, stream);
+    if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.allocated, stream);
     if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
     return status;
 }

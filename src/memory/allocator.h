@@ -82,6 +82,13 @@ struct loch_allocator {
 
 #define LOCHI_USERS_SEVERAL UINT64_MAX
 
+/* What memory is to be taken for a complete request, which was checked: it does not overflow. */
+static inline size_t lochi_request_round(const loch_request *request)
+{
+    const size_t round = request->round_bytes;
+    return round > 1 ? (request->bytes + round - 1) / round * round : request->bytes;
+}
+
 /* One attempt without retries: for wrappers of the library, and for the retry itself. The request is complete. */
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out);
 

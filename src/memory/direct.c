@@ -64,7 +64,7 @@ static loch_status direct_take(const direct *self, const loch_request *request, 
     const size_t alignment = request->alignment ? request->alignment : own;
     const size_t step = alignment < _Alignof(max_align_t) ? _Alignof(max_align_t) : alignment;
     lochi_zones zones;
-    LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, request->bytes, &zones));
+    LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, lochi_request_round(request), &zones));
     void *base;
     size_t taken = zones.total;
     loch_status status = loch_raw_alloc(self->device, self->options.kind, taken, request->alignment, &base);

@@ -247,7 +247,7 @@ static loch_status pool_alloc_large(lochi_pool *pool, pool_cache *cache, pool_la
                                     void **out)
 {
     const size_t alignment = request->alignment > POOL_UNIT ? request->alignment : POOL_UNIT;
-    const size_t bytes = pool_round_large(pool, request->bytes);
+    const size_t bytes = pool_round_large(pool, lochi_request_round(request));
     pool_block *block = NULL;
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
@@ -281,7 +281,7 @@ static loch_status pool_try_locked(lochi_pool *pool, const loch_request *request
     if (!lane) return status;
     pool_cache *cache = lochi_pool_cache(pool, lane);
     uint32_t class;
-    return pool_is_small(pool, pool_round(pool, request->bytes), request->alignment, &class)
+    return pool_is_small(pool, pool_round(pool, lochi_request_round(request)), request->alignment, &class)
                ? pool_alloc_small(pool, cache, lane, class, request, out)
                : pool_alloc_large(pool, cache, lane, request, out);
 }
@@ -321,7 +321,7 @@ static size_t pool_ask_others(lochi_pool *pool, const loch_request *request, loc
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
     size_t gone = 0;
     if (status == LOCH_E_LIMIT || is_forbidden)
-        gone = lochi_pool_ask_family(pool, request->bytes + request->alignment, false);
+        gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
     if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool);
     return gone;
 }
@@ -329,10 +329,11 @@ static size_t pool_ask_others(lochi_pool *pool, const loch_request *request, loc
 static loch_status pool_alloc(void *self, const loch_request *request, void **out)
 {
     lochi_pool *pool = self;
+    const size_t rounded = lochi_request_round(request);
     loch_status status;
-    if (request->alignment > POOL_ALIGNMENT_MAX || request->bytes > POOL_ALIGNMENT_MAX * 64)
-        status = LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", request->bytes,
-                           request->alignment);
+    if (request->alignment > POOL_ALIGNMENT_MAX || rounded > POOL_ALIGNMENT_MAX * 64)
+        status =
+            LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", rounded, request->alignment);
     else
         status = pool_try(pool, request, false, out);
     if (status != LOCH_OK && pool_ask_others(pool, request, status)) status = pool_try(pool, request, true, out);

@@ -32,9 +32,10 @@ static loch_status guard_take(const guard *self, const loch_request *request, lo
         request->alignment ? request->alignment : self->wrapped->device->properties.alignment_bytes;
     const size_t step = alignment < _Alignof(max_align_t) ? _Alignof(max_align_t) : alignment;
     lochi_zones zones;
-    LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, request->bytes, &zones));
+    LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, lochi_request_round(request), &zones));
     loch_request inner = *request;
     inner.bytes = zones.total;
+    inner.round_bytes = 0;
     inner.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* that is done behind the poison */
     void *base = NULL;
     LOCH_TRY_RETURN(lochi_allocator_try(self->wrapped, &inner, &base));

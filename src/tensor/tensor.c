@@ -86,7 +86,8 @@ static loch_status tensor_make_buffer(size_t bytes, const loch_tensor_options *o
                                   .stream = options->stream,
                                   .tag = options->tag,
                                   .flags = options->flags,
-                                  .timeout_ns = options->timeout_ns};
+                                  .timeout_ns = options->timeout_ns,
+                                  .round_bytes = options->round_bytes};
     return options->allocator ? loch_buffer_create(options->allocator, bytes, &request, out)
                               : loch_buffer_create_on(options->device, bytes, &request, out);
 }

@@ -675,8 +675,11 @@ static void test_wrap(void **state)
     for (size_t i = 0; i < sizeof host; i++)
         assert_int_equal(host[i], byte);
     CHECK_OK(loch_raw_free(block));
+    loch_stream_retain(stream); /* a further owner does not keep the queue */
     loch_stream_destroy(stream);
     assert_int_equal(caller.cuStreamDestroy_v2(native), 0); /* it was still there */
+    CHECK_FAILS(loch_stream_sync(stream), INVALID);
+    loch_stream_release(stream);
 
     void *context = NULL;
     assert_int_equal(caller.cuCtxCreate_v2(&context, 0, 0), 0);
