@@ -75,7 +75,7 @@ typedef enum loch_trait {
 } loch_trait;
 
 /** What an allocator supplies. Checked once, when the allocator is made, copied, and empty slots filled, so that callers
- *  never test one. A wrapper is made by loch_wrapper_create, whose empty slots forward to the wrapped allocator. What
+ *  never test one. A wrapper is made by loch_wrapper_create, whose empty slots forward to the wrapped allocator (but resize). What
  *  each slot may rely on: arguments are checked, sizes are not 0 (unless LOCH_ALLOCATES_EMPTY), streams are never NULL,
  *  except that free gets NULL for "the stream of the allocation". The functions must contain no cancellation point
  *  (pthread_cancel), or disable cancellation. */
@@ -85,8 +85,9 @@ typedef struct loch_allocator_ops {
     uint32_t traits;      /**< set of loch_trait; a wrapper's are those it adds, see `lost_traits` */
     uint32_t lost_traits; /**< wrappers: traits of the wrapped allocator that no longer hold */
 
+    /** Needed, unless it is a wrapper's. */
     loch_status (*alloc)(void *self, const loch_request *request, void **out);
-    /** Errors as above. `bytes` is the requested size if the caller knows it, else 0. E_CORRUPT, unlike every other error,
+    /** Needed, unless it is a wrapper's. Errors as above. `bytes` is the requested size if the caller knows it, else 0. E_CORRUPT, unlike every other error,
      *  means that the block was freed, and found to be written around. */
     loch_status (*free)(void *self, void *address, size_t bytes, loch_stream *stream);
     /** Called once, when the last reference and the last block are gone. */
@@ -125,7 +126,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, co
                                                          loch_allocator **out);
 
 /** Makes a wrapper: as above, with the device of `wrapped`, which it retains, and empty slots that forward to it. Its own
- *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. The library
+ *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. It may leave out
+ *  any slot, alloc and free included, and needs a size and a kind alone. The library
  *  knows which blocks came through the wrapper: others are E_FOREIGN to it, also if the wrapped allocator has them, and
  *  its `free` always gets the requested size. A block goes back through the allocator that handed it out. */
 LOCH_API LOCH_MUST_USE loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name,

@@ -37,13 +37,15 @@ static unsigned allocator_depth(const loch_allocator *allocator)
     return depth;
 }
 
-static loch_status allocator_check_ops(const char *name, const loch_allocator_ops *ops)
+/* A wrapper may leave out every slot, others need two. */
+static loch_status allocator_check_ops(const char *name, const loch_allocator_ops *ops, bool is_wrapper)
 {
     const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
     if (!name || !*name || strlen(name) >= LOCHI_ALLOCATOR_NAME_MAX)
         return LOCH_FAIL(INVALID, "an allocator's name has 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
-    if (!ops || ops->size < needed || !ops->kind || !ops->alloc || !ops->free)
-        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table with its size, kind, alloc and free", name);
+    if (!ops || ops->size < needed || !ops->kind || (!is_wrapper && (!ops->alloc || !ops->free)))
+        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table with its size%s", name,
+                         is_wrapper ? " and kind" : ", kind, alloc and free");
     return LOCH_OK;
 }
 
@@ -67,7 +69,7 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
                                   const loch_allocator_ops *ops, void *self, lochi_account account,
                                   loch_allocator **out)
 {
-    LOCH_TRY_RETURN(allocator_check_ops(name, ops));
+    LOCH_TRY_RETURN(allocator_check_ops(name, ops, wrapped != NULL));
     const unsigned depth = wrapped ? allocator_depth(wrapped) + 1 : 0;
     if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
         return LOCH_FAIL(LIMIT, "allocator \"%s\" would be the %uth wrapper around another", name, depth);
@@ -226,12 +228,26 @@ static void allocator_note_user(loch_allocator *allocator)
     atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_relaxed);
 }
 
+/* The two slots, or what a wrapper that leaves them out forwards to. */
+static loch_status allocator_call_alloc(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    if (LOCHI_UNLIKELY(!allocator->ops.alloc)) return lochi_allocator_try(allocator->wrapped, request, out);
+    return allocator->ops.alloc(allocator->self, request, out);
+}
+
+static loch_status allocator_call_free(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    if (LOCHI_UNLIKELY(!allocator->ops.free))
+        return lochi_allocator_give_back(allocator->wrapped, address, bytes, stream);
+    return allocator->ops.free(allocator->self, address, bytes, stream);
+}
+
 /* Gives a block back that could not be entered; the failure to do so is the one to report. */
 static LOCHI_RARE void allocator_undo(loch_allocator *allocator, const loch_request *request, void **out)
 {
     lochi_ledger_count_failure(allocator->ledger);
     const loch_error saved = lochi_error_save();
-    const loch_status freed = allocator->ops.free(allocator->self, *out, request->bytes, request->stream);
+    const loch_status freed = allocator_call_free(allocator, *out, request->bytes, request->stream);
     (void)freed;
     lochi_error_restore(&saved);
     *out = NULL;
@@ -243,7 +259,7 @@ static LOCHI_RARE loch_status allocator_try_rounded(loch_allocator *allocator, c
     loch_request rounded = *request;
     rounded.bytes = lochi_request_round(request);
     rounded.round_bytes = 0;
-    loch_status status = allocator->ops.alloc(allocator->self, &rounded, out);
+    loch_status status = allocator_call_alloc(allocator, &rounded, out);
     if (status != LOCH_OK) lochi_ledger_count_failure(allocator->ledger);
     if (status != LOCH_OK || !*out) return status;
     const lochi_entry entry = {.address = (uintptr_t)*out,
@@ -267,10 +283,10 @@ static LOCHI_RARE loch_status allocator_replace(loch_allocator *allocator, const
 loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
 {
     allocator_note_user(allocator);
-    if (!allocator->ledger) return allocator->ops.alloc(allocator->self, request, out);
+    if (!allocator->ledger) return allocator_call_alloc(allocator, request, out);
     if (LOCHI_UNLIKELY(request->round_bytes > 1) && !allocator->wrapped)
         return allocator_try_rounded(allocator, request, out);
-    loch_status status = allocator->ops.alloc(allocator->self, request, out);
+    loch_status status = allocator_call_alloc(allocator, request, out);
     if (status != LOCH_OK) {
         lochi_ledger_count_failure(allocator->ledger);
         return status;
@@ -416,7 +432,7 @@ static loch_status allocator_free_ledgered(loch_allocator *allocator, void *addr
     }
     if (entry.note == ALLOCATOR_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
     if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
-    if (status == LOCH_OK) status = allocator->ops.free(allocator->self, address, entry.allocated, stream);
+    if (status == LOCH_OK) status = allocator_call_free(allocator, address, entry.allocated, stream);
     if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
     return status;
 }
@@ -425,7 +441,7 @@ static loch_status allocator_take_back(loch_allocator *allocator, void *address,
 {
     allocator_note_user(allocator);
     const loch_status status = allocator->ledger ? allocator_free_ledgered(allocator, address, bytes, stream)
-                                                 : allocator->ops.free(allocator->self, address, bytes, stream);
+                                                 : allocator_call_free(allocator, address, bytes, stream);
     lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
     return status;

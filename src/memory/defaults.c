@@ -28,16 +28,6 @@ typedef struct default_scope {
     int32_t scope;
 } default_scope;
 
-static loch_status default_scope_alloc(void *self, const loch_request *request, void **out)
-{
-    return lochi_allocator_try(((const default_scope *)self)->wrapped, request, out);
-}
-
-static loch_status default_scope_free(void *self, void *address, size_t bytes, loch_stream *stream)
-{
-    return lochi_allocator_give_back(((const default_scope *)self)->wrapped, address, bytes, stream);
-}
-
 static void default_scope_destroy(void *self)
 {
     lochi_free(self);
@@ -52,8 +42,6 @@ static loch_attributes default_scope_get_attributes(void *self)
 static const loch_allocator_ops default_scope_ops = {
     .size = sizeof default_scope_ops,
     .kind = "scope",
-    .alloc = default_scope_alloc,
-    .free = default_scope_free,
     .destroy = default_scope_destroy,
     .get_attributes = default_scope_get_attributes,
 };

@@ -51,11 +51,6 @@ static loch_status fault_alloc(void *user, const loch_request *request, void **o
                           (unsigned long long)number, request->bytes);
 }
 
-static loch_status fault_free(void *user, void *address, size_t bytes, loch_stream *stream)
-{
-    return lochi_allocator_give_back(((fault *)user)->wrapped, address, bytes, stream);
-}
-
 static void fault_destroy(void *user)
 {
     fault *self = user;
@@ -81,7 +76,6 @@ static const loch_allocator_ops fault_ops = {
     .size = sizeof fault_ops,
     .kind = "fault",
     .alloc = fault_alloc,
-    .free = fault_free,
     .destroy = fault_destroy,
     .get_stats = fault_get_stats,
     .new_segment = fault_new_segment,

@@ -60,8 +60,8 @@ const char *const test_stacks[] = {
 
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
 
-const char *const test_wrappers[] = {"wrapper", "limit", "tracking", "logging", "csv",
-                                     "trace",   "guard", "fault",    "locked",  "session"};
+const char *const test_wrappers[] = {"wrapper", "bare",  "limit", "tracking", "logging", "csv",
+                                     "trace",   "guard", "fault", "locked",   "session"};
 
 const size_t test_wrappers_count = sizeof test_wrappers / sizeof *test_wrappers;
 
@@ -128,7 +128,9 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
 {
     const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = TEST_USER_CAPACITY};
     const loch_tracking_options tracking = {.size = sizeof tracking, .records = 64};
+    const loch_allocator_ops bare = {.size = sizeof bare, .kind = "bare"}; /* forwards everything */
     if (!strcmp(kind, "wrapper")) return test_user_wrap(wrapped, out);
+    if (!strcmp(kind, "bare")) return loch_wrapper_create(wrapped, NULL, &bare, NULL, out);
     if (!strcmp(kind, "limit")) return loch_limit_create(wrapped, NULL, &limit, out);
     if (!strcmp(kind, "tracking")) return loch_tracking_create(wrapped, NULL, &tracking, out);
     if (!strcmp(kind, "logging")) return stack_log(wrapped, LOCH_LOGGING_HOOK, out);
