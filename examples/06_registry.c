@@ -58,12 +58,18 @@ int main(int count, char **arguments)
     right += !strcmp(show_winner(device, LOCH_NIC_COMPATIBLE, "for network cards:", name), "E_UNSUPPORTED");
 
     status = loch_direct_create(device, "mine", NULL, &session);
-    if (status == LOCH_OK) status = loch_registry_add(session, 10);
+    if (status == LOCH_OK) status = loch_registry_add(session, "requests", 10); /* the entry's own name */
     right += !strcmp(show_winner(device, 0, "priority 10:", name), "mine");
     if (status == LOCH_OK) status = loch_registry_add_factory("tracking everywhere", 20, make_tracked, NULL);
     right += !strcmp(show_winner(device, 0, "priority 20:", name), "tracked");
     if (status == LOCH_OK) status = loch_registry_remove("tracking everywhere", 20);
     right += !strcmp(show_winner(device, 0, "and without it:", name), "mine");
+
+    loch_allocator *best = NULL; /* of all devices: for those who have none in mind */
+    if (status == LOCH_OK) status = loch_registry_find_best(NULL, (loch_attributes){0}, &best);
+    if (best) printf("%-20s %s\n", "of any device:", loch_allocator_get_name(best));
+    right += best == session;
+    loch_allocator_release(best);
 
     if (status == LOCH_OK) status = loch_alloc(session, 12345, &forgotten);
     if (status == LOCH_OK) status = loch_registry_shutdown(show_leak, NULL, &leaks);
@@ -71,5 +77,5 @@ int main(int count, char **arguments)
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     loch_allocator_release(session);
     loch_device_release(device);
-    return status == LOCH_OK && right == 6 && leaks == 1 ? 0 : 1;
+    return status == LOCH_OK && right == 7 && leaks == 1 ? 0 : 1;
 }

@@ -25,9 +25,11 @@ LOCH_BEGIN_DECLS
 typedef loch_status loch_allocator_factory(loch_device *device, loch_attributes attributes, void *user,
                                            loch_allocator **out);
 
-/** Registers an allocator by its name. Highest priority wins, and the first registered among equals. The registry
- *  retains it. E_EXISTS when the name is taken at that priority, E_INVALID for a negative priority or an empty name. */
-LOCH_API LOCH_MUST_USE loch_status loch_registry_add(loch_allocator *allocator, int priority);
+/** Registers an allocator. Highest priority wins, and the first registered among equals. The registry retains it; it may be
+ *  there under several names. E_EXISTS when the name is taken at that priority, E_INVALID for a negative priority or a
+ *  name that is too long or empty.
+ *  @param name  of the entry: 1 to 63 characters, copied; NULL for the allocator's own */
+LOCH_API LOCH_MUST_USE loch_status loch_registry_add(loch_allocator *allocator, const char *name, int priority);
 
 /** Registers a factory: its allocators are made when they are first asked for, one for each device and attributes.
  *  `name` (1 to 63 characters) is copied, `user` is borrowed until it is removed. */
@@ -45,11 +47,12 @@ LOCH_API LOCH_MUST_USE loch_status loch_registry_find(const char *name, loch_dev
 
 /** The allocator of the highest priority that serves the device and the attributes: one of the device whose own
  *  attributes are at least as strict, or what a factory makes for them. Memory on the host serves only those who ask
- *  for it, unless the device is the host. E_NOT_FOUND, E_UNSUPPORTED. */
+ *  for it, unless its device is the host. `device` NULL takes allocators of any device, and asks no factory. E_NOT_FOUND,
+ *  E_UNSUPPORTED. */
 LOCH_API LOCH_MUST_USE loch_status loch_registry_find_best(loch_device *device, loch_attributes attributes,
                                                            loch_allocator **out);
 
-/** One entry. */
+/** One entry. Its name may be another than its allocator's. */
 typedef struct loch_registry_entry {
     const char *name;          /**< valid during the visit */
     int priority;              /**< as registered */

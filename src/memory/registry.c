@@ -261,14 +261,15 @@ static loch_status registry_insert(const registry_entry *given, const char *name
     return LOCH_FAIL(EXISTS, "\"%s\" is registered with priority %d already", name, given->priority);
 }
 
-loch_status loch_registry_add(loch_allocator *allocator, int priority)
+loch_status loch_registry_add(loch_allocator *allocator, const char *name, int priority)
 {
     if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to register");
-    LOCH_TRY_RETURN(registry_check(allocator->name, priority));
+    if (!name) name = allocator->name;
+    LOCH_TRY_RETURN(registry_check(name, priority));
     const registry_entry entry = {.priority = priority,
                                   .allocator = loch_allocator_retain(allocator),
                                   .attributes = loch_allocator_get_attributes(allocator)};
-    const loch_status status = registry_insert(&entry, allocator->name);
+    const loch_status status = registry_insert(&entry, name);
     if (status != LOCH_OK) loch_allocator_release(allocator);
     return status;
 }
@@ -356,7 +357,7 @@ static loch_status registry_ask(registry_entry *entry, const registry_query *que
     if (!entry->allocator)
         return query->device ? registry_get_made(entry, query->device, query->attributes, out) : LOCH_OK;
     if (query->device && entry->allocator->device != query->device) return LOCH_OK;
-    if (!query->name && !registry_serves(query->device, entry->attributes, query->attributes))
+    if (!query->name && !registry_serves(entry->allocator->device, entry->attributes, query->attributes))
         return LOCH_E_UNSUPPORTED; /* the sentence is the search's to write */
     *out = loch_allocator_retain(entry->allocator);
     return LOCH_OK;
@@ -397,7 +398,7 @@ loch_status loch_registry_find(const char *name, loch_device *device, loch_alloc
 loch_status loch_registry_find_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "finding the best allocator needs a device and a place");
+    if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs a place");
     const registry_query query = {.device = device, .attributes = attributes};
     return registry_search(&query, out);
 }

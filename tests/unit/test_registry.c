@@ -32,7 +32,7 @@ static loch_allocator *get(loch_device *device, loch_attributes attributes)
 static void add(loch_device *device, const char *name, int priority)
 {
     loch_allocator *allocator = direct(device, name);
-    CHECK_OK(loch_registry_add(allocator, priority));
+    CHECK_OK(loch_registry_add(allocator, NULL, priority));
     loch_allocator_release(allocator);
 }
 
@@ -96,6 +96,80 @@ static loch_status never_called(loch_device *device, loch_attributes attributes,
     return loch_error_set(LOCH_E_INVALID, NULL, 0, "this factory is not to be asked");
 }
 
+/* An entry's name is its own: one allocator under several, and several under one. */
+static loch_status note_names(const loch_registry_entry *entry, void *user)
+{
+    char *text = user;
+    const size_t used = strlen(text);
+    snprintf(text + used, 128 - used, "%s=%s ", entry->name, loch_allocator_get_name(entry->allocator));
+    return LOCH_OK;
+}
+
+static void entries_have_names_of_their_own(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    loch_allocator *a = direct(device, "a"), *b = direct(device, "b"), *found;
+    char names[128] = "", copied[] = "weights";
+    CHECK_OK(loch_registry_add(a, copied, 5));
+    copied[0] = 'x';
+    CHECK_OK(loch_registry_add(a, "cache", 4));
+    CHECK_OK(loch_registry_add(b, "weights", 3));
+    CHECK_OK(loch_registry_add(b, NULL, 2));
+    CHECK_FAILS(loch_registry_add(b, "weights", 5), EXISTS);
+    CHECK_OK(loch_registry_walk(note_names, names));
+    assert_string_equal(names, "weights=a cache=a weights=b b=b ");
+    CHECK_OK(loch_registry_find("cache", NULL, &found));
+    assert_ptr_equal(found, a);
+    loch_allocator_release(found);
+    CHECK_FAILS(loch_registry_find("a", NULL, &found), NOT_FOUND);
+    CHECK_FAILS(loch_registry_remove("a", 5), NOT_FOUND);
+    CHECK_OK(loch_registry_remove("weights", 5));
+    CHECK_OK(loch_registry_find("weights", device, &found));
+    assert_ptr_equal(found, b);
+    loch_allocator_release(found);
+    shut_down(0);
+    loch_allocator_release(a);
+    loch_allocator_release(b);
+    loch_device_release(device);
+}
+
+/* Without a device the whole registry is searched, and no factory is asked. */
+static void the_best_of_all_devices(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1"), *cpu = sim_open("cpu");
+    const loch_direct_options of_pinned = {.size = sizeof of_pinned, .kind = LOCH_MEMORY_PINNED};
+    const loch_attributes for_gpu = {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 0}, for_host = {LOCH_ON_HOST, 0};
+    loch_allocator *allocator;
+    int calls = 0;
+    expect_none(NULL, own, TEST_SET(NOT_FOUND));
+    CHECK_OK(loch_registry_add_factory("factory", 100, never_called, &calls));
+    expect_none(NULL, own, TEST_SET(NOT_FOUND));
+    CHECK_OK(loch_direct_create(other, "pinned", &of_pinned, &allocator));
+    CHECK_OK(loch_registry_add(allocator, NULL, 50));
+    loch_allocator_release(allocator);
+    expect_none(NULL, own, TEST_SET(UNSUPPORTED)); /* pinned memory has to be asked for */
+    add(device, "one", 5);
+    add(other, "two", 7);
+    add(cpu, "host", 6);
+    expect_best(NULL, own, "two");
+    expect_best(NULL, for_host, "pinned");
+    expect_best(NULL, for_gpu, "pinned");
+    CHECK_OK(loch_registry_remove("pinned", 50));
+    expect_best(NULL, for_host, "host");
+    expect_none(NULL, for_gpu, TEST_SET(UNSUPPORTED));
+    CHECK_OK(loch_registry_remove("two", 7));
+    expect_best(NULL, own, "host"); /* its device is the host */
+    assert_int_equal(calls, 0);
+    CHECK_OK(loch_registry_remove("factory", 100));
+    expect_best(device, own, "one");
+    shut_down(0);
+    loch_device_release(device);
+    loch_device_release(other);
+    loch_device_release(cpu);
+}
+
 static void wrong_registrations_are_refused(void **state)
 {
     (void)state;
@@ -103,12 +177,12 @@ static void wrong_registrations_are_refused(void **state)
     loch_allocator *allocator = direct(device, "a"), *found;
     char name[65];
     int calls = 0;
-    CHECK_FAILS(loch_registry_add(NULL, 1), INVALID);
-    CHECK_FAILS(loch_registry_add(allocator, -1), INVALID);
-    CHECK_OK(loch_registry_add(allocator, 3));
-    CHECK_FAILS(loch_registry_add(allocator, 3), EXISTS);
+    CHECK_FAILS(loch_registry_add(NULL, NULL, 1), INVALID);
+    CHECK_FAILS(loch_registry_add(allocator, NULL, -1), INVALID);
+    CHECK_OK(loch_registry_add(allocator, NULL, 3));
+    CHECK_FAILS(loch_registry_add(allocator, NULL, 3), EXISTS);
     CHECK_FAILS(loch_registry_add_factory("a", 3, never_called, &calls), EXISTS);
-    CHECK_OK(loch_registry_add(allocator, 4)); /* the same name at another priority is another entry */
+    CHECK_OK(loch_registry_add(allocator, NULL, 4)); /* the same name at another priority is another entry */
     CHECK_FAILS(loch_registry_add_factory("", 1, never_called, &calls), INVALID);
     CHECK_FAILS(loch_registry_add_factory(NULL, 1, never_called, &calls), INVALID);
     CHECK_FAILS(loch_registry_add_factory("f", 1, NULL, NULL), INVALID);
@@ -116,6 +190,7 @@ static void wrong_registrations_are_refused(void **state)
     memset(name, 'n', sizeof name);
     name[64] = '\0';
     CHECK_FAILS(loch_registry_add_factory(name, 1, never_called, &calls), INVALID);
+    CHECK_FAILS(loch_registry_add(allocator, name, 1), INVALID);
     name[63] = '\0';
     CHECK_OK(loch_registry_add_factory(name, 1, never_called, &calls));
     CHECK_FAILS(loch_registry_remove("a", 5), NOT_FOUND);
@@ -123,7 +198,8 @@ static void wrong_registrations_are_refused(void **state)
     CHECK_FAILS(loch_registry_remove(NULL, 3), INVALID);
     CHECK_FAILS(loch_registry_find(NULL, device, &found), INVALID);
     CHECK_FAILS(loch_registry_find("a", device, NULL), INVALID);
-    CHECK_FAILS(loch_registry_find_best(NULL, own, &found), INVALID);
+    CHECK_FAILS(loch_registry_find_best(device, own, NULL), INVALID);
+    CHECK_FAILS(loch_registry_add(allocator, "", 9), INVALID);
     CHECK_FAILS(loch_registry_walk(NULL, NULL), INVALID);
     CHECK_FAILS(loch_device_get_allocator(NULL, own, LOCH_FALLBACK_NONE, &found), INVALID);
     CHECK_FAILS(loch_device_get_allocator(device, own, (loch_fallback)2, &found), INVALID);
@@ -140,8 +216,8 @@ static void found_by_name(void **state)
     loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1");
     loch_allocator *low = direct(device, "x"), *high = direct(other, "x"), *found;
     int calls = 0;
-    CHECK_OK(loch_registry_add(low, 1));
-    CHECK_OK(loch_registry_add(high, 2));
+    CHECK_OK(loch_registry_add(low, NULL, 1));
+    CHECK_OK(loch_registry_add(high, NULL, 2));
     CHECK_OK(loch_registry_add_factory("x", 9, never_called, &calls));
     CHECK_OK(loch_registry_find("x", NULL, &found)); /* no device: no factory is asked */
     assert_ptr_equal(found, high);
@@ -170,7 +246,7 @@ static void attributes_are_never_bent(void **state)
     loch_allocator *allocator;
     const loch_direct_options options = {.size = sizeof options, .kind = LOCH_MEMORY_PINNED};
     CHECK_OK(loch_direct_create(device, "pins", &options, &allocator));
-    CHECK_OK(loch_registry_add(allocator, 10));
+    CHECK_OK(loch_registry_add(allocator, NULL, 10));
     loch_allocator_release(allocator);
     expect_best(device, pinned, "pins");
     expect_best(device, on_host, "pins"); /* pinned memory is on the host */
@@ -538,7 +614,7 @@ static void storm_step(stormer *w, int step)
     const size_t what = test_random_below(&w->random, 7);
     if (what == 0) {
         status = loch_direct_create(w->device, name, NULL, &found);
-        if (status == LOCH_OK) status = loch_registry_add(found, (int)test_random_below(&w->random, 3));
+        if (status == LOCH_OK) status = loch_registry_add(found, NULL, (int)test_random_below(&w->random, 3));
         if (status == LOCH_E_EXISTS) status = LOCH_OK;
     } else if (what == 1) {
         status = loch_registry_remove(name, (int)test_random_below(&w->random, 3));
@@ -822,10 +898,10 @@ static void shutdown_lists_what_is_live_and_harms_nobody(void **state)
     loch_tag tag;
     CHECK_OK(loch_tag_get("registry test", &tag));
     CHECK_OK(loch_tracking_create(first, "around", NULL, &around));
-    CHECK_OK(
-        loch_registry_add(around, 3)); /* around one that the registry holds as well: its blocks are told of once */
-    CHECK_OK(loch_registry_add(registered, 2));
-    CHECK_OK(loch_registry_add(registered, 1)); /* and the same one twice */
+    CHECK_OK(loch_registry_add(around, NULL,
+                               3)); /* around one that the registry holds as well: its blocks are told of once */
+    CHECK_OK(loch_registry_add(registered, NULL, 2));
+    CHECK_OK(loch_registry_add(registered, NULL, 1)); /* and the same one twice */
     loch_allocator *holders[5] = {first, pins, scoped, around, registered};
     void *blocks[5];
     for (size_t i = 0; i < 5; i++) {
@@ -891,7 +967,7 @@ static loch_status scarce(void)
     if (status == LOCH_OK)
         status = loch_device_get_allocator(device, (loch_attributes){LOCH_ON_HOST, 3}, LOCH_FALLBACK_NONE, &scoped);
     if (status == LOCH_OK) status = loch_direct_create(device, "set", NULL, &set);
-    if (status == LOCH_OK) status = loch_registry_add(set, 2);
+    if (status == LOCH_OK) status = loch_registry_add(set, NULL, 2);
     if (status == LOCH_OK) status = loch_device_set_allocator(device, set);
     if (status == LOCH_OK) status = loch_alloc(best, 128, &block);
     const loch_error first = *loch_error_get();
@@ -923,6 +999,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SIM_TEST(highest_priority_wins_and_the_first_of_equals),
         SIM_TEST(wrong_registrations_are_refused),
+        SIM_TEST(entries_have_names_of_their_own),
+        SIM_TEST(the_best_of_all_devices),
         SIM_TEST(found_by_name),
         SIM_TEST(attributes_are_never_bent),
         SIM_TEST(entries_are_walked_in_order),
