@@ -98,8 +98,8 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
     atomic_init(&allocator->references, 1);
     memcpy(allocator->name, name, strlen(name) + 1);
     lochi_account_open(allocator);
-    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator); /* its blocks go back by what it wraps */
     *out = allocator;
+    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator); /* its blocks go back by what it wraps */
     return LOCH_OK;
 }
 
@@ -222,10 +222,11 @@ static void allocator_note_user(loch_allocator *allocator)
     const uint64_t own = lochi_thread_number();
     uint64_t seen = atomic_load_explicit(&allocator->user, memory_order_relaxed);
     if (__builtin_expect(seen == own || seen == LOCHI_USERS_SEVERAL, 1)) return;
-    if (!seen && atomic_compare_exchange_strong_explicit(&allocator->user, &seen, own, memory_order_relaxed,
+    /* Release: who sees that it is used sees it wholly made (owner.c). */
+    if (!seen && atomic_compare_exchange_strong_explicit(&allocator->user, &seen, own, memory_order_release,
                                                          memory_order_relaxed))
         return;
-    atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_relaxed);
+    atomic_store_explicit(&allocator->user, LOCHI_USERS_SEVERAL, memory_order_release);
 }
 
 /* The two slots, or what a wrapper that leaves them out forwards to. */
@@ -242,10 +243,16 @@ static loch_status allocator_call_free(loch_allocator *allocator, void *address,
     return allocator->ops.free(allocator->self, address, bytes, stream);
 }
 
+/* Of an allocator with a ledger. A wrapper's figures are others', and so are its failures. */
+static void allocator_count_failure(loch_allocator *allocator)
+{
+    if (!allocator->wrapped) lochi_ledger_count_failure(allocator->ledger);
+}
+
 /* Gives a block back that could not be entered; the failure to do so is the one to report. */
 static LOCHI_RARE void allocator_undo(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    lochi_ledger_count_failure(allocator->ledger);
+    allocator_count_failure(allocator);
     const loch_error saved = lochi_error_save();
     const loch_status freed = allocator_call_free(allocator, *out, request->bytes, request->stream);
     (void)freed;
@@ -288,7 +295,7 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
         return allocator_try_rounded(allocator, request, out);
     loch_status status = allocator_call_alloc(allocator, request, out);
     if (status != LOCH_OK) {
-        lochi_ledger_count_failure(allocator->ledger);
+        allocator_count_failure(allocator);
         return status;
     }
     if (!*out) return LOCH_OK;

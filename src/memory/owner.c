@@ -63,6 +63,8 @@ static loch_status owner_ask(loch_allocator *allocator, const void *address)
 {
     lochi_entry entry;
     loch_block block = {0};
+    /* Acquire: one that has handed something out is wholly made, which others may not be yet. */
+    if (!atomic_load_explicit(&allocator->user, memory_order_acquire)) return LOCH_E_FOREIGN;
     switch (allocator->account) {
     case LOCHI_ACCOUNT_LEDGER: return lochi_ledger_find(allocator->ledger, address, &entry);
     case LOCHI_ACCOUNT_OWN:

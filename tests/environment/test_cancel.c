@@ -174,7 +174,7 @@ static void step_wait_for_memory(work *w)
     pthread_join(thread, NULL);
     pthread_setcancelstate(before, NULL);
     EXPECT(loch_allocator_alloc(direct, &request, &other) == LOCH_E_DEVICE_MEMORY);
-    TRY(loch_free(direct, block));
+    TRY(loch_address_free(block));
     loch_allocator_release(direct);
     loch_device_release(device);
 }
@@ -242,6 +242,7 @@ static void step_buffers(work *w)
     loch_buffer *buffer;
     const loch_external external = {.size = sizeof external, .deleter = hear_end};
     TRY(loch_buffer_wrap(memory, sizeof memory, &external, &buffer));
+    TRY(loch_buffer_add_deleter(buffer, hear_end, NULL));
     loch_buffer_release(buffer);
     TRY(loch_buffer_collect(LOCH_WAIT_END, NULL));
 }
