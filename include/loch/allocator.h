@@ -44,7 +44,7 @@ typedef struct loch_request {
     loch_tag tag;        /**< for the statistics; 0 for none */
     uint32_t flags;      /**< set of loch_allocation_flag */
     uint64_t
-        timeout_ns; /**< how long to wait for another thread's free when memory is short; 0 for not at all. Fails at
+        timeout_ns;     /**< how long to wait for another thread's free when memory is short; 0 for not at all. Fails at
                               once when no other thread has ever used the allocator or one that it wraps */
     size_t round_bytes; /**< the size is rounded up to a multiple of these before memory is taken; 0 or 1 for not. The
                              block still has `bytes` (requested_bytes); what was taken for it is in allocated_bytes */
