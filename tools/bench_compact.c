@@ -108,20 +108,53 @@ static bool compact_overlaps(const loch_move *move)
     return (from > to ? from - to : to - from) < move->bytes;
 }
 
-/* The copies that were made, once more: the memory is still there, and nobody needs what is in it. */
+/* Bytes from the lower end of a move to its upper one. Moves that overlap lie as far apart as they did, others side by side. */
+static size_t compact_reach(const loch_move *move)
+{
+    const uintptr_t from = (uintptr_t)move->from, to = (uintptr_t)move->to;
+    const size_t gap = from > to ? from - to : to - from;
+    return move->bytes + (gap < move->bytes ? gap : move->bytes);
+}
+
+/* Queues the copies that were made once more, with their sizes and overlaps, in memory of their own: what a pool has free is
+ * nobody's to copy to. */
+static loch_status compact_repeat_in(compact_bench *b, char *arena, size_t arena_bytes, double *bytes)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < b->moves_count; i++) {
+        const loch_move *move = &b->moves[i];
+        const size_t reach = compact_reach(move), gap = reach - move->bytes;
+        if (at + reach > arena_bytes) at = 0;
+        const bool is_downwards = (uintptr_t)move->from > (uintptr_t)move->to;
+        char *low = arena + at, *high = arena + at + gap;
+        const loch_status status =
+            loch_copy_on(b->stream, is_downwards ? low : high, is_downwards ? high : low, move->bytes);
+        if (status != LOCH_OK) return status;
+        *bytes += (double)move->bytes;
+        at += (reach + 511) / 512 * 512;
+    }
+    return loch_stream_sync(b->stream);
+}
+
 static loch_status compact_repeat(compact_bench *b, compact_figures *out)
 {
     double bytes = 0;
-    loch_status status = LOCH_OK;
-    const uint64_t start = loch_host_now_ns();
-    for (size_t i = 0; i < b->moves_count && status == LOCH_OK; i++) {
-        status = loch_copy_on(b->stream, b->moves[i].to, b->moves[i].from, b->moves[i].bytes);
-        bytes += (double)b->moves[i].bytes;
+    size_t arena_bytes = b->limit / 4; /* more than a cache holds */
+    void *arena = NULL;
+    for (size_t i = 0; i < b->moves_count; i++) {
+        if (compact_reach(&b->moves[i]) > arena_bytes) arena_bytes = compact_reach(&b->moves[i]);
         if (compact_overlaps(&b->moves[i])) out->overlapping += (double)b->moves[i].bytes;
     }
-    if (status == LOCH_OK) status = loch_stream_sync(b->stream);
-    out->same_rate = bytes / (double)(loch_host_now_ns() - start) * 1e9;
-    return status;
+    loch_status status = loch_raw_alloc(b->device, LOCH_MEMORY_DEVICE, arena_bytes, 0, &arena);
+    if (status != LOCH_OK) return status;
+    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first warms up */
+        const uint64_t start = loch_host_now_ns();
+        bytes = 0;
+        status = compact_repeat_in(b, arena, arena_bytes, &bytes);
+        out->same_rate = bytes / (double)(loch_host_now_ns() - start) * 1e9;
+    }
+    const loch_status freed = loch_raw_free(arena);
+    return status != LOCH_OK ? status : freed;
 }
 
 static loch_status compact_once(compact_bench *b, compact_figures *out)
