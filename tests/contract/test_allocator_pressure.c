@@ -19,6 +19,12 @@ static bool is_poisoned(const test_subject *s)
     return test_stack_has(s->stack, "guard") || test_stack_has(s->stack, "direct-zones");
 }
 
+/* An allocator with figures of its own counts attempts: it cannot know which request is tried again. */
+static bool counts_attempts(const test_subject *s)
+{
+    return test_stack_has(s->stack, "user-full");
+}
+
 static size_t half(const test_subject *s)
 {
     return s->capacity / 2 + TEST_KIB;
@@ -71,14 +77,15 @@ static void functions_are_asked_in_order(void **state)
         CHECK_OK(loch_alloc(s.allocator, half(&s), &block));
         assert_string_equal(log, "abc"); /* once there is memory nobody else is asked */
         const loch_stats stats = test_subject_stats(&s);
-        assert_int_equal(stats.retries, 2);  /* after b, who claimed to have given something, and after c */
-        assert_int_equal(stats.failures, 0); /* the request was served in the end */
+        assert_int_equal(stats.retries, 2); /* after b, who claimed to have given something, and after c */
+        if (!counts_attempts(&s)) assert_int_equal(stats.failures, 0); /* the request was served in the end */
         assert_int_equal(stats.waits_ns, 0);
         CHECK_OK(loch_free(s.allocator, block));
     } else {
         CHECK_FAILS_SET(loch_alloc(s.allocator, half(&s), &block), SHORT);
         assert_null(block);
-        assert_int_equal(test_subject_stats(&s).failures, 1); /* one request, however often it was tried */
+        if (!counts_attempts(&s)) /* one request, however often it was tried */
+            assert_int_equal(test_subject_stats(&s).failures, 1);
         assert_string_equal(log, "abcd");
     }
     CHECK_OK(loch_allocator_remove_pressure(s.allocator, press, &b));
