@@ -258,10 +258,9 @@ void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item)
 
 void lochi_fork_leave(lochi_fork_item *item)
 {
-    if (!item->link) return;
-    pthread_mutex_lock(&fork_mutex);
-    *item->link = item->next;
-    if (item->next) item->next->link = item->link;
+    pthread_mutex_lock(&fork_mutex); /* neighbours write the link */
+    if (item->link) *item->link = item->next;
+    if (item->link && item->next) item->next->link = item->link;
     item->link = NULL;
     pthread_mutex_unlock(&fork_mutex);
 }

@@ -43,15 +43,33 @@ void lochi_held_forget_all(lochi_tree *tree)
     }
 }
 
+static lochi_fork_part table_part;
+
+/* Threads that had pinned blocks are not here. The calling thread's own pins go as well: it may be in a callback of what it looks
+ * at, and frees nothing before it returns. */
+static void table_forked(void)
+{
+    for (lochi_fork_item *item = table_part.items; item; item = item->next) {
+        lochi_block_table *table = LOCHI_CONTAINER(item, lochi_block_table, in_forks);
+        for (lochi_tree_node *node = lochi_tree_at_or_above(&table->live, 0); node;
+             node = lochi_tree_at_or_above(&table->live, node->key + 1))
+            held_of(node)->pins = 0;
+    }
+}
+
+static lochi_fork_part table_part = {.child = table_forked};
+
 loch_status lochi_block_table_init(lochi_block_table *table)
 {
     *table = (lochi_block_table){.ledger = NULL};
     lochi_lock_init(&table->lock, LOCHI_RANK_MEMORY);
+    lochi_fork_enter(&table_part, &table->in_forks);
     return lochi_ledger_create(&table->ledger);
 }
 
 void lochi_block_table_fini(lochi_block_table *table)
 {
+    lochi_fork_leave(&table->in_forks);
     lochi_held_forget_all(&table->live);
     lochi_ledger_destroy(table->ledger);
     lochi_lock_fini(&table->lock);
@@ -163,7 +181,7 @@ lochi_held *lochi_block_table_pin(lochi_block_table *table, uintptr_t key)
 void lochi_block_table_unpin(lochi_block_table *table, lochi_held *held)
 {
     lochi_lock_take(&table->lock);
-    held->pins--;
+    if (held->pins) held->pins--; /* none after a fork meanwhile */
     lochi_lock_drop(&table->lock);
 }
 

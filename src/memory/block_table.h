@@ -9,6 +9,7 @@
 #ifndef LOCHI_BLOCK_TABLE_H
 #define LOCHI_BLOCK_TABLE_H
 
+#include "base/fork.h"
 #include "base/lock.h"
 #include "base/tree.h"
 #include "memory/ledger.h"
@@ -34,6 +35,7 @@ typedef struct lochi_block_table {
     lochi_lock lock; /* LOCHI_RANK_MEMORY: nothing but the ledger is called under it */
     lochi_tree live;
     lochi_ledger *ledger;
+    lochi_fork_item in_forks;
 } lochi_block_table;
 
 /* Streams that were waited for: each is waited for once, as long as there is room to note it. */
@@ -73,7 +75,7 @@ void lochi_block_table_cancel_free(lochi_block_table *table, lochi_held *held);
 void lochi_block_table_take(lochi_block_table *table, lochi_held *held);
 void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held);
 
-/* Pins the first block at or above `key` that is not going; NULL past the last. */
+/* Pins the first block at or above `key` that is not going; NULL past the last. In the child of a fork no block is pinned. */
 lochi_held *lochi_block_table_pin(lochi_block_table *table, uintptr_t key);
 void lochi_block_table_unpin(lochi_block_table *table, lochi_held *held);
 

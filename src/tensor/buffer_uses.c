@@ -9,6 +9,7 @@
  * One lock (LOCHI_RANK_BUFFERS) guards the lists of uses and the list of those that wait. It is held for list operations
  * only: events are made, recorded and asked outside it, on a list that was taken away. */
 #include "base/fail.h"
+#include "base/fork.h"
 #include "base/heap.h"
 #include "base/lock.h"
 #include "device/device.h"
@@ -208,10 +209,22 @@ static loch_buffer *waiting_take(void)
     return first;
 }
 
+/* In the child of a fork: what other threads had in their hands does not come back. */
+static void waiting_forked(void)
+{
+    size_t count = 0;
+    for (const loch_buffer *whole = waiting_first; whole; whole = whole->next_waiting)
+        count++;
+    atomic_store_explicit(&waiting_count, count, memory_order_relaxed);
+}
+
+static lochi_fork_part waiting_part = {.child = waiting_forked};
+
 bool lochi_buffer_keep_if_used(loch_buffer *whole)
 {
     whole->uses = uses_without_passed(whole->uses); /* nobody else has it any more */
     if (!whole->uses) return false;
+    lochi_fork_add(&waiting_part);
     atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
     whole->next_waiting = NULL;
     waiting_put(whole);

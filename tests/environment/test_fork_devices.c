@@ -343,6 +343,150 @@ static void forgets_threads_that_visit(void **state)
     loch_device_release(r.device);
 }
 
+/* --- a guard's block that another thread looks at, and buffers that another thread has in its hands --- */
+
+static atomic_int slow_is_in, slow_may_go; /* of slots without a `user` */
+
+static void slow_wait(void)
+{
+    if (fork_is_child) return;
+    atomic_store(&slow_is_in, 1);
+    fork_await(&slow_may_go, 1);
+}
+
+static loch_status slow_alloc(void *self, const loch_request *request, void **out)
+{
+    return loch_allocator_alloc(self, request, out);
+}
+
+static loch_status slow_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    (void)bytes, (void)stream;
+    return loch_free(self, address);
+}
+
+static loch_status slow_record_use(void *self, void *address, loch_stream *stream)
+{
+    slow_wait();
+    return loch_allocator_record_use(self, address, stream);
+}
+
+static const loch_allocator_ops slow_ops = {.size = sizeof slow_ops,
+                                            .kind = "slow",
+                                            .traits = LOCH_THREAD_SAFE,
+                                            .alloc = slow_alloc,
+                                            .free = slow_free,
+                                            .record_use = slow_record_use};
+
+typedef struct looking {
+    loch_allocator *guard;
+    void *block;
+} looking;
+
+static void *look_at_block(void *user)
+{
+    looking *l = user;
+    return loch_allocator_record_use(l->guard, l->block, NULL) == LOCH_OK ? NULL : user;
+}
+
+static void child_frees_block(void *user)
+{
+    looking *l = user;
+    NEED_OK(loch_free(l->guard, l->block)); /* waits for nobody who looks at it */
+}
+
+static void frees_what_others_look_at(void **state)
+{
+    (void)state;
+    loch_device *device;
+    loch_allocator *pool, *slow;
+    looking l;
+    atomic_store(&slow_is_in, 0);
+    atomic_store(&slow_may_go, 0);
+    CHECK_OK(loch_device_open("cpu", &device));
+    CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
+    CHECK_OK(loch_wrapper_create(pool, "slow", &slow_ops, pool, &slow));
+    CHECK_OK(loch_guard_create(slow, "guard", NULL, &l.guard));
+    CHECK_OK(loch_alloc(l.guard, 1000, &l.block));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, look_at_block, &l), 0);
+    fork_await(&slow_is_in, 1);
+    const int bad = fork_run(child_frees_block, &l);
+    atomic_store(&slow_may_go, 1);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    CHECK_OK(loch_free(l.guard, l.block));
+    loch_allocator_release(l.guard);
+    loch_allocator_release(slow);
+    loch_allocator_release(pool);
+    loch_device_release(device);
+}
+
+static loch_status slow_event_query(void *self, void *event)
+{
+    slow_wait();
+    return loch_driver_find("sim")->event_query(self, event);
+}
+
+static void *collect_some(void *user)
+{
+    return loch_buffer_collect(LOCH_WAIT_DEFAULT, NULL) == LOCH_OK ? NULL : user;
+}
+
+static void child_collects_all(void *user)
+{
+    size_t waiting = 1;
+    (void)user;
+    NEED_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting)); /* what another thread has in its hands is not waited for */
+    NEED(waiting == 0);
+}
+
+static void collects_without_other_threads(void **state)
+{
+    (void)state;
+    loch_device *cpu, *device;
+    loch_stream *stream;
+    loch_buffer *buffer;
+    loch_driver driver = *loch_driver_find("sim");
+    driver.name = "slow";
+    driver.event_query = slow_event_query;
+    CHECK_OK(loch_driver_register(&driver));
+    atomic_store(&slow_is_in, 0);
+    atomic_store(&slow_may_go, 1);
+    CHECK_OK(loch_device_open("cpu", &cpu));
+    CHECK_OK(loch_device_open("slow:64MiB,clock=stepped", &device));
+    CHECK_OK(loch_stream_create(device, NULL, &stream));
+    void *raw;
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 4096, 0, &raw));
+    CHECK_OK(loch_fill_on(stream, raw, 4096, "", 1)); /* goes on until the clock is moved */
+    CHECK_OK(loch_buffer_create_on(cpu, 4096, NULL, &buffer));
+    CHECK_OK(loch_buffer_record_use(buffer, stream));
+    loch_buffer_release(buffer);
+    size_t waiting;
+    CHECK_OK(loch_buffer_collect(LOCH_WAIT_DEFAULT, &waiting));
+    assert_int_equal(waiting, 1);
+    atomic_store(&slow_is_in, 0);
+    atomic_store(&slow_may_go, 0);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, collect_some, cpu), 0);
+    fork_await(&slow_is_in, 1);
+    const int bad = fork_run(child_collects_all, NULL);
+    atomic_store(&slow_may_go, 1);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(bad, 0);
+    CHECK_OK(loch_stream_sync(stream));
+    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, NULL));
+    CHECK_OK(loch_raw_free(raw));
+    loch_stream_destroy(stream);
+    loch_device_release(device);
+    loch_device_release(cpu);
+    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
+}
+
 /* --- workers --- */
 
 typedef struct tasks {
@@ -577,6 +721,8 @@ int main(void)
         cmocka_unit_test(lets_drivers_survive_that_say_so),
         cmocka_unit_test(forgets_functions_that_run),
         cmocka_unit_test(forgets_threads_that_visit),
+        cmocka_unit_test(frees_what_others_look_at),
+        cmocka_unit_test(collects_without_other_threads),
         cmocka_unit_test(refuses_workers),
         cmocka_unit_test(ends_a_worker_that_forked),
         cmocka_unit_test(refuses_engines),
