@@ -41,6 +41,7 @@ void lochi_owner_remove(loch_allocator *allocator)
 static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
 {
     loch_allocator *allocator = NULL;
+    (void)lochi_thread_slot(); /* the mark needs it, and the lock of slots is not taken under a leaf */
     lochi_lock_take(&owner_lock);
     lochi_tree_node *node = lochi_tree_at_or_above(&owner_table, age);
     if (node) {
