@@ -126,7 +126,7 @@ static void no_threads_to_be_had(void **state)
     loch_engine *engine = TEST_UNTOUCHED;
     assert_int_equal(pthread_getattr_default_np(&usual), 0);
     assert_int_equal(pthread_attr_init(&huge), 0);
-    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 46), 0); /* more than there are addresses */
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0); /* more than there are addresses */
     assert_int_equal(pthread_setattr_default_np(&huge), 0);
     CHECK_FAILS(try_open(table, 2, &engine), LIMIT);
     assert_null(engine);
