@@ -53,7 +53,7 @@ static loch_status layout_reach(lochi_layout *layout)
     for (size_t i = 0; fits && i < layout->dimensions; i++) {
         const int64_t stride = layout->strides[i];
         const size_t length = stride < 0 ? 0 - (size_t)stride : (size_t)stride;
-        size_t reach;
+        size_t reach = 0;
         fits = lochi_mul(length, (size_t)layout->shape[i] - 1, &reach);
         if (fits && stride < 0) fits = lochi_add(below, reach, &below);
         if (fits && stride > 0) fits = lochi_add(above, reach, &above);
