@@ -155,7 +155,8 @@ static size_t handle_choose_span(const lochi_pool *pool)
     const size_t most = (size_t)(others < HANDLE_WIDE_POOLS / 2 ? 32 : 2) << 30;
     if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
 #elif defined(LOCHI_SPAN_MAX)
-    if (span > LOCHI_SPAN_MAX) span = LOCHI_SPAN_MAX; /* a build for an emulator, which pays for every page of addresses */
+    /* A build for an emulator, which pays for every page of addresses. */
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > LOCHI_SPAN_MAX) span = LOCHI_SPAN_MAX;
 #endif
     span = (span + chunk - 1) / chunk * chunk;
     /* A process with a limit on its addresses needs them for other things, too, and for further pools. */
