@@ -240,7 +240,7 @@ static int bench_compare(const void *a, const void *b)
 
 static bench_times bench_median(const bench_times *times)
 {
-    double alloc_ns[BENCH_REPETITIONS], free_ns[BENCH_REPETITIONS];
+    double alloc_ns[BENCH_REPETITIONS] = {0}, free_ns[BENCH_REPETITIONS] = {0};
     for (size_t i = 0; i < bench_repetitions; i++) {
         alloc_ns[i] = times[i].alloc_ns;
         free_ns[i] = times[i].free_ns;

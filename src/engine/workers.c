@@ -646,6 +646,7 @@ static void task_sleep(loch_task *task)
     task->waiter = &ended;
     while (task->state != TASK_ENDED)
         lochi_lock_wait(&task->workers->lock, &ended);
+    task->waiter = NULL;
     pthread_cond_destroy(&ended);
 }
 

@@ -23,7 +23,7 @@ __attribute__((unused)) static int run_program(char *const *arguments, char *tex
     }
     close(ends[1]);
     size_t length = 0;
-    char rest[4096];
+    char rest[4096] = "";
     for (;;) {
         const bool has_room = length + 1 < bytes;
         const ssize_t got = read(ends[0], has_room ? text + length : rest, has_room ? bytes - 1 - length : sizeof rest);

@@ -101,10 +101,7 @@ static int child(const char *how, uint64_t seed)
     check(loch_pool_create(device, NULL, NULL, &pool));
     check(loch_direct_create(device, NULL, NULL, &direct));
     check(loch_workers_create(&options, &workers));
-    if (test_random_below(&random, 2)) {
-        atexit(at_exit);
-        at_quick_exit(at_exit);
-    }
+    if (test_random_below(&random, 2) && (atexit(at_exit) != 0 || at_quick_exit(at_exit) != 0)) return 1;
     for (uintptr_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (pthread_create(&thread, NULL, functions[i], (void *)(seed + i)) != 0) return 1;
     for (size_t wanted = test_random_below(&random, 200); (size_t)atomic_load(&loops) < wanted;)

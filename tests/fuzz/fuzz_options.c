@@ -34,8 +34,7 @@ static void expect_numbers(const char *text)
     char digits[2 * LOCH_OPTION_VALUE_MAX];
     const size_t length = strspn(text, "0123456789");
     FUZZ_EXPECT(length && length < sizeof digits);
-    memcpy(digits, text, length);
-    digits[length] = '\0';
+    snprintf(digits, sizeof digits, "%.*s", (int)length, text);
     FUZZ_EXPECT(plain_number(digits, &plain) && bytes >= plain && (wide)bytes < ((wide)plain + 1) << 50);
     (void)lochi_parse_switch(text, &is_on);
 }

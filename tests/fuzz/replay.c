@@ -24,22 +24,17 @@ static void replay_died(int number)
 static void replay_file(const char *path)
 {
     FILE *file = fopen(path, "re");
-    if (!file) fuzz_fail("%s: %s", path, strerror(errno));
-    char *data = NULL;
-    size_t bytes = 0, capacity = 0;
-    for (size_t got = 1; got;) {
-        if (capacity - bytes < 4096 && !(data = realloc(data, capacity += 65536))) fuzz_fail("%s: no memory", path);
-        got = fread(data + bytes, 1, capacity - bytes, file);
-        bytes += got;
+    const long bytes = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (!file || bytes < 0 || fseek(file, 0, SEEK_SET) != 0) {
+        fuzz_fail("%s: %s", path, strerror(errno));
+        return;
     }
+    /* Of its very size, so that a read beyond the end is seen. */
+    uint8_t *input = malloc(bytes ? (size_t)bytes : 1);
+    if (!input || fread(input, 1, (size_t)bytes, file) != (size_t)bytes) fuzz_fail("%s: cannot be read", path);
     fclose(file);
-    /* A copy of its very size, so that a read beyond the end is seen. */
-    uint8_t *input = malloc(bytes ? bytes : 1);
-    if (!input) fuzz_fail("%s: no memory", path);
-    memcpy(input, data, bytes);
-    free(data);
     snprintf(replay_path, sizeof replay_path, "%s", path);
-    (void)LLVMFuzzerTestOneInput(input, bytes);
+    (void)LLVMFuzzerTestOneInput(input, (size_t)bytes);
     free(input);
     replay_count++;
 }
