@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -121,7 +122,7 @@ static void run_many(const char *how)
     const uint64_t seed = test_seed(1);
     for (long i = 0; i < runs; i++) {
         char number[32];
-        snprintf(number, sizeof number, "%llu", (unsigned long long)(seed + (uint64_t)i));
+        snprintf(number, sizeof number, "%" PRIu64, seed + (uint64_t)i);
         fflush(NULL);
         const pid_t pid = fork();
         if (!pid) {
