@@ -62,12 +62,12 @@ coverage: ## which lines the tests reach: a table for each file, failures that n
 	@$(CMAKE_BUILD) $(BUILD)/coverage -j $(JOBS) --target all tests
 	@scripts/coverage $(BUILD)/coverage $(JOBS)
 
-fuzz: ## each fuzz target for TIME seconds (20), or TARGET alone; inputs that end one are kept in build/fuzz/crashes
+fuzz: ## each fuzz target for TIME seconds (20), or TARGET alone; SEED makes runs alike; inputs that end one are kept in build/fuzz/crashes
 	@scripts/setup build test fuzz
 	@scripts/configure $(BUILD)/fuzz -DCMAKE_C_COMPILER=clang -DLOCH_FUZZ=ON \
 	    -DLOCH_SANITIZE=address,undefined,float-cast-overflow
 	@$(CMAKE_BUILD) $(BUILD)/fuzz -j $(JOBS) --target fuzz_targets
-	@JOBS=$(JOBS) scripts/fuzz $(BUILD)/fuzz $(or $(TIME),20) $(TARGET)
+	@JOBS=$(JOBS) SEED=$(or $(SEED),0) scripts/fuzz $(BUILD)/fuzz $(or $(TIME),20) $(TARGET)
 
 soak: ## the tests that wait or race, over and over under load, for TIME seconds (600); TESTS is a pattern of names
 	@scripts/setup build test

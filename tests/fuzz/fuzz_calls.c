@@ -27,7 +27,8 @@ static size_t calls_bytes(calls *c)
 {
     const uint8_t shape = fuzz_byte(&c->input), low = fuzz_byte(&c->input);
     const unsigned shift = shape % 17;
-    return (((size_t)low + 1) << shift) - (shape & 128 ? 1 : 0) + (shape & 64 ? 1 : 0);
+    const size_t bytes = (((size_t)low + 1) << shift) - (shape & 128 ? 1 : 0) + (shape & 64 ? 1 : 0);
+    return bytes ? bytes : 1;
 }
 
 static calls_block *calls_choose(calls *c)
