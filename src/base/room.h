@@ -25,7 +25,7 @@ typedef struct lochi_room {
     } places[LOCHI_ROOM_PLACES]; /* pieces of memory that were located last (device/ranges.c) */
     unsigned next_place;
     struct lochi_stay *stay; /* the last one begun that has not ended (device/current.c) */
-    uint64_t sim_current;    /* the simulated device that is current (device/sim.c) */
+    uint64_t sim_current;    /* the simulated device that is current (device/sim/sim.c) */
     struct {
         uint32_t depth, count; /* requests under way, one inside another; notes */
         _Atomic uint64_t *notes[LOCHI_ROOM_FAILURES];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Handles of cuBLAS. The library works in the context that is current, so every call of it here stands in the frame of the
- * device (device/cuda.h); the caller's own context is as before, but for loch_cublas_get_native. */
+ * device (device/cuda/cuda.h); the caller's own context is as before, but for loch_cublas_get_native. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "device/device.h"
 #include "engine/library.h"
 

@@ -11,7 +11,7 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/sized.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include <limits.h>
 #include <loch/buffer.h>
 #include <loch/direct.h>

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "device/device.h"
 #include "engine/library.h"
 #include <limits.h>

@@ -17,7 +17,7 @@
 #include "base/logging.h"
 #include "memory/failure.h"
 #include "memory/owner.h"
-#include "memory/pool_quick.h"
+#include "memory/pool/quick.h"
 #include "memory/session.h"
 #include "device/device.h"
 #include <loch/copy.h>

@@ -5,7 +5,7 @@
 
 #include "base/lock.h"
 #include "base/tree.h"
-#include "memory/ledger.h"
+#include "memory/ledger/ledger.h"
 #include <loch/session.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 #include "base/fork.h"
 #include "base/lock.h"
 #include "base/tree.h"
-#include "memory/ledger.h"
+#include "memory/ledger/ledger.h"
 
 /* One block. Once it is in a table its members belong to the lock, except that who has marked it as going, or pinned
  * it, may read them. */

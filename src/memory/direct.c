@@ -12,7 +12,7 @@
 #include "base/heap.h"
 #include "device/device.h"
 #include "memory/red_zone.h"
-#include "memory/wrapper.h"
+#include "memory/wrap/wrapper.h"
 #include <loch/direct.h>
 #include <stddef.h>
 

@@ -3,7 +3,7 @@
  * when measuring is first switched on and stay until the allocator ends, so that a call that is under way may still write. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include <loch/host.h>
 
 typedef struct latency_histogram {

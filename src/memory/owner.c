@@ -14,7 +14,7 @@
 #include "memory/owner.h"
 #include "base/fail.h"
 #include "base/inside.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include <string.h>
 
 static lochi_lock owner_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);

@@ -3,7 +3,7 @@
  * that allocator, so that every wrapper sees them and all figures are right. */
 #include "base/fail.h"
 #include "device/device.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include "memory/session.h"
 #include <loch/copy.h>
 

@@ -13,7 +13,7 @@
 #include "base/heap.h"
 #include "base/thread.h"
 #include "memory/failure.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include <loch/host.h>
 #include <pthread.h>
 #include <string.h>

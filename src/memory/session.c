@@ -21,8 +21,8 @@
 #include "base/thread.h"
 #include "base/tree.h"
 #include "device/device.h"
-#include "memory/pool.h"
-#include "memory/wrapper.h"
+#include "memory/pool/pool.h"
+#include "memory/wrap/wrapper.h"
 #include <pthread.h>
 #include <string.h>
 

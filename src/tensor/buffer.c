@@ -8,7 +8,7 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "device/copy.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include "device/device.h"
 #include <loch/registry.h>
 

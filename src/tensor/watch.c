@@ -3,7 +3,7 @@
 #include "tensor/watch.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool.h"
+#include "memory/pool/pool.h"
 #include "tensor/buffer.h"
 
 static _Atomic uint64_t watch_changes; /* raised behind the watch's own number, so who sees it sees that */

@@ -2,7 +2,7 @@
 /* fork() in a process whose threads allocate: memory of the CPU in the child, by every kind of allocator. */
 #include "fork_fixture.h"
 
-#include "memory/pool_inside.h"
+#include "memory/pool/inside.h"
 #include "memory/allocator.h"
 
 #define THREADS 4

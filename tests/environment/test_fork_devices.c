@@ -4,7 +4,7 @@
 #include "fork_fixture.h"
 
 #include "faulty_driver.h"
-#include "memory/pool_inside.h"
+#include "memory/pool/inside.h"
 #include <fcntl.h>
 #include <loch/driver.h>
 #include <loch/engine.h>

@@ -3,7 +3,7 @@
  * for good. A call that failed has changed nothing: no seat is current or locked that was not before, no pool is on a stack, no parameter is
  * loaded, and in the end nothing is left, neither on the host nor on the devices. */
 #include "base/thread.h"
-#include "device/sim.h"
+#include "device/sim/sim.h"
 #include "engine/engine.h"
 #include "sweep.h"
 #include "test.h"

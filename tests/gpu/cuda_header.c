@@ -5,7 +5,7 @@
  *
  * The types are compared by writing out Loch's lists a second time, with Loch's names of types standing for the
  * toolkit's; that the two are the same size is checked apart. */
-#include "device/cuda_api.h"
+#include "device/cuda/api.h"
 #include <stddef.h>
 
 /* Before Loch's names change their meaning. */

@@ -4,7 +4,7 @@
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * CUDA device than cuda:0. */
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "support/test.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * The libraries are looked for as programs do it (LOCH_CUBLAS, LOCH_NCCL, the system), then in the folders of Python
  * packages: those of python3, or of LOCH_PYTHON. Without a GPU or a library the program says why and is skipped;
  * LOCH_REQUIRE_GPU=1 makes that a failure. */
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "support/test.h"
 #include <glob.h>
 #include <loch/library.h>

@@ -2,7 +2,7 @@
 /* The ledger: held against a plain array, its error codes, marks, ids, segments, and snapshots under threads.
  * Addresses are numbers: a ledger never touches what they name. */
 #include "failing_heap.h"
-#include "memory/ledger.h"
+#include "memory/ledger/ledger.h"
 #include "test.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
  * and simulated devices check the order of streams. */
-#include "memory/pool_inside.h"
+#include "memory/pool/inside.h"
 #include "steps.h"
 #include "tensor_fixture.h"
 #include <pthread.h>

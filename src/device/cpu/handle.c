@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* Handles on the CPU: pages that move from address to address without a copy.
+ *
+ * A handle's pages are in one of three states. Fresh: it has none yet; mapping it only opens the reserved addresses, so
+ * neighbours stay one mapping for the kernel. Mapped: they lie at `at`, inside a reservation. Parked: they lie at `at`,
+ * outside, because the handle was unmapped and may be mapped again with its contents. Taking pages away from reserved
+ * addresses leaves an empty mapping there in the same step (MREMAP_DONTUNMAP), so no other thread's mmap can slip in;
+ * where the kernel cannot, pages are copied. A released handle drops its pages when it is unmapped.
+ *
+ * Pages that moved are a mapping of their own for the kernel, which limits those per process; moving stops at a quarter
+ * of that limit. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/cpu/cpu.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+typedef struct cpu_handle {
+    void *at; /* NULL: fresh */
+    bool is_mapped;
+    bool is_released;
+    bool is_stranger; /* its pages came from elsewhere */
+} cpu_handle;
+
+static cpu_handle *handle_of(loch_driver_handle handle)
+{
+    return (cpu_handle *)(uintptr_t)handle;
+}
+
+bool lochi_cpu_probe_move(void)
+{
+#if defined(LOCHI_NO_DONTUNMAP)
+    return false; /* a build for an emulator that takes the flag and does not obey it */
+#else
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* 4, 16 or 64 KiB on arm64 */
+    char *from = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (from == MAP_FAILED) return false;
+    char *to = from + page;
+    from[0] = 1;
+    void *moved = mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+    const bool can = moved == to && to[0] == 1 && from[0] == 0;
+    munmap(from, 2 * page);
+    return can;
+#endif
+}
+
+/* Takes the pages at `from` to `to`, which is reserved or fresh. */
+static loch_status handle_take_pages(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
+{
+    if (cpu->can_move) {
+        if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED)
+            return lochi_cpu_fail(errno, "moving pages", bytes);
+    } else {
+        if (mprotect(to, bytes, PROT_READ | PROT_WRITE) != 0) return lochi_cpu_fail(errno, "opening pages", bytes);
+        memcpy(to, from, bytes);
+    }
+    return LOCH_OK;
+}
+
+/* The same from reserved addresses, which are inaccessible again afterwards. */
+static loch_status handle_take_reserved(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
+{
+    LOCH_TRY_RETURN(handle_take_pages(cpu, from, to, bytes));
+    return lochi_cpu_decommit(NULL, from, bytes);
+}
+
+/* Under the lock: notes that a handle's pages have come from elsewhere, within the limit on mappings. */
+static loch_status handle_note_stranger(lochi_cpu *cpu, cpu_handle *handle)
+{
+    if (handle->is_stranger) return LOCH_OK;
+    if (cpu->mapping_limit && cpu->strangers >= cpu->mapping_limit / 4)
+        return LOCH_FAIL(LIMIT, "%zu handles have moved; vm.max_map_count allows the process %zu mappings in all",
+                         cpu->strangers, cpu->mapping_limit);
+    cpu->strangers++;
+    handle->is_stranger = true;
+    return LOCH_OK;
+}
+
+static void handle_forget_stranger(lochi_cpu *cpu, cpu_handle *handle)
+{
+    if (handle->is_stranger) cpu->strangers--;
+    handle->is_stranger = false;
+}
+
+/* Under the lock: frees a handle that nobody holds or maps any more. */
+static void handle_end(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
+{
+    handle_forget_stranger(cpu, handle);
+    cpu->handle_bytes -= bytes;
+    lochi_free(handle);
+}
+
+loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_options *options,
+                                    loch_driver_handle *out)
+{
+    (void)options; /* sharing and RDMA were refused before: the CPU claims neither */
+    lochi_cpu *cpu = self;
+    cpu_handle *handle = lochi_zalloc(sizeof *handle);
+    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
+    lochi_lock_take(&cpu->lock);
+    const size_t left = cpu->total_bytes - cpu->handle_bytes;
+    const bool fits = bytes <= left;
+    if (fits) cpu->handle_bytes += bytes;
+    lochi_lock_drop(&cpu->lock);
+    if (!fits) {
+        lochi_free(handle);
+        return LOCH_FAIL(DEVICE_MEMORY, "a handle of %zu bytes does not fit: %zu of %zu bytes are not promised yet",
+                         bytes, left, cpu->total_bytes);
+    }
+    *out = (loch_driver_handle)(uintptr_t)handle;
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_handle_release(void *self, loch_driver_handle native, size_t bytes)
+{
+    lochi_cpu *cpu = self;
+    cpu_handle *handle = handle_of(native);
+    lochi_lock_take(&cpu->lock);
+    if (handle->is_mapped) {
+        handle->is_released = true;
+    } else {
+        if (handle->at) munmap(handle->at, bytes);
+        handle_end(cpu, handle, bytes);
+    }
+    lochi_lock_drop(&cpu->lock);
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_handle native, void *const *peers,
+                          size_t peers_count)
+{
+    (void)peers, (void)peers_count; /* the CPU has no peers */
+    lochi_cpu *cpu = self;
+    cpu_handle *handle = handle_of(native);
+    lochi_lock_take(&cpu->lock);
+    loch_status status;
+    if (!handle->at) {
+        status = lochi_cpu_commit(cpu, address, bytes);
+        if (status != LOCH_OK) lochi_cpu_decommit(cpu, address, bytes);
+    } else {
+        status = handle_take_pages(cpu, handle->at, address, bytes);
+        if (status == LOCH_OK) munmap(handle->at, bytes); /* the parking place */
+    }
+    if (status == LOCH_OK) {
+        handle->at = address;
+        handle->is_mapped = true;
+    }
+    lochi_lock_drop(&cpu->lock);
+    return status;
+}
+
+/* Under the lock: takes the pages of a handle that may come back out of the reservation. */
+static loch_status handle_park(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
+{
+    LOCH_TRY_RETURN(handle_note_stranger(cpu, handle));
+    void *parking = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (parking == MAP_FAILED) return lochi_cpu_fail(errno, "parking pages", bytes);
+    const loch_status status = handle_take_reserved(cpu, handle->at, parking, bytes);
+    if (status != LOCH_OK) {
+        munmap(parking, bytes);
+        return status;
+    }
+    handle->at = parking;
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver_handle native)
+{
+    lochi_cpu *cpu = self;
+    cpu_handle *handle = handle_of(native);
+    lochi_lock_take(&cpu->lock);
+    loch_status status =
+        handle->is_released ? lochi_cpu_decommit(cpu, address, bytes) : handle_park(cpu, handle, bytes);
+    if (status == LOCH_OK) {
+        handle->is_mapped = false;
+        if (handle->is_released) handle_end(cpu, handle, bytes);
+    }
+    lochi_lock_drop(&cpu->lock);
+    return status;
+}
+
+loch_status lochi_cpu_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle native)
+{
+    lochi_cpu *cpu = self;
+    cpu_handle *handle = handle_of(native);
+    lochi_lock_take(&cpu->lock);
+    loch_status status = handle_note_stranger(cpu, handle);
+    if (status == LOCH_OK) status = handle_take_reserved(cpu, from, to, bytes);
+    if (status == LOCH_OK) handle->at = to;
+    lochi_lock_drop(&cpu->lock);
+    return status;
+}

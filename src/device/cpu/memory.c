@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* CPU memory: raw blocks from libc or, from 1 MiB on and when bound to a node, straight from mmap; reserved addresses
+ * (inaccessible mappings that nothing is charged for), committed and decommitted in place. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "device/cpu/cpu.h"
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CPU_MMAP_FROM ((size_t)1 << 20) /* smaller blocks share pages in libc's heap */
+#define CPU_ALIGNMENT_MAX ((size_t)1 << 40)
+#define CPU_BIND_POLICY 2 /* MPOL_BIND of <linux/mempolicy.h>, which not every machine has */
+
+loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
+{
+    const loch_status status = error == ENOMEM || error == EAGAIN ? LOCH_E_DEVICE_MEMORY : LOCH_E_DRIVER;
+    return loch_error_set(status, "cpu", error, "%s of %zu bytes failed: %s", what, bytes, strerror(error));
+}
+
+/* Binds fresh memory to the device's node and asks for huge pages. A failing bind is a failure: the caller asked for it;
+ * huge pages are a wish. */
+static loch_status cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
+{
+    if (cpu->huge && bytes >= LOCHI_CPU_GRANULE) madvise(address, bytes, MADV_HUGEPAGE);
+    if (cpu->node < 0) return LOCH_OK;
+    unsigned long mask[16] = {0};
+    const size_t bits = 8 * sizeof *mask;
+    mask[(size_t)cpu->node / bits] = 1ul << ((size_t)cpu->node % bits);
+    if (syscall(SYS_mbind, address, bytes, CPU_BIND_POLICY, mask, 8 * sizeof mask, 0) == 0) return LOCH_OK;
+    return lochi_cpu_fail(errno, "binding to a NUMA node", bytes);
+}
+
+/* Maps with an alignment above the page size by mapping more and giving the ends back. */
+static void *cpu_map_aligned(size_t bytes, size_t alignment, int protection, int flags)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t slack = alignment > page ? alignment - page : 0;
+    size_t whole;
+    if (!lochi_add(bytes, slack, &whole)) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    char *start = mmap(NULL, whole, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (start == MAP_FAILED || !slack) return start;
+    const size_t head = -(uintptr_t)start & (alignment - 1);
+    if (head) munmap(start, head);
+    if (slack > head) munmap(start + head + bytes, slack - head);
+    return start + head;
+}
+
+static bool cpu_uses_mmap(const lochi_cpu *cpu, size_t bytes)
+{
+    return bytes >= CPU_MMAP_FROM || cpu->node >= 0;
+}
+
+/* Whole pages; false on overflow. */
+static bool cpu_whole_pages(size_t bytes, size_t *out)
+{
+    return lochi_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE), out);
+}
+
+loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void **out)
+{
+    const lochi_cpu *cpu = self;
+    if (alignment < LOCHI_CPU_ALIGNMENT) alignment = LOCHI_CPU_ALIGNMENT;
+    if (alignment > CPU_ALIGNMENT_MAX)
+        return LOCH_FAIL(UNSUPPORTED, "no address space holds a block aligned to %zu bytes for sure", alignment);
+    if (!cpu_uses_mmap(cpu, bytes)) {
+        const int error = posix_memalign(out, alignment, bytes);
+        return error ? lochi_cpu_fail(error, "an allocation", bytes) : LOCH_OK;
+    }
+    size_t whole;
+    if (!cpu_whole_pages(bytes, &whole)) return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
+    if (cpu->huge && whole >= LOCHI_CPU_GRANULE && alignment < LOCHI_CPU_GRANULE) alignment = LOCHI_CPU_GRANULE;
+    void *address = cpu_map_aligned(whole, alignment, PROT_READ | PROT_WRITE, 0);
+    if (address == MAP_FAILED) return lochi_cpu_fail(errno, "an allocation", bytes);
+    const loch_status status = cpu_advise(cpu, address, whole);
+    if (status != LOCH_OK) {
+        munmap(address, whole);
+        return status;
+    }
+    *out = address;
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_raw_free(void *self, void *address, size_t bytes)
+{
+    size_t whole;
+    if (!cpu_uses_mmap(self, bytes)) {
+        free(address);
+    } else if (!cpu_whole_pages(bytes, &whole) || munmap(address, whole) != 0) {
+        return lochi_cpu_fail(errno, "giving back", bytes);
+    }
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void **out)
+{
+    (void)self;
+    void *address = cpu_map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
+    if (address == MAP_FAILED) /* EINVAL: more than there can be; valgrind says so */
+        return lochi_cpu_fail(errno == EINVAL ? ENOMEM : errno, "a reservation of addresses", bytes);
+    *out = address;
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes)
+{
+    (void)self;
+    return munmap(address, bytes) == 0 ? LOCH_OK : lochi_cpu_fail(errno, "giving back reserved addresses", bytes);
+}
+
+loch_status lochi_cpu_commit(void *self, void *address, size_t bytes)
+{
+    if (mprotect(address, bytes, PROT_READ | PROT_WRITE) != 0) return lochi_cpu_fail(errno, "committing", bytes);
+    return cpu_advise(self, address, bytes);
+}
+
+loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
+{
+    (void)self;
+    /* A fresh inaccessible mapping in place of the old one: the pages go, the addresses never stop being reserved. */
+    void *again = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (again == address) return LOCH_OK;
+    const int error = errno;
+    /* The process has no mapping more: the pages go all the same, and the addresses stay open until the next time. */
+    if (error == ENOMEM && madvise(address, bytes, MADV_DONTNEED) == 0) return LOCH_OK;
+    return lochi_cpu_fail(error, "decommitting", bytes);
+}
+
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only)
+{
+    (void)self;
+    const int protection = is_read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    return mprotect(address, bytes, protection) == 0 ? LOCH_OK : lochi_cpu_fail(errno, "protecting pages", bytes);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* The checker: finds memory that two streams use without order between them.
+ *
+ * Every object has a shadow: a sorted list of cells, each an interval with its last write and the reads since then. A
+ * use is in order with an earlier one when the stream's vector has seen the earlier one's epoch. A write replaces all
+ * that was in its interval: whoever comes behind it in order is behind what it replaced too, and what was not in order
+ * has just been reported. For the same reason a read replaces the reads that it is behind. Shadows belong to objects,
+ * not to addresses, so uses through aliases meet. When the host has no memory for a shadow, the shadow is dropped: that
+ * may hide a mistake, but invents none.
+ *
+ * Sets of reads are counted and shared by the cells that a wider read was split over. */
+#include "base/heap.h"
+#include "device/sim/sim.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct check_reads {
+    size_t references, count;
+    lochi_sim_access items[];
+} check_reads;
+
+struct lochi_sim_cell {
+    size_t start, end;
+    lochi_sim_access write;
+    check_reads *reads; /* NULL: none */
+};
+
+#define CHECK_CELLS_FEW 32 /* built on the stack */
+
+/* --- findings --- */
+
+static void check_report(lochi_sim *sim, const loch_sim_violation *violation)
+{
+    if (!sim->is_checked) return;
+    if (sim->violations_count < LOCHI_SIM_VIOLATIONS) sim->violations[sim->violations_count] = *violation;
+    sim->violations_count++;
+}
+
+void lochi_sim_check_gone(lochi_sim *sim, const lochi_sim_span *span, const lochi_sim_op *op, const char *how)
+{
+    loch_sim_violation violation = {.kind = LOCH_SIM_GONE_IN_USE,
+                                    .address = (void *)span->node.key,
+                                    .bytes = span->bytes,
+                                    .other_stream = op->stream};
+    snprintf(violation.text, sizeof violation.text, "%zu bytes at %p were %s while %s on stream %llu still used them",
+             span->bytes, (void *)span->node.key, how, op->name, (unsigned long long)op->stream);
+    check_report(sim, &violation);
+}
+
+static void check_report_overlap(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *to,
+                                 const lochi_sim_use *from)
+{
+    const size_t start = to->offset > from->offset ? to->offset : from->offset;
+    const size_t to_end = to->offset + to->bytes, from_end = from->offset + from->bytes;
+    loch_sim_violation violation = {.kind = LOCH_SIM_OVERLAP,
+                                    .address = (const char *)to->span->node.key + start,
+                                    .bytes = (to_end < from_end ? to_end : from_end) - start,
+                                    .stream = stream->number,
+                                    .other_stream = stream->number};
+    snprintf(violation.text, sizeof violation.text,
+             "a copy of %zu bytes from %p to %p on stream %llu overlaps itself, which CUDA does not define", op->bytes,
+             op->from, op->to, (unsigned long long)stream->number);
+    check_report(stream->device, &violation);
+}
+
+static int check_compare_uses(const void *left, const void *right)
+{
+    const lochi_sim_use *a = *(const lochi_sim_use *const *)left, *b = *(const lochi_sim_use *const *)right;
+    if (a->span->object != b->span->object) return (uintptr_t)a->span->object < (uintptr_t)b->span->object ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* In order of offset, a use overlaps an earlier one of the other kind if it starts before the furthest of them ends. */
+void lochi_sim_check_overlap(lochi_sim_stream *stream, const lochi_sim_op *op)
+{
+    const lochi_sim_use *few[CHECK_CELLS_FEW], **uses = few, *furthest[2] = {NULL, NULL};
+    if (op->uses_count > CHECK_CELLS_FEW) uses = lochi_alloc_array(op->uses_count, sizeof *uses);
+    if (!uses) return; /* may hide a mistake, but invents none */
+    for (size_t i = 0; i < op->uses_count; i++)
+        uses[i] = &op->uses[i];
+    qsort(uses, op->uses_count, sizeof *uses, check_compare_uses);
+    for (size_t i = 0; i < op->uses_count; i++) {
+        const lochi_sim_use *use = uses[i], *other = furthest[!use->is_write], **own = &furthest[use->is_write];
+        if (other && other->span->object == use->span->object && other->offset + other->bytes > use->offset) {
+            check_report_overlap(stream, op, use->is_write ? use : other, use->is_write ? other : use);
+            break;
+        }
+        if (!*own || (*own)->span->object != use->span->object ||
+            (*own)->offset + (*own)->bytes < use->offset + use->bytes)
+            *own = use;
+    }
+    if (uses != few) lochi_free(uses);
+}
+
+/* --- sets of reads --- */
+
+static void check_reads_release(check_reads *reads)
+{
+    if (reads && !--reads->references) lochi_free(reads);
+}
+
+static bool check_is_behind(const lochi_sim_stream *stream, const lochi_sim_access *earlier)
+{
+    return stream->seen.epochs[earlier->slot] >= earlier->epoch;
+}
+
+/* The reads that stand when `access` has been added; NULL when there is no host memory. Takes over a reference. */
+static check_reads *check_reads_add(check_reads *old, const lochi_sim_stream *stream, const lochi_sim_access *access)
+{
+    const size_t count = old ? old->count : 0;
+    if (old && old->references == 1 && count == 1 && check_is_behind(stream, &old->items[0])) {
+        old->items[0] = *access;
+        return old;
+    }
+    check_reads *reads = lochi_alloc(sizeof *reads + (count + 1) * sizeof *reads->items);
+    if (reads) {
+        *reads = (check_reads){.references = 1};
+        for (size_t i = 0; i < count; i++)
+            if (!check_is_behind(stream, &old->items[i])) reads->items[reads->count++] = old->items[i];
+        reads->items[reads->count++] = *access;
+    }
+    check_reads_release(old);
+    return reads;
+}
+
+/* --- shadows --- */
+
+void lochi_sim_shadow_drop(lochi_sim_shadow *shadow)
+{
+    for (size_t i = 0; i < shadow->count; i++)
+        check_reads_release(shadow->cells[i].reads);
+    lochi_free(shadow->cells);
+    *shadow = (lochi_sim_shadow){.count = 0};
+}
+
+/* The first cell that ends behind `offset`. */
+static size_t check_first(const lochi_sim_shadow *shadow, size_t offset)
+{
+    size_t low = 0, high = shadow->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (shadow->cells[middle].end > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static bool check_is_same(const lochi_sim_access *a, const lochi_sim_access *b)
+{
+    return a->epoch == b->epoch && (!a->epoch || a->slot == b->slot);
+}
+
+/* New cells for part of a shadow, in order; neighbours that say the same become one. */
+typedef struct check_list {
+    lochi_sim_cell *cells;
+    size_t count;
+} check_list;
+
+static void check_append(check_list *list, size_t start, size_t end, const lochi_sim_access *write, check_reads *reads)
+{
+    lochi_sim_cell *last = list->count ? &list->cells[list->count - 1] : NULL;
+    if (last && last->end == start && last->reads == reads && check_is_same(&last->write, write)) {
+        last->end = end;
+        check_reads_release(reads);
+        return;
+    }
+    list->cells[list->count++] = (lochi_sim_cell){.start = start, .end = end, .write = *write, .reads = reads};
+}
+
+static check_reads *check_retain(check_reads *reads)
+{
+    if (reads) reads->references++;
+    return reads;
+}
+
+/* Puts the list's cells in place of cells [first, first + count); their references are the list's already. */
+static bool check_splice(lochi_sim_shadow *shadow, size_t first, size_t count, const check_list *list)
+{
+    const size_t total = shadow->count - count + list->count;
+    if (!shadow->cells || total > shadow->capacity) {
+        const size_t capacity = total + total / 2 + 4;
+        lochi_sim_cell *cells = lochi_realloc(shadow->cells, capacity * sizeof *cells);
+        if (!cells) return false;
+        shadow->cells = cells;
+        shadow->capacity = capacity;
+    }
+    memmove(&shadow->cells[first + list->count], &shadow->cells[first + count],
+            (shadow->count - first - count) * sizeof *shadow->cells);
+    memcpy(&shadow->cells[first], list->cells, list->count * sizeof *list->cells);
+    shadow->count = total;
+    return true;
+}
+
+/* The interval [start, end) after a write. */
+static bool check_build_write(check_list *list, lochi_sim_cell *old, size_t count, size_t start, size_t end,
+                              const lochi_sim_access *access)
+{
+    if (count && old[0].start < start)
+        check_append(list, old[0].start, start, &old[0].write, check_retain(old[0].reads));
+    check_append(list, start, end, access, NULL);
+    if (count && old[count - 1].end > end)
+        check_append(list, end, old[count - 1].end, &old[count - 1].write, check_retain(old[count - 1].reads));
+    for (size_t i = 0; i < count; i++)
+        check_reads_release(old[i].reads);
+    return true;
+}
+
+/* Adds the read to one set; cells that shared a set share the new one too. */
+static check_reads *check_share(check_reads *old, check_reads **last_old, check_reads **last_new,
+                                const lochi_sim_stream *stream, const lochi_sim_access *access)
+{
+    if (*last_new && old == *last_old) {
+        check_reads_release(old);
+        return check_retain(*last_new);
+    }
+    *last_old = old;
+    *last_new = check_reads_add(old, stream, access);
+    return *last_new;
+}
+
+/* The interval [start, end) after a read. Takes the references of the old cells, whatever comes of it. */
+static bool check_build_read(check_list *list, lochi_sim_cell *old, size_t count, size_t start, size_t end,
+                             const lochi_sim_access *access, const lochi_sim_stream *stream)
+{
+    static const lochi_sim_access none = {.epoch = 0};
+    check_reads *last_old = NULL, *last_new = NULL;
+    bool is_good = true;
+    size_t at = start;
+    for (size_t i = 0; i <= count; i++) {
+        const size_t gap_end = i < count ? old[i].start : end;
+        if (is_good && at < gap_end) {
+            check_reads *reads = check_share(NULL, &last_old, &last_new, stream, access);
+            is_good = reads != NULL;
+            if (is_good) check_append(list, at, gap_end, &none, reads);
+        }
+        if (i == count) break;
+        lochi_sim_cell *cell = &old[i];
+        if (!is_good) {
+            check_reads_release(cell->reads);
+            continue;
+        }
+        const size_t from = cell->start > start ? cell->start : start, to = cell->end < end ? cell->end : end;
+        check_reads *before = cell->start < start ? check_retain(cell->reads) : NULL;
+        check_reads *behind = cell->end > end ? check_retain(cell->reads) : NULL;
+        if (cell->start < start) check_append(list, cell->start, start, &cell->write, before);
+        check_reads *reads = check_share(cell->reads, &last_old, &last_new, stream, access);
+        is_good = reads != NULL;
+        if (is_good) check_append(list, from, to, &cell->write, reads);
+        if (cell->end > end) check_append(list, end, cell->end, &cell->write, behind);
+        at = to;
+    }
+    return is_good;
+}
+
+static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream, const lochi_sim_use *use,
+                        const lochi_sim_access *access, size_t first, size_t count)
+{
+    lochi_sim_cell few[CHECK_CELLS_FEW];
+    const size_t start = use->offset, end = use->offset + use->bytes;
+    lochi_sim_shadow *shadow = &object->shadow;
+    lochi_sim_cell *old = shadow->cells ? &shadow->cells[first] : NULL;
+    const size_t most = use->is_write ? 3 : 2 * count + 3;
+    check_list list = {.cells = most <= CHECK_CELLS_FEW ? few : lochi_alloc_array(most, sizeof *list.cells)};
+    if (!list.cells) {
+        lochi_sim_shadow_drop(shadow);
+        return;
+    }
+    bool is_good = use->is_write ? check_build_write(&list, old, count, start, end, access)
+                                 : check_build_read(&list, old, count, start, end, access, stream);
+    if (is_good) is_good = check_splice(shadow, first, count, &list);
+    if (!is_good) {
+        for (size_t i = 0; i < list.count; i++)
+            check_reads_release(list.cells[i].reads);
+        for (size_t i = 0; i < count; i++)
+            old[i].reads = NULL; /* the build took their references */
+        lochi_sim_shadow_drop(shadow);
+    }
+    if (list.cells != few) lochi_free(list.cells);
+}
+
+/* --- uses --- */
+
+/* The earlier use in a cell that the stream is not behind, if there is one; says what it was. */
+static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const lochi_sim_stream *stream, bool is_write,
+                                              const char **what)
+{
+    *what = "write";
+    if (cell->write.epoch && !check_is_behind(stream, &cell->write)) return &cell->write;
+    *what = "read";
+    for (size_t i = 0; is_write && cell->reads && i < cell->reads->count; i++)
+        if (!check_is_behind(stream, &cell->reads->items[i])) return &cell->reads->items[i];
+    return NULL;
+}
+
+void lochi_sim_check_use(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *use, uint64_t epoch)
+{
+    lochi_sim *sim = stream->device;
+    if (!sim->is_checked) return;
+    lochi_sim_object *object = use->span->object;
+    const size_t start = use->offset, end = use->offset + use->bytes, first = check_first(&object->shadow, start);
+    size_t behind = first;
+    loch_sim_violation violation = {.kind = LOCH_SIM_UNORDERED, .stream = stream->number};
+    for (; behind < object->shadow.count && object->shadow.cells[behind].start < end; behind++) {
+        const lochi_sim_cell *cell = &object->shadow.cells[behind];
+        const char *what;
+        const lochi_sim_access *earlier = check_conflict(cell, stream, use->is_write, &what);
+        if (!earlier) continue;
+        const size_t from = cell->start > start ? cell->start : start, to = cell->end < end ? cell->end : end;
+        const char *address = (const char *)use->span->node.key + from;
+        if (violation.bytes && violation.other_stream == earlier->stream &&
+            (const char *)violation.address + violation.bytes == address) {
+            violation.bytes += to - from;
+            continue;
+        }
+        if (violation.bytes) check_report(sim, &violation);
+        violation.address = address;
+        violation.bytes = to - from;
+        violation.other_stream = earlier->stream;
+        snprintf(violation.text, sizeof violation.text, "%s on stream %llu %s %p without order behind stream %llu's %s",
+                 op->name, (unsigned long long)stream->number, use->is_write ? "writes" : "reads",
+                 (const void *)address, (unsigned long long)earlier->stream, what);
+    }
+    if (violation.bytes) check_report(sim, &violation);
+    const lochi_sim_access access = {.epoch = epoch, .stream = stream->number, .slot = stream->slot};
+    check_enter(object, stream, use, &access, first, behind - first);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/* The device's times of spans: pairs of timed events, recorded at the two ends and asked later. Nothing here fails for the
+ * program: what cannot be had is left to the host's clock, and the thread's error record stays as it was. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include "engine/timeline/inside.h"
+#include <sched.h>
+
+#define TIMELINE_ANCHOR_FAR 1000000000 /* ns: drivers measure long times less exactly (CUDA: in a float) */
+
+/* --- clocks and pairs --- */
+
+static void pair_destroy(timeline_pair *pair)
+{
+    loch_event_destroy(pair->start);
+    loch_event_destroy(pair->end);
+    lochi_free(pair);
+}
+
+void lochi_timeline_pair_return(timeline_record *record)
+{
+    record->pair->next = record->clock->unused;
+    record->clock->unused = record->pair;
+    record->pair = NULL;
+    if (!record->has_device) record->clock = NULL;
+}
+
+void lochi_timeline_clocks_destroy(timeline_track *track)
+{
+    for (timeline_clock *clock = track->clocks, *next; clock; clock = next) {
+        next = clock->next;
+        for (timeline_pair *pair = clock->unused, *after; pair; pair = after) {
+            after = pair->next;
+            pair_destroy(pair);
+        }
+        loch_event_destroy(clock->anchor);
+        loch_device_release(clock->device);
+        lochi_free(clock);
+    }
+}
+
+/* The owner's view of the device; NULL without memory. Without an anchor times are known, and places are not. */
+static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track, loch_stream *stream)
+{
+    loch_device *device = loch_stream_get_device(stream);
+    for (timeline_clock *clock = track->clocks; clock; clock = clock->next)
+        if (clock->device == device) return clock;
+    timeline_clock *clock = lochi_zalloc(sizeof *clock);
+    if (!clock) return NULL;
+    clock->device = loch_device_retain(device);
+    clock->anchor_ns =
+        (int64_t)lochi_timeline_now(timeline); /* it does not lie before; spans tell by how much behind */
+    if (loch_event_create(device, LOCH_EVENT_TIMED, &clock->anchor) == LOCH_OK &&
+        loch_event_record(clock->anchor, stream) != LOCH_OK) {
+        loch_event_destroy(clock->anchor);
+        clock->anchor = NULL;
+    }
+    clock->next = track->clocks;
+    lochi_track_lock(track);
+    track->clocks = clock;
+    lochi_track_unlock(track);
+    return clock;
+}
+
+static timeline_pair *pair_create(loch_device *device)
+{
+    timeline_pair *pair = lochi_zalloc(sizeof *pair);
+    if (!pair) return NULL;
+    if (loch_event_create(device, LOCH_EVENT_TIMED, &pair->start) == LOCH_OK &&
+        loch_event_create(device, LOCH_EVENT_TIMED, &pair->end) == LOCH_OK)
+        return pair;
+    pair_destroy(pair);
+    return NULL;
+}
+
+static timeline_pair *pair_get(timeline_track *track, timeline_clock *clock)
+{
+    lochi_track_lock(track);
+    timeline_pair *pair = clock->unused;
+    if (pair) clock->unused = pair->next;
+    lochi_track_unlock(track);
+    return pair ? pair : pair_create(clock->device);
+}
+
+/* --- the two ends --- */
+
+/* Events recorded under a capture are the graph's; a stream that cannot be asked is left alone, too. */
+static bool device_can_record(loch_stream *stream)
+{
+    loch_capture_info capture;
+    return loch_stream_get_capture(stream, &capture) == LOCH_OK && !capture.active;
+}
+
+static void device_begin(loch_timeline *timeline, timeline_track *track, timeline_record *record, loch_stream *stream)
+{
+    if (!device_can_record(stream)) return;
+    timeline_clock *clock = clock_get(timeline, track, stream);
+    timeline_pair *pair = clock ? pair_get(track, clock) : NULL;
+    if (!pair) return;
+    record->clock = clock;
+    record->pair = pair;
+    record->device_at_ns = (int64_t)lochi_timeline_now(timeline);
+    if (loch_event_record(pair->start, stream) == LOCH_OK) {
+        record->stream = lochi_stream_retain(stream);
+        record->stream_id = loch_stream_get_id(stream);
+        return;
+    }
+    lochi_track_lock(track);
+    lochi_timeline_pair_return(record);
+    lochi_track_unlock(track);
+}
+
+void lochi_timeline_device_begin(loch_timeline *timeline, timeline_track *track, timeline_record *record,
+                                 loch_stream *stream)
+{
+    if (!loch_device_can(loch_stream_get_device(stream), LOCH_CAN_TIMING)) return;
+    const loch_error saved = lochi_error_save();
+    device_begin(timeline, track, record, stream);
+    lochi_error_restore(&saved);
+}
+
+bool lochi_timeline_device_end(timeline_record *record)
+{
+    uint32_t mark;
+    if (!lochi_stream_enter(record->stream, &mark)) return false; /* its owner has destroyed it */
+    const loch_error saved = lochi_error_save();
+    const bool is_recorded =
+        device_can_record(record->stream) && loch_event_record(record->pair->end, record->stream) == LOCH_OK;
+    lochi_error_restore(&saved);
+    lochi_stream_leave(mark);
+    return is_recorded;
+}
+
+/* --- asking for times; by who has the track's is_resolving --- */
+
+void lochi_timeline_resolve_enter(timeline_track *track)
+{
+    while (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
+        sched_yield(); /* the owner, which does not wait for a device */
+}
+
+void lochi_timeline_resolve_leave(timeline_track *track)
+{
+    atomic_store_explicit(&track->is_resolving, false, memory_order_release);
+}
+
+/* Nanoseconds from the anchor to the event, which may lie before it. */
+static bool clock_measure(const timeline_clock *clock, loch_event *event, int64_t *out)
+{
+    uint64_t ns = 0, back_ns = 0;
+    if (!clock->anchor) return false;
+    if (loch_event_elapsed(clock->anchor, event, &ns) == LOCH_OK && ns) {
+        *out = (int64_t)ns;
+        return true;
+    }
+    const bool is_known = loch_event_elapsed(event, clock->anchor, &back_ns) == LOCH_OK;
+    *out = -(int64_t)back_ns;
+    return is_known;
+}
+
+/* The device's time of a span whose end has passed. */
+static void record_measure(timeline_record *record, timeline_track *track)
+{
+    timeline_clock *clock = record->clock;
+    timeline_pair *pair = record->pair;
+    uint64_t ns = 0;
+    int64_t from_anchor_ns = 0;
+    const bool is_timed = loch_event_elapsed(pair->start, pair->end, &ns) == LOCH_OK;
+    const bool is_placed = is_timed && clock_measure(clock, pair->start, &from_anchor_ns);
+    int64_t at_ns = clock->anchor_ns + from_anchor_ns;
+    if (is_placed && at_ns < record->device_at_ns) { /* the anchor passed later than was known */
+        clock->anchor_ns += record->device_at_ns - at_ns;
+        at_ns = record->device_at_ns;
+    }
+    if (is_placed && from_anchor_ns > TIMELINE_ANCHOR_FAR) {
+        loch_event *anchor = pair->start;
+        pair->start = clock->anchor;
+        clock->anchor = anchor;
+        clock->anchor_ns = at_ns;
+    }
+    lochi_track_lock(track);
+    record->has_device = is_timed;
+    record->has_place = is_placed;
+    record->device_ns = ns;
+    record->device_at_ns = at_ns;
+    track->pending_first = record->next_pending;
+    track->pending--;
+    lochi_timeline_pair_return(record);
+    lochi_track_unlock(track);
+}
+
+static timeline_record *track_first_pending(timeline_track *track)
+{
+    lochi_track_lock(track);
+    timeline_record *record = track->pending ? track->pending_first : NULL;
+    lochi_track_unlock(track);
+    return record;
+}
+
+static size_t track_count_pending(timeline_track *track)
+{
+    lochi_track_lock(track);
+    const size_t pending = track->pending;
+    lochi_track_unlock(track);
+    return pending;
+}
+
+void lochi_timeline_device_look(timeline_track *track)
+{
+    const size_t pending = track_count_pending(track);
+    if (pending < TIMELINE_PENDING) track->look_at = TIMELINE_PENDING;
+    if (pending < track->look_at) return;
+    if (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
+        return; /* somebody does it already */
+    const loch_error saved = lochi_error_save();
+    timeline_record *record;
+    while ((record = track_first_pending(track)) && loch_event_query(record->pair->end) != LOCH_E_BUSY)
+        record_measure(record, track);
+    lochi_error_restore(&saved);
+    track->look_at = track_count_pending(track) + TIMELINE_PENDING; /* not at every span while the device is behind */
+    lochi_timeline_resolve_leave(track);
+}
+
+void lochi_timeline_device_wait(loch_timeline *timeline, timeline_track *track)
+{
+    if (!track_first_pending(track)) return;
+    const loch_error saved = lochi_error_save();
+    lochi_lock_take(&timeline->times);
+    lochi_timeline_resolve_enter(track);
+    for (timeline_record *record; (record = track_first_pending(track));) {
+        const loch_status status = loch_event_sync(record->pair->end);
+        (void)status; /* where waiting fails, asking for the time does */
+        record_measure(record, track);
+    }
+    lochi_timeline_resolve_leave(track);
+    lochi_lock_drop(&timeline->times);
+    lochi_error_restore(&saved);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* A timeline printed to a file. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/whole_file.h"
+#include "engine/timeline/inside.h"
+
+/* The text in memory of its own. Threads that record meanwhile make it longer: then it is printed once more. */
+static loch_status save_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char **out,
+                              size_t *length)
+{
+    size_t bytes = loch_timeline_print(timeline, format, width, NULL, 0) + 1;
+    for (;;) {
+        *out = lochi_alloc(bytes);
+        if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory for the text of a timeline");
+        *length = loch_timeline_print(timeline, format, width, *out, bytes);
+        if (*length < bytes) return LOCH_OK;
+        lochi_free(*out);
+        bytes = *length + *length / 4 + 1;
+    }
+}
+
+loch_status loch_timeline_save(loch_timeline *timeline, loch_timeline_format format, size_t width, const char *path)
+{
+    if (!timeline || !path) return LOCH_FAIL(INVALID, "saving needs a timeline and a path");
+    if ((unsigned)format > LOCH_TIMELINE_TRACE)
+        return LOCH_FAIL(INVALID, "timeline format %d is not known", (int)format);
+    char *text;
+    size_t length;
+    LOCH_TRY_RETURN(save_print(timeline, format, width, &text, &length));
+    lochi_whole_file file;
+    loch_status status = lochi_whole_file_open(&file, path);
+    if (status == LOCH_OK) status = lochi_whole_file_write(&file, text, length);
+    status = lochi_whole_file_close(&file, status);
+    lochi_free(text);
+    return status;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* Walking over the spans of a timeline, counting them, forgetting them. */
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "engine/timeline/inside.h"
+#include <string.h>
+
+/* --- giving memory back --- */
+
+/* Long names without an owner, linked through their first bytes: they are longer than what fits in a record. */
+static void names_free(char *name)
+{
+    for (char *next; name; name = next) {
+        memcpy(&next, name, sizeof next);
+        lochi_free(name);
+    }
+}
+
+static char *names_take(timeline_chunk *chunk)
+{
+    char *names = NULL;
+    for (size_t i = 0; i < chunk->used; i++) {
+        char *name = chunk->records[i].name;
+        if (!name || name == chunk->records[i].text) continue;
+        memcpy(name, &names, sizeof names);
+        names = name;
+    }
+    return names;
+}
+
+void lochi_timeline_chunk_free(timeline_chunk *chunk)
+{
+    names_free(names_take(chunk));
+    lochi_free(chunk);
+}
+
+/* Takes the chunks without a live record out of the track's list and returns them. The last one stays and is begun again:
+ * the owner may be about to use it. */
+static timeline_chunk *track_take_empty(timeline_track *track, char **names)
+{
+    timeline_chunk *taken = NULL;
+    *names = NULL;
+    lochi_track_lock(track);
+    timeline_chunk **link = &track->first;
+    while (*link && (*link)->next) {
+        timeline_chunk *chunk = *link;
+        if (chunk->live) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        chunk->next = taken;
+        taken = chunk;
+    }
+    if (*link && !(*link)->live) {
+        *names = names_take(*link);
+        (*link)->used = 0;
+    }
+    lochi_track_unlock(track);
+    return taken;
+}
+
+/* Under the timeline's lock, while nobody walks. */
+static void timeline_reclaim(loch_timeline *timeline)
+{
+    timeline->needs_reclaim = false;
+    for (timeline_track *track = timeline->first; track; track = track->next) {
+        char *names;
+        timeline_chunk *chunk = track_take_empty(track, &names);
+        names_free(names);
+        for (timeline_chunk *next; chunk; chunk = next) {
+            next = chunk->next;
+            lochi_timeline_chunk_free(chunk);
+        }
+    }
+}
+
+void lochi_timeline_enter(loch_timeline *timeline)
+{
+    lochi_lock_take(&timeline->lock);
+    timeline->walkers++;
+    lochi_lock_drop(&timeline->lock);
+}
+
+void lochi_timeline_leave(loch_timeline *timeline)
+{
+    lochi_lock_take(&timeline->lock);
+    if (!--timeline->walkers && timeline->needs_reclaim) timeline_reclaim(timeline);
+    lochi_lock_drop(&timeline->lock);
+}
+
+static timeline_track *timeline_next_track(loch_timeline *timeline, timeline_track *track)
+{
+    lochi_lock_take(&timeline->lock);
+    timeline_track *next = track ? track->next : timeline->first;
+    lochi_lock_drop(&timeline->lock);
+    return next;
+}
+
+/* --- walking --- */
+
+timeline_cursor lochi_timeline_cursor(loch_timeline *timeline)
+{
+    return (timeline_cursor){
+        .timeline = timeline, .track = timeline_next_track(timeline, NULL), .now_ns = lochi_timeline_now(timeline)};
+}
+
+/* The next record of the track that is neither forgotten nor being filled; NULL when there is none. Under its lock. */
+static timeline_record *cursor_find(timeline_cursor *cursor)
+{
+    if (!cursor->chunk) cursor->chunk = cursor->track->first;
+    for (timeline_chunk *chunk; (chunk = cursor->chunk); cursor->chunk = chunk->next, cursor->index = 0) {
+        while (cursor->index < chunk->used) {
+            timeline_record *record = &chunk->records[cursor->index++];
+            const timeline_state state = atomic_load_explicit(&record->state, memory_order_acquire);
+            if (state == TIMELINE_OPEN || state == TIMELINE_ENDED) return record;
+        }
+        if (!chunk->next) return NULL;
+    }
+    return NULL;
+}
+
+/* Under the track's lock. */
+static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_view *out)
+{
+    out->is_open = atomic_load_explicit(&record->state, memory_order_relaxed) == TIMELINE_OPEN;
+    const uint64_t end_ns = !out->is_open ? record->end_ns : now_ns > record->start_ns ? now_ns : record->start_ns;
+    out->has_device = record->has_device;
+    out->stream_id = record->stream_id;
+    out->memory = record->memory ? record->memory->name : NULL;
+    out->record = (loch_span_record){
+        .name = record->name,
+        .level = record->level,
+        .thread = record->thread,
+        .depth = record->depth,
+        .start_ns = record->start_ns,
+        .host_ns = end_ns - record->start_ns,
+        .device_ns = record->device_ns,
+        .device = record->has_device ? loch_device_get_name(record->clock->device) : "",
+        .flops = record->flops,
+        .bytes = record->bytes,
+        .used_begin = record->used_begin,
+        .used_end = out->is_open ? record->used_begin : record->used_end,
+    };
+    out->begin_ns = record->start_ns;
+    if (record->has_place) out->begin_ns = record->device_at_ns > 0 ? (uint64_t)record->device_at_ns : 0;
+    out->length_ns = record->has_device ? record->device_ns : out->record.host_ns;
+}
+
+bool lochi_timeline_next(timeline_cursor *cursor, timeline_view *out)
+{
+    while (cursor->track) {
+        timeline_track *track = cursor->track;
+        lochi_track_lock(track);
+        timeline_record *record = cursor_find(cursor);
+        bool is_pending =
+            record && record->pair && atomic_load_explicit(&record->state, memory_order_relaxed) == TIMELINE_ENDED;
+        if (record && !is_pending) view_fill(record, cursor->now_ns, out);
+        lochi_track_unlock(track);
+        if (is_pending) {
+            lochi_timeline_device_wait(cursor->timeline, track);
+            lochi_track_lock(track);
+            view_fill(record, cursor->now_ns, out);
+            lochi_track_unlock(track);
+        }
+        if (record) return true;
+        cursor->track = timeline_next_track(cursor->timeline, track);
+        cursor->chunk = NULL;
+        cursor->index = 0;
+    }
+    return false;
+}
+
+loch_status loch_timeline_walk(loch_timeline *timeline, loch_span_visitor *visitor, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!timeline || !visitor) return LOCH_FAIL(INVALID, "a walk needs a timeline and a visitor");
+    loch_status status = LOCH_OK;
+    lochi_timeline_enter(timeline);
+    timeline_cursor cursor = lochi_timeline_cursor(timeline);
+    for (timeline_view view; status == LOCH_OK && lochi_timeline_next(&cursor, &view);)
+        if (!view.is_open) status = visitor(&view.record, user);
+    lochi_timeline_leave(timeline);
+    return status;
+}
+
+/* --- counting and forgetting --- */
+
+void loch_timeline_count(loch_timeline *timeline, size_t *kept, uint64_t *lost)
+{
+    size_t ended = 0;
+    uint64_t lost_count = timeline ? atomic_load_explicit(&timeline->lost, memory_order_relaxed) : 0;
+    timeline_track *track = timeline ? timeline_next_track(timeline, NULL) : NULL;
+    for (; track; track = timeline_next_track(timeline, track)) { /* tracks stay until the end */
+        lochi_track_lock(track);
+        ended += track->ended;
+        lost_count += track->lost;
+        lochi_track_unlock(track);
+    }
+    if (kept) *kept = ended;
+    if (lost) *lost = lost_count;
+}
+
+/* By who has the track's is_resolving: nobody asks for times meanwhile. */
+static void track_forget(timeline_track *track)
+{
+    lochi_track_lock(track);
+    track->kept = 0;
+    for (timeline_chunk *chunk = track->first; chunk; chunk = chunk->next) {
+        for (size_t i = 0; i < chunk->used; i++) {
+            timeline_record *record = &chunk->records[i];
+            const timeline_state state = atomic_load_explicit(&record->state, memory_order_acquire);
+            if (state == TIMELINE_ENDED) {
+                if (record->pair) lochi_timeline_pair_return(record);
+                atomic_store_explicit(&record->state, TIMELINE_FORGOTTEN, memory_order_relaxed);
+                chunk->live--;
+            } else if (state == TIMELINE_RESERVED || (state == TIMELINE_OPEN && record->thread == track->thread)) {
+                track->kept++;
+            }
+        }
+    }
+    track->ended = 0;
+    track->lost = 0;
+    track->pending = 0;
+    track->pending_first = NULL;
+    lochi_track_unlock(track);
+}
+
+void loch_timeline_clear(loch_timeline *timeline)
+{
+    if (!timeline) return;
+    atomic_store_explicit(&timeline->lost, 0, memory_order_relaxed);
+    lochi_lock_take(&timeline->times);
+    timeline_track *track = timeline_next_track(timeline, NULL);
+    for (; track; track = timeline_next_track(timeline, track)) {
+        lochi_timeline_resolve_enter(track);
+        track_forget(track);
+        lochi_timeline_resolve_leave(track);
+    }
+    lochi_lock_take(&timeline->lock);
+    timeline->needs_reclaim = true;
+    if (!timeline->walkers) timeline_reclaim(timeline);
+    lochi_lock_drop(&timeline->lock);
+    lochi_lock_drop(&timeline->times);
+}

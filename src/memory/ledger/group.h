@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* A group: what the ledger knows of the blocks that start in one chunk of addresses.
+ *
+ * Each block has a word of 32 bits, so that those of a million blocks stay in the cache:
+ *
+ *     used 1 | offset in the chunk 16 | freed 1 | named 1 | requested size 13
+ *
+ * A word's place is its offset, scaled to the array, or the next empty place behind that: neighbours in memory are
+ * neighbours here, and blocks of similar sizes find their places free. When places are far off the array is made
+ * larger.
+ *
+ * What a word cannot hold is in a cell, and the word is wide: larger sizes, tags that are not the group's, an
+ * allocated size that is not the requested one, a note. Ids are in cells too, and given when they are first asked
+ * for: the word is named then. There are no cells until one is needed. */
+#ifndef LOCHI_LEDGER_GROUP_H
+#define LOCHI_LEDGER_GROUP_H
+
+#include "memory/ledger/ledger.h"
+#include <stdatomic.h>
+
+#define LOCHI_CHUNK_BITS 16
+#define LOCHI_GROUP_FEW 2   /* blocks that a group has room for from the start */
+#define LOCHI_GROUP_REACH 8 /* places that a word may be off before the array grows */
+
+#define LOCHI_WORD_USED 1u
+#define LOCHI_WORD_KEY ((1u << 17) - 1) /* used, and the offset */
+#define LOCHI_WORD_FREED (1u << 17)
+#define LOCHI_WORD_NAMED (1u << 18)
+#define LOCHI_WORD_SIZE_AT 19
+#define LOCHI_WORD_WIDE ((1u << 13) - 1) /* in the place of the size */
+
+typedef struct lochi_cell {
+    uint64_t id_note;       /* id << 8 | note */
+    uint64_t requested_tag; /* requested << 16 | tag */
+    uint64_t allocated;
+} lochi_cell;
+
+typedef struct lochi_group {
+    _Alignas(64) atomic_flag is_locked;
+    uint8_t bits;   /* of the scaled offset: 2^bits home places, and LOCHI_GROUP_REACH more behind them */
+    uint16_t tag;   /* of every block that is not wide */
+    uint32_t count; /* of words but the last, which is always empty */
+    uint32_t used;  /* words that are not empty */
+    uint32_t few_words[LOCHI_GROUP_FEW + 1];
+    uint32_t *words;
+    uint64_t chunk;           /* address >> LOCHI_CHUNK_BITS */
+    lochi_cell *cells;        /* as many as words; NULL when none was needed yet */
+    struct lochi_group *next; /* the ledger's */
+    lochi_cell few_cells[LOCHI_GROUP_FEW];
+} lochi_group;
+
+/* Sets up an empty group in memory that is aligned for it; ends one. */
+void lochi_group_init(lochi_group *group, uint64_t chunk, uint16_t tag);
+void lochi_group_fini(lochi_group *group);
+
+/* Makes room: throws out marks of freed blocks when they are the most, else doubles the array. False without memory. */
+bool lochi_group_rebuild(lochi_group *group);
+
+/* Whether any block is live. */
+bool lochi_group_is_live(const lochi_group *group);
+
+/* The cell of a place; NULL without memory. */
+lochi_cell *lochi_group_cell(lochi_group *group, size_t at);
+
+static inline uint32_t lochi_group_key(uintptr_t address)
+{
+    return (uint32_t)(address & (((uintptr_t)1 << LOCHI_CHUNK_BITS) - 1)) << 1 | LOCHI_WORD_USED;
+}
+
+static inline size_t lochi_group_home(uint32_t key, unsigned bits)
+{
+    return key >> (LOCHI_CHUNK_BITS + 1 - bits);
+}
+
+/* The place of a key, or the empty one where it would go. */
+static inline size_t lochi_group_seek(const lochi_group *group, uint32_t key)
+{
+    size_t at = lochi_group_home(key, group->bits);
+    while ((group->words[at] & LOCHI_WORD_KEY) != key && group->words[at])
+        at++;
+    return at;
+}
+
+/* Whether a new word may go to the empty place `at`. Few words may lie far off: the array is not blown up for them. */
+static inline bool lochi_group_has_room(const lochi_group *group, uint32_t key, size_t at)
+{
+    if (at == group->count) return false;
+    return at - lochi_group_home(key, group->bits) < LOCHI_GROUP_REACH || group->used * 8 < group->count;
+}
+
+static inline bool lochi_word_is_live(uint32_t word)
+{
+    return word && !(word & LOCHI_WORD_FREED);
+}
+
+static inline bool lochi_word_is_wide(uint32_t word)
+{
+    return word >> LOCHI_WORD_SIZE_AT == LOCHI_WORD_WIDE;
+}
+
+/* Reads the entry at a place; its id is 0 when it was never asked for. */
+static inline void lochi_group_read(const lochi_group *group, size_t at, lochi_entry *out)
+{
+    const uint32_t word = group->words[at];
+    out->address = (uintptr_t)(group->chunk << LOCHI_CHUNK_BITS | (word & LOCHI_WORD_KEY) >> 1);
+    out->requested = out->allocated = word >> LOCHI_WORD_SIZE_AT;
+    out->id = 0;
+    out->tag = group->tag;
+    out->note = 0;
+    if (__builtin_expect((word & LOCHI_WORD_NAMED) != 0, 0)) out->id = group->cells[at].id_note >> 8;
+    if (__builtin_expect(lochi_word_is_wide(word), 0)) {
+        const lochi_cell *cell = &group->cells[at];
+        out->requested = (size_t)(cell->requested_tag >> 16);
+        out->allocated = (size_t)cell->allocated;
+        out->tag = (uint16_t)cell->requested_tag;
+        out->note = (uint8_t)cell->id_note;
+    }
+}
+
+/* Whether a word holds all that is known of an entry, its id apart. */
+static inline bool lochi_group_is_plain(const lochi_group *group, const lochi_entry *entry)
+{
+    return entry->requested < LOCHI_WORD_WIDE && entry->requested == entry->allocated && entry->tag == group->tag &&
+           !entry->note;
+}
+
+static inline void lochi_group_write_plain(lochi_group *group, size_t at, uint32_t key, size_t requested)
+{
+    group->words[at] = key | (uint32_t)requested << LOCHI_WORD_SIZE_AT;
+}
+
+/* Writes any live entry, with its id unless that is 0; false, and nothing is written, without memory for a cell. */
+bool lochi_group_write(lochi_group *group, size_t at, const lochi_entry *entry, uint64_t id);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/* From any address of a pool to the block that it lies in, without the pool's lock: what copies and fills are checked by.
+ *
+ * The table of pages leads to a block from the page of its start alone. For addresses further inside there is a bit for each
+ * page that leads to a block or a slab, a bit for each word of those bits, and so on up to one word: the last start before
+ * an address is a few loads away, however large the block is. Raw segments have the bits of a cell behind its pages.
+ *
+ * Who asks for an address in a block that is handed out finds that block, whatever other threads do meanwhile: its own bits and
+ * page stay as they are until it is freed, and between its start and the address there is nothing else to be found.
+ * Where the start lies in its page is a part of the page's entry, so no other block's record is read. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/inside.h"
+
+#define BOUNDS_NONE SIZE_MAX
+#define BOUNDS_BITS 64
+
+/* --- bits --- */
+
+/* Words that a level needs for `count` bits. */
+static size_t bounds_words(size_t count)
+{
+    return (count + BOUNDS_BITS - 1) / BOUNDS_BITS;
+}
+
+size_t lochi_pool_count_starts(size_t pages)
+{
+    size_t words = 0;
+    do
+        words += pages = bounds_words(pages);
+    while (pages > 1);
+    return words;
+}
+
+void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pages)
+{
+    size_t level = 0;
+    do {
+        pool->starts[level++] = words;
+        words += pages = bounds_words(pages);
+    } while (pages > 1);
+    pool->start_levels = level;
+}
+
+static uint64_t bounds_load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* Under the lock, which is why a store does: nobody else writes. Returns the word before and after. */
+static void bounds_change(_Atomic uint64_t *word, uint64_t bit, bool is_set, uint64_t *before, uint64_t *after)
+{
+    *before = bounds_load(word);
+    *after = is_set ? *before | bit : *before & ~bit;
+    atomic_store_explicit(word, *after, memory_order_relaxed);
+}
+
+static void bounds_note(lochi_pool *pool, size_t index, bool is_set)
+{
+    for (size_t level = 0; level < pool->start_levels; level++, index /= BOUNDS_BITS) {
+        uint64_t before, after;
+        bounds_change(&pool->starts[level][index / BOUNDS_BITS], (uint64_t)1 << index % BOUNDS_BITS, is_set, &before,
+                      &after);
+        if (is_set ? before != 0 : after != 0) return; /* the levels above know of the word */
+    }
+}
+
+static size_t bounds_highest(uint64_t bits)
+{
+    return (size_t)63 - (size_t)__builtin_clzll(bits);
+}
+
+/* The bits of a word below `index`. */
+static uint64_t bounds_below(const _Atomic uint64_t *words, size_t index)
+{
+    return bounds_load(&words[index / BOUNDS_BITS]) & (((uint64_t)1 << index % BOUNDS_BITS) - 1);
+}
+
+/* The last page before `index` that leads somewhere. */
+static size_t bounds_find_before(const lochi_pool *pool, size_t index)
+{
+    for (size_t level = 0; level < pool->start_levels; level++, index /= BOUNDS_BITS) {
+        uint64_t bits = bounds_below(pool->starts[level], index);
+        if (!bits) continue;
+        index = index / BOUNDS_BITS * BOUNDS_BITS + bounds_highest(bits);
+        while (level--) {
+            bits = bounds_load(&pool->starts[level][index]);
+            if (!bits) return BOUNDS_NONE; /* freed meanwhile: nobody's block is asked for */
+            index = index * BOUNDS_BITS + bounds_highest(bits);
+        }
+        return index;
+    }
+    return BOUNDS_NONE;
+}
+
+/* --- pages --- */
+
+static _Atomic uintptr_t *bounds_get_cell_pages(const lochi_pool *pool, uintptr_t address)
+{
+    pool_cell *cell = lochi_pool_find_cell(pool, address);
+    return cell ? atomic_load_explicit(&cell->pages, memory_order_acquire) : NULL;
+}
+
+static _Atomic uint64_t *bounds_get_cell_bits(const lochi_pool *pool, _Atomic uintptr_t *pages)
+{
+    return (_Atomic uint64_t *)(pages + (pool->cell_bytes >> POOL_PAGE_SHIFT));
+}
+
+_Atomic uintptr_t *lochi_pool_make_cell_pages(const lochi_pool *pool)
+{
+    const size_t pages = pool->cell_bytes >> POOL_PAGE_SHIFT;
+    return lochi_zalloc(pages * sizeof(uintptr_t) + bounds_words(pages) * sizeof(uint64_t));
+}
+
+_Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits of a cell lie behind its pages");
+
+void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
+{
+    const bool leads = value && !(value & POOL_IS_FREED);
+    if (pool->is_virtual) {
+        const size_t index = (address - pool->base) >> POOL_PAGE_SHIFT;
+        atomic_store_explicit(&pool->pages[index], value, memory_order_release);
+        bounds_note(pool, index, leads);
+        return;
+    }
+    _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, address);
+    const size_t index = (address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT;
+    uint64_t before, after;
+    atomic_store_explicit(&pages[index], value, memory_order_release);
+    bounds_change(&bounds_get_cell_bits(pool, pages)[index / BOUNDS_BITS], (uint64_t)1 << index % BOUNDS_BITS, leads,
+                  &before, &after);
+}
+
+/* The last page of a raw segment before that of `address` that leads somewhere: its address, 0 for none. */
+static uintptr_t bounds_find_raw_before(const lochi_pool *pool, uintptr_t address)
+{
+    const size_t in_cell = pool->cell_bytes >> POOL_PAGE_SHIFT;
+    uintptr_t base = address & ~(uintptr_t)(pool->cell_bytes - 1);
+    size_t past = (address - base) >> POOL_PAGE_SHIFT;
+    for (; lochi_pool_find_cell(pool, base); base -= pool->cell_bytes, past = in_cell) {
+        _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, base);
+        const _Atomic uint64_t *words = pages ? bounds_get_cell_bits(pool, pages) : NULL;
+        for (size_t end = words ? past : 0; end; end = (end - 1) / BOUNDS_BITS * BOUNDS_BITS) {
+            const size_t last = end - 1; /* the highest that may be it */
+            const uint64_t bits = bounds_load(&words[last / BOUNDS_BITS]) << (63 - last % BOUNDS_BITS);
+            if (bits) return base + ((last - (63 - bounds_highest(bits))) << POOL_PAGE_SHIFT);
+        }
+    }
+    return 0;
+}
+
+static uintptr_t bounds_find_page_before(const lochi_pool *pool, uintptr_t address)
+{
+    if (!pool->is_virtual) return bounds_find_raw_before(pool, address);
+    const size_t offset = address - pool->base;
+    const size_t index = offset < pool->span ? bounds_find_before(pool, offset >> POOL_PAGE_SHIFT) : BOUNDS_NONE;
+    return index == BOUNDS_NONE ? 0 : pool->base + (index << POOL_PAGE_SHIFT);
+}
+
+static uintptr_t bounds_start(uintptr_t page_address, uintptr_t page)
+{
+    return (page_address & ~(POOL_PAGE - 1)) + lochi_pool_page_offset(page);
+}
+
+uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address, uintptr_t *start)
+{
+    uintptr_t page = lochi_pool_find_page(pool, address), at = address;
+    const bool leads = page && !(page & POOL_IS_FREED);
+    if (!leads || (!(page & POOL_IS_SLAB) && bounds_start(at, page) > address)) {
+        at = bounds_find_page_before(pool, address); /* nothing starts here, or above the address */
+        page = at ? lochi_pool_find_page(pool, at) : 0;
+        if (page & (POOL_IS_FREED | POOL_IS_SLAB)) return 0; /* a slab has all of its pages: the address is behind it */
+    }
+    *start = page & POOL_IS_SLAB ? 0 : bounds_start(at, page);
+    return page;
+}
+
+pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
+{
+    uintptr_t start;
+    const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
+    const pool_slab *slab = lochi_pool_page_slab(page);
+    pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
+    return block && address - block->start < block->bytes ? block : NULL;
+}
+
+/* --- checking --- */
+
+/* A block that is handed out, or the range of a child pool. */
+typedef struct bounds_extent {
+    uintptr_t start;
+    size_t bytes; /* as requested */
+    const lochi_pool *child;
+} bounds_extent;
+
+static bool bounds_find_small(const pool_slab *slab, uintptr_t address, bounds_extent *out)
+{
+    const uint64_t offset = address - slab->start;
+    const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
+    if (index >= slab->count) return false;
+    const uint64_t seen = atomic_load_explicit(&slab->words[index], memory_order_relaxed);
+    *out = (bounds_extent){slab->start + (uintptr_t)index * slab->object_bytes, seen & POOL_WORD_BYTES, NULL};
+    return seen & POOL_WORD_LIVE && address - out->start < out->bytes;
+}
+
+static bool bounds_find(const lochi_pool *pool, uintptr_t address, bounds_extent *out)
+{
+    uintptr_t start;
+    const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
+    const pool_slab *slab = lochi_pool_page_slab(page);
+    if (slab) return bounds_find_small(slab, address, out);
+    const pool_block *block = lochi_pool_page_block(page);
+    if (!block || !lochi_pool_is_out(lochi_pool_state(block))) return false;
+    *out =
+        (bounds_extent){start, lochi_pool_requested(block), atomic_load_explicit(&block->child, memory_order_acquire)};
+    return address - start < out->bytes;
+}
+
+static loch_status bounds_check_any(const lochi_pool *pool, uintptr_t start, size_t bytes, const char *what)
+{
+    bounds_extent extent;
+    bool is_found = bounds_find(pool, start, &extent);
+    while (is_found && extent.child) {
+        pool = extent.child;
+        is_found = bounds_find(pool, start, &extent);
+    }
+    if (is_found && bytes <= extent.bytes - (start - extent.start)) return LOCH_OK;
+    const char *name = loch_allocator_get_name(pool->allocator);
+    if (!is_found)
+        return LOCH_FAIL(OUT_OF_RANGE, "%p (the %s) lies in no block of the pool \"%s\": free, or behind a block's end",
+                         (void *)start, what, name);
+    return LOCH_FAIL(OUT_OF_RANGE,
+                     "%zu bytes at %p (the %s) reach beyond the block of %zu bytes at %p of the pool \"%s\"", bytes,
+                     (void *)start, what, extent.bytes, (void *)extent.start, name);
+}
+
+/* Most copies are of small blocks, or of large ones from their first page on: one look at the table of pages. */
+static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, size_t bytes, const char *what)
+{
+    const lochi_pool *pool = LOCHI_CONTAINER(tenant, lochi_pool, tenant);
+    const size_t offset = start - pool->base;
+    if (LOCHI_UNLIKELY(offset >= pool->span)) return bounds_check_any(pool, start, bytes, what); /* a raw segment */
+    const uintptr_t page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
+    size_t before, has = 0; /* bytes of the block before `start`, and in all */
+    if (page & POOL_IS_SLAB) {
+        const pool_slab *slab = lochi_pool_page_slab(page);
+        const uint64_t inside = start - slab->start;
+        const uint32_t index = (uint32_t)((inside * slab->reciprocal) >> 32);
+        before = inside - (uint64_t)index * slab->object_bytes;
+        const uint64_t seen = index < slab->count ? atomic_load_explicit(&slab->words[index], memory_order_relaxed) : 0;
+        if (seen & POOL_WORD_LIVE) has = seen & POOL_WORD_BYTES;
+    } else {
+        const pool_block *block = lochi_pool_page_block(page);
+        before = (start & (POOL_PAGE - 1)) - lochi_pool_page_offset(page); /* wraps for a block that starts above */
+        if (block && lochi_pool_is_out(lochi_pool_state(block)) && !lochi_pool_is_range(block))
+            has = lochi_pool_requested(block);
+    }
+    if (LOCHI_LIKELY(before < has && bytes <= has - before)) return LOCH_OK;
+    return bounds_check_any(pool, start, bytes, what);
+}
+
+void lochi_pool_open_bounds(lochi_pool *pool)
+{
+    pool->tenant.check = bounds_check;
+}

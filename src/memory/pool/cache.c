@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/* What single threads keep, seen from under the pool's lock: filling and flushing it, and closing the gate to the short
+ * ways (quick.h). */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/quick.h"
+#include "memory/session.h"
+#include <sched.h>
+#include <string.h>
+
+#define CACHE_CLASS_BYTES ((size_t)64 << 10) /* of one class that a thread keeps */
+#define CACHE_CLASS_MIN 4
+#define CACHE_CLASS_MAX 64
+
+/* --- the gate --- */
+
+void lochi_pool_await(lochi_pool *pool)
+{
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_acquire); cache;
+             cache = cache->next)
+            while (atomic_load_explicit(&cache->busy, memory_order_acquire))
+                sched_yield();
+}
+
+void lochi_pool_stop(lochi_pool *pool)
+{
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_fence_heavy();
+    lochi_pool_await(pool);
+}
+
+void lochi_pool_leave_caches(lochi_pool *pool)
+{
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            atomic_store_explicit(&cache->busy, false, memory_order_relaxed);
+}
+
+void lochi_pool_go(lochi_pool *pool)
+{
+    atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
+}
+
+void lochi_pool_shut(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
+    lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_shut_waiting(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    pool->waiters++;
+    lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_go_waiting(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    pool->waiters--;
+    lochi_pool_go(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_forget_waiters(lochi_pool *pool)
+{
+    atomic_fetch_sub_explicit(&pool->gate, pool->waiters, memory_order_relaxed);
+    pool->waiters = 0;
+}
+
+void lochi_pool_note_waiter(lochi_pool *pool)
+{
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_relaxed);
+    pool->waiters++;
+}
+
+/* --- counting --- */
+
+/* Whether a thread has so much unpublished that others' peaks would be far off. */
+static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
+{
+    const pool_metric *metric = &cache->metrics[POOL_ALLOCATED];
+    const int64_t now = metric->top - metric->room;
+    return pool->is_shared && (now > pool->batch || now < -pool->batch);
+}
+
+void lochi_pool_publish(lochi_pool *pool, pool_cache *cache)
+{
+    for (int i = 0; i < POOL_METRICS; i++) {
+        pool_metric *metric = &cache->metrics[i];
+        if (pool->published[i] + metric->top > pool->top[i]) pool->top[i] = pool->published[i] + metric->top;
+        pool->published[i] += metric->top - metric->room;
+        metric->top = metric->room = 0;
+    }
+}
+
+void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
+{
+    if (cache) {
+        lochi_pool_note_alloc(cache, requested, allocated);
+        if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
+        return;
+    }
+    const int64_t more[POOL_METRICS] = {1, (int64_t)requested, (int64_t)allocated};
+    pool->allocs++;
+    if (requested > pool->largest) pool->largest = requested;
+    for (int i = 0; i < POOL_METRICS; i++) {
+        pool->published[i] += more[i];
+        if (pool->published[i] > pool->top[i]) pool->top[i] = pool->published[i];
+    }
+}
+
+void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
+{
+    if (cache) {
+        lochi_pool_note_free(cache, requested, allocated);
+        if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
+        return;
+    }
+    pool->published[POOL_BLOCKS]--;
+    pool->published[POOL_REQUESTED] -= (int64_t)requested;
+    pool->published[POOL_ALLOCATED] -= (int64_t)allocated;
+}
+
+void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated)
+{
+    if (cache) lochi_pool_publish(pool, cache);
+    pool->published[POOL_REQUESTED] += requested;
+    pool->published[POOL_ALLOCATED] += allocated;
+    for (int i = 0; i < POOL_METRICS; i++)
+        if (pool->published[i] > pool->top[i]) pool->top[i] = pool->published[i];
+}
+
+/* --- the long ways, under the lock --- */
+
+/* Lets a cache serve its lane's stream, which may be a new one, without the lock. Streams that may be captured are asked
+ * about it at every allocation. */
+static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
+{
+    const pool_lane *lane = cache->lane;
+    const bool is_asked = pool->is_watched && lane->stream != pool->default_stream;
+    cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
+    return cache;
+}
+
+/* Notes that a thread uses the pool. */
+static void cache_note_thread(lochi_pool *pool, uint32_t slot)
+{
+    if (pool->cache_slot && pool->cache_slot != slot + 1) pool->is_shared = true;
+    pool->cache_slot = slot + 1;
+}
+
+pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
+{
+    const uint32_t slot = lochi_thread_slot();
+    if (slot == LOCHI_SLOT_SHARED) {
+        pool->is_shared = true;
+        return NULL;
+    }
+    if (LOCHI_UNLIKELY(lochi_session_top) && lochi_session_is_in(pool->allocator)) {
+        cache_note_thread(pool, slot);
+        return NULL;
+    }
+    pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
+    if (first && first->lane == lane) return cache_serve(pool, first);
+    if (first) lochi_pool_publish(pool, first); /* a thread counts in its first cache */
+    pool_cache **link = first ? &first->next : NULL;
+    while (link && *link && (*link)->lane != lane)
+        link = &(*link)->next;
+    pool_cache *cache = link ? *link : NULL;
+    if (cache) {
+        *link = cache->next;
+    } else {
+        cache = lochi_zalloc_aligned(_Alignof(pool_cache), sizeof *cache);
+        if (!cache) return NULL;
+        cache->lane = lane;
+        cache_note_thread(pool, slot);
+    }
+    cache->next = first;
+    atomic_store_explicit(&pool->caches[slot + 1], cache, memory_order_release);
+    return cache_serve(pool, cache);
+}
+
+/* Gives the `count` oldest of a stack back to their slabs. */
+static void cache_spill(lochi_pool *pool, pool_stack *stack, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)stack->entries[i].address);
+        lochi_pool_slab_give(pool, lochi_pool_page_slab(page), stack->entries[i].word);
+    }
+    stack->count -= count;
+    memmove(stack->entries, stack->entries + count, stack->count * sizeof *stack->entries);
+}
+
+static uint32_t cache_capacity(const lochi_pool *pool, uint32_t class)
+{
+    const size_t count = CACHE_CLASS_BYTES / pool->class_bytes[class];
+    return (uint32_t)(count < CACHE_CLASS_MIN ? CACHE_CLASS_MIN : count > CACHE_CLASS_MAX ? CACHE_CLASS_MAX : count);
+}
+
+static bool cache_make_stack(const lochi_pool *pool, pool_cache *cache, uint32_t class)
+{
+    pool_stack *stack = &cache->stacks[class];
+    if (stack->entries) return true;
+    const uint32_t capacity = cache_capacity(pool, class);
+    stack->entries = lochi_alloc_array(capacity, sizeof *stack->entries);
+    if (stack->entries) {
+        stack->capacity = capacity;
+        stack->bytes = pool->class_bytes[class];
+    }
+    return stack->entries != NULL;
+}
+
+loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out)
+{
+    pool_stack *stack = &cache->stacks[class];
+    if (!stack->count) {
+        if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
+        size_t taken;
+        LOCH_TRY_RETURN(
+            lochi_pool_slab_take(pool, cache->lane, class, stack->entries, (stack->capacity + 1) / 2, &taken));
+        stack->count = (uint32_t)taken;
+        for (uint32_t i = 0; i < stack->count / 2; i++) { /* the lowest address is handed out first */
+            const pool_entry entry = stack->entries[i];
+            stack->entries[i] = stack->entries[stack->count - 1 - i];
+            stack->entries[stack->count - 1 - i] = entry;
+        }
+    }
+    *out = stack->entries[--stack->count];
+    return LOCH_OK;
+}
+
+bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry)
+{
+    pool_stack *stack = &cache->stacks[slab->class];
+    if (!cache_make_stack(pool, cache, slab->class)) return false;
+    if (stack->count == stack->capacity) cache_spill(pool, stack, (stack->capacity + 1) / 2);
+    stack->entries[stack->count++] = entry;
+    return true;
+}
+
+/* --- giving back --- */
+
+bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache)
+{
+    pool_block *last = cache->last;
+    if (!last) return false;
+    cache->last = NULL;
+    atomic_store_explicit(&cache->last_bytes, 0, memory_order_relaxed);
+    lochi_pool_put_block(pool, last);
+    return true;
+}
+
+bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
+{
+    if (!cache->quick_bytes) return false;
+    cache->quick_bytes = 0;
+    for (unsigned bin = 0; bin < POOL_QUICK_BINS; bin++)
+        while (cache->quick[bin]) {
+            pool_block *block = cache->quick[bin];
+            cache->quick[bin] = block->list_next;
+            lochi_pool_put_block(pool, block);
+        }
+    return true;
+}
+
+bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
+{
+    bool has_any = lochi_pool_flush_last(pool, cache);
+    has_any |= lochi_pool_flush_bins(pool, cache);
+    for (uint32_t class = 0; class < pool->classes; class ++) {
+        pool_stack *stack = &cache->stacks[class];
+        if (!stack->count) continue;
+        cache_spill(pool, stack, stack->count);
+        has_any = true;
+    }
+    return has_any;
+}
+
+/* --- blocks above slabs' sizes --- */
+
+pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes)
+{
+    return lochi_pool_quick_pop(cache, bytes);
+}
+
+bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block)
+{
+    lochi_pool_set_state(block, POOL_CACHED);
+    if (lochi_pool_quick_push(pool, cache, block)) return true;
+    if (block->bytes > POOL_QUICK_MAX)
+        lochi_pool_flush_last(pool, cache);
+    else
+        lochi_pool_flush_bins(pool, cache);
+    return lochi_pool_quick_push(pool, cache, block);
+}
+
+bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache))
+{
+    bool has_any = false;
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            has_any |= flush(pool, cache);
+    return has_any;
+}
+
+size_t lochi_pool_count_last(lochi_pool *pool)
+{
+    size_t bytes = 0;
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            bytes += atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
+    return bytes;
+}
+
+size_t lochi_pool_count_cached(lochi_pool *pool)
+{
+    size_t bytes = lochi_pool_count_last(pool);
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next) {
+            bytes += cache->quick_bytes;
+            for (uint32_t class = 0; class < pool->classes; class ++)
+                bytes += (size_t)cache->stacks[class].count * pool->class_bytes[class];
+        }
+    return bytes;
+}
+
+void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
+{
+    lochi_pool_stop(pool);
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next) {
+            if (cache->lane->stream != stream) continue;
+            lochi_pool_flush(pool, cache);
+            cache->stream = NULL;
+        }
+    lochi_pool_go(pool);
+}
+
+/* Ends a thread's caches, which are not in the pool's list any more. */
+static void cache_destroy_all(const lochi_pool *pool, pool_cache *cache)
+{
+    while (cache) {
+        pool_cache *next = cache->next;
+        for (uint32_t class = 0; class < pool->classes; class ++)
+            lochi_free(cache->stacks[class].entries);
+        lochi_free_aligned(cache);
+        cache = next;
+    }
+}
+
+void lochi_pool_drop_cache(lochi_pool *pool)
+{
+    const uint32_t slot = lochi_thread_slot();
+    if (slot == LOCHI_SLOT_SHARED) return;
+    lochi_lock_take(&pool->lock);
+    pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
+    for (pool_cache *cache = first; cache; cache = cache->next) {
+        lochi_pool_flush(pool, cache);
+        lochi_pool_publish(pool, cache);
+        pool->allocs += cache->allocs;
+        if (cache->largest > pool->largest) pool->largest = cache->largest;
+    }
+    lochi_pool_look_at_idle(pool);
+    /* Others look at caches under the lock alone, and the owner is here. */
+    atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
+    lochi_lock_drop(&pool->lock);
+    cache_destroy_all(pool, first);
+}
+
+void lochi_pool_close_caches(lochi_pool *pool)
+{
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        cache_destroy_all(pool, atomic_load_explicit(&pool->caches[slot], memory_order_relaxed));
+}

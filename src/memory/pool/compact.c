@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* Compaction: moves blocks that may move, so that free memory that lies in pieces can serve one block.
+ *
+ * Where handles can be mapped elsewhere, free memory is as good as joined once it is in whole handles: so handles are vacated. For less
+ * than a handle, and in raw segments, which do not move, a window of neighbours is emptied. Where nothing fits anywhere, neighbours
+ * slide together. Of these ways (plan.h) the one that moves the least is taken.
+ *
+ * First all free memory is given to the stream that will copy, which waits for the others on the device: so free neighbours are one
+ * block, as they are in the plan, and every move of the plan finds the addresses behind the block that stood before them in the
+ * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. All of it is under the pool's
+ * lock. */
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/sized.h"
+#include "memory/allocator.h"
+#include "memory/movable.h"
+#include "memory/pool/plan.h"
+#include <string.h>
+
+/* --- planning --- */
+
+/* What threads keep, and what streams have freed, lies in the way. Free memory becomes the lane's own, which waits for the others; what
+ * it cannot wait for is left out, and so are blocks that captured work uses. */
+static void compact_prepare(lochi_pool *pool, pool_lane *lane)
+{
+    pool->compactions++;
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    const loch_error saved = lochi_error_save();
+    for (pool_lane *other = pool->lanes; other; other = other->next) {
+        if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */
+        lochi_pool_poll(pool, other);
+        other->is_out_of_reach = other->capture || lochi_pool_is_under_capture(pool, other);
+    }
+    lochi_pool_collect(pool);
+    for (pool_lane *other = pool->lanes; other; other = other->next)
+        lochi_pool_slab_trim(pool, other);
+    lochi_pool_join_lanes(pool);
+    (void)!lochi_pool_mend_all(pool, lane); /* or they stay */
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
+            continue;
+        const bool has_passed = lochi_pool_has_passed(block->lane, block->epoch);
+        if (lochi_pool_wait_on_device(pool, lane, block->lane, block->epoch) != LOCH_OK) continue;
+        pool->crossed_bytes += block->bytes;
+        block = lochi_pool_adopt(pool, block, lane, has_passed ? 0 : lane->epoch);
+    }
+    lochi_error_restore(&saved);
+}
+
+/* The largest hole. */
+static size_t compact_largest(const pool_plan *plan)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < plan->holes_count; i++)
+        if (plan->items[plan->holes[i]].bytes > largest) largest = plan->items[plan->holes[i]].bytes;
+    return largest;
+}
+
+/* Plans so that `bytes` are in one piece, if that can be with no more than the budget; joins less than `bytes` if not. */
+typedef void compact_way(pool_plan *plan, size_t bytes, size_t budget);
+
+static void compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
+{
+    const size_t cell = plan->pool->cell_bytes, goal = (bytes + cell - 1) / cell * cell;
+    lochi_plan_vacate(plan, goal, budget);
+    if (plan->joined_bytes < goal) plan->joined_bytes = 0;
+}
+
+/* Handles are large in a large pool: for less than one, a part of it is enough. */
+static void compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < plan->handles_count; i++)
+        if (plan->handles[i].bytes > largest) largest = plan->handles[i].bytes;
+    plan->joined_bytes = 0;
+    if (!plan->pool->is_virtual || bytes <= largest) lochi_plan_window(plan, bytes, budget);
+}
+
+/* Tries the ways in turn, on plans of their own: the one that moves the least stays. */
+static loch_status compact_try_ways(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
+{
+    static compact_way *const ways[] = {compact_by_window, compact_by_handles, lochi_plan_slides};
+    bool is_found = false;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && budget; i++) {
+        if (is_in_handles && ways[i] != compact_by_handles && !(plan->pool->is_virtual && ways[i] == lochi_plan_slides))
+            continue;
+        pool_plan other = {.pool = plan->pool, .lane = plan->lane};
+        const loch_status status = lochi_plan_look(&other);
+        if (status == LOCH_OK) ways[i](&other, bytes, budget);
+        const bool is_better = status == LOCH_OK && other.joined_bytes >= bytes;
+        lochi_plan_end(is_better ? plan : &other);
+        if (status != LOCH_OK) return status;
+        if (!is_better) continue;
+        *plan = other;
+        is_found = true;
+        budget = other.moved_bytes ? other.moved_bytes - 1 : 0;
+    }
+    if (is_found) return LOCH_OK;
+    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", bytes);
+}
+
+static loch_status compact_make_piece(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
+{
+    LOCH_TRY_RETURN(lochi_plan_look(plan));
+    const size_t largest = compact_largest(plan);
+    if (!is_in_handles && largest >= bytes) { /* is there: nothing has to move */
+        if (plan->joined_bytes < largest) plan->joined_bytes = largest;
+        return LOCH_OK;
+    }
+    plan->joined_bytes = 0;
+    if (bytes <= plan->pool->reserved) return compact_try_ways(plan, bytes, budget, is_in_handles);
+    return LOCH_FAIL(FRAGMENTED, "%zu bytes are more than the pool holds: no moves join them", bytes);
+}
+
+static loch_status compact_make(pool_plan *plan, pool_goal goal, size_t bytes, size_t budget)
+{
+    if (goal != POOL_GOAL_ALL) return compact_make_piece(plan, bytes, budget, goal == POOL_GOAL_HANDLES);
+    LOCH_TRY_RETURN(lochi_plan_look(plan));
+    lochi_plan_vacate(plan, SIZE_MAX, budget);
+    lochi_plan_slide_all(plan, budget);
+    return LOCH_OK;
+}
+
+/* --- carrying out --- */
+
+/* The free block that begins behind an item. */
+static pool_block *compact_find_free(const pool_plan *plan, uint32_t before, uintptr_t start)
+{
+    if (before != PLAN_NONE) return plan->items[before].block->behind;
+    const pool_cell *cell = lochi_pool_find_cell(plan->pool, start); /* the first of its region */
+    return plan->pool->is_virtual ? plan->pool->first : cell->handle->first;
+}
+
+/* Cuts a target out of its hole. It is marked as used, so that nothing merges with it. */
+static loch_status compact_cut(pool_plan *plan, const plan_move *move)
+{
+    plan_item *target = &plan->items[move->to];
+    pool_block *block = compact_find_free(plan, move->before, target->start);
+    if (!block || block->start != target->start || block->bytes < move->bytes || !lochi_plan_is_hole(plan, block))
+        return LOCH_FAIL(BUSY, "the memory at %p is not free any more", (void *)target->start);
+    LOCH_TRY_RETURN(lochi_pool_cut(plan->pool, block, target->start, move->bytes));
+    lochi_pool_set_state(block, POOL_SPECIAL);
+    target->block = block; /* the record stays with the front part */
+    return LOCH_OK;
+}
+
+/* Carries out the moves of one batch, from `first` on. What was cut and is not needed becomes free again. */
+static loch_status compact_run_batch(pool_plan *plan, size_t first, size_t end)
+{
+    loch_status status = LOCH_OK;
+    size_t cut = first, done = first;
+    while (cut < end && status == LOCH_OK) {
+        status = compact_cut(plan, &plan->moves[cut]);
+        cut += status == LOCH_OK;
+    }
+    while (done < cut && status == LOCH_OK) {
+        const plan_move *move = &plan->moves[done++];
+        pool_block *target = plan->items[move->to].block;
+        status = lochi_pool_move(plan->pool, plan->items[move->from].block, target, plan->lane);
+        if (status != LOCH_OK) break;
+        plan->moves_count++;
+        plan->moved_bytes += move->bytes;
+    }
+    for (; status != LOCH_OK && done < cut; done++) {
+        pool_block *target = plan->items[plan->moves[done].to].block;
+        lochi_pool_make_free(plan->pool, target, target->epoch);
+    }
+    return status;
+}
+
+static loch_status compact_run_slide(pool_plan *plan, const plan_move *move)
+{
+    LOCH_TRY_RETURN(lochi_pool_slide(plan->pool, plan->items[move->from].block, plan->lane));
+    plan->moves_count++;
+    plan->moved_bytes += move->bytes;
+    return LOCH_OK;
+}
+
+static loch_status compact_carry_out(pool_plan *plan)
+{
+    const size_t count = plan->moves_count;
+    loch_status status = LOCH_OK;
+    plan->moves_count = plan->moved_bytes = 0;
+    for (size_t first = 0, end; first < count && status == LOCH_OK; first = end) {
+        for (end = first + 1; end < count && plan->moves[end].batch == plan->moves[first].batch;)
+            end++;
+        status = plan->moves[first].is_slide ? compact_run_slide(plan, &plan->moves[first])
+                                             : compact_run_batch(plan, first, end);
+    }
+    if (count) lochi_pool_mark(plan->pool, plan->lane); /* can be waited for even if the stream is captured next */
+    return status;
+}
+
+loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes)
+{
+    pool_plan plan = {.pool = pool, .lane = lane};
+    compact_prepare(pool, lane);
+    loch_status status = compact_make(&plan, goal, bytes, SIZE_MAX);
+    if (status == LOCH_OK && plan.moves_count && pool->moving_forbidden)
+        status = LOCH_FAIL(MOVING_FORBIDDEN, "%zu bytes fit after a compaction, which is forbidden now", bytes);
+    if (status == LOCH_OK) status = compact_carry_out(&plan);
+    lochi_plan_end(&plan);
+    return status;
+}
+
+/* --- in public --- */
+
+static loch_status compact_read(loch_allocator *allocator, const loch_compact_options *given,
+                                loch_compact_options *options, lochi_pool **pool)
+{
+    *pool = lochi_pool_of(allocator);
+    if (!*pool) return LOCH_FAIL(INVALID, "only a pool is compacted");
+    *options = (loch_compact_options){.size = sizeof *options};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of options for compaction", given, options, sizeof *options));
+    if (!options->budget_bytes) options->budget_bytes = SIZE_MAX;
+    if (!options->stream) options->stream = (*pool)->default_stream;
+    return lochi_stream_check(options->stream, (*pool)->device);
+}
+
+/* The lane that compacts. That of a capture cannot: free memory that it was given would be the capture's. */
+static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
+{
+    pool_lane *lane = lochi_pool_lane(pool, stream, status);
+    if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
+    if (lane && lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
+    return lane;
+}
+
+/* Under the lock. */
+static loch_status compact_plan(pool_plan *plan, const loch_compact_options *options, bool is_to_move)
+{
+    loch_status status;
+    plan->lane = compact_choose_lane(plan->pool, options->stream, &status);
+    if (status != LOCH_OK) return status;
+    if (is_to_move && plan->pool->moving_forbidden)
+        return LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
+                         loch_allocator_get_name(plan->pool->allocator));
+    compact_prepare(plan->pool, plan->lane);
+    const pool_goal goal = options->contiguous_bytes ? POOL_GOAL_PIECE : POOL_GOAL_ALL;
+    return compact_make(plan, goal, options->contiguous_bytes, options->budget_bytes);
+}
+
+static void compact_tell(const pool_plan *plan, loch_compact_report *report)
+{
+    if (!report) return;
+    const size_t size = report->size < sizeof *report ? report->size : sizeof *report;
+    const loch_compact_report full = {report->size, plan->moves_count, plan->moved_bytes, plan->joined_bytes};
+    memcpy(report, &full, size);
+}
+
+loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_options *given, loch_compact_report *report)
+{
+    lochi_pool *pool;
+    loch_compact_options options;
+    LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
+    pool_plan plan = {.pool = pool};
+    lochi_lock_take(&pool->lock);
+    loch_status status = compact_plan(&plan, &options, true);
+    if (status == LOCH_OK) status = compact_carry_out(&plan);
+    if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
+    lochi_lock_drop(&pool->lock);
+    compact_tell(&plan, report);
+    lochi_plan_end(&plan);
+    return status;
+}
+
+loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact_options *given,
+                                   loch_move_function *visitor, void *user, loch_compact_report *report)
+{
+    LOCHI_NOT_CANCELLED;
+    lochi_pool *pool;
+    loch_compact_options options;
+    LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
+    pool_plan plan = {.pool = pool};
+    lochi_lock_take(&pool->lock);
+    const loch_status status = compact_plan(&plan, &options, false);
+    for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
+        const plan_move *planned = &plan.moves[i];
+        const plan_item *item = &plan.items[planned->from];
+        const pool_block *block = item->kind == PLAN_TARGET ? plan.items[item->origin].block : item->block;
+        const loch_move move = {(void *)planned->source, (void *)planned->target, lochi_pool_requested(block),
+                                block->tag, block->owner->buffer};
+        visitor(pool->allocator, &move, user);
+    }
+    lochi_lock_drop(&pool->lock);
+    compact_tell(&plan, report);
+    lochi_plan_end(&plan);
+    return status;
+}
+
+loch_status loch_pool_set_move_hook(loch_allocator *allocator, loch_move_function *hook, void *user)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "only pools move memory");
+    lochi_lock_take(&pool->lock);
+    pool->move_hook = hook;
+    pool->move_hook_user = user;
+    lochi_lock_drop(&pool->lock);
+    return LOCH_OK;
+}
+
+/* Adds to how often moving is forbidden. */
+static loch_status compact_forbid(loch_allocator *allocator, bool is_more)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "only pools move memory");
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    if (is_more)
+        pool->moving_forbidden++;
+    else if (pool->moving_forbidden)
+        pool->moving_forbidden--;
+    else
+        status =
+            LOCH_FAIL(INVALID, "moving is not forbidden in the pool \"%s\"", loch_allocator_get_name(pool->allocator));
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+loch_status loch_pool_forbid_moving(loch_allocator *pool)
+{
+    return compact_forbid(pool, true);
+}
+
+loch_status loch_pool_allow_moving(loch_allocator *pool)
+{
+    return compact_forbid(pool, false);
+}

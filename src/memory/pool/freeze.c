@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT */
+/* Freezing: blocks that will live long are put together, stay where they are from then on, and may be protected from the host's
+ * writes.
+ *
+ * Putting together. First the pool is compacted, so that what is free lies in whole handles. Then blocks of the tag that share a handle
+ * with others are moved side by side into a zone of their own: a block that is taken like any other, as large as can be had, and
+ * cut up. What the others are left with is compacted again, which may free memory for a larger zone: a few rounds. Blocks that were
+ * handed out as raw addresses are frozen where they are. Small blocks (8 KiB and less) that may move go into slabs at the front of the
+ * zone, which take no others; the rest stay in theirs. All of them carry a mark in their word.
+ *
+ * A frozen block is one like any other with a mark: planners see it as one that stays, and a free takes the mark off, and the
+ * protection of its whole pages, before it gives the block back. */
+#include "base/fail.h"
+#include "base/logging.h"
+#include "base/sized.h"
+#include "memory/allocator.h"
+#include "memory/movable.h"
+#include "memory/pool/inside.h"
+#include <string.h>
+
+#define FREEZE_ROUNDS 4
+
+/* --- which blocks --- */
+
+static bool freeze_is_of(const pool_block *block, loch_tag tag)
+{
+    const pool_state state = lochi_pool_state(block);
+    if ((state != POOL_USED && state != POOL_SPECIAL) || lochi_pool_is_range(block)) return false;
+    return !tag || block->tag == tag;
+}
+
+/* Whether a block would be in the way of memory that is to be of one tag. */
+static bool freeze_is_other(const pool_block *block, loch_tag tag)
+{
+    switch (lochi_pool_state(block)) {
+    case POOL_FREE:
+    case POOL_BARE:
+    case POOL_FADING:
+    case POOL_DORMANT: return false;
+    case POOL_SLAB: return !block->slab->is_closed;
+    default: return !freeze_is_of(block, tag) && !block->frozen;
+    }
+}
+
+/* Whether it shares its first or last handle with blocks of others. */
+static bool freeze_is_mixed(const lochi_pool *pool, const pool_block *block, loch_tag tag)
+{
+    const pool_handle *first = lochi_pool_find_cell(pool, block->start)->handle;
+    const pool_handle *last = lochi_pool_find_cell(pool, block->start + block->bytes - 1)->handle;
+    for (const pool_block *near = block->before; near && near->start + near->bytes > first->at; near = near->before)
+        if (freeze_is_other(near, tag)) return true;
+    for (const pool_block *near = block->behind; near && near->start < last->at + last->bytes; near = near->behind)
+        if (freeze_is_other(near, tag)) return true;
+    return false;
+}
+
+static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, loch_tag tag)
+{
+    return freeze_is_of(block, tag) && lochi_pool_is_movable(pool, block) && freeze_is_mixed(pool, block, tag);
+}
+
+/* --- small blocks --- */
+
+/* Whether a word is that of a live small block of the tag that is frozen, or is not. */
+static bool freeze_is_small(uint64_t word, loch_tag tag, bool is_frozen)
+{
+    if (!(word & POOL_WORD_LIVE) || !(word & POOL_WORD_FROZEN) != !is_frozen) return false;
+    return !tag || (loch_tag)(word >> POOL_WORD_TAG_SHIFT & UINT16_MAX) == tag;
+}
+
+/* The next small block of a slab from `*index` on that is to move; NULL: none. */
+static pool_word *freeze_next_small(const lochi_pool *pool, pool_slab *slab, loch_tag tag, uint32_t *index)
+{
+    for (; *index < slab->count; (*index)++) {
+        pool_word *word = &slab->words[*index];
+        if (freeze_is_small(atomic_load_explicit(word, memory_order_relaxed), tag, false) &&
+            lochi_pool_small_is_movable(pool, slab, word))
+            return word;
+    }
+    return NULL;
+}
+
+/* How many small blocks of a slab are to move. */
+static uint32_t freeze_count_small(const lochi_pool *pool, const pool_block *block, loch_tag tag)
+{
+    uint32_t count = 0;
+    if (lochi_pool_state(block) != POOL_SLAB) return 0;
+    for (uint32_t index = 0; freeze_next_small(pool, block->slab, tag, &index); index++)
+        count++;
+    return count;
+}
+
+/* Marks the small blocks of a slab, or takes the marks off; adds to the figures. The gate is closed, or they have a mark: nobody takes
+ * one back the short way. */
+static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_frozen, size_t *blocks, size_t *bytes)
+{
+    if (lochi_pool_state(block) != POOL_SLAB) return;
+    for (uint32_t i = 0; i < block->slab->count; i++) {
+        pool_word *word = &block->slab->words[i];
+        const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        if (!freeze_is_small(seen, tag, !is_frozen)) continue;
+        atomic_store_explicit(word, seen ^ POOL_WORD_FROZEN, memory_order_relaxed);
+        ++*blocks;
+        *bytes += seen & POOL_WORD_BYTES;
+    }
+}
+
+/* A block is frozen by the freeze under way. */
+static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_report *report)
+{
+    block->frozen = pool->freezes;
+    lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which takes the mark off */
+    report->blocks++;
+    report->bytes += lochi_pool_requested(block);
+}
+
+/* --- putting together --- */
+
+/* Memory in one piece, of at most `most` bytes and at least `least`; NULL when there is none. It is in no list. */
+static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t most, size_t least)
+{
+    const size_t cell = pool->cell_bytes;
+    const loch_error saved = lochi_error_save();
+    pool_block *zone = NULL;
+    for (size_t bytes = most; !zone && bytes >= least; bytes /= 2) {
+        const pool_want want = {(bytes + cell - 1) / cell * cell, cell, lane, 1};
+        loch_status status = LOCH_OK;
+        zone = lochi_pool_fit(pool, lane, &want, &status);
+        if (!zone && status == LOCH_OK) zone = lochi_pool_climb_some(pool, &want, &status);
+    }
+    lochi_error_restore(&saved);
+    return zone;
+}
+
+/* Cuts the front of a zone off for a block; the rest is what the zone is then, NULL when nothing is left. */
+static loch_status freeze_cut(lochi_pool *pool, pool_block **zone, size_t bytes, pool_block **out)
+{
+    pool_block *front = *zone;
+    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    lochi_pool_set_state(front, POOL_SPECIAL); /* nothing merges with it */
+    *zone = front->bytes > bytes ? lochi_pool_split(pool, front, front->start + bytes) : NULL;
+    *out = front;
+    return LOCH_OK;
+}
+
+/* Memory that all that is to move would fill, and the least that is of use. Slabs of several streams may need a second zone. */
+static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least)
+{
+    size_t most = 0;
+    uint64_t classes = 0;
+    *least = SIZE_MAX;
+    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        const uint32_t count = freeze_count_small(pool, block, tag);
+        size_t bytes = 0;
+        if (count) {
+            const uint64_t class = (uint64_t)1 << block->slab->class;
+            bytes = pool->slab_bytes[block->slab->class];
+            most += (size_t)count * block->slab->object_bytes + (classes & class ? 0 : bytes);
+            classes |= class;
+        } else if (freeze_is_to_move(pool, block, tag)) {
+            bytes = block->bytes;
+            most += bytes;
+        }
+        if (bytes && bytes < *least) *least = bytes;
+    }
+    return most;
+}
+
+/* A slab for a small block that moves: one that the gathering has made, or a new one from the front of the zone. NULL with LOCH_OK when
+ * there is no room. */
+static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool_slab *from, pool_slab **made,
+                                   pool_block **zone, loch_status *status)
+{
+    const size_t bytes = pool->slab_bytes[from->class];
+    for (pool_slab *slab = *made; slab; slab = slab->next)
+        if (slab->class == from->class && slab->lane == from->lane && slab->free_count) return slab;
+    pool_block *block;
+    if (!*zone || (*zone)->bytes < bytes) return NULL;
+    *status = freeze_cut(pool, zone, bytes, &block);
+    if (*status != LOCH_OK) return NULL;
+    *status = lochi_pool_wait_on_device(pool, lane, block->lane, block->epoch);
+    pool_slab *slab =
+        *status == LOCH_OK ? lochi_pool_slab_make_closed(pool, from->lane, from->class, block, status) : NULL;
+    if (!slab) {
+        lochi_pool_make_free(pool, block, block->epoch);
+        return NULL;
+    }
+    slab->next = *made; /* closed ones are in no list but this */
+    *made = slab;
+    return slab;
+}
+
+/* Moves the small blocks of one slab, which may end with the last of them. */
+static loch_status freeze_gather_slab(lochi_pool *pool, pool_lane *lane, pool_slab *slab, loch_tag tag, uint32_t count,
+                                      pool_slab **made, pool_block **zone, bool *has_moved)
+{
+    loch_status status = LOCH_OK;
+    for (uint32_t index = 0; count--; index++) {
+        pool_word *word = freeze_next_small(pool, slab, tag, &index);
+        pool_slab *target = freeze_find_slab(pool, lane, slab, made, zone, &status);
+        if (!target) return status;
+        status = lochi_pool_small_move(pool, slab, word, target, lane);
+        if (status != LOCH_OK) return status; /* the target may have ended: no other comes into it */
+        *has_moved = true;
+    }
+    return LOCH_OK;
+}
+
+/* Slabs come first: they begin at pages, and so does the zone. */
+static loch_status freeze_gather_small(lochi_pool *pool, pool_lane *lane, loch_tag tag, pool_block **zone,
+                                       bool *has_moved)
+{
+    pool_slab *made = NULL;
+    loch_status status = LOCH_OK;
+    for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+        const uint32_t count = freeze_count_small(pool, block, tag);
+        bool has_any = false;
+        pool_block *before = block->before;
+        if (count) status = freeze_gather_slab(pool, lane, block->slab, tag, count, &made, zone, &has_any);
+        if (has_any) block = before; /* its record is gone, or is part of a free one */
+        *has_moved |= has_any;
+    }
+    return status;
+}
+
+/* Moves what shares handles with others into one zone, as much as there is room for. */
+static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report,
+                                 bool *goes_on)
+{
+    size_t least;
+    bool has_moved = false;
+    *goes_on = false;
+    const size_t most = freeze_measure(pool, tag, &least);
+    pool_block *zone = most ? freeze_take_zone(pool, lane, most, least) : NULL;
+    if (!zone) return LOCH_OK;
+    const uintptr_t start = zone->start, end = zone->start + zone->bytes;
+    lochi_pool_set_state(zone, POOL_SPECIAL);
+    loch_status status = freeze_gather_small(pool, lane, tag, &zone, &has_moved);
+    for (pool_block *block = NULL; status == LOCH_OK && zone && (block = lochi_pool_next_block(pool, block));) {
+        const bool is_there = block->start >= start && block->start < end;
+        if (is_there || block->bytes > zone->bytes || !freeze_is_to_move(pool, block, tag)) continue;
+        pool_block *target, *before = block->before;
+        status = freeze_cut(pool, &zone, block->bytes, &target);
+        if (status == LOCH_OK) status = lochi_pool_move(pool, block, target, lane);
+        if (status != LOCH_OK) break;
+        freeze_mark(pool, target, report);
+        has_moved = true;
+        block = before; /* its record is gone, or is part of a free one */
+    }
+    if (zone) lochi_pool_make_free(pool, zone, zone->epoch);
+    if (has_moved) lochi_pool_mark(pool, lane); /* can be waited for even if the stream is captured next */
+    *goes_on = has_moved;
+    return status;
+}
+
+static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report)
+{
+    const uint64_t moves = pool->moves, moved = pool->moved_bytes;
+    loch_status status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
+    for (size_t round = 0; tag && round < FREEZE_ROUNDS && status == LOCH_OK; round++) {
+        bool goes_on;
+        status = freeze_gather(pool, lane, tag, report, &goes_on);
+        if (status != LOCH_OK || !goes_on) break;
+        status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
+    }
+    report->moves = (size_t)(pool->moves - moves);
+    report->moved_bytes = (size_t)(pool->moved_bytes - moved);
+    return status;
+}
+
+/* --- protection --- */
+
+/* The whole pages of a block; 0 when there are none. */
+static size_t freeze_pages(const pool_block *block, void **start)
+{
+    const uintptr_t page = lochi_device_page_bytes();
+    const uintptr_t first = (block->start + page - 1) & ~(page - 1), end = (block->start + block->bytes) & ~(page - 1);
+    *start = (void *)first;
+    return end > first ? end - first : 0;
+}
+
+/* Handle by handle: where memory sleeps there is nothing, and it stays so. */
+static loch_status freeze_protect(const lochi_pool *pool, const pool_block *block, bool is_read_only)
+{
+    void *start;
+    const size_t bytes = freeze_pages(block, &start);
+    const uintptr_t end = (uintptr_t)start + bytes;
+    for (uintptr_t at = (uintptr_t)start, next; at < end; at = next) {
+        const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
+        if (handle->rest == POOL_AWAKE)
+            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, is_read_only));
+    }
+    return LOCH_OK;
+}
+
+static void freeze_note(lochi_pool *pool, pool_block *block, bool is_protected)
+{
+    block->is_protected = is_protected;
+    atomic_fetch_add_explicit(&pool->guarded, is_protected ? 1 : SIZE_MAX, memory_order_relaxed);
+}
+
+loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
+{
+    if (block->is_protected) {
+        LOCH_TRY_RETURN(freeze_protect(pool, block, false));
+        freeze_note(pool, block, false);
+    }
+    block->frozen = 0;
+    return LOCH_OK;
+}
+
+/* Whether the block at `*address`, which moves under the lock, is protected. */
+static bool freeze_is_protected(lochi_pool *pool, void *const *address)
+{
+    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;
+    lochi_lock_take(&pool->lock);
+    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)*address); /* wrappers put something in front */
+    const bool is_protected = block && block->is_protected;
+    lochi_lock_drop(&pool->lock);
+    return is_protected;
+}
+
+bool lochi_pool_is_protected(loch_allocator *allocator, const void *address)
+{
+    void *const at = (void *)address;
+    return freeze_is_protected(lochi_pool_of(allocator), &at);
+}
+
+loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    pool_block *block = lochi_pool_find_around(pool, (uintptr_t)address);
+    const loch_status status = block && block->is_protected ? lochi_pool_thaw(pool, block) : LOCH_OK;
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *movable)
+{
+    return freeze_is_protected(allocator->pool, &movable->address);
+}
+
+void lochi_pool_protect_again(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!block->is_protected || freeze_protect(pool, block, true) == LOCH_OK) continue;
+        freeze_note(pool, block, false);
+        LOCHI_LOG(WARNING, "frozen memory that woke is not protected: %s", loch_error_get()->sentence);
+    }
+    lochi_error_restore(&saved);
+}
+
+/* Protects what this freeze has frozen. */
+static loch_status freeze_protect_new(lochi_pool *pool)
+{
+    if (!lochi_device_protects(pool->device)) return LOCH_OK;
+    const loch_status status = lochi_pool_wait_for_all(pool);
+    if (status != LOCH_OK)
+        return loch_error_set(status, NULL, 0, "the work of the streams of pool \"%s\" cannot be waited for",
+                              loch_allocator_get_name(pool->allocator));
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (block->frozen != pool->freezes) continue;
+        const loch_status protected = freeze_protect(pool, block, true);
+        if (protected == LOCH_E_UNSUPPORTED) break; /* a driver that hands on to one without */
+        if (protected != LOCH_OK) return protected;
+        freeze_note(pool, block, true);
+    }
+    return LOCH_OK;
+}
+
+static size_t freeze_count_protected(const lochi_pool *pool)
+{
+    size_t bytes = 0;
+    void *start;
+    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (block->is_protected) bytes += freeze_pages(block, &start);
+    return bytes;
+}
+
+/* --- in public --- */
+
+/* What was frozen by a freeze that failed is as it was, but for its place. */
+static void freeze_undo(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (block->frozen == pool->freezes && lochi_pool_thaw(pool, block) != LOCH_OK)
+            LOCHI_LOG(WARNING, "memory stays frozen: %s", loch_error_get()->sentence);
+    lochi_error_restore(&saved);
+}
+
+static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *options, loch_freeze_report *report)
+{
+    loch_status status;
+    if (!++pool->freezes) pool->freezes = 1; /* 0 is for what is not frozen */
+    pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
+    if (!lane) return status;
+    if (lane->capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot freeze a pool");
+    if (pool->naps) return lochi_pool_refuse_asleep(pool);
+    const bool has_movable = pool->movable_bytes || pool->movable_small;
+    if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);
+    if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(freeze_protect_new(pool));
+    report->protected_bytes = freeze_count_protected(pool);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) /* last: a failure has marked none */
+        freeze_mark_small(block, options->tag, true, &report->blocks, &report->bytes);
+    return LOCH_OK;
+}
+
+loch_status loch_pool_freeze(loch_allocator *allocator, const loch_freeze_options *given, loch_freeze_report *report)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    loch_freeze_options options = {.size = sizeof options};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of options for freezing", given, &options, sizeof options));
+    if ((unsigned)options.writes > LOCH_FREEZE_PROTECTED || options.tag >= LOCH_TAG_COUNT_MAX)
+        return LOCH_FAIL(INVALID, "options for freezing hold values that are not known");
+    if (!options.stream) options.stream = pool->default_stream;
+    LOCH_TRY_RETURN(lochi_stream_check(options.stream, pool->device));
+    loch_freeze_report full = {.size = report ? report->size : 0};
+    lochi_lock_take(&pool->lock);
+    lochi_pool_stop(pool); /* threads keep nothing that is live */
+    const loch_status status = freeze_locked(pool, &options, &full);
+    if (status != LOCH_OK) freeze_undo(pool);
+    lochi_pool_go(pool);
+    lochi_lock_drop(&pool->lock);
+    if (status != LOCH_OK) full.blocks = full.bytes = 0;
+    if (report) memcpy(report, &full, full.size < sizeof full ? full.size : sizeof full);
+    return status;
+}
+
+loch_status loch_pool_unfreeze(loch_allocator *allocator, loch_tag tag, size_t *bytes)
+{
+    if (bytes) *bytes = 0;
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    if (tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "there is no tag %u", (unsigned)tag);
+    loch_status status = LOCH_OK;
+    size_t blocks = 0, small = 0;
+    lochi_lock_take(&pool->lock);
+    for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+        freeze_mark_small(block, tag, false, &blocks, &small);
+        if (!block->frozen || !freeze_is_of(block, tag)) continue;
+        status = lochi_pool_thaw(pool, block);
+        if (status == LOCH_OK && bytes) *bytes += lochi_pool_requested(block);
+    }
+    if (bytes) *bytes += small;
+    lochi_lock_drop(&pool->lock);
+    return status;
+}

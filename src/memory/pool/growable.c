@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* Growable blocks: addresses for all that may come, memory for what is there now. They lie on whole cells, and their
+ * handles serve nothing else while they are there. Under the pool's lock.
+ *
+ * What a block no longer needs stays mapped until its stream has passed, and is then unmapped and kept loose. */
+#include "base/checked.h"
+#include "base/fail.h"
+#include "base/sized.h"
+#include "memory/failure.h"
+#include "memory/pool/handle.h"
+#include "memory/session.h"
+
+/* A loose handle of at most `bytes`, the largest; NULL when there is none. */
+static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
+{
+    pool_handle *best = NULL;
+    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
+        if (handle->bytes <= bytes && (!best || handle->bytes > best->bytes)) best = handle;
+    return best;
+}
+
+/* Makes loose a free handle of at most `bytes` that nobody uses any more. */
+static bool growable_loosen(lochi_pool *pool, size_t bytes)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->capture) continue;
+        lochi_pool_poll(pool, lane);
+        pool_block *block;
+        pool_handle *handle = lochi_pool_find_idle(pool, lane, bytes, &block);
+        if (handle && lochi_pool_unmap_free(pool, handle, block) == LOCH_OK) return true;
+    }
+    return false;
+}
+
+/* Creates one of at most `bytes`, smaller when there is no more. Not larger than the pool's others, so that shrinking gives
+ * something back. */
+static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    const size_t usual = lochi_pool_choose_handle(pool, bytes);
+    if (bytes > usual) bytes = usual;
+    return lochi_pool_create_some(pool, bytes, out);
+}
+
+/* One handle for the end of a growable block. */
+static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    *out = growable_find_loose(pool, bytes);
+    if (!*out && growable_loosen(pool, bytes)) *out = growable_find_loose(pool, bytes);
+    if (*out) return LOCH_OK;
+    const loch_error saved = lochi_error_save();
+    loch_status status = growable_create(pool, bytes, out);
+    if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && lochi_pool_trim(pool, 0)) {
+        lochi_error_restore(&saved); /* all that was free has gone back */
+        status = growable_create(pool, bytes, out);
+    }
+    return status;
+}
+
+/* Unmaps handles at the end until at most `bytes` are committed, rounded up to handles. */
+static void growable_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    while (block->committed > lochi_pool_round(pool, bytes)) {
+        const uintptr_t end = block->start + block->committed;
+        pool_handle *handle = lochi_pool_find_cell(pool, end - pool->cell_bytes)->handle;
+        if (handle->at < block->start + bytes) return; /* part of it is wanted */
+        if (lochi_pool_unmap_loose(pool, handle) != LOCH_OK) return;
+        block->committed -= handle->bytes;
+        pool->used -= handle->bytes;
+    }
+}
+
+static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    const size_t target = lochi_pool_round(pool, bytes);
+    while (block->committed < target) {
+        pool_handle *handle;
+        const uintptr_t at = block->start + block->committed;
+        LOCH_TRY_RETURN(growable_get_handle(pool, target - block->committed, &handle));
+        LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, at)); /* else it stays loose, for the next */
+        handle->at = at;
+        lochi_pool_set_cells(pool, at, handle->bytes, handle);
+        lochi_pool_show(pool, at, handle->bytes);
+        block->committed += handle->bytes;
+        pool->used += handle->bytes;
+    }
+    return LOCH_OK;
+}
+
+/* Makes room for `bytes`, or leaves the block as it was. */
+static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    const size_t committed = block->committed, requested = lochi_pool_requested(block);
+    lochi_pool_set_requested(block, bytes); /* what comes is wanted, whoever looks for what is not */
+    const loch_status status = growable_grow(pool, block, bytes);
+    if (status == LOCH_OK) return LOCH_OK;
+    growable_shrink(pool, block, committed); /* nobody has used what came now */
+    lochi_pool_set_requested(block, requested);
+    if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
+    return status;
+}
+
+loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    if (bytes > block->bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
+    if (lochi_pool_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
+    if (lochi_pool_round(pool, bytes) < block->committed) {
+        const size_t kept = lochi_pool_round(pool, bytes);
+        LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + kept, block->committed - kept));
+        lochi_pool_show(pool, block->start + kept, block->committed - kept); /* may be wanted again before it goes */
+        block->shrink_epoch = block->lane->epoch;
+        lochi_pool_mark(pool, block->lane);
+        pool->has_shrunk = true;
+    }
+    lochi_pool_set_requested(block, bytes);
+    return LOCH_OK;
+}
+
+void lochi_pool_drop_shrunk(lochi_pool *pool)
+{
+    if (!pool->has_shrunk) return;
+    pool->has_shrunk = false;
+    for (pool_block *block = pool->growables; block; block = block->list_next) {
+        if (block->committed <= lochi_pool_round(pool, lochi_pool_requested(block))) continue;
+        if (!lochi_pool_has_passed(block->lane, block->shrink_epoch) ||
+            lochi_pool_sleeps_at(pool, block->start, block->committed)) {
+            pool->has_shrunk = true;
+            continue;
+        }
+        const size_t committed = block->committed;
+        growable_shrink(pool, block, lochi_pool_requested(block));
+        lochi_pool_count_change(pool, NULL, 0, (int64_t)block->committed - (int64_t)committed);
+    }
+}
+
+/* All of it: memory becomes free in the order of its stream, addresses without become bare. */
+void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
+{
+    const size_t committed = block->committed;
+    pool_lane *lane = block->lane;
+    lochi_pool_unlist(block);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    block->tag = 0;
+    block->id = 0;
+    lochi_pool_drop_record(pool, block->kept);
+    if (committed && committed < block->bytes) {
+        pool_block *rest = lochi_pool_split(pool, block, block->start + committed);
+        lochi_pool_make_bare(pool, rest);
+    }
+    if (!committed) {
+        if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+        block->is_elsewhere = false;
+        lochi_pool_make_bare(pool, block);
+        return;
+    }
+    pool->used -= committed;
+    lochi_pool_hide(pool, block->start, committed);
+    if (block->is_elsewhere) {
+        block->is_elsewhere = false;
+        pool->used += committed;
+        lochi_pool_wait_for_uses(pool, block->start, block, NULL);
+        return;
+    }
+    if (!lochi_pool_wipe_block(pool, block)) {
+        pool->used += committed;
+        return;
+    }
+    lochi_pool_make_free(pool, block, lane->epoch);
+    lochi_pool_mark(pool, lane); /* its handles serve other growable blocks when it has passed */
+}
+
+/* Addresses for a growable block. */
+static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t max_bytes, size_t alignment,
+                                    pool_block **out)
+{
+    const size_t step = alignment > pool->cell_bytes ? alignment : pool->cell_bytes;
+    size_t bytes;
+    if (!lochi_round_up(max_bytes, pool->cell_bytes, &bytes))
+        return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", max_bytes);
+    if (!lochi_pool_stock_records(pool, 3)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    pool_block *bare = lochi_pool_bins_fit(&pool->bare, bytes, step, false);
+    if (!bare) return LOCH_FAIL(DEVICE_MEMORY, "%zu bytes of addresses are not free", bytes);
+    const uintptr_t start = (bare->start + step - 1) & ~(uintptr_t)(step - 1);
+    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
+    LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, start, 1));
+    pool_block *block = lochi_pool_take_bare(pool, bare, start, bytes);
+    block->lane = lane;
+    block->committed = 0;
+    block->kept = lochi_pool_take_record(pool);
+    lochi_pool_set_state(block, POOL_GROWABLE);
+    lochi_pool_enlist(&pool->growables, block);
+    lochi_pool_enter_page(pool, start, lochi_pool_page_of(block));
+    *out = block;
+    return LOCH_OK;
+}
+
+static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, bool is_retry, void **out)
+{
+    lochi_lock_take(&pool->lock);
+    pool->retries += is_retry;
+    loch_status status;
+    pool_block *block = NULL;
+    pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
+    if (lane && lochi_pool_is_out_of_use(pool)) status = lochi_pool_refuse_asleep(pool);
+    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
+    if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
+    if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);
+    if (status == LOCH_OK) {
+        block->tag = (uint16_t)read->tag;
+        lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), read->bytes, block->committed);
+        lochi_pool_count_tag(pool, read->tag, read->bytes, 1);
+        *out = (void *)block->start;
+    } else if (block) {
+        lochi_pool_free_growable(pool, block);
+    }
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+/* Once more when siblings have given memory back. */
+static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
+{
+    loch_status status = growable_try(pool, read, max_bytes, false, out);
+    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, read->bytes, false))
+        status = growable_try(pool, read, max_bytes, true, out);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
+}
+
+loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_request *request, size_t max_bytes,
+                                     void **out)
+{
+    if (out) *out = NULL;
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks come from a pool itself");
+    if (!out || !max_bytes) return LOCH_FAIL(INVALID, "a growable block needs a place, and bytes that it may hold");
+    if (!pool->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", allocator->name);
+    loch_request read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
+    if (read.alignment & (read.alignment - 1))
+        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", read.alignment);
+    if (read.tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "the request holds a tag that is not known");
+    if (read.bytes > max_bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu to be reserved", read.bytes, max_bytes);
+    if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, pool->device));
+    if (!lochi_session_concerns(allocator)) return growable_alloc(pool, &read, max_bytes, out);
+    lochi_session_alloc alloc;
+    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
+    const loch_status status = growable_alloc(pool, &read, max_bytes, out);
+    return lochi_session_end_alloc(&alloc, status, read.bytes, out);
+}
+
+loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks are a pool's own");
+    if (!address) return LOCH_FAIL(INVALID, "there is no block to resize");
+    const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)address);
+    const pool_block *block = lochi_pool_page_block(page);
+    if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
+        return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
+    size_t allocated;
+    loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, bytes, false))
+        status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
+    if (status == LOCH_OK) lochi_session_note_size(allocator, address, bytes);
+    return status;
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/* Large blocks: records, bins, cutting and merging. Everything here is under the pool's lock. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/inside.h"
+#include <limits.h>
+#include <string.h>
+
+#define HEAP_RECORDS 31 /* taken from the host at a time */
+#define HEAP_LOOKS 4    /* blocks of a bin that are looked at */
+#define HEAP_BIN_BITS 5
+
+typedef struct pool_records {
+    struct pool_records *next;
+    pool_block blocks[HEAP_RECORDS];
+} pool_records;
+
+/* --- records --- */
+
+static bool heap_add_records(lochi_pool *pool)
+{
+    pool_records *records = lochi_zalloc_aligned(_Alignof(pool_records), sizeof *records);
+    if (!records) return false;
+    records->next = pool->records;
+    pool->records = records;
+    for (size_t i = 0; i < HEAP_RECORDS; i++)
+        lochi_pool_drop_record(pool, &records->blocks[i]);
+    return true;
+}
+
+bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
+{
+    const pool_block *block = pool->spare;
+    while (block && count) {
+        block = block->list_next;
+        count--;
+    }
+    return !count || heap_add_records(pool); /* nobody needs more than one batch */
+}
+
+pool_block *lochi_pool_take_record(lochi_pool *pool)
+{
+    pool_block *block = pool->spare;
+    pool->spare = block->list_next;
+    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
+    atomic_store_explicit(&block->child, NULL, memory_order_relaxed);
+    block->tag = 0;
+    lochi_pool_set_requested(block, 0);
+    block->id = 0;
+    block->slab = NULL;
+    block->owner = NULL;
+    block->frozen = 0;
+    block->is_protected = false;
+    block->epoch = 0;
+    return block;
+}
+
+void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
+{
+    block->list_next = pool->spare;
+    pool->spare = block;
+}
+
+/* --- bins --- */
+
+/* The bin that holds blocks of `bytes`: exact up to 32 units, then 32 a power of two. */
+static unsigned heap_bin(size_t bytes)
+{
+    const size_t units = bytes >> POOL_UNIT_SHIFT;
+    if (units < 1u << HEAP_BIN_BITS) return (unsigned)units;
+    const unsigned exponent = 63u - (unsigned)__builtin_clzll(units) - HEAP_BIN_BITS;
+    return (exponent << HEAP_BIN_BITS) + (unsigned)(units >> exponent);
+}
+
+void lochi_pool_bins_add(pool_bins *bins, pool_block *block)
+{
+    const unsigned bin = heap_bin(block->bytes);
+    lochi_pool_enlist(&bins->bins[bin], block);
+    bins->words[bin / 64] |= (uint64_t)1 << (bin % 64);
+    bins->summary |= (uint64_t)1 << (bin / 64);
+}
+
+void lochi_pool_bins_remove(pool_bins *bins, pool_block *block)
+{
+    const unsigned bin = heap_bin(block->bytes);
+    lochi_pool_unlist(block);
+    if (bins->bins[bin]) return;
+    bins->words[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+    if (!bins->words[bin / 64]) bins->summary &= ~((uint64_t)1 << (bin / 64));
+}
+
+/* The first bin at or above `bin` that holds a block; POOL_BINS when there is none. */
+static unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
+{
+    if (bin >= POOL_BINS) return POOL_BINS;
+    const uint64_t word = bins->words[bin / 64] >> (bin % 64);
+    if (word) return bin + (unsigned)__builtin_ctzll(word);
+    const unsigned next = bin / 64 + 1;
+    const uint64_t summary = next < 64 ? bins->summary >> next << next : 0;
+    if (!summary) return POOL_BINS;
+    const unsigned index = (unsigned)__builtin_ctzll(summary);
+    return index * 64 + (unsigned)__builtin_ctzll(bins->words[index]);
+}
+
+pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
+{
+    for (; *bin >= 0; --*bin) {
+        const uint64_t word = bins->words[*bin / 64] << (63 - *bin % 64);
+        if (!word) {
+            *bin &= ~63; /* the loop takes it to the word below */
+            continue;
+        }
+        *bin -= __builtin_clzll(word);
+        return bins->bins[*bin];
+    }
+    return NULL;
+}
+
+/* Whether a block holds `bytes` at a multiple of `alignment`. */
+static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
+{
+    const size_t shift = -block->start & (alignment - 1);
+    return shift <= block->bytes && bytes <= block->bytes - shift;
+}
+
+/* The smallest block of a bin that fits, of the first few; of equal ones the lowest. */
+static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
+{
+    pool_block *best = NULL;
+    for (; block && looks; block = block->list_next, looks--) {
+        if (!heap_holds(block, bytes, alignment) || block->is_piece != is_piece) continue;
+        if (!best || block->bytes < best->bytes || (block->bytes == best->bytes && block->start < best->start))
+            best = block;
+    }
+    return best;
+}
+
+static pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
+{
+    for (unsigned bin = heap_bin(bytes); (bin = heap_bin_above(bins, bin)) < POOL_BINS; bin++) {
+        pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece, looks);
+        if (block) return block;
+    }
+    return NULL;
+}
+
+/* Quick, and at all of them before it gives up. */
+pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+{
+    pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
+    return block ? block : heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
+}
+
+/* --- cutting --- */
+
+pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
+{
+    pool_block *rest = lochi_pool_take_record(pool);
+    rest->start = at;
+    rest->bytes = block->start + block->bytes - at;
+    rest->lane = block->lane;
+    rest->epoch = block->epoch;
+    rest->is_captured = block->is_captured;
+    rest->is_nest = block->is_nest;
+    rest->is_piece = block->is_piece;
+    lochi_pool_set_state(rest, lochi_pool_state(block));
+    rest->before = block;
+    rest->behind = block->behind;
+    if (rest->behind) rest->behind->before = rest;
+    block->behind = rest;
+    block->bytes -= rest->bytes;
+    return rest;
+}
+
+/* Where a free block is listed. */
+static pool_bins *heap_bins(const pool_block *block)
+{
+    return block->is_nest ? &block->lane->nests : &block->lane->bins;
+}
+
+loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
+{
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    pool_bins *bins = heap_bins(block);
+    lochi_pool_bins_remove(bins, block);
+    if (start > block->start) {
+        pool_block *front = block;
+        block = lochi_pool_split(pool, front, start);
+        lochi_pool_bins_add(bins, front);
+    }
+    if (block->bytes > bytes) lochi_pool_bins_add(bins, lochi_pool_split(pool, block, start + bytes));
+    return LOCH_OK;
+}
+
+/* Cuts a request out of the best of the bins. */
+static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
+    if (!block) return NULL;
+    const size_t shift = -block->start & (want->alignment - 1);
+    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    if (*status != LOCH_OK) return NULL;
+    return shift ? block->behind : block; /* the record stays with the front part */
+}
+
+pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
+{
+    return heap_fit(pool, &lane->bins, want, status);
+}
+
+pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
+{
+    return heap_fit(pool, &lane->nests, want, status);
+}
+
+/* --- merging --- */
+
+/* Joins a block with the one behind it; both are in no list. */
+static void heap_join(lochi_pool *pool, pool_block *block)
+{
+    pool_block *behind = block->behind;
+    block->bytes += behind->bytes;
+    if (behind->epoch > block->epoch) block->epoch = behind->epoch;
+    block->behind = behind->behind;
+    if (block->behind) block->behind->before = block;
+    lochi_pool_drop_record(pool, behind);
+}
+
+static bool heap_is_like(const pool_block *neighbour, const pool_block *block)
+{
+    return neighbour && lochi_pool_state(neighbour) == POOL_FREE && neighbour->lane == block->lane &&
+           neighbour->is_nest == block->is_nest && !neighbour->is_piece;
+}
+
+/* Joins a block that is in no list with its free neighbours. */
+static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
+{
+    if (heap_is_like(block->behind, block)) {
+        lochi_pool_bins_remove(heap_bins(block), block->behind);
+        heap_join(pool, block);
+    }
+    if (heap_is_like(block->before, block)) {
+        block = block->before;
+        lochi_pool_bins_remove(heap_bins(block), block);
+        heap_join(pool, block);
+    }
+    return block;
+}
+
+void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
+{
+    block->is_nest = true;
+    lochi_pool_set_state(block, POOL_FREE);
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(&block->lane->nests, block);
+}
+
+pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
+{
+    if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
+    lochi_pool_set_state(block, POOL_FREE);
+    block->epoch = epoch;
+    block->id = 0;
+    pool->has_freed = true;
+    if (epoch > block->lane->freed) block->lane->freed = epoch;
+    if (pool->is_obedient) lochi_pool_note_handles(pool, block, epoch);
+    if (!block->is_piece)
+        block = heap_merge(pool, block);
+    else if (block->bytes > POOL_WHOLE_BIG)
+        pool->big_idle += block->bytes;
+    if (block->is_nest && block->bytes >= POOL_NEST) { /* a whole nest is like any other free block */
+        block->is_nest = false;
+        block = heap_merge(pool, block);
+    }
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+void lochi_pool_unbin(lochi_pool *pool, pool_block *block)
+{
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
+    lochi_pool_bins_remove(heap_bins(block), block);
+}
+
+void lochi_pool_rebin(lochi_pool *pool, pool_block *block)
+{
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle += block->bytes;
+    lochi_pool_bins_add(heap_bins(block), block);
+}
+
+static bool heap_is_dormant(const pool_block *block)
+{
+    return block && lochi_pool_state(block) == POOL_DORMANT;
+}
+
+/* Nobody works on sleeping memory, so it belongs to any lane: the first one's. */
+pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_set_state(block, POOL_DORMANT);
+    block->id = block->epoch = 0;
+    block->is_nest = block->is_piece = false;
+    pool->dormant_bytes += block->bytes;
+    if (heap_is_dormant(block->behind)) heap_join(pool, block);
+    if (!heap_is_dormant(block->before)) return block;
+    block = block->before;
+    heap_join(pool, block);
+    return block;
+}
+
+pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch)
+{
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->lane = lane;
+    block->is_captured = lane->capture != 0;
+    return lochi_pool_make_free(pool, block, epoch);
+}
+
+pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
+{
+    return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
+}
+
+size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
+{
+    size_t met = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
+        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
+        lochi_pool_unbin(pool, block);
+        block->is_piece = false;
+        block = lochi_pool_make_free(pool, block, block->epoch);
+    }
+    return met;
+}
+
+/* Whether a free block may belong to any lane. */
+static bool heap_is_anybodys(const pool_block *block)
+{
+    return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
+           lochi_pool_has_passed(block->lane, block->epoch);
+}
+
+/* A nest's free memory becomes like any other of its lane. */
+static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->is_nest = false;
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+void lochi_pool_join_lanes(lochi_pool *pool)
+{
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (lochi_pool_state(block) == POOL_FREE && block->is_nest) block = heap_open_nest(pool, block);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
+        lochi_pool_bins_remove(heap_bins(block), block);
+        while (heap_is_anybodys(block->behind)) {
+            lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
+            block->epoch = block->behind->epoch = 0; /* passed in every lane */
+            heap_join(pool, block);
+        }
+        block = heap_merge(pool, block); /* with what its own lane still uses */
+        lochi_pool_bins_add(heap_bins(block), block);
+    }
+}
+
+/* Joins free blocks from `block` to `last`, which may belong to any lane, and to nests. */
+static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool_block *last)
+{
+    const uintptr_t end = last->start + last->bytes;
+    lochi_pool_bins_remove(heap_bins(block), block);
+    block->is_nest = false;
+    block->epoch = 0; /* passed in every lane */
+    while (block->start + block->bytes < end) {
+        lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
+        block->behind->epoch = 0;
+        heap_join(pool, block);
+    }
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
+size_t lochi_pool_join_handles(lochi_pool *pool)
+{
+    size_t met = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
+        if (!heap_is_anybodys(block)) continue;
+        pool_block *last = block;
+        for (; heap_is_anybodys(last->behind); met++)
+            last = last->behind;
+        const bool is_one = last == block && !block->is_nest;
+        if (!is_one && lochi_pool_holds_handle(pool, block->start, last->start + last->bytes))
+            block = heap_join_run(pool, block, last);
+        else
+            block = last;
+    }
+    return met;
+}
+
+void lochi_pool_close_records(lochi_pool *pool)
+{
+    while (pool->records) {
+        pool_records *next = pool->records->next;
+        lochi_free_aligned(pool->records);
+        pool->records = next;
+    }
+}
+
+pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_set_state(block, POOL_BARE);
+    block->epoch = 0;
+    block->lane = NULL;
+    block->is_captured = block->is_nest = false;
+    if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
+        lochi_pool_bins_remove(&pool->bare, block->behind);
+        heap_join(pool, block);
+    }
+    if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
+        block = block->before;
+        lochi_pool_bins_remove(&pool->bare, block);
+        heap_join(pool, block);
+    }
+    lochi_pool_bins_add(&pool->bare, block);
+    return block;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* The cap on free memory: what is above it goes back to the device at the end of the call that freed it, as far as streams
+ * have passed; the rest at the end of a later call. Everything is under the pool's lock.
+ *
+ * A block that is freed merges with its neighbours, and the whole of it has passed when its newest part has: a program
+ * that frees in the order of addresses, and always has something under way, would never give anything back. So each
+ * handle notes when a part of it was freed last, and goes back when that has passed, whatever lies beside it.
+ *
+ * Marks are put behind what was freed above the cap. While whole handles wait for one, the gate is closed: the next call
+ * looks at it, and opens the gate when nothing waits any more. Handles that lie under free blocks of several streams,
+ * of nests, or of pieces that are kept (LOCH_POOL_WHOLE_BLOCKS), need a walk over all blocks. Calls save up for that, so
+ * that a pool which cannot get below its cap does not walk in each of them. */
+#include "base/fail.h"
+#include "memory/pool/handle.h"
+
+#define IDLE_WALK 1024 /* blocks that a call may meet, or saves up for a longer walk */
+
+void lochi_pool_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch)
+{
+    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* has passed everywhere */
+    const uintptr_t end = block->start + block->bytes;
+    for (uintptr_t at = block->start; at < end;) {
+        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        if (handle->freed_lane != block->lane) { /* other parts may have been freed there up to now */
+            handle->freed_lane = block->lane;
+            handle->freed_epoch = block->lane->epoch;
+        } else if (handle->freed_epoch < epoch) {
+            handle->freed_epoch = epoch;
+        }
+        at = handle->at + handle->bytes;
+    }
+}
+
+/* Bytes above the cap, with `more` that are not free yet; or above a limit that was lowered, whichever is more. */
+static size_t idle_count_excess(const lochi_pool *pool, size_t more)
+{
+    size_t idle = lochi_pool_free_bytes(pool) + more;
+    if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
+    const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;
+    size_t above = pool->limit && pool->reserved > pool->limit ? pool->reserved - pool->limit : 0;
+    if (pool->is_related) above = lochi_family_excess(pool);
+    return above > excess ? above : excess;
+}
+
+size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
+{
+    const size_t free = lochi_pool_free_bytes(pool) + pool->waiting_bytes;
+    const size_t excess = pool->is_obedient ? idle_count_excess(pool, pool->waiting_bytes) : 0;
+    const size_t most = free > excess ? free - excess : 0;
+    return excess && most < keep ? most : keep;
+}
+
+/* Looks at the events under way; says whether one has passed. */
+static bool idle_poll(lochi_pool *pool)
+{
+    bool has_passed = false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        const uint64_t done = lane->done;
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+        has_passed |= lane->done != done;
+    }
+    return has_passed;
+}
+
+/* Puts events behind what was freed since the last ones. */
+static bool idle_mark(lochi_pool *pool)
+{
+    bool is_marked = false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->freed == lane->epoch && !lane->capture && !lane->is_closed && lane->done != UINT64_MAX)
+            is_marked |= lochi_pool_mark(pool, lane);
+    return is_marked;
+}
+
+/* Gives back what is above the cap and has passed; returns what is left above it. */
+static size_t idle_give_back(lochi_pool *pool)
+{
+    lochi_pool_collect(pool);
+    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_drop_shrunk(pool);
+    const size_t excess = idle_count_excess(pool, 0);
+    if (excess) lochi_pool_give_back(pool, excess);
+    return excess ? idle_count_excess(pool, 0) : 0;
+}
+
+/* Whether free blocks could be joined so that more handles lie wholly in one: pieces, parts of nests, and blocks of several
+ * streams. */
+static bool idle_is_apart(const lochi_pool *pool)
+{
+    return pool->is_whole || pool->lanes->next || pool->lanes->nests.summary;
+}
+
+/* Whether a walk over all blocks is paid for. */
+static bool idle_may_walk(const lochi_pool *pool)
+{
+    return pool->idle_walk <= pool->idle_credit + IDLE_WALK;
+}
+
+/* Joins free blocks: pieces, as far as the cap is on them, and what lies on a handle together. */
+static void idle_join(lochi_pool *pool)
+{
+    const bool is_small = pool->is_small_capped && !(pool->limit && pool->reserved > pool->limit);
+    size_t met = 0;
+    if (pool->is_whole) met += lochi_pool_join_pieces(pool, is_small ? POOL_WHOLE_BIG : SIZE_MAX);
+    met += lochi_pool_join_handles(pool);
+    pool->idle_walk = met;
+    pool->idle_credit = 0;
+}
+
+/* Keeps the short ways out while the next call has to look, or lets them in again. */
+static void idle_hold_gate(lochi_pool *pool, bool is_held)
+{
+    if (pool->is_gate_held == is_held) return;
+    pool->is_gate_held = is_held;
+    if (is_held)
+        lochi_pool_stop(pool);
+    else
+        lochi_pool_go(pool);
+}
+
+/* One look: what has passed goes back. Returns what is left above the cap. */
+static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
+{
+    *is_put_off = false;
+    size_t left = idle_give_back(pool);
+    if (!left || !idle_is_apart(pool)) return left;
+    if (is_thorough || idle_may_walk(pool)) {
+        idle_join(pool);
+        left = idle_give_back(pool);
+    } else {
+        *is_put_off = true;
+    }
+    return left;
+}
+
+void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
+{
+    if (!pool->is_obedient || !pool->lanes) return;
+    const loch_error saved = lochi_error_save();
+    bool is_put_off = false, is_waited_for = false;
+    size_t left = idle_count_excess(pool, pool->waiting_bytes);
+    if (left && !idle_may_walk(pool)) pool->idle_credit += IDLE_WALK;
+    const bool has_passed = left && idle_poll(pool);
+    const bool is_due = idle_is_apart(pool) && idle_may_walk(pool);
+    if (left && !has_passed && !is_due && !pool->has_freed && !is_thorough) return; /* nothing has changed */
+    if (left) left = idle_look(pool, is_thorough, &is_put_off);
+    if (idle_count_excess(pool, pool->waiting_bytes) && idle_mark(pool) && idle_poll(pool))
+        left = idle_look(pool, is_thorough, &is_put_off);
+    const bool is_waiting = pool->waiting && idle_count_excess(pool, pool->waiting_bytes);
+    if (left || is_waiting) {
+        is_waited_for = pool->waiting_bytes >= pool->cell_bytes || lochi_pool_has_unfinished(pool);
+        is_put_off |= is_waiting;
+        for (const pool_lane *lane = pool->lanes; lane && idle_is_apart(pool); lane = lane->next)
+            is_put_off |= lane->marks_count != 0;
+    }
+    pool->has_freed = false;
+    pool->is_over = is_put_off || is_waited_for;
+    idle_hold_gate(pool, is_waited_for);
+    lochi_error_restore(&saved);
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/* What is tried when a request does not fit, step by step, looking again after each; trimming; and the pools of the
+ * process, which help each other.
+ *
+ * Everything but the list of pools is under the pool's lock. Driver calls are made under it too: who finds its memory in
+ * its thread's cache does not need the lock. */
+#include "base/fail.h"
+#include "base/fence.h"
+#include "base/fork.h"
+#include "base/heap.h"
+#include "memory/pool/inside.h"
+
+#define LADDER_LOOKS 64       /* blocks of another lane that are looked at */
+#define LADDER_CROSSED_PART 8 /* of the memory went from lane to lane before all blocks are looked at */
+
+/* --- others' memory --- */
+
+/* Whether a lane's free blocks may go to other streams at all. */
+static bool ladder_may_lend(const pool_lane *lane)
+{
+    return !lane->capture;
+}
+
+/* A free block of another lane that fits and has passed, or any that fits. */
+static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *want, bool is_any)
+{
+    unsigned looks = 0;
+    int bin = POOL_BINS - 1;
+    pool_block *best = NULL;
+    for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+        for (; block && looks < LADDER_LOOKS; block = block->list_next, looks++) {
+            const size_t shift = -block->start & (want->alignment - 1);
+            if (block->is_piece || shift > block->bytes || want->bytes > block->bytes - shift) continue;
+            if (!is_any && !lochi_pool_has_passed(lane, block->epoch)) continue;
+            if (!best || block->bytes < best->bytes) best = block;
+        }
+    return best;
+}
+
+/* Cuts the request out of another lane's free block and makes it the request's own. */
+static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status)
+{
+    const size_t shift = -block->start & (want->alignment - 1);
+    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    if (*status != LOCH_OK) return NULL;
+    if (shift) block = block->behind;
+    block->epoch = lochi_pool_has_passed(block->lane, block->epoch) ? 0 : want->lane->epoch; /* behind the wait */
+    block->lane = want->lane;
+    block->is_captured = want->lane->capture != 0;
+    pool->crossed_bytes += block->bytes;
+    return block;
+}
+
+static pool_block *ladder_borrow(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane == want->lane || !ladder_may_lend(lane)) continue;
+        pool_block *block = ladder_find_foreign(lane, want, false);
+        if (block) return ladder_take_foreign(pool, block, want, status);
+    }
+    return NULL;
+}
+
+/* The same behind a wait of the request's stream. */
+static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane == want->lane || !ladder_may_lend(lane)) continue;
+        pool_block *block = ladder_find_foreign(lane, want, true);
+        if (!block || lochi_pool_wait_on_device(pool, want->lane, lane, block->epoch) != LOCH_OK) continue;
+        lochi_error_restore(&saved);
+        return ladder_take_foreign(pool, block, want, status);
+    }
+    lochi_error_restore(&saved);
+    return NULL;
+}
+
+/* --- steps: each returns a block, or NULL; *status other than LOCH_OK ends the climb --- */
+
+typedef pool_block *ladder_step(lochi_pool *pool, const pool_want *want, loch_status *status);
+
+/* Blocks whose events have passed. */
+static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+    lochi_pool_drop_faded(pool, POOL_FADING_MAX);
+    lochi_pool_drop_shrunk(pool);
+    pool_block *block = NULL;
+    if (lochi_pool_collect(pool)) block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK && pool->lanes->next) {
+        pool->is_hungry = true;
+        block = ladder_borrow(pool, want, status);
+    }
+    return block;
+}
+
+/* Large blocks that other threads keep. */
+static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
+    lochi_pool_stop(pool);
+    const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
+    lochi_pool_go(pool);
+    return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+}
+
+/* Free memory that is in pieces because blocks went from stream to stream, once that is much. */
+static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->crossed_bytes || pool->crossed_bytes < pool->reserved / LADDER_CROSSED_PART) return NULL;
+    pool->crossed_bytes = 0;
+    lochi_pool_join_lanes(pool);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
+}
+
+/* Memory from a source, then the block. Shortages are not the end. */
+static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
+{
+    *status = lochi_pool_supply(pool, want, source);
+    if (*status != LOCH_OK) return NULL;
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the memory that came does not fit");
+    return block;
+}
+
+static bool ladder_is_short(loch_status status)
+{
+    return status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY;
+}
+
+static pool_block *ladder_try_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
+{
+    const loch_error saved = lochi_error_save();
+    pool_block *block = ladder_supply(pool, want, source, status);
+    if (ladder_is_short(*status)) {
+        *status = LOCH_OK;
+        lochi_error_restore(&saved);
+    }
+    return block;
+}
+
+static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = pool->is_virtual ? ladder_try_supply(pool, want, POOL_EXTRA, status) : NULL;
+    return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
+}
+
+/* Unfinished blocks behind waits on the device. */
+static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = NULL;
+    if (want->lane->capture) return NULL;
+    while (!block && *status == LOCH_OK && lochi_pool_collect_behind_wait(pool, want->lane))
+        block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_borrow_behind_wait(pool, want, status);
+    return block;
+}
+
+/* The same while they are much: growing would hold a quarter more than is in use. */
+static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    const size_t held = pool->used - pool->waiting_bytes + want->bytes;
+    if (!pool->lanes->next || pool->reserved + pool->asleep_bytes + want->bytes <= held + held / 4) return NULL;
+    pool_block *block = ladder_wait_on_device(pool, want, status);
+    return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
+}
+
+/* What threads keep goes back, and whole blocks are cut and merged again. */
+static void ladder_flush(lochi_pool *pool)
+{
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+}
+
+/* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
+ * the right places. */
+static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    ladder_flush(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        lochi_pool_slab_trim(pool, lane);
+    lochi_pool_join_lanes(pool);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    return block;
+}
+
+/* Whether giving back all that is free in whole handles could be enough. What is not given back in vain is where blocks that
+ * may move go to. */
+static bool ladder_may_remake(lochi_pool *pool, const pool_want *want)
+{
+    if (!pool->movable_bytes || !pool->limit) return true;
+    const size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    return lochi_pool_count_idle(pool) + more >= want->bytes;
+}
+
+static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_join_lanes(pool);
+    pool_block *block =
+        lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
+    if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    if (!ladder_may_remake(pool, want) || !lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
+    return ladder_supply(pool, want, POOL_CREATED, status);
+}
+
+/* Waits for the oldest events until it fits or there are none. */
+static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
+    pool_block *block = NULL;
+    while (!block && *status == LOCH_OK && lochi_pool_wait_on_host(pool)) {
+        block = ladder_look_at_events(pool, want, status);
+        if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
+        if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    }
+    return block;
+}
+
+/* Blocks that may move make room for `bytes` of the request. */
+static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
+                                      loch_status *status)
+{
+    *status = lochi_pool_compact(pool, want->lane, goal, bytes);
+    if (*status != LOCH_OK) return NULL;
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    return !block && *status == LOCH_OK ? ladder_remake(pool, want, status) : block;
+}
+
+/* For what new memory up to the limit does not hold; for all of it when the device has no more either. */
+static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    if (!pool->movable_bytes || want->lane->capture) return NULL;
+    const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
+    size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    more -= more % pool->cell_bytes; /* less than a granule is none */
+    pool_block *block = NULL;
+    if (more && more < all) block = ladder_compact_for(pool, want, POOL_GOAL_HANDLES, all - more, status);
+    if (block || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
+    return ladder_compact_for(pool, want, POOL_GOAL_PIECE, all, status);
+}
+
+pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
+                                         ladder_move, ladder_wait_if_much};
+    pool_block *block = NULL;
+    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof steps / sizeof *steps; i++)
+        block = steps[i](pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    return ladder_supply(pool, want, POOL_CREATED, status);
+}
+
+pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
+                                         ladder_wait_on_host, ladder_remake, ladder_compact};
+    pool_block *block = lochi_pool_climb_some(pool, want, status);
+    loch_status why = *status;
+    for (size_t i = 0; !block && ladder_is_short(why) && i < sizeof after / sizeof *after; i++) {
+        *status = LOCH_OK;
+        block = after[i](pool, want, status);
+        if (*status != LOCH_OK && !ladder_is_short(*status)) return NULL;
+        if (ladder_is_short(*status) && after[i] != ladder_compact) why = *status; /* no move says what is short */
+    }
+    if (!block && ladder_is_short(why)) *status = lochi_pool_fail(pool, want, why);
+    return block;
+}
+
+/* --- giving back --- */
+
+/* What threads, slabs and streams keep becomes free as far as it can. */
+static void ladder_gather(lochi_pool *pool)
+{
+    ladder_flush(pool);
+    lochi_pool_collect(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        lochi_pool_poll(pool, lane);
+        lochi_pool_slab_trim(pool, lane);
+    }
+    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_drop_shrunk(pool);
+    lochi_pool_join_lanes(pool);
+}
+
+size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
+{
+    const size_t before = pool->reserved;
+    ladder_gather(pool);
+    if (pool->range) return 0;
+    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
+    /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
+     * freed behind them: twice. */
+    for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
+        lochi_pool_wait_for_all(pool);
+        ladder_gather(pool);
+        if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
+    }
+    return before - pool->reserved;
+}
+
+/* --- the pools of the process --- */
+
+static lochi_lock ladder_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
+static lochi_pool *ladder_pools; /* under ladder_lock */
+
+/* What an ending thread kept goes back; memory of a device that is not there any more stays as it is. */
+static void ladder_thread_ends(uint32_t slot)
+{
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
+        if (pool->is_forked || !atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
+        lochi_lock_take(&pool->lock);
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed); cache;
+             cache = cache->next) {
+            lochi_pool_flush(pool, cache);
+            lochi_pool_publish(pool, cache);
+        }
+        lochi_pool_look_at_idle(pool);
+        lochi_lock_drop(&pool->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+}
+
+/* Before a fork: nobody is on a short way, and nobody gets there. */
+static void ladder_stop_all(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_fence_heavy();
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        lochi_pool_await(pool);
+}
+
+static void ladder_go_all(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
+        lochi_pool_go(pool);
+}
+
+/* In the child of a fork. A pool whose device is not there keeps its gate closed for good. */
+static void ladder_forked(void)
+{
+    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
+        const bool was_forked = pool->is_forked;
+        lochi_pool_leave_caches(pool);
+        pool->is_forked = lochi_device_is_forked(pool->device);
+        if (was_forked || !pool->is_forked) lochi_pool_go(pool);
+    }
+}
+
+static void ladder_settle(void)
+{
+    lochi_thread_visit_lost(ladder_thread_ends);
+}
+
+static lochi_fork_part ladder_part = {
+    .prepare = ladder_stop_all, .parent = ladder_go_all, .child = ladder_forked, .settle = ladder_settle};
+
+void lochi_pool_join(lochi_pool *pool)
+{
+    lochi_fork_add(&ladder_part);
+    lochi_thread_at_end(ladder_thread_ends);
+    lochi_lock_take(&ladder_lock);
+    pool->next_pool = ladder_pools;
+    ladder_pools = pool;
+    lochi_lock_drop(&ladder_lock);
+}
+
+void lochi_pool_leave(lochi_pool *pool)
+{
+    lochi_lock_take(&ladder_lock);
+    lochi_pool **link = &ladder_pools;
+    while (*link && *link != pool)
+        link = &(*link)->next_pool;
+    if (*link) *link = pool->next_pool;
+    lochi_lock_drop(&ladder_lock);
+}
+
+size_t lochi_pool_ask_siblings(lochi_pool *pool)
+{
+    size_t gone = 0;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
+        if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, 0);
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+    return gone;
+}
+
+loch_status lochi_pool_walk_family(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = pool ? ladder_pools : NULL; other && status == LOCH_OK; other = other->next_pool)
+        if (other != pool && lochi_family_is_below(other, pool))
+            status = other->allocator->ops.walk(other->allocator->self, visitor, user);
+    lochi_lock_drop(&ladder_lock);
+    return status;
+}
+
+/* Parents never change, and stay as long as their children. */
+static bool ladder_is_below(const lochi_pool *pool, const lochi_pool *above)
+{
+    do
+        pool = pool->family.parent;
+    while (pool && pool != above);
+    return pool;
+}
+
+/* The list keeps pools from ending, those as well that only their blocks keep. */
+loch_status lochi_pool_freeze_below(loch_allocator *allocator, const loch_freeze_options *options, size_t *bytes)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other && status == LOCH_OK; other = other->next_pool) {
+        loch_freeze_report report = {.size = sizeof report};
+        if (!ladder_is_below(other, pool)) continue;
+        status = loch_pool_freeze(other->allocator, options, &report);
+        *bytes += report.bytes;
+    }
+    lochi_lock_drop(&ladder_lock);
+    return status;
+}
+
+size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
+{
+    size_t gone = 0;
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    if (!full) return 0;
+    lochi_lock_take(&ladder_lock);
+    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
+        if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, lochi_family_get_keep(other));
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&ladder_lock);
+    return gone;
+}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams: lanes, their epochs and events, and blocks that further streams use. Everything is under the pool's lock.
+ *
+ * A program with one stream needs no events but those behind which old addresses are unmapped. Where streams share
+ * memory, an event ends an epoch once enough bytes were freed in it, so that they have passed when somebody wants them:
+ * one event for many blocks.
+ *
+ * A lane whose stream has gone is given to the next new stream once its last event has passed: then nothing in it is in
+ * use by the old one. So there are never more lanes than streams at a time. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "memory/pool/inside.h"
+#include <string.h>
+
+#define LANE_EPOCH_BYTES ((size_t)1 << 20) /* freed in an epoch before it ends, at least */
+#define LANE_EPOCH_PART 256                /* and this part of what the pool holds */
+
+/* --- lanes --- */
+
+static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream, uint64_t *out)
+{
+    *out = 0;
+    if (!pool->is_watched || stream == pool->default_stream) return LOCH_OK;
+    loch_capture_info info = {0};
+    LOCH_TRY_RETURN(loch_stream_get_capture(stream, &info));
+    if (info.active) *out = info.id ? info.id : UINT64_MAX;
+    return LOCH_OK;
+}
+
+/* A lane whose stream has gone, and all of whose work has passed. */
+static pool_lane *lane_find_idle(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->is_closed || lane->capture) continue;
+        lochi_pool_poll(pool, lane);
+        if (lochi_pool_has_passed(lane, lane->epoch)) return lane;
+    }
+    return NULL;
+}
+
+/* Hands over what lies free in a lane; says whether nothing is left there. */
+static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
+{
+    pool_lane *heir = pool->lanes;
+    while (heir && (heir == lane || heir->capture))
+        heir = heir->next;
+    bool is_empty = true;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (block->lane != lane) continue;
+        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
+            lochi_pool_has_passed(lane, block->epoch))
+            block = lochi_pool_hand_over(pool, block, heir);
+        else
+            is_empty = false;
+    }
+    return is_empty;
+}
+
+/* An empty lane for a capture: what is in a capture's lane cannot be had by others. */
+static pool_lane *lane_find_empty(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->capture || !(lane->is_spare || lane->is_closed)) continue;
+        lochi_pool_poll(pool, lane);
+        if (!lane->marks_count && lane_vacate(pool, lane)) return lane;
+    }
+    return NULL;
+}
+
+static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = capture ? lane_find_empty(pool) : lane_find_idle(pool);
+    if (lane) {
+        lochi_stream_release(lane->stream);
+        lane->is_closed = lane->is_spare = false;
+        lane->epoch++;
+    } else {
+        lane = lochi_zalloc(sizeof *lane);
+        if (!lane) return NULL;
+        lane->epoch = 1;
+        pool_lane **end = &pool->lanes;
+        while (*end)
+            end = &(*end)->next;
+        *end = lane;
+    }
+    if (lochi_device_is_at_once(pool->device)) lane->done = UINT64_MAX;
+    lane->stream = lochi_stream_retain(stream);
+    lane->capture = capture;
+    return lane;
+}
+
+/* The lane of a stream or of a capture there; NULL when it has none. */
+static pool_lane *lane_find(const lochi_pool *pool, const loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = pool->lanes;
+    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed || lane->is_spare))
+        lane = lane->next;
+    return lane;
+}
+
+void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture)
+{
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->capture || lane->capture != capture) continue;
+        lochi_pool_slab_trim(pool, lane);
+        lane->is_spare = lane_find(pool, lane->stream, 0) != NULL;
+        lane->capture = 0;
+        lane->done = lane->epoch++;
+        if (lane->is_closed) lane->done = lane->epoch; /* nothing will mark it */
+    }
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!block->is_captured || block->lane->capture) continue;
+        block->is_captured = false;
+        if (lochi_pool_state(block) != POOL_FREE) pool->captured_bytes -= block->bytes;
+    }
+}
+
+pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
+{
+    uint64_t capture;
+    if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
+    *status = lane_get_capture(pool, stream, &capture);
+    if (*status != LOCH_OK) return NULL;
+    pool_lane *lane = lane_find(pool, stream, capture);
+    if (!lane) lane = lane_make(pool, stream, capture);
+    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
+    return lane;
+}
+
+/* --- events --- */
+
+static loch_status lane_take_event(lochi_pool *pool, loch_event **out)
+{
+    if (!pool->events_count) return loch_event_create(pool->device, LOCH_EVENT_PLAIN, out);
+    *out = pool->events[--pool->events_count].event;
+    return LOCH_OK;
+}
+
+static void lane_drop_event(lochi_pool *pool, loch_event *event)
+{
+    if (pool->events_count == pool->events_capacity) {
+        const size_t capacity = pool->events_capacity ? 2 * pool->events_capacity : 16;
+        pool_mark *grown = lochi_realloc(pool->events, capacity * sizeof *grown);
+        if (!grown) {
+            loch_event_destroy(event);
+            return;
+        }
+        pool->events = grown;
+        pool->events_capacity = capacity;
+    }
+    pool->events[pool->events_count++].event = event;
+}
+
+static pool_mark *lane_mark_at(const pool_lane *lane, size_t index)
+{
+    return &lane->marks[(lane->marks_first + index) & (lane->marks_capacity - 1)]; /* a power of two */
+}
+
+/* Room for one more event under way. Those that have passed go first, or they would pile up while nobody asks. */
+static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
+{
+    if (lane->marks_count < lane->marks_capacity) return true;
+    if (lane->marks_count) lochi_pool_poll(pool, lane);
+    if (lane->marks_count < lane->marks_capacity / 2) return true;
+    const size_t capacity = lane->marks_capacity ? 2 * lane->marks_capacity : 16;
+    pool_mark *grown = lochi_alloc_array(capacity, sizeof *grown);
+    if (!grown) return false;
+    for (size_t i = 0; lane->marks_capacity && i < lane->marks_count; i++)
+        grown[i] = *lane_mark_at(lane, i);
+    lochi_free(lane->marks);
+    lane->marks = grown;
+    lane->marks_first = 0;
+    lane->marks_capacity = capacity;
+    return true;
+}
+
+/* Records an event for the present epoch. */
+static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
+{
+    uint64_t capture = lane->capture;
+    if (lane->is_closed) return LOCH_FAIL(BUSY, "a stream that has ended cannot be marked");
+    if (!capture) LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
+    if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    if (!lane_grow_marks(pool, lane)) return LOCH_FAIL(HOST_MEMORY, "no host memory to mark a stream");
+    loch_event *event = NULL;
+    LOCH_TRY_RETURN(lane_take_event(pool, &event));
+    const loch_status status = loch_event_record(event, lane->stream);
+    if (status != LOCH_OK) {
+        lane_drop_event(pool, event);
+        return status;
+    }
+    lane->marks_count++;
+    *lane_mark_at(lane, lane->marks_count - 1) = (pool_mark){event, lane->epoch};
+    lane->unmarked_bytes = 0;
+    pool->events_recorded++;
+    return LOCH_OK;
+}
+
+/* Ends the epoch, and says why not. */
+static loch_status lane_mark(lochi_pool *pool, pool_lane *lane)
+{
+    if (lane->done == UINT64_MAX) return LOCH_OK;
+    LOCH_TRY_RETURN(lane_record(pool, lane));
+    lane->epoch++;
+    return LOCH_OK;
+}
+
+bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    const loch_status status = lane_mark(pool, lane);
+    lochi_error_restore(&saved);
+    return status == LOCH_OK;
+}
+
+/* The oldest event has passed. */
+static void lane_pass(lochi_pool *pool, pool_lane *lane)
+{
+    pool_mark *mark = lane_mark_at(lane, 0);
+    lane->done = mark->epoch;
+    lane_drop_event(pool, mark->event);
+    lane->marks_first++;
+    lane->marks_count--;
+}
+
+void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    while (lane->marks_count) {
+        const loch_status status = loch_event_query(lane_mark_at(lane, 0)->event);
+        if (status != LOCH_OK && !lochi_is_gone(status)) break; /* nothing runs on a lost device */
+        lane_pass(pool, lane);
+    }
+    lochi_error_restore(&saved);
+}
+
+loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch)
+{
+    if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
+    if (lane->capture || lane->is_closed) return LOCH_FAIL(BUSY, "the stream cannot wait for another now");
+    if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
+    for (size_t i = 0; i < other->marks_count; i++) {
+        const pool_mark *mark = lane_mark_at(other, i);
+        if (mark->epoch < epoch) continue;
+        uint64_t capture;
+        LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
+        if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot wait for another");
+        LOCH_TRY_RETURN(loch_stream_wait(lane->stream, mark->event));
+        pool->waits_on_device++;
+        return LOCH_OK;
+    }
+    return LOCH_FAIL(BUSY, "nothing marks the end of the other stream's work");
+}
+
+bool lochi_pool_wait_on_host(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool has_waited = false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->marks_count) continue;
+        const loch_status status = loch_event_sync(lane_mark_at(lane, 0)->event);
+        if (status != LOCH_OK && !lochi_is_gone(status)) continue;
+        lane_pass(pool, lane);
+        has_waited = true;
+    }
+    lochi_error_restore(&saved);
+    pool->waits_on_host += has_waited;
+    return has_waited;
+}
+
+bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
+{
+    uint64_t capture = 0;
+    return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
+}
+
+loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_t epoch)
+{
+    if (epoch == lane->epoch && !lochi_pool_has_passed(lane, epoch)) lochi_pool_mark(pool, lane);
+    while (!lochi_pool_has_passed(lane, epoch) && lane->marks_count) {
+        LOCH_TRY_RETURN(loch_event_sync(lane_mark_at(lane, 0)->event));
+        lane_pass(pool, lane);
+        pool->waits_on_host++;
+    }
+    if (lochi_pool_has_passed(lane, epoch)) return LOCH_OK;
+    if (lane->is_closed) return loch_device_sync(pool->device);
+    if (lochi_pool_is_under_capture(pool, lane)) /* waiting for the stream would void the capture */
+        return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    return loch_stream_sync(lane->stream);
+}
+
+loch_status lochi_pool_wait_for_all(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool is_certain = true, is_captured = false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture's memory stays with it */
+        if (!lane->is_closed && !lochi_pool_mark(pool, lane)) {
+            if (lochi_pool_is_under_capture(pool, lane))
+                is_captured = true;
+            else
+                is_certain = false;
+        }
+        while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
+            lane_pass(pool, lane);
+        if (lane->marks_count) is_certain = false;
+    }
+    loch_status status = LOCH_OK;
+    if (!is_certain) status = loch_device_sync(pool->device); /* a lost device runs nothing */
+    lochi_error_restore(&saved);
+    return status == LOCH_OK && is_captured ? LOCH_E_BUSY : status;
+}
+
+void lochi_pool_wait_for_graphs(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    bool has_graphs = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        has_graphs |= lane->capture != 0;
+    if (has_graphs) (void)!loch_device_sync(pool->device);
+    lochi_error_restore(&saved);
+}
+
+/* --- uses on further streams --- */
+
+static void lane_drop_elsewhere(pool_elsewhere *elsewhere)
+{
+    while (elsewhere->uses) {
+        pool_use *next = elsewhere->uses->next;
+        lochi_free(elsewhere->uses);
+        elsewhere->uses = next;
+    }
+    lochi_free(elsewhere);
+}
+
+loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere = node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        if (use->lane == lane) return LOCH_OK;
+    pool_use *use = lochi_alloc(sizeof *use);
+    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+    if (!elsewhere) {
+        elsewhere = lochi_zalloc(sizeof *elsewhere);
+        if (!elsewhere) {
+            lochi_free(use);
+            return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+        }
+        elsewhere->node.key = address;
+        lochi_tree_insert(&pool->elsewhere, &elsewhere->node);
+    }
+    *use = (pool_use){elsewhere->uses, lane, 0};
+    elsewhere->uses = use;
+    return LOCH_OK;
+}
+
+void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    lochi_tree_remove(&pool->elsewhere, node);
+    lane_drop_elsewhere(LOCHI_CONTAINER(node, pool_elsewhere, node));
+}
+
+/* Ends the epoch of a lane once enough waits for it. */
+static void lane_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    lane->unmarked_bytes += bytes;
+    const size_t part = pool->reserved / LANE_EPOCH_PART;
+    if (lane->unmarked_bytes >= (part > LANE_EPOCH_BYTES ? part : LANE_EPOCH_BYTES)) lochi_pool_mark(pool, lane);
+}
+
+void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    if (pool->is_hungry && lane->done != UINT64_MAX) lane_note_bytes(pool, lane, bytes);
+}
+
+void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere = LOCHI_CONTAINER(node, pool_elsewhere, node);
+    lochi_tree_remove(&pool->elsewhere, node);
+    const size_t bytes = word ? block->slab->object_bytes : block->bytes;
+    elsewhere->block = block;
+    elsewhere->word = word;
+    elsewhere->epoch = block->lane->freed = block->lane->epoch;
+    elsewhere->next = NULL;
+    for (pool_use *use = elsewhere->uses; use; use = use->next) {
+        use->epoch = use->lane->freed = use->lane->epoch;
+        lane_note_bytes(pool, use->lane, bytes);
+    }
+    pool->has_freed = true;
+    *pool->waiting_end = elsewhere;
+    pool->waiting_end = &elsewhere->next;
+    pool->waiting_bytes += bytes;
+    if (word) return;
+    lochi_pool_set_state(block, POOL_WAITING);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+}
+
+/* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
+static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
+{
+    pool_elsewhere *elsewhere = *link;
+    *link = elsewhere->next;
+    if (!elsewhere->next) pool->waiting_end = link;
+    pool_block *block = elsewhere->block;
+    if (elsewhere->word) {
+        pool->waiting_bytes -= block->slab->object_bytes;
+        if (lochi_pool_wipe_word(pool, block->slab, elsewhere->word))
+            lochi_pool_slab_give(pool, block->slab, elsewhere->word);
+    } else {
+        pool->waiting_bytes -= block->bytes;
+        if (lochi_pool_wipe_block(pool, block)) {
+            lochi_pool_uncount(pool, block);
+            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* behind the fill */
+        }
+    }
+    lane_drop_elsewhere(elsewhere);
+}
+
+/* Whether a use is over. One of the present epoch is not until that is marked. */
+static bool lane_is_over(const pool_elsewhere *elsewhere)
+{
+    for (const pool_use *use = elsewhere->uses; use; use = use->next)
+        if (use->lane != elsewhere->block->lane && !lochi_pool_has_passed(use->lane, use->epoch)) return false;
+    return true;
+}
+
+bool lochi_pool_collect(lochi_pool *pool)
+{
+    bool has_freed = lochi_pool_wipe_again(pool);
+    if (!pool->waiting) return has_freed;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        lochi_pool_poll(pool, lane);
+    for (pool_elsewhere **link = &pool->waiting; *link;) {
+        if (!lane_is_over(*link)) {
+            link = &(*link)->next;
+            continue;
+        }
+        lane_free_waiting(pool, link, (*link)->epoch);
+        has_freed = true;
+    }
+    return has_freed;
+}
+
+bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_elsewhere **link = &pool->waiting; *link; link = &(*link)->next) {
+        if ((*link)->block->lane != lane) continue;
+        loch_status status = LOCH_OK;
+        for (const pool_use *use = (*link)->uses; use && status == LOCH_OK; use = use->next)
+            status = lochi_pool_wait_on_device(pool, lane, use->lane, use->epoch);
+        if (status != LOCH_OK) continue;
+        lane_free_waiting(pool, link, lane->epoch); /* the waits are in the lane's own order from now on */
+        return true;
+    }
+    lochi_error_restore(&saved);
+    return false;
+}
+
+/* --- the ends of streams and of the pool --- */
+
+void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *stream)
+{
+    lochi_pool *pool = LOCHI_CONTAINER(listener, lochi_pool, listener);
+    lochi_lock_take(&pool->lock);
+    lochi_pool_forget_stream(pool, stream);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->stream != stream || lane->is_closed) continue;
+        /* Blocks freed later are ordered behind this event too: the stream gets no more work. */
+        const loch_error saved = lochi_error_save();
+        if (lane->done != UINT64_MAX && lane_record(pool, lane) != LOCH_OK && loch_stream_sync(stream) == LOCH_OK)
+            lane->done = lane->epoch;
+        lochi_error_restore(&saved);
+        lane->is_closed = true;
+    }
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_close_lanes(lochi_pool *pool)
+{
+    while (pool->waiting) {
+        pool_elsewhere *next = pool->waiting->next;
+        lane_drop_elsewhere(pool->waiting);
+        pool->waiting = next;
+    }
+    while (pool->lanes) {
+        pool_lane *lane = pool->lanes;
+        pool->lanes = lane->next;
+        for (size_t i = 0; i < lane->marks_count; i++)
+            loch_event_destroy(lane_mark_at(lane, i)->event);
+        lochi_free(lane->marks);
+        lochi_stream_release(lane->stream);
+        lochi_free(lane);
+    }
+    while (pool->events_count)
+        loch_event_destroy(pool->events[--pool->events_count].event);
+    lochi_free(pool->events);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* Small blocks that may move: their owners, and one move.
+ *
+ * A slab has a table of owners once one of its blocks has one. A freeze alone moves small blocks, into slabs of its own (closed ones):
+ * those take no other blocks, and end with their last one, whatever is frozen or not by then. The copy is ordered as that of a large block
+ * (move.c). The old place waits in the slab like a block that was freed while the stream of the copy used it. */
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/copy.h"
+#include "memory/movable.h"
+#include "memory/pool/inside.h"
+#include "memory/session.h"
+
+static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
+{
+    return slab->owners ? &slab->owners[word - slab->words] : NULL;
+}
+
+bool lochi_pool_small_prepare(pool_slab *slab)
+{
+    if (!slab->owners) slab->owners = lochi_zalloc(slab->count * sizeof *slab->owners);
+    return slab->owners;
+}
+
+void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *movable)
+{
+    pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)movable->address);
+    if (!word || slab->block->is_captured || slab->block->is_piece || !lochi_pool_small_prepare(slab)) return;
+    *small_owner(slab, word) = movable;
+    atomic_fetch_or_explicit(word, POOL_WORD_KEPT_OFF, memory_order_relaxed); /* a free forgets the owner */
+    pool->movable_small++;
+}
+
+void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool_word *word)
+{
+    lochi_movable **owner = small_owner(slab, word);
+    if (!owner || !*owner) return;
+    *owner = NULL;
+    pool->movable_small--;
+}
+
+pool_word *lochi_pool_small_find(const lochi_pool *pool, const lochi_movable *movable, pool_slab **slab)
+{
+    *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)movable->address));
+    pool_word *word = *slab ? lochi_pool_slab_word(*slab, (uintptr_t)movable->address) : NULL;
+    lochi_movable **owner = word ? small_owner(*slab, word) : NULL;
+    return owner && *owner == movable ? word : NULL;
+}
+
+static uintptr_t small_address(const pool_slab *slab, const pool_word *word)
+{
+    return slab->start + (uintptr_t)(word - slab->words) * slab->object_bytes;
+}
+
+static const pool_use *small_uses(const lochi_pool *pool, const pool_slab *slab, const pool_word *word)
+{
+    if (!(atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_ELSEWHERE)) return NULL;
+    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, small_address(slab, word));
+    return LOCHI_CONTAINER(node, pool_elsewhere, node)->uses;
+}
+
+bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, const pool_word *word)
+{
+    lochi_movable **owner = small_owner(slab, word);
+    if (!owner || !*owner || lochi_movable_is_pinned(*owner) || slab->is_closed || slab->is_asleep) return false;
+    if (slab->lane->is_out_of_reach) return false;
+    for (const pool_use *use = small_uses(pool, slab, word); use; use = use->next)
+        if (use->lane->is_out_of_reach) return false;
+    return true;
+}
+
+/* Everything that may fail before the copy. The two notes of the lane stay: they say that it may use the places, which is harmless. */
+static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, uintptr_t to,
+                                 pool_lane *lane)
+{
+    const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
+    if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
+    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory to note the ids of small blocks");
+    LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, slab->lane));
+    for (const pool_use *use = small_uses(pool, slab, word); use; use = use->next)
+        LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
+    if (is_used && lane != slab->lane) {
+        LOCH_TRY_RETURN(lochi_pool_note_use(pool, small_address(slab, word), lane));
+        atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+    }
+    return is_used && lane != target->lane ? lochi_pool_note_use(pool, to, lane) : LOCH_OK;
+}
+
+/* The block lies in the target from now on; its old place is free behind whoever used it, the copy among them. */
+static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, const pool_entry *entry,
+                         pool_lane *lane)
+{
+    const bool is_used = lane->done != UINT64_MAX;
+    const uintptr_t from = small_address(slab, word);
+    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    lochi_movable *movable = *small_owner(slab, word);
+    const bool is_elsewhere = is_used && lane != target->lane;
+    atomic_store_explicit(entry->word, (seen & ~POOL_WORD_ELSEWHERE) | (is_elsewhere ? POOL_WORD_ELSEWHERE : 0),
+                          memory_order_relaxed);
+    *small_owner(target, entry->word) = movable;
+    *small_owner(slab, word) = NULL;
+    if (seen & POOL_WORD_NAMED) target->ids[entry->word - target->words] = slab->ids[word - slab->words];
+    lochi_session_follow(pool->allocator, (void *)from, entry->address);
+    movable->address = entry->address;
+    movable->generation++;
+    movable->lane = is_used ? lane : NULL;
+    movable->epoch = lane->epoch;
+    pool->moves++;
+    pool->moved_bytes += seen & POOL_WORD_BYTES;
+    if (pool->move_hook) {
+        LOCHI_NOT_CANCELLED;
+        const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES,
+                                (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX), movable->buffer};
+        pool->move_hook(pool->allocator, &move, pool->move_hook_user);
+    }
+    atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
+    if (pool->checker) lochi_poison_move(pool, from, (uintptr_t)entry->address, seen & POOL_WORD_BYTES);
+    lochi_pool_hide(pool, from, slab->object_bytes);
+    if (seen & POOL_WORD_ELSEWHERE)
+        lochi_pool_wait_for_uses(pool, from, slab->block, word);
+    else if (lochi_pool_wipe_word(pool, slab, word))
+        lochi_pool_slab_give(pool, slab, word);
+}
+
+loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target,
+                                  pool_lane *lane)
+{
+    const size_t bytes = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_BYTES;
+    const pool_entry entry = lochi_pool_slab_pop(target);
+    const uintptr_t to = (uintptr_t)entry.address;
+    atomic_store_explicit(entry.word, 0, memory_order_relaxed);
+    loch_status status = small_prepare(pool, slab, word, target, to, lane);
+    if (status == LOCH_OK) {
+        lochi_pool_show(pool, to, bytes);
+        status = lochi_copy_own(lane->stream, entry.address, (void *)small_address(slab, word), bytes);
+    }
+    if (status == LOCH_OK) {
+        small_commit(pool, slab, word, target, &entry, lane);
+        return LOCH_OK;
+    }
+    /* What was queued may still write there. No other block comes into the target, and its memory is free in the order of the lane. */
+    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, to);
+    if (node && node->key == to) lochi_pool_forget_uses(pool, to);
+    lochi_pool_hide(pool, to, target->object_bytes);
+    if (target->free_count + 1 == target->count) target->block->lane = lane;
+    const loch_error saved = lochi_error_save();
+    const bool is_clean = lochi_pool_wipe(pool, lane, to, target->object_bytes) == LOCH_OK;
+    lochi_error_restore(&saved);
+    if (is_clean || lochi_pool_wipe_word(pool, target, entry.word)) lochi_pool_slab_give(pool, target, entry.word);
+    return status;
+}

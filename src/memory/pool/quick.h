@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* The short ways into a pool and out of it: through what single threads keep. A call that finds what it wants there takes
+ * no lock and touches no line that other threads write. In a header so that the dispatch has them in line.
+ *
+ * The thread says that it is inside (`busy` of its first cache), crosses the light fence and looks at the gate; whoever
+ * closes the gate crosses the heavy fence and waits until nobody is inside. So either the thread sees the closed gate
+ * and takes the long way, or it is waited for. */
+#ifndef LOCHI_POOL_QUICK_H
+#define LOCHI_POOL_QUICK_H
+
+#include "base/fence.h"
+#include "base/sanitize.h"
+#include "memory/pool/inside.h"
+
+/* Only a library that is built with AddressSanitizer tells it of blocks that come and go this way; while it or valgrind
+ * looks at another one, the gate is closed. */
+#define LOCHI_POOL_IS_CHECKED_HERE LOCHI_ASAN
+
+/* --- entering and leaving --- */
+
+/* The calling thread's first cache, entered; NULL when it has to take the long way. */
+static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
+{
+    pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_acquire);
+    if (LOCHI_UNLIKELY(!first)) return NULL;
+    atomic_store_explicit(&first->busy, true, memory_order_relaxed);
+    lochi_fence_lightest();
+    if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0))
+        return first; /* behind who opened it */
+    atomic_store_explicit(&first->busy, false, memory_order_release);
+    return NULL;
+}
+
+static inline void lochi_pool_exit(pool_cache *first)
+{
+    atomic_store_explicit(&first->busy, false, memory_order_release);
+}
+
+/* --- counting --- */
+
+/* The highest that was in use has risen. */
+static inline void lochi_pool_raise(pool_cache *cache, int metric)
+{
+    cache->metrics[metric].top -= cache->metrics[metric].room;
+    cache->metrics[metric].room = 0;
+}
+
+static inline void lochi_pool_note_alloc(pool_cache *cache, size_t requested, size_t allocated)
+{
+    cache->allocs++;
+    if (LOCHI_UNLIKELY(requested > cache->largest)) cache->largest = requested;
+    if (LOCHI_UNLIKELY((cache->metrics[POOL_BLOCKS].room -= 1) < 0)) lochi_pool_raise(cache, POOL_BLOCKS);
+    if (LOCHI_UNLIKELY((cache->metrics[POOL_REQUESTED].room -= (int64_t)requested) < 0))
+        lochi_pool_raise(cache, POOL_REQUESTED);
+    if (LOCHI_UNLIKELY((cache->metrics[POOL_ALLOCATED].room -= (int64_t)allocated) < 0))
+        lochi_pool_raise(cache, POOL_ALLOCATED);
+}
+
+static inline void lochi_pool_note_free(pool_cache *cache, size_t requested, size_t allocated)
+{
+    cache->metrics[POOL_BLOCKS].room++;
+    cache->metrics[POOL_REQUESTED].room += (int64_t)requested;
+    cache->metrics[POOL_ALLOCATED].room += (int64_t)allocated;
+}
+
+/* --- blocks above slabs' sizes --- */
+
+static inline unsigned lochi_pool_quick_bin(size_t bytes)
+{
+    const uint32_t units = (uint32_t)(bytes >> POOL_UNIT_SHIFT);
+    return units < POOL_QUICK_DIRECT ? units : POOL_QUICK_DIRECT + (units * 0x9e3779b1u >> 26);
+}
+
+/* Takes a kept block of exactly that size out; NULL when there is none. */
+static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
+{
+    if (bytes > POOL_QUICK_MAX) {
+        pool_block *last = cache->last;
+        if (!last || last->bytes != bytes) return NULL;
+        cache->last = NULL;
+        atomic_store_explicit(&cache->last_bytes, 0, memory_order_relaxed);
+        return last;
+    }
+    pool_block **link = &cache->quick[lochi_pool_quick_bin(bytes)], *block;
+    for (unsigned looks = 0; (block = *link) && looks < POOL_QUICK_LOOKS; link = &block->list_next, looks++) {
+        if (LOCHI_UNLIKELY(block->bytes != bytes)) continue;
+        *link = block->list_next;
+        cache->quick_bytes -= bytes;
+        return block;
+    }
+    return NULL;
+}
+
+/* Keeps a freed block; false when there is no room. */
+static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cache, pool_block *block)
+{
+    const size_t bytes = block->bytes;
+    if (bytes > POOL_QUICK_MAX) {
+        if (cache->last || pool->is_capped) return false;
+        cache->last = block;
+        atomic_store_explicit(&cache->last_bytes, bytes, memory_order_relaxed);
+        return true;
+    }
+    if (LOCHI_UNLIKELY(cache->quick_bytes + bytes > POOL_QUICK_BYTES)) return false;
+    pool_block **bin = &cache->quick[lochi_pool_quick_bin(bytes)];
+    block->list_next = *bin;
+    *bin = block;
+    cache->quick_bytes += bytes;
+    return true;
+}
+
+/* --- allocating --- */
+
+static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
+{
+    pool_stack *stack = &cache->stacks[pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT]];
+    if (LOCHI_UNLIKELY(!stack->count)) return NULL;
+    const pool_entry entry = stack->entries[--stack->count];
+    atomic_store_explicit(entry.word, POOL_WORD_LIVE | bytes, memory_order_relaxed);
+    lochi_pool_note_alloc(first, bytes, stack->bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
+    return entry.address;
+}
+
+static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
+{
+    pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
+    if (!block) return NULL;
+    lochi_pool_set_requested(block, bytes);
+    lochi_pool_set_state(block, POOL_USED);
+    lochi_pool_note_alloc(first, bytes, block->bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, block->start, bytes);
+    return (void *)block->start;
+}
+
+/* The cache that serves another stream than the first one does; NULL when none does. */
+static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool_cache *cache,
+                                                    const loch_stream *stream)
+{
+    if (pool->is_at_once) /* one serves all */
+        return stream->device == pool->device && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? cache
+                                                                                                              : NULL;
+    while (cache && cache->stream != stream)
+        cache = cache->next;
+    return cache;
+}
+
+/* A block from what the calling thread keeps; NULL when it takes the long way. The request is of full size, not for 0
+ * bytes, and wants nothing but bytes, a stream, and an alignment that is a power of two. */
+static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request)
+{
+    if (LOCHI_UNLIKELY(request->alignment > pool->unit)) return NULL;
+    const loch_stream *stream = request->stream ? request->stream : pool->default_stream;
+    pool_cache *first = lochi_pool_enter(pool), *cache = first;
+    if (LOCHI_UNLIKELY(!first)) return NULL;
+    if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
+    void *address = NULL;
+    if (LOCHI_LIKELY(cache != NULL))
+        address = request->bytes <= POOL_SMALL_MAX ? lochi_pool_quick_small(pool, first, cache, request->bytes)
+                                                   : lochi_pool_quick_large(pool, first, cache, request->bytes);
+    lochi_pool_exit(first);
+    return address;
+}
+
+/* --- freeing --- */
+
+static inline pool_cache *lochi_pool_quick_cache(pool_cache *cache, const pool_lane *lane)
+{
+    while (LOCHI_UNLIKELY(cache && cache->lane != lane))
+        cache = cache->next;
+    return cache;
+}
+
+static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cache *first, pool_slab *slab,
+                                               uintptr_t address)
+{
+    pool_word *word = lochi_pool_slab_word(slab, address);
+    pool_cache *cache = lochi_pool_quick_cache(first, slab->lane);
+    if (LOCHI_UNLIKELY(!word || !cache)) return false;
+    const uint64_t live = atomic_load_explicit(word, memory_order_relaxed);
+    pool_stack *stack = &cache->stacks[slab->class];
+    /* live, and nothing else above the size: no tag, no further streams */
+    if (LOCHI_UNLIKELY(live >> POOL_WORD_TAG_SHIFT != POOL_WORD_LIVE >> POOL_WORD_TAG_SHIFT ||
+                       stack->count == stack->capacity))
+        return false;
+    atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
+    stack->entries[stack->count++] = (pool_entry){(void *)address, word};
+    lochi_pool_note_free(first, live & POOL_WORD_BYTES, slab->object_bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, address, slab->object_bytes);
+    return true;
+}
+
+static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cache *first, pool_block *block,
+                                               uintptr_t address)
+{
+    pool_cache *cache = lochi_pool_quick_cache(first, block->lane);
+    if (LOCHI_UNLIKELY(!cache || lochi_pool_state(block) != POOL_USED || block->start != address)) return false;
+    const size_t requested = lochi_pool_requested(block);
+    lochi_pool_set_state(block, POOL_CACHED);
+    if (!lochi_pool_quick_push(pool, cache, block)) {
+        lochi_pool_set_state(block, POOL_USED);
+        return false;
+    }
+    block->id = 0;
+    lochi_pool_note_free(first, requested, block->bytes);
+    if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, block->start, block->bytes);
+    return true;
+}
+
+/* Takes a block back into what the calling thread keeps; false when it takes the long way: nothing has happened then. */
+static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
+{
+    pool_cache *first = lochi_pool_enter(pool);
+    if (LOCHI_UNLIKELY(!first)) return false;
+    const uintptr_t address = (uintptr_t)pointer;
+    const size_t offset = address - pool->base;
+    uintptr_t page = 0;
+    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the long way */
+        page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
+    bool is_freed = false;
+    if (page & POOL_IS_SLAB)
+        is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
+    else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED)))
+        is_freed = lochi_pool_quick_free_large(pool, first, lochi_pool_page_block(page), address);
+    lochi_pool_exit(first);
+    return is_freed;
+}
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* Small blocks: slabs of one class each, cut from large blocks. What is known of a small block is one word on the host;
+ * free ones are chained through their words. Everything is under the pool's lock. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/inside.h"
+
+#define SLAB_OBJECTS 8 /* a slab holds at least so many */
+#define SLAB_BYTES_MIN ((size_t)16 << 10)
+#define SLAB_BYTES_MAX ((size_t)64 << 10)
+#define SLAB_RANGE_PART 32
+#define SLAB_EMPTY_MAX 4 /* slabs of a lane that are kept though none of their blocks is in use */
+
+/* --- classes --- */
+
+/* The next class above `bytes`: steps of the unit, then of an eighth of a power of two. */
+static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
+{
+    const size_t power = (size_t)1 << (63 - __builtin_clzll(bytes));
+    const size_t step = power / 8 > pool->unit ? power / 8 : pool->unit;
+    return bytes + step;
+}
+
+/* In a child's range not more than a small part of it. */
+static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
+{
+    size_t bytes = SLAB_BYTES_MIN;
+    while (bytes < SLAB_OBJECTS * object_bytes && bytes < SLAB_BYTES_MAX)
+        bytes *= 2;
+    while (pool->range && bytes > POOL_PAGE && bytes > pool->limit / SLAB_RANGE_PART)
+        bytes /= 2;
+    return bytes;
+}
+
+void lochi_pool_lay_out_classes(lochi_pool *pool)
+{
+    size_t step = 0; /* of the table */
+    for (size_t bytes = pool->unit; bytes <= POOL_SMALL_MAX; bytes = slab_next_class(pool, bytes)) {
+        const uint32_t class = pool->classes++;
+        pool->class_bytes[class] = (uint32_t)bytes;
+        pool->slab_bytes[class] = (uint32_t)slab_choose_bytes(pool, bytes);
+        for (; step << POOL_STEP_SHIFT <= bytes && step <= POOL_SMALL_MAX >> POOL_STEP_SHIFT; step++)
+            pool->class_of[step] = (uint8_t) class;
+    }
+}
+
+/* --- slabs --- */
+
+static void slab_enlist(pool_lane *lane, pool_slab *slab)
+{
+    pool_slab **list = &lane->partial[slab->class];
+    slab->next = *list;
+    slab->link = list;
+    if (*list) (*list)->link = &slab->next;
+    *list = slab;
+}
+
+static void slab_unlist(pool_slab *slab)
+{
+    *slab->link = slab->next;
+    if (slab->next) slab->next->link = slab->link;
+}
+
+/* A slab's record: one that was used before, or a new one. Records are never given back before the pool ends: a wrong
+ * address may lead to one at any time. */
+static pool_slab *slab_take_record(lochi_pool *pool, uint32_t class)
+{
+    pool_slab *slab = pool->spare_slabs[class];
+    if (slab) {
+        pool->spare_slabs[class] = slab->next;
+        return slab;
+    }
+    const uint32_t count = pool->slab_bytes[class] / pool->class_bytes[class];
+    slab = lochi_zalloc(sizeof *slab + count * sizeof slab->words[0]);
+    if (!slab) return NULL;
+    slab->class = class;
+    slab->object_bytes = pool->class_bytes[class];
+    slab->count = count;
+    slab->reciprocal = (uint32_t)(((uint64_t)1 << 32) / slab->object_bytes + 1);
+    slab->all_next = pool->slabs;
+    pool->slabs = slab;
+    return slab;
+}
+
+static void slab_keep_record(lochi_pool *pool, pool_slab *slab)
+{
+    slab->next = pool->spare_slabs[slab->class];
+    pool->spare_slabs[slab->class] = slab;
+}
+
+/* A slab whose blocks can be taken: in its lane's list for the class, and counted there while none is in use. */
+static void slab_open(pool_slab *slab)
+{
+    if (slab->free_count) slab_enlist(slab->lane, slab);
+    if (slab->free_count == slab->count) slab->lane->empty_slabs++;
+}
+
+/* Cuts a block whose pages can be entered. */
+static void slab_cut(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block)
+{
+    slab->block = block;
+    slab->start = block->start;
+    slab->lane = lane;
+    slab->free_count = slab->count;
+    slab->free_head = POOL_WORD_NONE;
+    slab->fresh = 0;
+    slab->is_asleep = slab->is_closed = false;
+    for (uint32_t i = 0; i < slab->count; i++)
+        atomic_store_explicit(&slab->words[i], 0, memory_order_relaxed);
+    block->slab = slab;
+    lochi_pool_set_state(block, POOL_SLAB);
+    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
+        lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
+}
+
+static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, loch_status *status)
+{
+    pool_slab *slab = slab_take_record(pool, class);
+    if (!slab) {
+        *status = LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+        return NULL;
+    }
+    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
+    pool_block *block = lochi_pool_take_block(pool, &want, status);
+    if (!block) {
+        slab_keep_record(pool, slab);
+        return NULL;
+    }
+    slab_cut(pool, slab, lane, block);
+    slab_open(slab);
+    return slab;
+}
+
+pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
+                                       loch_status *status)
+{
+    pool_slab *slab = slab_take_record(pool, class);
+    *status = slab ? lochi_pool_prepare_pages(pool, block->start, pool->slab_bytes[class])
+                   : LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+    if (*status == LOCH_OK && !lochi_pool_small_prepare(slab))
+        *status = LOCH_FAIL(HOST_MEMORY, "no host memory for the owners of small blocks");
+    if (*status != LOCH_OK) {
+        if (slab) slab_keep_record(pool, slab);
+        return NULL;
+    }
+    slab_cut(pool, slab, lane, block);
+    slab->is_closed = true;
+    block->lane = lane;
+    pool->used += block->bytes;
+    if (pool->used - pool->waiting_bytes > pool->peak_used) pool->peak_used = pool->used - pool->waiting_bytes;
+    return slab;
+}
+
+static void slab_destroy(lochi_pool *pool, pool_slab *slab)
+{
+    pool_block *block = slab->block;
+    slab_unlist(slab);
+    slab->lane->empty_slabs--;
+    for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
+        lochi_pool_enter_page(pool, block->start + offset, 0);
+    lochi_free(slab->ids);
+    lochi_free(slab->owners);
+    slab->ids = NULL;
+    slab->owners = NULL;
+    slab_keep_record(pool, slab);
+    block->slab = NULL;
+    lochi_pool_put_block(pool, block);
+}
+
+/* --- small blocks --- */
+
+pool_entry lochi_pool_slab_pop(pool_slab *slab)
+{
+    uint32_t index = slab->free_head;
+    if (index != POOL_WORD_NONE)
+        slab->free_head = (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
+    else
+        index = slab->fresh++;
+    if (slab->free_count == slab->count && !slab->is_closed) slab->lane->empty_slabs--;
+    if (!--slab->free_count && !slab->is_closed) slab_unlist(slab);
+    return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
+}
+
+loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_entry *out, size_t count,
+                                 size_t *taken)
+{
+    loch_status status = LOCH_OK;
+    *taken = 0;
+    while (*taken < count) {
+        pool_slab *slab = lane->partial[class];
+        if (!slab && *taken) break; /* what there is will do */
+        if (!slab) slab = slab_make(pool, lane, class, &status);
+        if (!slab) return status;
+        while (*taken < count && slab->free_count)
+            out[(*taken)++] = lochi_pool_slab_pop(slab);
+    }
+    return LOCH_OK;
+}
+
+void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
+{
+    pool_lane *lane = slab->lane;
+    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
+    atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
+    slab->free_head = (uint32_t)(word - slab->words);
+    const bool is_open = !slab->is_asleep && !slab->is_closed;
+    if (!slab->free_count++ && is_open) slab_enlist(lane, slab);
+    if (slab->free_count < slab->count) return;
+    if (is_open) {
+        lane->empty_slabs++;
+    } else { /* for its end */
+        slab->is_asleep = slab->is_closed = false;
+        slab_open(slab);
+    }
+    if (!is_open || lane->empty_slabs > SLAB_EMPTY_MAX) slab_destroy(pool, slab);
+}
+
+void lochi_pool_slab_sleep(pool_slab *slab)
+{
+    if (slab->is_asleep) return;
+    slab->is_asleep = true;
+    if (slab->is_closed) return;
+    if (slab->free_count) slab_unlist(slab);
+    if (slab->free_count == slab->count) slab->lane->empty_slabs--;
+}
+
+void lochi_pool_slab_wake(pool_slab *slab)
+{
+    if (!slab->is_asleep) return;
+    slab->is_asleep = false;
+    if (!slab->is_closed) slab_open(slab);
+}
+
+bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)
+{
+    bool has_freed = false;
+    for (uint32_t class = 0; class < pool->classes && lane->empty_slabs; class ++)
+        for (pool_slab *slab = lane->partial[class], *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->free_count < slab->count) continue;
+            slab_destroy(pool, slab);
+            has_freed = true;
+        }
+    return has_freed;
+}
+
+void lochi_pool_close_slabs(lochi_pool *pool)
+{
+    while (pool->slabs) {
+        pool_slab *slab = pool->slabs;
+        pool->slabs = slab->all_next;
+        lochi_free(slab->ids);
+        lochi_free(slab->owners);
+        lochi_free(slab);
+    }
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* Neighbours that slide together: where holes are smaller than any block, each block goes into the free memory before it, and what
+ * is free comes together behind the last. */
+#include "memory/pool/plan.h"
+
+#define SLIDE_PRICE 16 /* bytes that may slide for each that is joined */
+
+/* Neighbours that can slide together: from a hole to a hole, with blocks that may move in between. */
+typedef struct slide_run {
+    uint32_t first, last;
+    size_t free, cost; /* bytes of the holes, and of the rest */
+} slide_run;
+
+/* Takes the first hole and what follows it out of a run that goes on. */
+static void slide_shorten(const pool_plan *plan, slide_run *run)
+{
+    run->free -= plan->items[run->first++].bytes;
+    while (plan->items[run->first].kind != PLAN_HOLE)
+        run->cost -= plan->items[run->first++].bytes;
+}
+
+/* The run with at least `goal` bytes of holes in which the least would move. The plan is as it was after looking. */
+static bool slide_find_run(const pool_plan *plan, size_t goal, slide_run *out)
+{
+    bool is_found = false;
+    slide_run run = {.free = 0};
+    for (uint32_t i = 0; i < plan->items_count; i++) {
+        const plan_item *item = &plan->items[i];
+        if (item->kind == PLAN_FIXED || item->before == PLAN_NONE || !run.free) run = (slide_run){.first = i};
+        if (item->kind == PLAN_LIVE && run.free) run.cost += item->bytes;
+        if (item->kind != PLAN_HOLE) continue;
+        run.free += item->bytes;
+        run.last = i;
+        while (run.first != i && run.free - plan->items[run.first].bytes >= goal)
+            slide_shorten(plan, &run);
+        if (run.free < goal || (is_found && run.cost >= out->cost)) continue;
+        *out = run;
+        is_found = true;
+    }
+    return is_found;
+}
+
+/* Plans to slide everything in a run; items keep their places in the list. */
+static void slide_enter_run(pool_plan *plan, const slide_run *run)
+{
+    size_t gap = 0;
+    for (uint32_t i = run->first;; i = plan->items[i].behind) {
+        const plan_item *item = &plan->items[i];
+        if (item->kind == PLAN_HOLE) {
+            gap += item->bytes;
+        } else {
+            plan->moves[plan->moves_count++] = (plan_move){.from = i,
+                                                           .batch = plan->batches++,
+                                                           .bytes = item->bytes,
+                                                           .source = item->start,
+                                                           .target = item->start - gap,
+                                                           .is_slide = true};
+            plan->moved_bytes += item->bytes;
+        }
+        if (i == run->last) return;
+    }
+}
+
+/* Looks for one run that is good enough. */
+void lochi_plan_slides(pool_plan *plan, size_t goal, size_t budget)
+{
+    slide_run run = {.free = 0};
+    plan->joined_bytes = 0;
+    if (!slide_find_run(plan, goal, &run) || run.cost > budget) return;
+    slide_enter_run(plan, &run);
+    plan->joined_bytes = run.free;
+}
+
+/* Bytes of the handles that lie wholly in [start, end). */
+static size_t slide_whole(const pool_plan *plan, uintptr_t start, uintptr_t end)
+{
+    size_t bytes = 0;
+    for (size_t i = lochi_plan_find_handle(plan, start); i < plan->handles_count; i++) {
+        const plan_handle *handle = &plan->handles[i];
+        if (handle->start + handle->bytes > end) break;
+        if (handle->start >= start) bytes += handle->bytes;
+    }
+    return bytes;
+}
+
+/* What a run would join beyond what is joined in it now: whole handles, or in a raw segment one piece. */
+static size_t slide_gain(const pool_plan *plan, const slide_run *run)
+{
+    const uintptr_t end = plan->items[run->last].start + plan->items[run->last].bytes;
+    size_t now = 0, largest = 0;
+    for (uint32_t i = run->first;; i = plan->items[i].behind) {
+        const plan_item *item = &plan->items[i];
+        if (item->kind == PLAN_HOLE) {
+            now += slide_whole(plan, item->start, item->start + item->bytes);
+            if (item->bytes > largest) largest = item->bytes;
+        }
+        if (i == run->last) break;
+    }
+    if (!plan->pool->is_virtual) return run->free - largest;
+    const size_t then = slide_whole(plan, end - run->free, end);
+    return then > now ? then - now : 0;
+}
+
+static void slide_if_worth_it(pool_plan *plan, const slide_run *run, size_t budget)
+{
+    if (!run->cost || plan->moved_bytes + run->cost > budget) return;
+    const size_t gain = slide_gain(plan, run);
+    if (gain < run->cost / SLIDE_PRICE + 1) return;
+    slide_enter_run(plan, run);
+    if (plan->pool->is_virtual) plan->joined_bytes += gain;
+}
+
+/* The last that is done when as much as possible is to be joined: between blocks that stay, all that is worth it slides. */
+void lochi_plan_slide_all(pool_plan *plan, size_t budget)
+{
+    for (uint32_t head = 0; head < plan->items_count; head++) {
+        if (plan->items[head].is_gone || plan->items[head].before != PLAN_NONE) continue;
+        slide_run run = {.free = 0};
+        size_t behind = 0; /* bytes behind the last hole */
+        for (uint32_t i = head; i != PLAN_NONE; i = plan->items[i].behind) {
+            const plan_item *item = &plan->items[i];
+            if (item->kind == PLAN_FIXED) {
+                slide_if_worth_it(plan, &run, budget);
+                run = (slide_run){.free = 0};
+            } else if (item->kind == PLAN_HOLE && item->bytes) {
+                if (run.free)
+                    run.cost += behind;
+                else
+                    run.first = i;
+                run.free += item->bytes;
+                run.last = i;
+                behind = 0;
+            } else {
+                behind += item->bytes;
+            }
+        }
+        slide_if_worth_it(plan, &run, budget);
+    }
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* Contents that nobody else is to see: LOCH_POOL_WIPE_FREED. Memory is filled with zeros at the moment when it becomes free, by
+ * the stream in whose order it is free then. So all that is free in the pool is clean, whoever gets it, and nothing has to
+ * be known of where it goes.
+ *
+ * What cannot be filled now counts as used and waits, in a list or marked in its slab. It is tried again whenever the pool
+ * looks for blocks that wait. The short ways are closed in such a pool. Everything is under the pool's lock. */
+#include "base/fail.h"
+#include "device/copy.h"
+#include "memory/pool/inside.h"
+
+/* A stream that has gone cannot be ordered behind: its work has to have passed, and the host waits for the fill, so that whoever
+ * uses the lane next comes behind it. */
+static loch_status wipe_fill_closed(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
+{
+    lochi_pool_poll(pool, lane);
+    if (!lochi_pool_has_passed(lane, lane->epoch))
+        return LOCH_FAIL(BUSY, "work of a stream that has ended is under way");
+    LOCH_TRY_RETURN(lochi_fill_own(pool->default_stream, (void *)start, bytes));
+    return loch_stream_sync(pool->default_stream);
+}
+
+static loch_status wipe_fill(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
+{
+    loch_status status;
+    lochi_pool_show(pool, start, bytes);
+    if (lane->is_closed)
+        status = wipe_fill_closed(pool, lane, start, bytes);
+    else if (lochi_pool_is_under_capture(pool, lane)) /* it would become part of the graph */
+        status = LOCH_FAIL(BUSY, "a stream that is captured cannot wipe memory now");
+    else
+        status = lochi_fill_own(lane->stream, (void *)start, bytes);
+    lochi_pool_hide(pool, start, bytes);
+    return status;
+}
+
+/* What sleeps has no memory, and its saved contents are wiped when they are forgotten. */
+static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, uintptr_t end)
+{
+    while (at < end) {
+        const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        const uintptr_t next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
+        if (handle->handle) LOCH_TRY_RETURN(wipe_fill(pool, lane, at, next - at));
+        at = next;
+    }
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
+{
+    if (LOCHI_LIKELY(!pool->is_wiped) || lane->capture || !bytes) return LOCH_OK;
+    if (lochi_pool_sleeps_at(pool, start, bytes)) return wipe_awake(pool, lane, start, start + bytes);
+    return wipe_fill(pool, lane, start, bytes);
+}
+
+bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block)
+{
+    if (LOCHI_LIKELY(!pool->is_wiped)) return true;
+    const loch_error saved = lochi_error_save();
+    const bool is_wiped = lochi_pool_wipe(pool, block->lane, block->start, block->bytes) == LOCH_OK;
+    lochi_error_restore(&saved);
+    if (is_wiped) return true;
+    lochi_pool_set_state(block, POOL_WAITING);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    lochi_pool_enlist(&pool->dirty, block);
+    pool->waiting_bytes += block->bytes;
+    return false;
+}
+
+static uintptr_t wipe_address(const pool_slab *slab, const pool_word *word)
+{
+    return slab->start + (uintptr_t)(word - slab->words) * slab->object_bytes;
+}
+
+bool lochi_pool_wipe_word(lochi_pool *pool, pool_slab *slab, pool_word *word)
+{
+    if (LOCHI_LIKELY(!pool->is_wiped)) return true;
+    const loch_error saved = lochi_error_save();
+    const bool is_wiped = lochi_pool_wipe(pool, slab->lane, wipe_address(slab, word), slab->object_bytes) == LOCH_OK;
+    lochi_error_restore(&saved);
+    if (is_wiped) return true;
+    atomic_store_explicit(word, POOL_WORD_FREED | POOL_WORD_DIRTY, memory_order_relaxed);
+    pool->dirty_words++;
+    pool->waiting_bytes += slab->object_bytes;
+    return false;
+}
+
+static bool wipe_blocks_again(lochi_pool *pool)
+{
+    bool has_freed = false;
+    for (pool_block *block = pool->dirty, *next; block; block = next) {
+        next = block->list_next;
+        if (lochi_pool_wipe(pool, block->lane, block->start, block->bytes) != LOCH_OK) continue;
+        lochi_pool_unlist(block);
+        pool->waiting_bytes -= block->bytes;
+        lochi_pool_uncount(pool, block);
+        lochi_pool_make_free(pool, block, block->lane->epoch);
+        has_freed = true;
+    }
+    return has_freed;
+}
+
+/* The slab may go with its last block: says whether it is still there. */
+static bool wipe_slab_again(lochi_pool *pool, pool_block *block)
+{
+    pool_slab *slab = block->slab;
+    for (uint32_t i = 0; i < slab->count && pool->dirty_words; i++) {
+        pool_word *word = &slab->words[i];
+        if (!(atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_DIRTY)) continue;
+        if (lochi_pool_wipe(pool, slab->lane, wipe_address(slab, word), slab->object_bytes) != LOCH_OK) continue;
+        pool->dirty_words--;
+        pool->waiting_bytes -= slab->object_bytes;
+        lochi_pool_slab_give(pool, slab, word);
+        if (block->slab != slab) return false;
+    }
+    return true;
+}
+
+/* A slab that goes merges with its neighbours: the walk begins anew. */
+static void wipe_words_again(lochi_pool *pool)
+{
+    for (pool_block *block = NULL; pool->dirty_words && (block = lochi_pool_next_block(pool, block));)
+        if (lochi_pool_state(block) == POOL_SLAB && !wipe_slab_again(pool, block)) block = NULL;
+}
+
+bool lochi_pool_wipe_again(lochi_pool *pool)
+{
+    if (LOCHI_LIKELY(!pool->dirty && !pool->dirty_words)) return false;
+    const loch_error saved = lochi_error_save();
+    const size_t words = pool->dirty_words;
+    const bool has_freed = wipe_blocks_again(pool);
+    wipe_words_again(pool);
+    lochi_error_restore(&saved);
+    return has_freed || pool->dirty_words < words;
+}
+
+static loch_status wipe_free_words(lochi_pool *pool, const pool_slab *slab)
+{
+    for (uint32_t i = 0; i < slab->count; i++) {
+        const pool_word *word = &slab->words[i];
+        const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        if (!(seen & POOL_WORD_LIVE) && seen & POOL_WORD_FREED)
+            LOCH_TRY_RETURN(wipe_fill(pool, slab->lane, wipe_address(slab, word), slab->object_bytes));
+    }
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture)
+{
+    if (!pool->is_wiped) return LOCH_OK;
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        const pool_state state = lochi_pool_state(block);
+        if ((state != POOL_FREE && state != POOL_SLAB) || block->lane->capture != capture) continue;
+        LOCH_TRY_RETURN(state == POOL_SLAB ? wipe_free_words(pool, block->slab)
+                                           : wipe_fill(pool, block->lane, block->start, block->bytes));
+    }
+    return LOCH_OK;
+}

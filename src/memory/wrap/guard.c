@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* The guard wrapper: every block lies between two red zones inside a larger block of the wrapped allocator.
+ *
+ * The wrapper keeps account itself: its blocks have other addresses and sizes than the wrapped allocator's. At free it
+ * waits for every stream that used the block, looks at the zones, poisons the block, waits for that, and only then
+ * gives the memory back; so nothing that it queued is left when another gets it, whatever the order was. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "device/device.h"
+#include "memory/pool/pool.h"
+#include "memory/red_zone.h"
+#include "memory/wrap/wrapper.h"
+#include <loch/wrapper.h>
+#include <stddef.h>
+
+#define GUARD_ZONE_BYTES 64
+#define GUARD_POISON_NEW 0xcd
+#define GUARD_POISON_FREED 0xdd
+
+typedef struct guard {
+    loch_allocator *wrapped; /* retained by the allocator around this */
+    loch_guard_options options;
+    lochi_block_table table;
+} guard;
+
+/* --- handing out --- */
+
+static loch_status guard_take(const guard *self, const loch_request *request, lochi_held *held)
+{
+    const size_t alignment =
+        request->alignment ? request->alignment : self->wrapped->device->properties.alignment_bytes;
+    const size_t step = alignment < _Alignof(max_align_t) ? _Alignof(max_align_t) : alignment;
+    lochi_zones zones;
+    LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, lochi_request_round(request), &zones));
+    loch_request inner = *request;
+    inner.bytes = zones.total;
+    inner.round_bytes = 0;
+    inner.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* that is done behind the poison */
+    void *base = NULL;
+    LOCH_TRY_RETURN(lochi_allocator_try(self->wrapped, &inner, &base));
+    held->base = base;
+    held->taken = zones.total;
+    held->node.key = (uintptr_t)base + zones.front;
+    return LOCH_OK;
+}
+
+static loch_status guard_prepare(const guard *self, const loch_request *request, const lochi_held *held)
+{
+    LOCH_TRY_RETURN(lochi_red_zone_fill(request->stream, held));
+    if (request->flags & LOCH_ALLOC_ZEROED) return LOCH_OK;
+    return lochi_red_zone_poison(request->stream, held, self->options.poison_new);
+}
+
+/* Gives a block back after a failure; the wrapped allocator orders that behind the fills, on their stream. */
+static void guard_undo(const guard *self, const lochi_held *held)
+{
+    lochi_allocator_abandon(self->wrapped, held->base, held->taken, held->stream);
+}
+
+static loch_status guard_make(guard *self, const loch_request *request, void **out)
+{
+    lochi_held *held = lochi_held_create(request);
+    if (!held) return LOCH_FAIL(HOST_MEMORY, "no host memory to guard a block of %zu bytes", request->bytes);
+    loch_status status = guard_take(self, request, held);
+    if (status == LOCH_OK) {
+        status = guard_prepare(self, request, held);
+        if (status == LOCH_OK) status = lochi_block_table_add(&self->table, held);
+        if (status != LOCH_OK) guard_undo(self, held);
+    }
+    if (status == LOCH_OK)
+        *out = lochi_held_address(held);
+    else
+        lochi_held_destroy(held);
+    return status;
+}
+
+static loch_status guard_alloc(void *user, const loch_request *request, void **out)
+{
+    guard *self = user;
+    const loch_status status = guard_make(self, request, out);
+    if (status != LOCH_OK) lochi_ledger_count_failure(self->table.ledger);
+    return status;
+}
+
+/* --- taking back --- */
+
+static loch_status guard_give_back(guard *self, lochi_held *held, loch_stream *given)
+{
+    lochi_lock_take(&self->table.lock);
+    lochi_block_table_take(&self->table, held);
+    lochi_lock_drop(&self->table.lock);
+    const loch_status status = lochi_allocator_give_back(self->wrapped, held->base, held->taken, given);
+    if (lochi_is_freed(status)) {
+        lochi_held_destroy(held);
+        return status;
+    }
+    lochi_lock_take(&self->table.lock);
+    lochi_block_table_put_back(&self->table, held);
+    lochi_lock_drop(&self->table.lock);
+    return status;
+}
+
+static loch_status guard_free(void *user, void *address, size_t bytes, loch_stream *given)
+{
+    guard *self = user;
+    lochi_held *held;
+    LOCH_TRY_RETURN(lochi_block_table_begin_free(&self->table, address, bytes, &held));
+    lochi_waits waits = {.device = self->wrapped->device};
+    loch_status status = given ? lochi_waits_for(&waits, given) : LOCH_OK;
+    if (status == LOCH_OK) status = lochi_waits_for_block(&waits, held);
+    if (status == LOCH_OK) status = lochi_pool_unprotect(self->wrapped, held->base); /* poison is written */
+    if (status != LOCH_OK) {
+        lochi_block_table_cancel_free(&self->table, held);
+        return status;
+    }
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, given, &mark);
+    const loch_status found = lochi_red_zone_settle(lochi_red_zone_check(stream, held), held);
+    const loch_error error = lochi_error_save();
+    lochi_red_zone_poison_freed(stream, held, self->options.poison_freed);
+    lochi_stream_leave(mark);
+    status = guard_give_back(self, held, given);
+    if (status != LOCH_OK || found == LOCH_OK) return status;
+    lochi_error_restore(&error);
+    return found;
+}
+
+static void guard_destroy(void *user)
+{
+    guard *self = user;
+    if (!self) return;
+    lochi_block_table_fini(&self->table);
+    lochi_free(self);
+}
+
+/* --- questions --- */
+
+static loch_status guard_find(void *user, const void *address, loch_block *out)
+{
+    return lochi_block_table_find(&((guard *)user)->table, address, out);
+}
+
+static loch_status guard_walk(void *user, loch_block_visitor *visitor, void *visitor_user)
+{
+    return lochi_block_table_walk(&((guard *)user)->table, visitor, visitor_user);
+}
+
+/* Remembered here for the check, and below for the reuse. */
+static loch_status guard_record_use(void *user, void *address, loch_stream *stream)
+{
+    guard *self = user;
+    LOCH_TRY_RETURN(lochi_block_table_record_use(&self->table, address, stream));
+    lochi_held *held = lochi_block_table_pin(&self->table, (uintptr_t)address);
+    const bool is_it = held && held->node.key == (uintptr_t)address;
+    loch_status status = LOCH_OK;
+    if (is_it) status = loch_allocator_record_use(self->wrapped, held->base, stream);
+    if (held) lochi_block_table_unpin(&self->table, held);
+    return status;
+}
+
+static loch_status guard_get_stats(void *user, loch_tag tag, loch_stats *out)
+{
+    guard *self = user;
+    loch_stats inner = {.size = sizeof inner};
+    if (!tag && lochi_allocator_read_stats(self->wrapped, 0, &inner) == LOCH_OK) *out = inner;
+    lochi_ledger_get_stats(self->table.ledger, tag, out);
+    return LOCH_OK;
+}
+
+static void guard_new_segment(void *user)
+{
+    guard *self = user;
+    lochi_ledger_new_segment(self->table.ledger);
+    lochi_wrapper_new_segment(self->wrapped);
+}
+
+static const loch_allocator_ops guard_ops = {
+    .size = sizeof guard_ops,
+    .kind = "guard",
+    .traits = LOCH_TRACKS_SIZES,
+    .lost_traits = LOCH_STREAM_ORDERED | LOCH_ZEROES,
+    .alloc = guard_alloc,
+    .free = guard_free,
+    .destroy = guard_destroy,
+    .find = guard_find,
+    .walk = guard_walk,
+    .record_use = guard_record_use,
+    .get_stats = guard_get_stats,
+    .new_segment = guard_new_segment,
+};
+
+/* --- in public --- */
+
+static loch_status guard_read_options(const loch_guard_options *given, loch_guard_options *out)
+{
+    *out = (loch_guard_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of guard options", given, out, sizeof *out));
+    if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
+        return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
+                         LOCHI_RED_ZONE_MAX);
+    if (!out->red_zone_bytes) out->red_zone_bytes = GUARD_ZONE_BYTES;
+    if (!out->poison_new) out->poison_new = GUARD_POISON_NEW;
+    if (!out->poison_freed) out->poison_freed = GUARD_POISON_FREED;
+    return LOCH_OK;
+}
+
+loch_status loch_guard_create(loch_allocator *wrapped, const char *name, const loch_guard_options *options,
+                              loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a guard needs an allocator to wrap, and a place");
+    loch_guard_options read;
+    LOCH_TRY_RETURN(guard_read_options(options, &read));
+    guard *self = lochi_zalloc(sizeof *self);
+    if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
+    self->wrapped = wrapped;
+    self->options = read;
+    loch_status status = lochi_block_table_init(&self->table);
+    if (status == LOCH_OK) status = lochi_wrapper_create(wrapped, name, &guard_ops, self, LOCHI_ACCOUNT_OWN, out);
+    if (status == LOCH_OK)
+        lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
+    else
+        guard_destroy(self);
+    return status;
+}
+
+/* Looks at one live block, in the order of its streams. */
+static loch_status guard_check_block(const guard *self, const lochi_held *held)
+{
+    lochi_waits waits = {.device = self->wrapped->device};
+    LOCH_TRY_RETURN(lochi_waits_for_block(&waits, held));
+    uint32_t mark;
+    loch_stream *stream = lochi_held_enter_stream(held, NULL, &mark);
+    const loch_status status = lochi_red_zone_check(stream, held);
+    lochi_stream_leave(mark);
+    return status;
+}
+
+loch_status loch_guard_check(loch_allocator *allocator)
+{
+    if (!allocator || allocator->ops.alloc != guard_alloc) return LOCH_FAIL(INVALID, "that is no guard");
+    guard *self = allocator->self;
+    loch_error first = {.status = LOCH_OK};
+    lochi_held *held;
+    for (uintptr_t key = 0; (held = lochi_block_table_pin(&self->table, key)); key++) {
+        key = held->node.key;
+        const loch_status status = guard_check_block(self, held);
+        lochi_block_table_unpin(&self->table, held);
+        if (status == LOCH_OK) continue;
+        if (first.status == LOCH_OK || status != LOCH_E_CORRUPT) first = lochi_error_save();
+        if (status != LOCH_E_CORRUPT) break; /* the next one would fail as well */
+    }
+    if (first.status != LOCH_OK) lochi_error_restore(&first);
+    return first.status;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* The limit wrapper: bytes asked for, exact under any number of threads.
+ *
+ * One counter is raised before the wrapped allocator is asked, by compare-and-exchange, so it never passes the hard
+ * limit; another is raised when a block is there, so that exactly one allocation sees it cross the soft limit. How
+ * large a block was is told by the account that the library keeps of every wrapper's blocks. */
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/text.h"
+#include "memory/failure.h"
+#include "memory/wrap/wrapper.h"
+#include <loch/wrapper.h>
+
+typedef struct limit {
+    loch_allocator *wrapped;   /* retained by the allocator around this */
+    loch_allocator *allocator; /* that one */
+    loch_limit_function *above;
+    void *user;
+    _Atomic uint64_t hard, soft; /* UINT64_MAX for none */
+    _Atomic uint64_t admitted;   /* bytes in use or being asked for */
+    _Atomic uint64_t in_use;
+    _Atomic uint64_t refused; /* allocations */
+} limit;
+
+/* --- handing out --- */
+
+static loch_status limit_refuse(limit *self, size_t bytes, uint64_t admitted, uint64_t hard)
+{
+    lochi_failure_count(&self->refused);
+    return LOCH_FAIL(LIMIT, "%s more do not fit: allocator \"%s\" is at its limit of %s (%s in use)", LOCHI_SIZE(bytes),
+                     self->allocator->name, LOCHI_SIZE(hard), LOCHI_SIZE(admitted));
+}
+
+static loch_status limit_admit(limit *self, size_t bytes)
+{
+    uint64_t admitted = atomic_load_explicit(&self->admitted, memory_order_relaxed);
+    do {
+        const uint64_t hard = atomic_load_explicit(&self->hard, memory_order_relaxed);
+        if (bytes && (bytes > hard || admitted > hard - bytes)) return limit_refuse(self, bytes, admitted, hard);
+    } while (!atomic_compare_exchange_weak_explicit(&self->admitted, &admitted, admitted + bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return LOCH_OK;
+}
+
+static void limit_count_in(limit *self, size_t bytes)
+{
+    const uint64_t before = atomic_fetch_add_explicit(&self->in_use, bytes, memory_order_relaxed);
+    const uint64_t soft = atomic_load_explicit(&self->soft, memory_order_relaxed);
+    if (!self->above || before > soft || bytes <= soft - before) return;
+    LOCHI_NOT_CANCELLED;
+    self->above(self->allocator, before + bytes, self->user);
+}
+
+static loch_status limit_alloc(void *user, const loch_request *request, void **out)
+{
+    limit *self = user;
+    LOCH_TRY_RETURN(limit_admit(self, request->bytes));
+    const loch_status status = lochi_allocator_try(self->wrapped, request, out);
+    if (status == LOCH_OK)
+        limit_count_in(self, request->bytes);
+    else
+        atomic_fetch_sub_explicit(&self->admitted, request->bytes, memory_order_relaxed);
+    return status;
+}
+
+/* --- taking back --- */
+
+static loch_status limit_free(void *user, void *address, size_t bytes, loch_stream *stream)
+{
+    limit *self = user;
+    const loch_status status = lochi_allocator_give_back(self->wrapped, address, bytes, stream);
+    if (!lochi_is_freed(status)) return status;
+    atomic_fetch_sub_explicit(&self->in_use, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&self->admitted, bytes, memory_order_relaxed);
+    return status;
+}
+
+static void limit_destroy(void *user)
+{
+    lochi_free(user);
+}
+
+/* --- figures --- */
+
+static loch_status limit_get_stats(void *user, loch_tag tag, loch_stats *out)
+{
+    limit *self = user;
+    LOCH_TRY_RETURN(lochi_allocator_read_stats(self->wrapped, tag, out));
+    if (tag) return LOCH_OK;
+    const uint64_t hard = atomic_load_explicit(&self->hard, memory_order_relaxed);
+    if (hard != UINT64_MAX && (!out->limit_bytes || hard < out->limit_bytes)) out->limit_bytes = hard;
+    out->failures += atomic_load_explicit(&self->refused, memory_order_relaxed);
+    return LOCH_OK;
+}
+
+static void limit_new_segment(void *user)
+{
+    lochi_wrapper_new_segment(((limit *)user)->wrapped);
+}
+
+static const loch_allocator_ops limit_ops = {
+    .size = sizeof limit_ops,
+    .kind = "limit",
+    .alloc = limit_alloc,
+    .free = limit_free,
+    .destroy = limit_destroy,
+    .get_stats = limit_get_stats,
+    .new_segment = limit_new_segment,
+};
+
+/* --- in public --- */
+
+static void limit_store(limit *self, size_t hard_bytes, size_t soft_bytes)
+{
+    atomic_store_explicit(&self->hard, hard_bytes ? hard_bytes : UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&self->soft, soft_bytes ? soft_bytes : UINT64_MAX, memory_order_relaxed);
+}
+
+loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const loch_limit_options *options,
+                              loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap, and a place");
+    loch_limit_options read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of limit options", options, &read, sizeof read));
+    limit *self = lochi_zalloc(sizeof *self);
+    if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a limit");
+    self->wrapped = wrapped;
+    self->above = read.above;
+    self->user = read.user;
+    limit_store(self, read.hard_bytes, read.soft_bytes);
+    const loch_status status = loch_wrapper_create(wrapped, name, &limit_ops, self, out);
+    if (status != LOCH_OK) {
+        limit_destroy(self);
+        return status;
+    }
+    self->allocator = *out;
+    lochi_account_forward(*out, LOCHI_FORWARDS_ALL);
+    return status;
+}
+
+loch_status loch_limit_set(loch_allocator *allocator, size_t hard_bytes, size_t soft_bytes)
+{
+    if (!allocator || allocator->ops.alloc != limit_alloc) return LOCH_FAIL(INVALID, "that is no limit wrapper");
+    limit_store(allocator->self, hard_bytes, soft_bytes);
+    return LOCH_OK;
+}
