@@ -5,6 +5,7 @@
 #ifndef LOCHI_LOCK_H
 #define LOCHI_LOCK_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -68,7 +69,14 @@ void lochi_lock_drop(lochi_lock *lock);
 void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition);
 bool lochi_lock_wait_until(lochi_lock *lock, pthread_cond_t *condition, const struct timespec *until);
 
-/* Whether the calling thread holds the lock. */
+/* Tells whether the calling thread holds the lock. */
 bool lochi_lock_is_mine(const lochi_lock *lock);
+
+/* Stops a build with assertions when the calling thread does not hold the lock. Opens every function that relies on one. */
+static inline void lochi_lock_assert_held(const lochi_lock *lock)
+{
+    (void)lock;
+    assert(lochi_lock_is_mine(lock));
+}
 
 #endif
