@@ -3,6 +3,8 @@
  *
  *   02_granules [DEVICE]     cpu, cuda:0, sim:1GiB,backed (default: cpu) */
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/virtual.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

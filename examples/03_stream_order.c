@@ -2,6 +2,9 @@
 /* Finds a missing wait without a GPU: two simulated kernels use the same memory on two streams. Without order between
  * them the checker reports it; with an event it is content. */
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
+#include <loch/sim.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -47,8 +50,8 @@ int main(void)
         printf("  found: %s\n", with ? "something" : "nothing");
     }
     if (loch_raw_free(block) != LOCH_OK) status = LOCH_E_DRIVER;
-    loch_stream_destroy(writer);
-    loch_stream_destroy(reader);
+    loch_stream_close(writer);
+    loch_stream_close(reader);
     loch_device_release(device);
     return status == LOCH_OK && without == 1 && with == 0 ? 0 : 1;
 }

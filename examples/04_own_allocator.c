@@ -3,6 +3,7 @@
  * piece has come back. What it leaves out, the library does: sizes, ids and tags of live blocks, figures, and the
  * detection of wrong frees, in release builds too. */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ static void slab_destroy(void *self)
 
 static loch_status slab_create(loch_device *device, loch_allocator **out)
 {
-    /* No LOCH_THREAD_SAFE among the traits: for several threads, put loch_locked_create around it. */
+    /* No LOCH_TRAIT_THREAD_SAFE among the traits: for several threads, put loch_locked_create around it. */
     const loch_allocator_ops ops = {
         .size = sizeof ops, .kind = "slab", .alloc = slab_alloc, .free = slab_free, .destroy = slab_destroy};
     slab *s = calloc(1, sizeof *s);

@@ -5,6 +5,7 @@
  *
  *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
@@ -33,7 +34,7 @@ static size_t cache_shrink(loch_allocator *allocator, size_t bytes, void *user)
 static loch_status take(loch_allocator *allocator, size_t bytes, const char *tag, void **out)
 {
     loch_request request = {.size = sizeof request, .bytes = bytes};
-    const loch_status status = loch_tag_get(tag, &request.tag);
+    const loch_status status = loch_tag_create(tag, &request.tag);
     return status == LOCH_OK ? loch_allocator_alloc(allocator, &request, out) : status;
 }
 

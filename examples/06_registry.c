@@ -5,6 +5,7 @@
  *
  * 06_registry [DEVICE]     cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static loch_status make_tracked(loch_device *device, loch_attributes attributes,
 {
     (void)user;
     loch_allocator *inner;
-    loch_status status = loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
+    loch_status status = loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
     if (status != LOCH_OK) return status;
     status = loch_tracking_create(inner, "tracked", NULL, out);
     loch_allocator_release(inner);
@@ -25,7 +26,7 @@ static const char *show_winner(loch_device *device, uint32_t bits, const char *w
 {
     loch_allocator *allocator;
     const loch_attributes attributes = {.bits = bits};
-    const loch_status status = loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &allocator);
+    const loch_status status = loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &allocator);
     snprintf(name, 64, "%s", status == LOCH_OK ? loch_allocator_get_name(allocator) : loch_status_name(status));
     printf("%-20s %s\n", what, name);
     if (status == LOCH_OK) loch_allocator_release(allocator);
@@ -54,8 +55,9 @@ int main(int count, char **arguments)
         return 1;
     }
     right += strstr(show_winner(device, 0, "nothing registered:", name), "default") != NULL;
-    right += strstr(show_winner(device, LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, "pinned:", name), "pinned") != NULL;
-    right += !strcmp(show_winner(device, LOCH_NIC_COMPATIBLE, "for network cards:", name), "E_UNSUPPORTED");
+    right += strstr(show_winner(device, LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, "pinned:", name),
+                    "pinned") != NULL;
+    right += !strcmp(show_winner(device, LOCH_ATTRIBUTE_NIC_COMPATIBLE, "for network cards:", name), "E_UNSUPPORTED");
 
     status = loch_direct_create(device, "mine", NULL, &session);
     if (status == LOCH_OK) status = loch_registry_add(session, "requests", 10); /* the entry's own name */
@@ -66,13 +68,13 @@ int main(int count, char **arguments)
     right += !strcmp(show_winner(device, 0, "and without it:", name), "mine");
 
     loch_allocator *best = NULL; /* of all devices: for those who have none in mind */
-    if (status == LOCH_OK) status = loch_registry_find_best(NULL, (loch_attributes){0}, &best);
+    if (status == LOCH_OK) status = loch_registry_acquire_best(NULL, (loch_attributes){0}, &best);
     if (best) printf("%-20s %s\n", "of any device:", loch_allocator_get_name(best));
     right += best == session;
     loch_allocator_release(best);
 
     if (status == LOCH_OK) status = loch_alloc(session, 12345, &forgotten);
-    if (status == LOCH_OK) status = loch_registry_shutdown(show_leak, NULL, &leaks);
+    if (status == LOCH_OK) status = loch_registry_clear(show_leak, NULL, &leaks);
     if (status == LOCH_OK) status = loch_free(session, forgotten); /* blocks outlive the shutdown */
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     loch_allocator_release(session);

@@ -2,6 +2,7 @@
 /* A pool with a limit holds the weights of a model and its key/value cache: one growable block, which keeps its address
  * while it grows with the sequence. What the cache no longer needs serves the next request. */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
@@ -25,12 +26,12 @@ static loch_status serve(loch_allocator *pool, size_t *tokens)
     const loch_request empty = {.size = sizeof empty};
     /* a little less than 100 MiB, in whole MiB: what takes its place later fits exactly */
     const loch_request whole = {.size = sizeof whole, .bytes = 100 * MIB - 12345, .round_bytes = MIB};
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     loch_status status = loch_allocator_alloc(pool, &whole, &weights);
     if (status == LOCH_OK) status = loch_allocator_find(pool, weights, &block);
     if (status != LOCH_OK) return status;
     printf("weights: %zu bytes asked for, %zu taken\n", block.requested_bytes, block.allocated_bytes);
-    status = loch_pool_alloc_growable(pool, &empty, 1024 * MIB, &cache); /* addresses for far more than there is */
+    status = loch_pool_alloc_growable(pool, 1024 * MIB, &empty, &cache); /* addresses for far more than there is */
     if (status != LOCH_OK) return status;
     *tokens = decode(pool, cache);
     printf("%zu tokens, then %s: %s\n", *tokens, loch_status_name(loch_error_get()->status),

@@ -2,6 +2,8 @@
 /* Two streams share a pool. A block that a second stream reads is freed while both still run; whoever gets the memory
  * next is ordered behind them on the device, and the host never waits. The simulator's checker would tell otherwise. */
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/sim.h>
 #include <stdio.h>
 
 #define BYTES ((size_t)8 << 20)
@@ -64,8 +66,8 @@ int main(void)
         (unsigned long long)info.waits_on_host, violations);
     loch_allocator_release(pool);
     loch_event_destroy(computed);
-    loch_stream_destroy(compute);
-    loch_stream_destroy(send);
+    loch_stream_close(compute);
+    loch_stream_close(send);
     loch_device_release(device);
     return status == LOCH_OK && !violations && !info.waits_on_host && info.peak_reserved_bytes < STEPS * BYTES ? 0 : 1;
 }

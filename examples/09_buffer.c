@@ -2,6 +2,8 @@
 /* Buffers own memory: who holds one last frees it, whatever device it is on. Blocks of code clean up by themselves, memory from
  * elsewhere takes part with a deleter, and a pool of buffers makes the same scratch memory serve again and again. */
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/sim.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,8 +52,8 @@ static loch_status there_and_back(loch_device *device, loch_stream *stream, char
     LOCH_AUTO(buffer) here = NULL;
     LOCH_AUTO(buffer) back = NULL;
     if ((status = loch_buffer_wrap(text, bytes, NULL, &here)) != LOCH_OK) return status;
-    if ((status = loch_buffer_create_on(NULL, bytes, NULL, &back)) != LOCH_OK) return status;
-    LOCH_WITH (buffer, there, status = loch_buffer_create_on(device, bytes, &on, &there)) {
+    if ((status = loch_buffer_create_for_device(NULL, bytes, NULL, &back)) != LOCH_OK) return status;
+    LOCH_WITH (buffer, there, status = loch_buffer_create_for_device(device, bytes, &on, &there)) {
         status = loch_buffer_copy(there, here, &copy);
         if (status == LOCH_OK) status = loch_buffer_copy(back, there, &copy);
     } /* released here, though nothing has been copied yet */

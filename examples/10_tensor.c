@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors: make one, look at parts of it without copying, take it to another device and back, print it. */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 
 /* What every call here goes through: the first failure ends the function, and LOCH_AUTO releases what there is. */
@@ -15,7 +16,7 @@ static loch_status show(const char *what, loch_tensor *tensor)
     char line[256];
     TRY(loch_tensor_describe(tensor, line, sizeof line, NULL));
     printf("%s: %s\n", what, line);
-    return loch_tensor_print(tensor, NULL, stdout);
+    return loch_tensor_print_to(tensor, NULL, stdout);
 }
 
 static loch_status views(loch_tensor *table)

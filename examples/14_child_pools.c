@@ -2,6 +2,7 @@
 /* Child pools: a server gives each model a quota of its pool, with memory that is there for sure, and each request a range
  * that goes back as a whole. Children end in any order, and their blocks may outlive them. */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)

@@ -3,6 +3,7 @@
  * requests are served from child pools, each with a session that frees what it leaves; a pool left in pieces is compacted; and the
  * whole model sleeps while another has the memory, and wakes with its weights where they were. Every step checks the weights. */
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -123,7 +124,7 @@ static loch_status run(model *m)
     void *answers[3] = {NULL};
     TRY(loch_device_open("cpu", &m->device));
     TRY(loch_pool_create(m->device, "model", &options, &m->pool));
-    TRY(loch_tag_get("weights", &m->tag));
+    TRY(loch_tag_create("weights", &m->tag));
     TRY(load(m));
     TRY(freeze(m));
     loch_status status = LOCH_OK;

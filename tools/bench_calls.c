@@ -98,9 +98,9 @@ static loch_status calls_unsized(bench_calls *bench)
     loch_device *device = bench->device;
     loch_stream *first = NULL, *second = NULL;
     loch_event *start = NULL, *end = NULL;
-    loch_capture_info capture;
-    loch_address_info address;
-    loch_memory_info memory;
+    loch_capture_info capture = {.size = sizeof capture};
+    loch_address_info address = {.size = sizeof address};
+    loch_memory_info memory = {.size = sizeof memory};
     void *block = NULL;
     uint64_t ns;
     char host[64] = "";
@@ -112,12 +112,12 @@ static loch_status calls_unsized(bench_calls *bench)
     if (status == LOCH_OK) status = loch_event_create(device, LOCH_EVENT_TIMED, &end);
     if (status == LOCH_OK) status = loch_raw_alloc(device, LOCH_MEMORY_DEVICE, (size_t)2 << 20, 0, &block);
     if (status == LOCH_OK) status = loch_event_record(start, first);
-    if (status == LOCH_OK) status = loch_fill_on(first, block, 4096, "", 1);
-    if (status == LOCH_OK) status = loch_copy_on(first, (char *)block + (1 << 20), block, 4096);
-    if (status == LOCH_OK) status = loch_copy_pitched(&on_first, (char *)block + (1 << 20), block, &rows);
+    if (status == LOCH_OK) status = loch_fill_on(block, 4096, "", 1, first);
+    if (status == LOCH_OK) status = loch_copy_on((char *)block + (1 << 20), block, 4096, first);
+    if (status == LOCH_OK) status = loch_copy_pitched((char *)block + (1 << 20), block, &rows, &on_first);
     if (status == LOCH_OK) status = loch_event_record(end, first);
     if (status == LOCH_OK) status = loch_stream_wait(second, end);
-    if (status == LOCH_OK) status = loch_stream_get_capture(first, &capture);
+    if (status == LOCH_OK) status = loch_stream_query_capture(first, &capture);
     if (status == LOCH_OK) status = loch_event_sync(end);
     if (status == LOCH_OK) status = loch_stream_sync(second);
     if (status == LOCH_OK) status = loch_event_query(end);
@@ -128,8 +128,8 @@ static loch_status calls_unsized(bench_calls *bench)
     if (status == LOCH_OK) status = loch_device_calculate_memory(device, &memory);
     loch_event_destroy(start);
     loch_event_destroy(end);
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
     const loch_status freed = loch_raw_free(block);
     return status == LOCH_OK ? freed : status;
 }

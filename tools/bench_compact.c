@@ -4,6 +4,8 @@
 #include "json.h"
 #include "tool.h"
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -72,7 +74,7 @@ static loch_status compact_plain(compact_bench *b, size_t bytes, double *rate)
         const uint64_t start = loch_host_now_ns();
         size_t done = 0;
         for (; done < bytes && status == LOCH_OK; done += piece)
-            status = loch_copy_on(b->stream, to + done % all, from + done % all, piece);
+            status = loch_copy_on(to + done % all, from + done % all, piece, b->stream);
         if (status == LOCH_OK) status = loch_stream_sync(b->stream);
         *rate = (double)done / (double)(loch_host_now_ns() - start) * 1e9;
     }
@@ -128,7 +130,7 @@ static loch_status compact_repeat_in(compact_bench *b, char *arena, size_t arena
         const bool is_downwards = (uintptr_t)move->from > (uintptr_t)move->to;
         char *low = arena + at, *high = arena + at + gap;
         const loch_status status =
-            loch_copy_on(b->stream, is_downwards ? low : high, is_downwards ? high : low, move->bytes);
+            loch_copy_on(is_downwards ? low : high, is_downwards ? high : low, move->bytes, b->stream);
         if (status != LOCH_OK) return status;
         *bytes += (double)move->bytes;
         at += (reach + 511) / 512 * 512;
@@ -243,7 +245,7 @@ static loch_status compact_run(compact_bench *b, bool is_json)
 int tool_bench_compact(const tool_bench_options *options)
 {
     compact_bench b = {.random = 7};
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     loch_status status = loch_device_open(options->device, &b.device);
     if (status == LOCH_OK) status = loch_device_calculate_memory(b.device, &memory);
     if (status == LOCH_OK) {
@@ -258,7 +260,7 @@ int tool_bench_compact(const tool_bench_options *options)
     if (status == LOCH_OK) status = compact_run(&b, options->is_json);
     const int code = status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
     free(b.moves);
-    loch_stream_destroy(b.stream);
+    loch_stream_close(b.stream);
     loch_allocator_release(b.pool);
     loch_device_release(b.device);
     return code;

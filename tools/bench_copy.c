@@ -10,6 +10,8 @@
 
 #include <dlfcn.h>
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +84,8 @@ static bool bench_queue_loch(const bench *b, bench_work work, size_t bytes)
     const void *from;
     const unsigned char byte = 1;
     bench_places(b, work, &to, &from);
-    return (work == BENCH_FILL ? loch_fill_on(b->stream, to, bytes, &byte, 1)
-                               : loch_copy_on(b->stream, to, from, bytes)) == LOCH_OK;
+    return (work == BENCH_FILL ? loch_fill_on(to, bytes, &byte, 1, b->stream)
+                               : loch_copy_on(to, from, bytes, b->stream)) == LOCH_OK;
 }
 
 static bool bench_queue_bare(const bench *b, bench_work work, size_t bytes)
@@ -242,7 +244,7 @@ static void bench_close(bench *b)
     }
     loch_event_destroy(b->start);
     loch_event_destroy(b->end);
-    loch_stream_destroy(b->stream);
+    loch_stream_close(b->stream);
     loch_device_release(b->device);
 }
 
@@ -281,7 +283,7 @@ static loch_status bench_take_memory(bench *b, size_t bytes)
 /* The largest size that fits twice into the device with room to spare; 0 when none does. */
 static size_t bench_largest(const bench *b)
 {
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     if (loch_device_calculate_memory(b->device, &info) != LOCH_OK) return 0;
     size_t largest = 0;
     for (size_t i = 0; i < sizeof bench_sizes / sizeof *bench_sizes; i++)

@@ -215,7 +215,7 @@ static double pool_measure_case(pool_measure *measure, pool_case which)
 /* On the host blocks that nobody touches take addresses alone; elsewhere half of what is free is enough. */
 static bool pool_find_room(pool_measure *measure)
 {
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     measure->room_bytes = SIZE_MAX;
     if (!measure->memory.device || loch_device_can(measure->memory.device, LOCH_CAN_HOST_ACCESS)) return true;
     if (loch_device_calculate_memory(measure->memory.device, &info) != LOCH_OK) return false;

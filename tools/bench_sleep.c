@@ -7,6 +7,8 @@
 #include "tool.h"
 
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +104,8 @@ static loch_status sleep_copy(const sleep_bench *b, char *room, bool is_back, ui
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < b->blocks_count && status == LOCH_OK; i++) {
         char *host = room + i * SLEEP_BLOCK;
-        status = is_back ? loch_copy_on(stream, b->blocks[i], host, SLEEP_BLOCK)
-                         : loch_copy_on(stream, host, b->blocks[i], SLEEP_BLOCK);
+        status = is_back ? loch_copy_on(b->blocks[i], host, SLEEP_BLOCK, stream)
+                         : loch_copy_on(host, b->blocks[i], SLEEP_BLOCK, stream);
     }
     if (status == LOCH_OK) status = loch_stream_sync(stream);
     *ns = loch_host_now_ns() - start_ns;

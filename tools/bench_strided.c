@@ -7,6 +7,8 @@
 #include "tool.h"
 
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,7 @@ static loch_status strided_view(const strided_bench *b, strided_place place, loc
 {
     const loch_status status = loch_buffer_wrap(b->memory[place], b->bytes, NULL, buffer);
     if (status != LOCH_OK) return status;
-    return loch_tensor_create_on(*buffer, 0, dtype, STRIDED_AXES, shape, strides, out);
+    return loch_tensor_create_in(*buffer, 0, dtype, STRIDED_AXES, shape, strides, out);
 }
 
 static void strided_close_run(strided_run *run)
@@ -286,7 +288,7 @@ static void strided_close(strided_bench *b)
     }
     for (int place = 0; place < 3; place++)
         if (loch_raw_free(b->memory[place]) != LOCH_OK) tool_fail("%s", loch_error_get()->sentence);
-    if (b->device && loch_registry_shutdown(NULL, NULL, NULL) != LOCH_OK) tool_fail("%s", loch_error_get()->sentence);
+    if (b->device && loch_registry_clear(NULL, NULL, NULL) != LOCH_OK) tool_fail("%s", loch_error_get()->sentence);
     loch_device_release(b->device);
 }
 

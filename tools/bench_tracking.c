@@ -93,7 +93,7 @@ static loch_status stock_get_stats(void *self, loch_tag tag, loch_stats *out)
 static const loch_allocator_ops stock_ops = {
     .size = sizeof stock_ops,
     .kind = "stock",
-    .traits = LOCH_THREAD_SAFE | LOCH_STREAM_ORDERED,
+    .traits = LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_STREAM_ORDERED,
     .alloc = stock_alloc,
     .free = stock_free,
     .find = stock_find,

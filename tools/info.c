@@ -17,7 +17,7 @@ static const struct {
     {LOCH_CAN_MANAGED, "managed"},
     {LOCH_CAN_VIRTUAL, "virtual"},
     {LOCH_CAN_ALIAS, "alias"},
-    {LOCH_CAN_MOVE, "move"},
+    {LOCH_CAN_REMAP, "move"},
     {LOCH_CAN_COMMIT, "commit"},
     {LOCH_CAN_ORDERED, "ordered"},
     {LOCH_CAN_ASYNC, "async"},
@@ -234,7 +234,7 @@ static int info_show_devices(const info_names *names, json_writer *json)
     for (size_t i = 0; i < names->count; i++) {
         loch_device *device;
         loch_device_properties properties = {.size = sizeof properties};
-        loch_memory_info memory;
+        loch_memory_info memory = {.size = sizeof memory};
         loch_status status = loch_device_open(names->names[i], &device);
         if (status == LOCH_OK) status = loch_device_get_properties(device, &properties);
         if (status == LOCH_OK) status = loch_device_calculate_memory(device, &memory);
@@ -312,7 +312,7 @@ static int info_run(int count, char **arguments)
             return tool_misuse("info", "\"%s\" is not understood", argument);
         }
     }
-    loch_status status = loch_device_enumerate(info_note_name, &all);
+    loch_status status = loch_device_walk(info_note_name, &all);
     if (status != LOCH_OK) return tool_fail_status(status);
     for (size_t i = 0; i < chosen.count; i++) { /* one that cannot be opened is reported before anything is printed */
         loch_device *opened;

@@ -237,7 +237,7 @@ static loch_status replay_make_allocator(const replay_setup *setup, loch_allocat
 {
     if (!strcmp(setup->allocator, "pool")) return loch_pool_create(setup->device, "replay", NULL, out);
     if (!strcmp(setup->allocator, "direct")) return loch_direct_create(setup->device, "replay", NULL, out);
-    return loch_registry_find(setup->allocator, setup->device, out);
+    return loch_registry_acquire(setup->allocator, setup->device, out);
 }
 
 static loch_status replay_no_memory(void)
@@ -263,7 +263,7 @@ void replay_end(replay_kept *kept)
 {
     loch_allocator_release(kept->allocator);
     for (size_t i = 1; i < kept->streams_count; i++)
-        loch_stream_destroy(kept->streams[i]);
+        loch_stream_close(kept->streams[i]);
     free(kept->streams);
     *kept = (replay_kept){.allocator = NULL};
 }

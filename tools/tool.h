@@ -5,6 +5,7 @@
 #define LOCH_TOOL_H
 
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -216,7 +216,7 @@ static bool reader_tag(const trace_reader *reader, trace_word word, loch_tag *ou
     if (!word.length || word.length >= sizeof name) return reader_fail(reader, "a tag has 1 to 63 characters");
     memcpy(name, word.text, word.length);
     name[word.length] = 0;
-    return loch_tag_get(name, out) == LOCH_OK || reader_fail(reader, loch_error_get()->sentence);
+    return loch_tag_create(name, out) == LOCH_OK || reader_fail(reader, loch_error_get()->sentence);
 }
 
 /* What may end an `a` line. */

@@ -206,7 +206,7 @@ _STATUS = {
     "loch_device_open": [c_char_p, _OUT],
     "loch_device_get_properties": [_P, POINTER(_Properties)],
     "loch_stream_wrap": [_P, _P, _OUT],
-    "loch_stream_get_thread_default": [_P, _OUT],
+    "loch_stream_require_thread_default": [_P, _OUT],
     "loch_buffer_collect": [c_int, POINTER(c_size_t)],
     "loch_tensor_create": [c_int, *_SHAPE, POINTER(_Memory), _OUT],
     "loch_tensor_create_from": [c_int, *_SHAPE, _P, POINTER(_Memory), _OUT],
@@ -228,7 +228,7 @@ _STATUS = {
     "loch_tensor_reshape": [_P, *_SHAPE, POINTER(_Memory), _OUT],
     "loch_tensor_clone": [_P, POINTER(_Memory), _OUT],
     "loch_tensor_to": [_P, c_int, POINTER(_Memory), _OUT],
-    "loch_tensor_format": [_P, POINTER(_Print), _P, c_size_t, POINTER(c_size_t)],
+    "loch_tensor_print": [_P, POINTER(_Print), _P, c_size_t, POINTER(c_size_t)],
     "loch_tensor_describe": [_P, _P, c_size_t, POINTER(c_size_t)],
     "loch_npy_save": [c_char_p, _P, POINTER(_Save)],
     "loch_npy_load": [c_char_p, POINTER(_Load), _OUT],
@@ -245,7 +245,7 @@ _PLAIN = {
     "loch_dtype_bytes": (c_size_t, [c_int]),
     "loch_device_release": (None, [_P]),
     "loch_device_get_name": (c_char_p, [_P]),
-    "loch_stream_destroy": (None, [_P]),
+    "loch_stream_close": (None, [_P]),
     "loch_stream_get_default": (c_void_p, [_P]),
     "loch_buffer_get_kind": (c_int, [_P]),
     "loch_buffer_get_references": (c_size_t, [_P]),
@@ -497,7 +497,7 @@ class Tensor:
         """The elements as text; options as in loch/print.h (precision, threshold, edge, width, notation, separator)."""
         if "separator" in options:
             options["separator"] = options["separator"].encode()
-        return self._text("loch_tensor_format", _Print(**options))
+        return self._text("loch_tensor_print", _Print(**options))
 
     def _text(self, name, *options):
         length = c_size_t()
@@ -758,7 +758,7 @@ class Tensor:
         except LochError as error:
             raise ExportError(str(error), error.status) from None
         finally:
-            _library.loch_stream_destroy(wrapped)
+            _library.loch_stream_close(wrapped)
         managed = (_Versioned if is_versioned else _Legacy).from_address(out.value)
         managed.tensor.device_type, managed.tensor.device_id = place  # pinned memory may go as the host's
         capsule = _api.PyCapsule_New(out, _NAMES[is_versioned], None)
@@ -777,7 +777,7 @@ class Tensor:
             return default, None
         out = c_void_p()
         if stream == 2:
-            _library.loch_stream_get_thread_default(device, byref(out))
+            _library.loch_stream_require_thread_default(device, byref(out))
             return out, None
         if stream == 0:
             raise ExportError("stream 0 may mean two things: 1 is the default stream, 2 the thread's", "E_INVALID")

@@ -92,7 +92,7 @@ static lochi_torch_device *torch_device_of(const void *ptr)
 {
     for (int i = 0; i < LOCHI_TORCH_DEVICES; i++) {
         lochi_torch_device *device = lochi_torch_get(i);
-        loch_block block;
+        loch_block block = {.size = sizeof block};
         if (device && loch_allocator_find(device->pool, ptr, &block) == LOCH_OK) return device;
     }
     return NULL;

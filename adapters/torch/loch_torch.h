@@ -10,6 +10,7 @@
 #define LOCH_TORCH_H
 
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdatomic.h>
 
 /* --- exported; all from any thread --- */

@@ -24,8 +24,8 @@ static loch_status cache_alloc(decoder_cache *cache)
 {
     loch_request request = {.size = sizeof request};
     void *block = NULL;
-    TRY(loch_tag_get("caches", &request.tag));
-    loch_status status = loch_pool_alloc_growable(cache->pool, &request, LONGEST_BYTES, &block);
+    TRY(loch_tag_create("caches", &request.tag));
+    loch_status status = loch_pool_alloc_growable(cache->pool, LONGEST_BYTES, &request, &block);
     if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) { /* no virtual memory, or no pool */
         request.bytes = LONGEST_BYTES;
         cache->is_whole = 1;

@@ -159,7 +159,7 @@ static loch_status serve_all(const decoder_model *model, const main_options *opt
     TRY(serve(model, LOCH_SEAT(0), *requests, options->requests, caches_peak_bytes));
     for (size_t i = 0; i < options->requests; i++)
         print_request(&(*requests)[i]);
-    if (logits) TRY(loch_npy_save(options->logits, logits, NULL));
+    if (logits) TRY(loch_npy_save(logits, options->logits, NULL));
     return LOCH_OK;
 }
 
@@ -177,7 +177,7 @@ static loch_status run(loch_engine *engine, loch_context *context, decoder_model
     TRY(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
     print_memory(engine, caches_peak_bytes);
     print_timeline(model->timeline);
-    if (options->trace) TRY(loch_timeline_save(model->timeline, LOCH_TIMELINE_TRACE, 0, options->trace));
+    if (options->trace) TRY(loch_timeline_save(model->timeline, options->trace, LOCH_TIMELINE_TRACE, 0));
     return LOCH_OK;
 }
 
@@ -187,11 +187,11 @@ static loch_status run_in_context(loch_engine *engine, const main_options *optio
     const loch_context_options how = {.size = sizeof how, .name = "main", .flags = LOCH_ALLOC_MOVABLE};
     loch_context *context;
     decoder_model model = {.engine = NULL};
-    TRY(loch_context_create(engine, &how, &context));
+    TRY(loch_context_open(engine, &how, &context));
     const loch_status status = run(engine, context, &model, options);
     const loch_error why = *loch_error_get();
     model_release(&model);
-    const loch_status ended = loch_context_destroy(context);
+    const loch_status ended = loch_context_close(context);
     if (status == LOCH_OK) return ended;
     return loch_error_set(status, NULL, 0, "%s", why.sentence);
 }
@@ -205,7 +205,7 @@ static loch_status open_engine(const main_options *options, loch_engine **out)
     const loch_timeline_options timeline = {.size = sizeof timeline, .level = 1};
     const loch_engine_options how = {
         .size = sizeof how, .name = "decoder", .devices = &device, .devices_count = 1, .timeline = &timeline};
-    return loch_engine_create(&how, out);
+    return loch_engine_open(&how, out);
 }
 
 static loch_status print_leak(const loch_block *block, void *user)
@@ -218,7 +218,7 @@ static loch_status print_leak(const loch_block *block, void *user)
 static loch_status shut_down(loch_engine *engine)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    TRY(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, print_leak, NULL, &leaks));
+    TRY(loch_engine_close(engine, LOCH_WORKERS_DRAIN, print_leak, NULL, &leaks));
     if (leaks.blocks)
         return loch_error_set(LOCH_E_BUSY, NULL, 0, "%zu blocks with %zu bytes leaked", leaks.blocks, leaks.bytes);
     return LOCH_OK;

@@ -8,6 +8,7 @@
 
 #include "cache.h"
 #include <loch/loch.h>
+#include <loch/driver.h>
 
 enum {
     VOCABULARY = 256, /* bytes */

@@ -93,7 +93,7 @@ static loch_status work(void *user)
     const loch_context_options options = {
         .size = sizeof options, .name = "worker", .seats = &queue->seat, .seats_count = 1};
     loch_context *context;
-    TRY(loch_context_create(queue->model->engine, &options, &context));
+    TRY(loch_context_open(queue->model->engine, &options, &context));
     loch_status first = LOCH_OK;
     loch_error why = {.status = LOCH_OK};
     size_t i;
@@ -103,7 +103,7 @@ static loch_status work(void *user)
         first = status;
         why = *loch_error_get();
     }
-    const loch_status ended = loch_context_destroy(context);
+    const loch_status ended = loch_context_close(context);
     if (first == LOCH_OK) return ended;
     return loch_error_set(first, NULL, 0, "%s", why.sentence);
 }

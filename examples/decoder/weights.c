@@ -92,7 +92,7 @@ loch_status model_save(const decoder_model *model, const char *folder)
         return loch_error_set(LOCH_E_IO, NULL, 0, "%.180s: %s", folder, strerror(errno));
     for (size_t i = 0; i < WEIGHTS; i++) {
         TRY(path_of(&model->weights[i], folder, path));
-        TRY(loch_npy_save(path, model->weights[i].tensor, NULL));
+        TRY(loch_npy_save(model->weights[i].tensor, path, NULL));
     }
     return LOCH_OK;
 }
@@ -122,7 +122,7 @@ static loch_status look(decoder_model *model, loch_context *context)
     for (size_t i = 0; i < WEIGHTS; i++) {
         decoder_weight *weight = &model->weights[i];
         void *address;
-        TRY(loch_parameter_get(weight->parameter, loch_context_get_seat(context), &weight->tensor));
+        TRY(loch_parameter_acquire_tensor(weight->parameter, loch_context_get_seat(context), &weight->tensor));
         if (!loch_tensor_is_on_host(weight->tensor))
             return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
                                   "the decoder computes on the host, which does not reach the memory of %s",
@@ -140,8 +140,8 @@ loch_status model_load(decoder_model *model, loch_context *context, const decode
     model->timeline = loch_engine_get_timeline(model->engine);
     LOCH_SPAN(model->timeline, "load");
     describe(model);
-    TRY(loch_tag_get("activations", &model->activations));
-    TRY(loch_tag_get("weights", &tag));
+    TRY(loch_tag_create("activations", &model->activations));
+    TRY(loch_tag_create("weights", &tag));
     for (size_t i = 0; i < WEIGHTS; i++) {
         decoder_weight *weight = &model->weights[i];
         const int64_t shape[] = {weight->rows, weight->columns};

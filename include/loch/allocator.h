@@ -3,13 +3,13 @@
  *  Anything that hands out blocks: one interface for the library's allocators, for wrappers around them, and for yours.
  *
  *  Rules that hold for every allocator, and that one suite checks on all of them:
- *  - Zero bytes give LOCH_OK and NULL, or a unique address if the allocator has LOCH_ALLOCATES_EMPTY.
+ *  - Zero bytes give LOCH_OK and NULL, or a unique address if the allocator has LOCH_TRAIT_ALLOCATES_EMPTY.
  *  - Freeing NULL succeeds. A block freed twice is E_DOUBLE_FREE (E_FOREIGN once so much was freed since that it is
  *    forgotten), an address inside a block E_INTERIOR, any other E_FOREIGN; nothing changes then. In release builds too.
  *  - Sizes and alignments are checked; what does not fit the address space is E_OVERFLOW.
  *  - Memory is handed out and taken back in the order of a stream. A plain free means the stream of the allocation;
  *    freeing on another promises that the caller has ordered the two. loch_allocator_record_use names further streams.
- *  - Calls work from any thread unless the allocator lacks LOCH_THREAD_SAFE.
+ *  - Calls work from any thread unless the allocator lacks LOCH_TRAIT_THREAD_SAFE.
  *  - Allocators are counted. Blocks keep their allocator alive: the last reference may go before the last block.
  */
 #ifndef LOCH_ALLOCATOR_H
@@ -67,16 +67,16 @@ typedef loch_status loch_block_visitor(const loch_block *block, void *user);
 
 /** What holds for an allocator; a set. */
 typedef enum loch_trait {
-    LOCH_THREAD_SAFE = 1 << 0,     /**< calls may come from several threads at a time */
-    LOCH_TRACKS_SIZES = 1 << 1,    /**< requested sizes and ids are known, and found quickly */
-    LOCH_ALLOCATES_EMPTY = 1 << 2, /**< zero bytes give an address of their own */
-    LOCH_STREAM_ORDERED = 1 << 3,  /**< free does not wait for the stream */
-    LOCH_ZEROES = 1 << 4           /**< LOCH_ALLOC_ZEROED is done by the allocator itself, not by a fill */
+    LOCH_TRAIT_THREAD_SAFE = 1 << 0,     /**< calls may come from several threads at a time */
+    LOCH_TRAIT_TRACKS_SIZES = 1 << 1,    /**< requested sizes and ids are known, and found quickly */
+    LOCH_TRAIT_ALLOCATES_EMPTY = 1 << 2, /**< zero bytes give an address of their own */
+    LOCH_TRAIT_STREAM_ORDERED = 1 << 3,  /**< free does not wait for the stream */
+    LOCH_TRAIT_ZEROES = 1 << 4           /**< LOCH_ALLOC_ZEROED is done by the allocator itself, not by a fill */
 } loch_trait;
 
 /** What an allocator supplies. Checked once, when the allocator is made, copied, and empty slots filled, so that callers
  *  never test one. A wrapper is made by loch_wrapper_create, whose empty slots forward to the wrapped allocator (but resize). What
- *  each slot may rely on: arguments are checked, sizes are not 0 (unless LOCH_ALLOCATES_EMPTY), streams are never NULL,
+ *  each slot may rely on: arguments are checked, sizes are not 0 (unless LOCH_TRAIT_ALLOCATES_EMPTY), streams are never NULL,
  *  except that free gets NULL for "the stream of the allocation". The functions must contain no cancellation point
  *  (pthread_cancel), or disable cancellation. */
 typedef struct loch_allocator_ops {

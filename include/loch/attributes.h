@@ -11,10 +11,10 @@ LOCH_BEGIN_DECLS
 
 /** The bits. 24 to 31 are the device's own. */
 typedef enum loch_attribute {
-    LOCH_ON_HOST = 1 << 0,        /**< in the memory of the host */
-    LOCH_NIC_COMPATIBLE = 1 << 1, /**< a network card can reach it */
-    LOCH_GPU_COMPATIBLE = 1 << 2, /**< a GPU can reach it directly (on the host: pinned) */
-    LOCH_TRACK_SIZES = 1 << 3     /**< sizes and ids of blocks are known */
+    LOCH_ATTRIBUTE_ON_HOST = 1 << 0,        /**< in the memory of the host */
+    LOCH_ATTRIBUTE_NIC_COMPATIBLE = 1 << 1, /**< a network card can reach it */
+    LOCH_ATTRIBUTE_GPU_COMPATIBLE = 1 << 2, /**< a GPU can reach it directly (on the host: pinned) */
+    LOCH_ATTRIBUTE_TRACK_SIZES = 1 << 3     /**< sizes and ids of blocks are known */
 } loch_attribute;
 
 /** The eight bits that a device gives a meaning of its own. */

@@ -34,8 +34,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_create(loch_allocator *allocator,
                                                       const loch_request *request, loch_buffer **out);
 
 /** The same from the default allocator of a device; NULL: of "cpu". */
-LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_request *request,
-                                                         loch_buffer **out);
+LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_for_device(loch_device *device, size_t bytes,
+                                                                 const loch_request *request, loch_buffer **out);
 
 /** Called once, when the last reference on memory has gone, and for memory from outside when no work uses it any more; by the
  *  thread that sees to that, without locks. It may call Loch. */

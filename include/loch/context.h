@@ -30,13 +30,13 @@ typedef struct loch_context_options {
 } loch_context_options;
 
 /** Makes a context for the calling thread. Each seat gets a stream of the context's own when it is first used.
- *  @param out  the caller's, ended by loch_context_destroy; NULL on failure */
-LOCH_API LOCH_MUST_USE loch_status loch_context_create(loch_engine *engine, const loch_context_options *options,
-                                                       loch_context **out);
+ *  @param out  the caller's, ended by loch_context_close; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_context_open(loch_engine *engine, const loch_context_options *options,
+                                                     loch_context **out);
 
 /** Ends a context: guards are undone, pools popped, streams given back when their work has ended, cached copies dropped.
  *  E_WRONG_THREAD; then it lives on. NULL does nothing. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_destroy(loch_context *context);
+LOCH_API LOCH_MUST_USE loch_status loch_context_close(loch_context *context);
 
 /** @name Where work is done */
 /** @{ */
@@ -56,7 +56,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_set_seat(loch_context *context, 
 LOCH_API LOCH_MUST_USE loch_status loch_context_set_stream(loch_context *context, loch_stream *stream);
 
 /** The cuBLAS handle of the current seat, working on the current stream; made on first use. Borrowed. E_UNSUPPORTED. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_get_cublas(loch_context *context, loch_cublas **out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out);
 
 /** @} */
 /** @name Guards: what they change is as it was before when they end. They nest, and the last one begun is ended first: ending one ends
@@ -69,10 +69,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_get_cublas(loch_context *context
 /** @{ */
 
 /** A guard that is held; all zero for none. */
-typedef struct loch_context_guard {
+typedef struct loch_guard {
     loch_context *context; /**< NULL: none */
     uint64_t number;       /**< which */
-} loch_context_guard;
+} loch_guard;
 
 /** Whether a guard on a seat locks it for other threads. */
 typedef enum loch_seat_use {
@@ -80,20 +80,20 @@ typedef enum loch_seat_use {
     LOCH_SEAT_LOCKED /**< and the engine's lock on the seat is held */
 } loch_seat_use;
 
-LOCH_API LOCH_MUST_USE loch_status loch_context_guard_seat(loch_context *context, loch_seat seat, loch_seat_use use,
-                                                           loch_context_guard *out);
-LOCH_API LOCH_MUST_USE loch_status loch_context_guard_stream(loch_context *context, loch_stream *stream,
-                                                             loch_context_guard *out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_seat(loch_context *context, loch_seat seat, loch_seat_use use,
+                                                           loch_guard *out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_stream(loch_context *context, loch_stream *stream,
+                                                             loch_guard *out);
 
 /** Sets the context's debug level, which is 0 at first. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_guard_debug(loch_context *context, int level, loch_context_guard *out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_debug(loch_context *context, int level, loch_guard *out);
 
 /** Forbids moving in the pool that tensors come from now, whatever is current when the guard ends. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_guard_moving(loch_context *context, loch_context_guard *out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_still(loch_context *context, loch_guard *out);
 
 /** Ends a guard; one that is all zero, has ended, or whose context has, does nothing, and neither does another thread. The thread's error
  *  record stays. */
-LOCH_API void loch_context_unguard(loch_context_guard *guard);
+LOCH_API void loch_guard_end(loch_guard *guard);
 
 /** The present debug level: for the program to print more. */
 LOCH_API int loch_context_get_debug(const loch_context *context);
@@ -102,8 +102,8 @@ LOCH_API int loch_context_get_debug(const loch_context *context);
  *  Clang. */
 #if defined(__GNUC__) && !defined(__cplusplus)
 #define LOCH_GUARD(status, kind, ...)                                                                                  \
-    __attribute__((cleanup(loch_context_unguard), unused)) loch_context_guard LOCH_GUARD_NAME(__LINE__) = {0};         \
-    (status) = loch_context_guard_##kind(__VA_ARGS__, &LOCH_GUARD_NAME(__LINE__))
+    __attribute__((cleanup(loch_guard_end), unused)) loch_guard LOCH_GUARD_NAME(__LINE__) = {0};                       \
+    (status) = loch_context_begin_##kind(__VA_ARGS__, &LOCH_GUARD_NAME(__LINE__))
 #define LOCH_GUARD_NAME(line) LOCH_GUARD_JOIN(loch_guard_at_, line)
 #define LOCH_GUARD_JOIN(a, b) a##b
 #endif
@@ -145,7 +145,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_create_from(loch_context *contex
  *  The copy comes behind what the context has queued on its streams of the tensor's device (its own ones and those that are set), and
  *  before what it will queue there, unless they are captured; work of others is the caller's to order. Found on another stream than it was made on, it is waited for on the device. While the current stream is
  *  captured, a copy is captured with it, and not kept. @param out  the caller's reference */
-LOCH_API LOCH_MUST_USE loch_status loch_context_get_copy(loch_context *context, loch_tensor *tensor, loch_tensor **out);
+LOCH_API LOCH_MUST_USE loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor,
+                                                             loch_tensor **out);
 
 /** Drops all kept copies. @return how many bytes they had */
 LOCH_API size_t loch_context_drop_copies(loch_context *context);
@@ -215,8 +216,8 @@ LOCH_API int loch_parameter_is_loaded(const loch_parameter *parameter);
 /** What lies on a seat: all of it or a part. E_NOT_FOUND when nothing is there, as on the last seats when there are more of them than
  *  there is to cut; E_BUSY before it is loaded completely.
  *  @param out  the caller's reference */
-LOCH_API LOCH_MUST_USE loch_status loch_parameter_get(const loch_parameter *parameter, loch_seat seat,
-                                                      loch_tensor **out);
+LOCH_API LOCH_MUST_USE loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat,
+                                                                 loch_tensor **out);
 
 /** @} */
 

@@ -48,11 +48,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_copy(void *to, const void *from, size_t 
 /** Queues a copy on `stream`. Host memory that is not pinned may make it wait; pinned and device memory has to live and
  *  stay as it is until the stream has passed. On a stream that is captured the memory has to live as long as the graph runs, and
  *  E_BUSY, nothing queued, is for what no graph can hold: a copy from host to host, and one that is waited for. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t bytes);
+LOCH_API LOCH_MUST_USE loch_status loch_copy_on(void *to, const void *from, size_t bytes, loch_stream *stream);
 
 /** Copies with everything stated. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from,
-                                                  size_t bytes);
+LOCH_API LOCH_MUST_USE loch_status loch_copy_with(void *to, const void *from, size_t bytes,
+                                                  const loch_copy_options *options);
 
 /** Rows of bytes at a distance from each other, in planes at a distance from each other. Distances count bytes, from start to
  *  start, and are at least the length of what lies between. */
@@ -68,8 +68,8 @@ typedef struct loch_pitched {
 
 /** Copies rows, in one driver call where the driver has one for it. As loch_copy_with, but no byte may be both read and written
  *  unless the host does the copying. E_INVALID for pitches that make rows overlap, E_OVERFLOW. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_copy_pitched(const loch_copy_options *options, void *to, const void *from,
-                                                     const loch_pitched *shape);
+LOCH_API LOCH_MUST_USE loch_status loch_copy_pitched(void *to, const void *from, const loch_pitched *shape,
+                                                     const loch_copy_options *options);
 
 /** Fills `bytes` with a pattern of 1, 2 or 4 bytes, repeated, and returns when it is there. E_INVALID for another
  *  pattern size, or when `to` or `bytes` is not a multiple of it. Any thread. */
@@ -77,8 +77,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_fill(void *to, size_t bytes, const void 
 
 /** Queues a fill on `stream`; the pattern is read before the call returns. On a stream that is captured a fill of host memory is
  *  E_BUSY, nothing queued, unless it is pinned memory of the stream's device. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern,
-                                                size_t pattern_bytes);
+LOCH_API LOCH_MUST_USE loch_status loch_fill_on(void *to, size_t bytes, const void *pattern, size_t pattern_bytes,
+                                                loch_stream *stream);
 
 LOCH_END_DECLS
 

@@ -23,7 +23,7 @@ typedef enum loch_capability {
     LOCH_CAN_MANAGED = 1 << 3,       /**< memory that migrates between host and device */
     LOCH_CAN_VIRTUAL = 1 << 4,       /**< reserve addresses, create handles, map them */
     LOCH_CAN_ALIAS = 1 << 5,         /**< one handle mapped at two addresses at once */
-    LOCH_CAN_MOVE = 1 << 6,          /**< a mapping taken from one address to another in one call */
+    LOCH_CAN_REMAP = 1 << 6,         /**< a mapping taken from one address to another in one call */
     LOCH_CAN_COMMIT = 1 << 7,        /**< memory put under reserved addresses and taken away, without handles */
     LOCH_CAN_ORDERED = 1 << 8,       /**< the driver's own stream-ordered allocator */
     LOCH_CAN_ASYNC = 1 << 9,         /**< work on a stream goes on after the call returns */
@@ -87,7 +87,7 @@ typedef loch_status loch_device_visitor(const char *name, void *user);
 /** Walks the names of the devices that this machine has and that loch_device_open would open: first the CPU and its
  *  nodes, then those of every driver in order of registration. Simulated devices are not there until they are opened,
  *  so they are not listed. A driver whose software is missing has no devices. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_device_enumerate(loch_device_visitor *visitor, void *user);
+LOCH_API LOCH_MUST_USE loch_status loch_device_walk(loch_device_visitor *visitor, void *user);
 
 /** The name that the device was opened by. Borrowed from the device. Any thread. */
 LOCH_API const char *loch_device_get_name(const loch_device *device);

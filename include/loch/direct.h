@@ -41,7 +41,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_direct_create(loch_device *device, const
  *  blocks whose stream was destroyed before they were freed.) Blocks whose streams cannot be waited for stay for the
  *  next end: the driver's status.
  *  @param released  bytes that went back, as requested; may be NULL. E_INVALID for an allocator that is not direct. */
-LOCH_API LOCH_MUST_USE loch_status loch_direct_end_session(loch_allocator *allocator, size_t *released);
+LOCH_API LOCH_MUST_USE loch_status loch_direct_free_deferred(loch_allocator *allocator, size_t *released);
 
 LOCH_END_DECLS
 

@@ -135,7 +135,7 @@ typedef struct loch_driver {
     loch_status (*map)(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,
                        size_t peers_count);
     loch_status (*unmap)(void *self, void *address, size_t bytes, loch_driver_handle handle);
-    /** optional: LOCH_CAN_MOVE. */
+    /** optional: LOCH_CAN_REMAP. */
     loch_status (*move)(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
     /** optional: LOCH_CAN_COMMIT. */
     loch_status (*commit)(void *self, void *address, size_t bytes);

@@ -68,8 +68,8 @@ typedef struct loch_engine_options {
  *  computed before memory is taken; several seats of one device share what is free by their fractions, which are 1 together at most,
  *  and all but so much is of what the limits of the others leave. Several that spare leave the largest of their spares, and have equal
  *  parts of the rest. E_INVALID, E_LIMIT, and what loch_device_open says; the sentence names the seat.
- *  @param out  the caller's, ended by loch_engine_shutdown; NULL on failure */
-LOCH_API LOCH_MUST_USE loch_status loch_engine_create(const loch_engine_options *options, loch_engine **out);
+ *  @param out  the caller's, ended by loch_engine_close; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_engine_open(const loch_engine_options *options, loch_engine **out);
 
 /** What a shutdown found. */
 typedef struct loch_engine_leaks {
@@ -86,9 +86,8 @@ typedef struct loch_engine_leaks {
  *  Memory whose free waits for work (loch_buffer_collect) is waited for. NULL does nothing.
  *  @param visitor  called with each live block until it returns other than LOCH_OK, which is no failure; may be NULL
  *  @param leaks    may be NULL */
-LOCH_API LOCH_MUST_USE loch_status loch_engine_shutdown(loch_engine *engine, loch_workers_end how,
-                                                        loch_block_visitor *visitor, void *user,
-                                                        loch_engine_leaks *leaks);
+LOCH_API LOCH_MUST_USE loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how,
+                                                     loch_block_visitor *visitor, void *user, loch_engine_leaks *leaks);
 
 /** How many seats. */
 LOCH_API unsigned loch_engine_count(const loch_engine *engine);
@@ -104,7 +103,7 @@ LOCH_API loch_stream_pool *loch_engine_get_streams(const loch_engine *engine, lo
 LOCH_API loch_timeline *loch_engine_get_timeline(const loch_engine *engine);
 
 /** The NCCL communicators of all seats, rank by seat, made on first use. Borrowed. E_UNSUPPORTED. */
-LOCH_API LOCH_MUST_USE loch_status loch_engine_get_nccl(loch_engine *engine, loch_nccl **out);
+LOCH_API LOCH_MUST_USE loch_status loch_engine_require_nccl(loch_engine *engine, loch_nccl **out);
 
 /** A seat now. */
 typedef struct loch_engine_info {

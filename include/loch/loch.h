@@ -54,7 +54,7 @@
 /* what allocators and new devices are built from */
 #include <loch/raw.h>
 #include <loch/virtual.h>
-#include <loch/visitor.h>
+#include <loch/observer.h>
 #include <loch/driver.h>
 #include <loch/sim.h>
 

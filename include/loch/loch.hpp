@@ -16,6 +16,8 @@
 #define LOCH_LOCH_HPP
 
 #include <loch/loch.h>
+#include <loch/driver.h>
+#include <loch/raw.h>
 
 #include <array>
 #include <cstddef>
@@ -305,7 +307,7 @@ class allocator : public detail::shared<loch_allocator>
     /** The default allocator of a device, for these attributes. */
     explicit allocator(const device &of, loch_attributes attributes = {})
     {
-        check(loch_device_get_allocator(of.get(), attributes, LOCH_FALLBACK_NONE, slot()));
+        check(loch_device_acquire_allocator(of.get(), attributes, LOCH_FALLBACK_NONE, slot()));
     }
     /** A new pool. */
     static allocator pool(const device &of, const char *name = nullptr, const loch_pool_options *options = nullptr)
@@ -333,7 +335,7 @@ class allocator : public detail::shared<loch_allocator>
     /** Whether the host may read and write what it hands out. */
     bool is_on_host() const
     {
-        return loch_attributes_has(attributes(), LOCH_ON_HOST) ||
+        return loch_attributes_has(attributes(), LOCH_ATTRIBUTE_ON_HOST) ||
                loch_device_can(loch_allocator_get_device(need()), LOCH_CAN_HOST_ACCESS);
     }
     loch_stats stats() const
@@ -411,7 +413,7 @@ inline void create_buffer(std::size_t bytes, const place &where, loch_buffer **o
     const loch_request request = where.request();
     const loch_tensor_options &options = *where.options();
     check(options.allocator ? loch_buffer_create(options.allocator, bytes, &request, out)
-                            : loch_buffer_create_on(options.device, bytes, &request, out));
+                            : loch_buffer_create_for_device(options.device, bytes, &request, out));
 }
 
 /* What both kinds of buffer can do. */
@@ -710,7 +712,7 @@ class tensor : public detail::shared<loch_tensor>
     {
         tensor made;
         check(
-            loch_tensor_create_on(memory.get(), offset_bytes, dtype, shape.size(), shape.data(), nullptr, made.slot()));
+            loch_tensor_create_in(memory.get(), offset_bytes, dtype, shape.size(), shape.data(), nullptr, made.slot()));
         return made;
     }
     /** @} */
@@ -813,13 +815,13 @@ class tensor : public detail::shared<loch_tensor>
     {
         loch_scalar scalar;
         T value{};
-        check(loch_tensor_get_item(need(), indices.size(), indices.data(), nullptr, &scalar));
+        check(loch_tensor_read_item(need(), indices.size(), indices.data(), nullptr, &scalar));
         check(loch_scalar_store(scalar, dtype_of<T>(), &value));
         return value;
     }
     template <class T> void set_item(const sizes &indices, T value) const
     {
-        check(loch_tensor_set_item(need(), indices.size(), indices.data(), scalar_of(value), nullptr));
+        check(loch_tensor_write_item(need(), indices.size(), indices.data(), scalar_of(value), nullptr));
     }
     /** @} */
 
@@ -828,7 +830,7 @@ class tensor : public detail::shared<loch_tensor>
     std::string str(const loch_print_options *options = nullptr) const
     {
         return text([&](char *to, std::size_t bytes, std::size_t *length) {
-            return loch_tensor_format(need(), options, to, bytes, length);
+            return loch_tensor_print(need(), options, to, bytes, length);
         });
     }
     /** One line without the elements: "f32[2, 3], 24 bytes on cuda:0". */

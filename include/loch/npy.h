@@ -19,7 +19,7 @@ typedef struct loch_npy_save_options {
 
 /** Writes a tensor to a file, in place of one that is there only when all of it is on the disk. Links are followed, and permissions are
  *  those of the file that is there, or the umask's. E_IO. */
-LOCH_API LOCH_MUST_USE loch_status loch_npy_save(const char *path, loch_tensor *tensor,
+LOCH_API LOCH_MUST_USE loch_status loch_npy_save(loch_tensor *tensor, const char *path,
                                                  const loch_npy_save_options *options);
 
 /** Whether a file is read or mapped. While it is mapped nobody may change it in place: the elements would change with it, and

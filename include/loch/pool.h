@@ -124,8 +124,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *poo
 
 /** Makes a block with addresses for `max_bytes` and memory for `request->bytes` (may be 0). It is freed like any other,
  *  and its requested size is what it holds now. E_UNSUPPORTED on devices without virtual memory. */
-LOCH_API LOCH_MUST_USE loch_status loch_pool_alloc_growable(loch_allocator *pool, const loch_request *request,
-                                                            size_t max_bytes, void **out);
+LOCH_API LOCH_MUST_USE loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes,
+                                                            const loch_request *request, void **out);
 
 /** Makes the block hold `bytes`, at the same address; contents up to the smaller size stay. What goes is taken in the
  *  order of the block's stream. E_OUT_OF_RANGE beyond what was reserved; on any failure it is as it was. */

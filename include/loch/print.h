@@ -32,15 +32,15 @@ typedef struct loch_print_options {
 
 /** Writes a tensor's elements as text, like snprintf: what fits in `bytes` is kept and ends with a zero (`text` may be NULL
  *  when `bytes` is 0), and `length` (may be NULL) is that of the whole. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_format(loch_tensor *tensor, const loch_print_options *options,
-                                                      char *text, size_t bytes, size_t *length);
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options, char *text,
+                                                     size_t bytes, size_t *length);
 
 /** Prints a tensor's elements and a line end. E_IO when the file does not take it. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options,
-                                                     FILE *file);
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_print_to(loch_tensor *tensor, const loch_print_options *options,
+                                                        FILE *file);
 
 /** One line about a tensor, without its elements: `weights: f32[2, 3] strides [3, 1], 24 bytes on cuda:0`. Strides only
- *  where they are not row after row, the name only where it has one. As loch_tensor_format. */
+ *  where they are not row after row, the name only where it has one. As loch_tensor_print. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_describe(loch_tensor *tensor, char *text, size_t bytes, size_t *length);
 
 LOCH_END_DECLS

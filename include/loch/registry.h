@@ -7,7 +7,7 @@
  *
  *  The registry holds what was registered, what factories made and the devices' default allocators, and with them
  *  their devices: until they are removed, until loch_device_set_allocator(device, NULL) for a device's defaults, or
- *  until loch_registry_shutdown.
+ *  until loch_registry_clear.
  */
 #ifndef LOCH_REGISTRY_H
 #define LOCH_REGISTRY_H
@@ -43,14 +43,14 @@ LOCH_API LOCH_MUST_USE loch_status loch_registry_remove(const char *name, int pr
 /** The allocator of that name and of the highest priority. `device` says for which device a factory is to make it, and
  *  filters allocators; NULL takes any, and asks no factory. E_NOT_FOUND, E_UNSUPPORTED when factories of that name
  *  refuse. */
-LOCH_API LOCH_MUST_USE loch_status loch_registry_find(const char *name, loch_device *device, loch_allocator **out);
+LOCH_API LOCH_MUST_USE loch_status loch_registry_acquire(const char *name, loch_device *device, loch_allocator **out);
 
 /** The allocator of the highest priority that serves the device and the attributes: one of the device whose own
  *  attributes are at least as strict, or what a factory makes for them. Memory on the host serves only those who ask
  *  for it, unless its device is the host. `device` NULL takes allocators of any device, and asks no factory. E_NOT_FOUND,
  *  E_UNSUPPORTED. */
-LOCH_API LOCH_MUST_USE loch_status loch_registry_find_best(loch_device *device, loch_attributes attributes,
-                                                           loch_allocator **out);
+LOCH_API LOCH_MUST_USE loch_status loch_registry_acquire_best(loch_device *device, loch_attributes attributes,
+                                                              loch_allocator **out);
 
 /** One entry. Its name may be another than its allocator's. */
 typedef struct loch_registry_entry {
@@ -73,7 +73,7 @@ typedef enum loch_fallback {
 } loch_fallback;
 
 /** A device's allocator for the attributes; made once under any race. The first that serves them, of: the one that
- *  loch_device_set_allocator set, what is registered (as loch_registry_find_best), and the library's own:
+ *  loch_device_set_allocator set, what is registered (as loch_registry_acquire_best), and the library's own:
  *
  *  | attributes | memory |
  *  |---|---|
@@ -86,8 +86,8 @@ typedef enum loch_fallback {
  *  E_UNSUPPORTED for anything else: never a silent substitute, but for pinned memory that cannot be had when `fallback`
  *  allows it. The library's own are pools (pool.h), unless the option `default_allocator` says "direct"; they obey the
  *  options `pool_limit` and `pool_idle`, and pinned memory `pinned` and `pinned_limit`. */
-LOCH_API LOCH_MUST_USE loch_status loch_device_get_allocator(loch_device *device, loch_attributes attributes,
-                                                             loch_fallback fallback, loch_allocator **out);
+LOCH_API LOCH_MUST_USE loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes attributes,
+                                                                 loch_fallback fallback, loch_allocator **out);
 
 /** Replaces a device's default allocator, for all attributes that the new one serves. NULL brings the library's own
  *  back, and gives up those that it made for the device: new ones are made when they are asked for, and meanwhile
@@ -103,7 +103,7 @@ typedef void loch_leak_visitor(loch_allocator *allocator, const loch_block *bloc
  *  callers hold stay safe, and the registry can be used again. E_BUSY from inside a factory; else everything is
  *  given up, and a failure is that of an allocator that could not list its blocks. @param leaks  their number; may
  *  be NULL. */
-LOCH_API LOCH_MUST_USE loch_status loch_registry_shutdown(loch_leak_visitor *visitor, void *user, size_t *leaks);
+LOCH_API LOCH_MUST_USE loch_status loch_registry_clear(loch_leak_visitor *visitor, void *user, size_t *leaks);
 
 LOCH_END_DECLS
 

@@ -39,7 +39,7 @@ static inline void loch_allocator_clear(loch_allocator **slot)
 static inline void loch_stream_clear(loch_stream **slot)
 {
     if (!slot) return;
-    loch_stream_destroy(*slot);
+    loch_stream_close(*slot);
     *slot = NULL;
 }
 

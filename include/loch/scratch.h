@@ -80,12 +80,12 @@ LOCH_API void loch_workspace_destroy(loch_workspace *workspace);
  *  goes in the order of the stream, when the last who holds it lets go: work that was queued with its address is safe.
  *  Contents are undefined. On failure the present one stays.
  *  @param out  retained for the caller, who releases it after the work was queued */
-LOCH_API LOCH_MUST_USE loch_status loch_workspace_get(loch_workspace *workspace, size_t bytes, loch_buffer **out);
+LOCH_API LOCH_MUST_USE loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out);
 
 /** How much it has now. */
 LOCH_API size_t loch_workspace_get_bytes(loch_workspace *workspace);
 
-/** Shrinks it to at most `keep_bytes`, contents lost. On failure it has no memory until the next loch_workspace_get. */
+/** Shrinks it to at most `keep_bytes`, contents lost. On failure it has no memory until the next loch_workspace_acquire. */
 LOCH_API LOCH_MUST_USE loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes);
 
 LOCH_END_DECLS

@@ -18,7 +18,7 @@
  *    before the end or their blocks promoted, and a pool of buffers that is filled inside is to be emptied before.
  *  - A session that is never ended leaks nothing of the allocator's: its blocks are ordinary live blocks, which can be found,
  *    walked and freed.
- *  - Sessions of a direct allocator (loch_direct_end_session) are another thing: those defer what was freed, these free what
+ *  - Sessions of a direct allocator (loch_direct_free_deferred) are another thing: those defer what was freed, these free what
  *    was not. They go together: the end of a session here defers its blocks there.
  */
 #ifndef LOCH_SESSION_H

@@ -32,12 +32,12 @@ typedef struct loch_stream_options {
 } loch_stream_options;
 
 /** Makes a stream; NULL options are all defaults. The stream keeps its device alive. Any thread.
- *  @param out  the caller's reference, given back by loch_stream_destroy or loch_stream_release; NULL on failure */
+ *  @param out  the caller's reference, given back by loch_stream_close or loch_stream_release; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_create(loch_device *device, const loch_stream_options *options,
                                                       loch_stream **out);
 
 /** Wraps a queue that the caller made with the driver itself (a CUstream). The caller keeps it, and calls
- *  loch_stream_destroy before it ends the queue, whoever else holds a reference on the wrapper. On CUDA the special values for the legacy and the per-thread default stream are understood, the
+ *  loch_stream_close before it ends the queue, whoever else holds a reference on the wrapper. On CUDA the special values for the legacy and the per-thread default stream are understood, the
  *  latter as the calling thread's. E_UNSUPPORTED on devices without queues of their own. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **out);
 
@@ -45,7 +45,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_wrap(loch_device *device, void *n
  *  counted: they live as long as their device or thread. NULL gives NULL. Any thread. */
 LOCH_API loch_stream *loch_stream_retain(loch_stream *stream);
 
-/** Gives a reference back; the last one ends the stream as loch_stream_destroy does. NULL and default streams are left
+/** Gives a reference back; the last one ends the stream as loch_stream_close does. NULL and default streams are left
  *  alone. Any thread. */
 LOCH_API void loch_stream_release(loch_stream *stream);
 
@@ -53,14 +53,14 @@ LOCH_API void loch_stream_release(loch_stream *stream);
  *  is left to its owner, who may end it from then on. To whoever else holds a reference the stream is E_INVALID from now on; they
  *  release it as before. NULL, a default stream and a thread's default stream are left alone. No other thread may be in
  *  a call with the stream. */
-LOCH_API void loch_stream_destroy(loch_stream *stream);
+LOCH_API void loch_stream_close(loch_stream *stream);
 
 /** The device's default stream (CUDA: the legacy one). Borrowed, lives as long as the device. Any thread. */
 LOCH_API loch_stream *loch_stream_get_default(loch_device *device);
 
 /** The calling thread's own default stream (CUDA: the per-thread one), a different object in every thread; the device's
  *  default stream where the driver has none. Borrowed, lives until the thread or the device ends. */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_get_thread_default(loch_device *device, loch_stream **out);
+LOCH_API LOCH_MUST_USE loch_status loch_stream_require_thread_default(loch_device *device, loch_stream **out);
 
 /** The stream's device. Borrowed. */
 LOCH_API loch_device *loch_stream_get_device(const loch_stream *stream);
@@ -96,7 +96,7 @@ typedef struct loch_capture_info {
 } loch_capture_info;
 
 /** Asks whether the stream is being captured. Legal at any time. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_get_capture(loch_stream *stream, loch_capture_info *out);
+LOCH_API LOCH_MUST_USE loch_status loch_stream_query_capture(loch_stream *stream, loch_capture_info *out);
 
 /** Whether an event measures time. */
 typedef enum loch_event_kind {

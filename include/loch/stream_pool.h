@@ -30,19 +30,19 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_create(loch_device *device, 
 /** Ends it, and what it keeps. What is out stays with who has it, and is then to be destroyed, not given back. NULL does nothing. */
 LOCH_API void loch_stream_pool_destroy(loch_stream_pool *pool);
 
-/** A stream without work: a kept one, else a new one. @param out  the caller's, given back by loch_stream_pool_give */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_take(loch_stream_pool *pool, loch_stream **out);
+/** A stream without work: a kept one, else a new one. @param out  the caller's, given back by loch_stream_pool_release */
+LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out);
 
 /** Gives a stream back, busy or not. One that is being captured, of another device, a default or a wrapped one is E_INVALID, one
  *  that is not out of this pool E_FOREIGN; when it fails, the stream stays the caller's. NULL does nothing. */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_give(loch_stream_pool *pool, loch_stream *stream);
+LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream);
 
-/** An event that is free to be recorded, as if it were new. @param out  the caller's, given back by loch_stream_pool_give_event */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_take_event(loch_stream_pool *pool, loch_event_kind kind,
-                                                               loch_event **out);
+/** An event that is free to be recorded, as if it were new. @param out  the caller's, given back by loch_stream_pool_release_event */
+LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind,
+                                                                  loch_event **out);
 
 /** Gives an event back, passed or not. One that is not out of this pool stays the caller's. NULL does nothing. */
-LOCH_API void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event *event);
+LOCH_API void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event);
 
 /** What it keeps. */
 typedef struct loch_stream_pool_info {

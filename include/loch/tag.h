@@ -20,7 +20,7 @@ typedef uint32_t loch_tag;
 #define LOCH_TAG_NAME_MAX 64
 
 /** The tag of a name, made at first use: 1 to 63 characters. E_LIMIT when there are too many. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_tag_get(const char *name, loch_tag *out);
+LOCH_API LOCH_MUST_USE loch_status loch_tag_create(const char *name, loch_tag *out);
 
 /** A tag's name; "" for 0 and for numbers that are no tag. Valid for the life of the process. Any thread. */
 LOCH_API const char *loch_tag_name(loch_tag tag);

@@ -72,7 +72,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_from(loch_dtype dtype, siz
  *  @param offset_bytes  of the element with all indices 0; makes its address a multiple of the type's size
  *  @param strides       in elements; NULL: row after row
  *  E_OUT_OF_RANGE when it would reach beyond the buffer. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_on(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype,
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_in(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype,
                                                          size_t dimensions, const int64_t *shape,
                                                          const int64_t *strides, loch_tensor **out);
 
@@ -251,12 +251,13 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_write(loch_tensor *tensor, const 
                                                      loch_stream *stream);
 
 /** Reads one element, by `dimensions` indices, and waits. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
-                                                        loch_stream *stream, loch_scalar *out);
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_read_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
+                                                         loch_stream *stream, loch_scalar *out);
 
 /** Writes one element, and waits. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
-                                                        loch_scalar value, loch_stream *stream);
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_write_item(loch_tensor *tensor, size_t dimensions,
+                                                          const int64_t *indices, loch_scalar value,
+                                                          loch_stream *stream);
 
 /** What a mapping is for. */
 typedef enum loch_map_access {

@@ -117,8 +117,8 @@ LOCH_API size_t loch_timeline_print(loch_timeline *timeline, loch_timeline_forma
 
 /** Writes it to a file, which is replaced as a whole when all of it is on the disk or, on failure, left as it was. Links are followed,
  *  and permissions are those of the file that is there, or the umask's. E_IO. */
-LOCH_API LOCH_MUST_USE loch_status loch_timeline_save(loch_timeline *timeline, loch_timeline_format format,
-                                                      size_t width, const char *path);
+LOCH_API LOCH_MUST_USE loch_status loch_timeline_save(loch_timeline *timeline, const char *path,
+                                                      loch_timeline_format format, size_t width);
 
 LOCH_END_DECLS
 

@@ -27,8 +27,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_alloc_typed(loch_allocator *allocator, c
 
 /** Finishes `count` elements in reverse order and frees them. NULL succeeds. The address is checked before the first
  *  element is finished: errors as for loch_allocator_free, E_INVALID when the block has not that many elements. */
-LOCH_API LOCH_MUST_USE loch_status loch_free_typed(loch_allocator *allocator, const loch_type *type, size_t count,
-                                                   void *address);
+LOCH_API LOCH_MUST_USE loch_status loch_free_typed(loch_allocator *allocator, void *address, const loch_type *type,
+                                                   size_t count);
 
 LOCH_END_DECLS
 

@@ -68,8 +68,8 @@ LOCH_API size_t loch_handle_get_bytes(const loch_handle *handle);
 
 /** Writes what another process needs to import a handle: an int file descriptor (the receiver closes it), or
  *  LOCH_SHARE_BYTES_MAX bytes of fabric handle. E_INVALID when the handle was not created with that kind. */
-LOCH_API LOCH_MUST_USE loch_status loch_handle_export(loch_handle *handle, loch_share share, void *out,
-                                                      size_t out_bytes);
+LOCH_API LOCH_MUST_USE loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out_bytes,
+                                                      void *out);
 
 /** Makes a handle from what another process exported; `bytes` as it was created with there. The descriptor stays the
  *  caller's. */
@@ -86,8 +86,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_virtual_map(void *address, loch_handle *
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_unmap(void *address);
 
 /** Takes a mapping from one address to another, contents included, in one call and without a copy.
- *  E_UNSUPPORTED without LOCH_CAN_MOVE; otherwise as map and unmap. Nothing changes on failure. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_move(void *from, void *to);
+ *  E_UNSUPPORTED without LOCH_CAN_REMAP; otherwise as map and unmap. Nothing changes on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_virtual_remap(void *from, void *to);
 
 /** Puts memory, zeroed, under reserved addresses without a handle; both numbers are multiples of the granule. What is
  *  committed already stays as it is. E_EXISTS over a mapping, E_UNSUPPORTED without LOCH_CAN_COMMIT. */

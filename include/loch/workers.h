@@ -31,19 +31,20 @@ typedef struct loch_workers_options {
 
 /** Makes workers; their threads run when it returns. E_INVALID for a CPU that the process may not run on, E_LIMIT when the system
  *  gives no more threads.
- *  @param out  the caller's, ended by loch_workers_destroy; NULL on failure */
-LOCH_API LOCH_MUST_USE loch_status loch_workers_create(const loch_workers_options *options, loch_workers **out);
+ *  @param out  the caller's, ended by loch_workers_close; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_workers_open(const loch_workers_options *options, loch_workers **out);
 
 /** What becomes of tasks that are queued when workers end. */
-typedef enum loch_workers_end {
+typedef enum loch_workers_closing {
     LOCH_WORKERS_DRAIN, /**< they run, and what they queue, too */
     LOCH_WORKERS_CANCEL /**< they do not; those that run already run to their end */
-} loch_workers_end;
+} loch_workers_closing;
 
 /** Ends the threads and joins them. Who waits for a task that is cancelled by that gets E_CANCELLED. E_INVALID from one of its
  *  own threads. Otherwise the workers are gone, and the result is as for loch_workers_wait. NULL does nothing.
  *  @param cancelled  how many tasks did not run; may be NULL */
-LOCH_API LOCH_MUST_USE loch_status loch_workers_destroy(loch_workers *workers, loch_workers_end how, size_t *cancelled);
+LOCH_API LOCH_MUST_USE loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how,
+                                                      size_t *cancelled);
 
 /** Queues a task. E_CANCELLED when the workers are ending and take nothing more; E_FORKED in the child of a fork.
  *  @param out  to wait for it by, given back by loch_task_wait or loch_task_release; NULL: nobody does */
@@ -75,7 +76,7 @@ LOCH_API size_t loch_workers_get_current(const loch_workers *workers);
  *  the same workers that waits for one which has not begun runs it itself, there and then, so tasks may wait for tasks with any
  *  number of threads. E_INVALID, and it stays the caller's, when it would be for ever: the task waits for the caller's, or is queued
  *  with other workers that all wait, by tasks that they wait for, for the caller's. What workers wait for in other ways
- *  (loch_workers_wait, loch_workers_destroy, locks) is not seen. */
+ *  (loch_workers_wait, loch_workers_close, locks) is not seen. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_wait(loch_task *task);
 
 /** LOCH_OK when it has ended, however; E_BUSY when not, and leaves the error record alone then. E_FORKED as for loch_task_wait. */

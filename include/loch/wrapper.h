@@ -90,23 +90,23 @@ LOCH_API LOCH_MUST_USE loch_status loch_logging_flush(loch_allocator *logging);
 /* --- guard --- */
 
 /** Zero means default. */
-typedef struct loch_guard_options {
-    size_t size;           /**< sizeof(loch_guard_options) */
+typedef struct loch_redzone_options {
+    size_t size;           /**< sizeof(loch_redzone_options) */
     size_t red_zone_bytes; /**< on each side, in front rounded up to the alignment; 0 for 64; at most 1 GiB */
     uint8_t poison_new;    /**< fills new blocks; 0 for 0xcd */
     uint8_t poison_freed;  /**< fills freed blocks; 0 for 0xdd */
-} loch_guard_options;
+} loch_redzone_options;
 
-/** Red zones around every block, and poison in it. E_CORRUPT at free, or from loch_guard_check, when a zone was
+/** Red zones around every block, and poison in it. E_CORRUPT at free, or from loch_redzone_check, when a zone was
  *  written; the block is freed all the same, and the record names it. Free waits for all streams that used the block.
  *  When there is no host memory to look at a block on a device, it is freed unseen, and the log says so. Not kept of
- *  the wrapped allocator's traits: LOCH_STREAM_ORDERED and LOCH_ZEROES. */
-LOCH_API LOCH_MUST_USE loch_status loch_guard_create(loch_allocator *wrapped, const char *name,
-                                                     const loch_guard_options *options, loch_allocator **out);
+ *  the wrapped allocator's traits: LOCH_TRAIT_STREAM_ORDERED and LOCH_TRAIT_ZEROES. */
+LOCH_API LOCH_MUST_USE loch_status loch_redzone_create(loch_allocator *wrapped, const char *name,
+                                                       const loch_redzone_options *options, loch_allocator **out);
 
 /** Checks the red zones of all live blocks, waiting for their streams. E_CORRUPT names the first bad one. E_INVALID
  *  when it is no guard. */
-LOCH_API LOCH_MUST_USE loch_status loch_guard_check(loch_allocator *guard);
+LOCH_API LOCH_MUST_USE loch_status loch_redzone_check(loch_allocator *guard);
 
 /* --- fault injection --- */
 

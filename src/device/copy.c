@@ -301,7 +301,7 @@ loch_status lochi_copy_run(lochi_copy_job *job)
     return job->direction == LOCH_HOST_TO_HOST ? copy_host_to_host(job) : copy_on_device(job);
 }
 
-loch_status loch_copy_with(const loch_copy_options *options, void *to, const void *from, size_t bytes)
+loch_status loch_copy_with(void *to, const void *from, size_t bytes, const loch_copy_options *options)
 {
     lochi_copy_job job;
     LOCH_TRY_RETURN(lochi_copy_begin(options, to, from, &job));
@@ -313,13 +313,13 @@ loch_status loch_copy_with(const loch_copy_options *options, void *to, const voi
 
 loch_status loch_copy(void *to, const void *from, size_t bytes)
 {
-    return loch_copy_with(NULL, to, from, bytes);
+    return loch_copy_with(to, from, bytes, NULL);
 }
 
-loch_status loch_copy_on(loch_stream *stream, void *to, const void *from, size_t bytes)
+loch_status loch_copy_on(void *to, const void *from, size_t bytes, loch_stream *stream)
 {
     const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
-    return loch_copy_with(&options, to, from, bytes);
+    return loch_copy_with(to, from, bytes, &options);
 }
 
 /* Begins a copy on `stream` that no tenant is asked about. */

@@ -207,10 +207,10 @@ static loch_status device_visit(const char *arguments, void *user)
     return walk->visitor(name, walk->user);
 }
 
-loch_status loch_device_enumerate(loch_device_visitor *visitor, void *user)
+loch_status loch_device_walk(loch_device_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!visitor) return LOCH_FAIL(INVALID, "loch_device_enumerate needs a visitor");
+    if (!visitor) return LOCH_FAIL(INVALID, "loch_device_walk needs a visitor");
     const loch_driver *driver;
     for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
         device_walk walk = {driver, visitor, user};

@@ -258,7 +258,7 @@ static uint32_t driver_slots_allow(const loch_driver *d, bool has_streams)
     if (d->peer_enable) possible |= LOCH_CAN_PEER;
     if (d->reserve && d->unreserve && d->handle_create && d->handle_release && d->map && d->unmap) {
         possible |= LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_RDMA;
-        if (d->move) possible |= LOCH_CAN_MOVE;
+        if (d->move) possible |= LOCH_CAN_REMAP;
         if (d->handle_export && d->handle_import) possible |= LOCH_CAN_SHARE_FD | LOCH_CAN_SHARE_FABRIC;
     }
     if (d->reserve && d->unreserve && d->commit && d->decommit) possible |= LOCH_CAN_COMMIT;

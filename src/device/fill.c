@@ -106,7 +106,7 @@ loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t patter
     return bytes ? fill_somewhere(NULL, &work, false, LOCH_WAIT_END) : LOCH_OK;
 }
 
-loch_status loch_fill_on(loch_stream *stream, void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
+loch_status loch_fill_on(void *to, size_t bytes, const void *pattern, size_t pattern_bytes, loch_stream *stream)
 {
     fill_on_host work;
     LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));

@@ -83,7 +83,7 @@ loch_status loch_handle_import(loch_device *device, loch_share share, const void
     return handle_finish(handle, status, out);
 }
 
-loch_status loch_handle_export(loch_handle *handle, loch_share share, void *out, size_t out_bytes)
+loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out_bytes, void *out)
 {
     if (!handle || !out) return LOCH_FAIL(INVALID, "exporting needs a handle and a place");
     const size_t needed = share == LOCH_SHARE_FD ? sizeof(int) : LOCH_SHARE_BYTES_MAX;

@@ -305,7 +305,7 @@ static loch_status pitched_on_device(lochi_copy_job *job, const loch_pitched *sh
     return status != LOCH_OK ? status : lochi_copy_settle(job->stream, job->wait);
 }
 
-loch_status loch_copy_pitched(const loch_copy_options *options, void *to, const void *from, const loch_pitched *shape)
+loch_status loch_copy_pitched(void *to, const void *from, const loch_pitched *shape, const loch_copy_options *options)
 {
     if (!shape) return LOCH_FAIL(INVALID, "the shape of the rows is NULL");
     lochi_copy_job job;

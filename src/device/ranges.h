@@ -11,7 +11,7 @@
 
 #include "base/tree.h"
 #include "device/device.h"
-#include <loch/visitor.h>
+#include <loch/observer.h>
 
 typedef enum lochi_range_type {
     LOCHI_RANGE_RAW,

@@ -140,7 +140,7 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
         return LOCH_OK;
     }
     LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &of_thread));
-    if (checked == of_thread) return loch_stream_get_thread_default(device, out);
+    if (checked == of_thread) return loch_stream_require_thread_default(device, out);
     loch_stream *stream = lochi_alloc(sizeof *stream);
     if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
     stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
@@ -199,7 +199,7 @@ void loch_stream_release(loch_stream *stream)
     loch_device_release(device);
 }
 
-void loch_stream_destroy(loch_stream *stream)
+void loch_stream_close(loch_stream *stream)
 {
     if (!stream_is_counted(stream)) return;
     stream_end_for_all(stream);
@@ -273,7 +273,7 @@ static loch_stream *stream_find_of_thread(loch_device *device, uint64_t thread)
     return stream;
 }
 
-loch_status loch_stream_get_thread_default(loch_device *device, loch_stream **out)
+loch_status loch_stream_require_thread_default(loch_device *device, loch_stream **out)
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "a thread's default stream needs a device and a place");
@@ -383,7 +383,7 @@ loch_status loch_stream_call(loch_stream *stream, loch_stream_function *function
     return status;
 }
 
-loch_status loch_stream_get_capture(loch_stream *stream, loch_capture_info *out)
+loch_status loch_stream_query_capture(loch_stream *stream, loch_capture_info *out)
 {
     STREAM_NEEDED(stream);
     if (!out) return LOCH_FAIL(INVALID, "capture info needs a place");
@@ -395,7 +395,7 @@ loch_status loch_stream_get_capture(loch_stream *stream, loch_capture_info *out)
 bool lochi_stream_is_captured(loch_stream *stream)
 {
     loch_capture_info capture = {0};
-    return loch_stream_get_capture(stream, &capture) == LOCH_OK && capture.active;
+    return loch_stream_query_capture(stream, &capture) == LOCH_OK && capture.active;
 }
 
 loch_status lochi_stream_refuse_captured(loch_stream *stream, const char *what)

@@ -231,14 +231,14 @@ loch_status loch_virtual_unmap(void *address)
     return LOCH_OK;
 }
 
-loch_status loch_virtual_move(void *from, void *to)
+loch_status loch_virtual_remap(void *from, void *to)
 {
     if (!from || !to) return LOCH_FAIL(INVALID, "moving a mapping needs two addresses");
     lochi_range *claim = lochi_zalloc(sizeof *claim), *range;
     if (!claim) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a mapping");
     lochi_ranges_lock();
     loch_status status = virtual_find_mapping(from, &range);
-    if (status == LOCH_OK && !loch_device_can(range->device, LOCH_CAN_MOVE))
+    if (status == LOCH_OK && !loch_device_can(range->device, LOCH_CAN_REMAP))
         status = LOCH_FAIL(UNSUPPORTED, "%s cannot move a mapping", range->device->name);
     if (status == LOCH_OK) status = virtual_check_place((uintptr_t)to, range->bytes, range->device);
     if (status == LOCH_OK) {

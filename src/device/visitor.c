@@ -16,7 +16,7 @@ typedef struct visitor {
     struct visitor *next;
     uint64_t number;     /* rises along the list */
     loch_device *device; /* retained; NULL for all */
-    loch_range_visitor *function;
+    loch_range_observer *function;
     void *user;
     unsigned users;  /* threads inside it */
     bool is_hearing; /* of what was there when it was added */
@@ -75,7 +75,7 @@ static void visitor_forked(void)
 static lochi_fork_part visitor_part = {.child = visitor_forked};
 
 /* Under the lock: the link to a visitor, or to the end of the list. */
-static visitor **visitor_find(const loch_device *device, loch_range_visitor *function, const void *user)
+static visitor **visitor_find(const loch_device *device, loch_range_observer *function, const void *user)
 {
     visitor **link = &visitor_list;
     for (; *link; link = &(*link)->next)
@@ -185,7 +185,7 @@ static void visitor_destroy(visitor *gone)
     lochi_free(gone);
 }
 
-loch_status loch_visitor_add(loch_device *device, loch_range_visitor *function, void *user)
+loch_status loch_observer_add(loch_device *device, loch_range_observer *function, void *user)
 {
     LOCHI_NOT_CANCELLED;
     if (!function) return LOCH_FAIL(INVALID, "there is no visitor to add");
@@ -224,7 +224,7 @@ static void visitor_renew_newest(void)
     atomic_store_explicit(&lochi_visitors_newest, newest, memory_order_relaxed);
 }
 
-loch_status loch_visitor_remove(loch_device *device, loch_range_visitor *function, void *user)
+loch_status loch_observer_remove(loch_device *device, loch_range_observer *function, void *user)
 {
     LOCHI_NOT_CANCELLED;
     lochi_lock_take(&visitor_lock);

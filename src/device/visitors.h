@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Telling visitors of driver memory (loch/visitor.h), for the files that take it and give it back.
+/* Telling visitors of driver memory (loch/observer.h), for the files that take it and give it back.
  *
  * Whether a visitor hears of a range from the thread that takes it, or from its own addition, is decided under the
  * lock of the table of ranges: visitors are numbered, and a range that becomes usable notes the newest number in the
@@ -9,7 +9,7 @@
 #define LOCHI_VISITORS_H
 
 #include "device/ranges.h"
-#include <loch/visitor.h>
+#include <loch/observer.h>
 
 extern _Atomic uint64_t lochi_visitors_newest; /* 0 when there is none; rises under the lock of ranges only */
 

@@ -101,8 +101,8 @@ static void context_give_stream(const loch_context *context, unsigned seat)
 {
     loch_stream *stream = context->seats[seat].own;
     const loch_error saved = lochi_error_save();
-    if (stream && loch_stream_pool_give(lochi_context_place(context, seat)->streams, stream) != LOCH_OK)
-        loch_stream_destroy(stream);
+    if (stream && loch_stream_pool_release(lochi_context_place(context, seat)->streams, stream) != LOCH_OK)
+        loch_stream_close(stream);
     lochi_error_restore(&saved);
 }
 
@@ -128,7 +128,7 @@ static void context_end(loch_context *context)
     lochi_free(context);
 }
 
-loch_status loch_context_create(loch_engine *engine, const loch_context_options *options, loch_context **out)
+loch_status loch_context_open(loch_engine *engine, const loch_context_options *options, loch_context **out)
 {
     if (out) *out = NULL;
     if (!engine || !out) return LOCH_FAIL(INVALID, "a context needs an engine and a place");
@@ -150,7 +150,7 @@ loch_status loch_context_create(loch_engine *engine, const loch_context_options 
     return LOCH_OK;
 }
 
-loch_status loch_context_destroy(loch_context *context)
+loch_status loch_context_close(loch_context *context)
 {
     if (!context) return LOCH_OK;
     LOCH_TRY_RETURN(lochi_context_check(context));
@@ -170,7 +170,7 @@ loch_status lochi_context_check_seat(const loch_context *context, loch_seat seat
 loch_status lochi_context_take_stream(loch_context *context, unsigned seat)
 {
     lochi_context_seat *own = &context->seats[seat];
-    return own->own ? LOCH_OK : loch_stream_pool_take(lochi_context_place(context, seat)->streams, &own->own);
+    return own->own ? LOCH_OK : loch_stream_pool_acquire(lochi_context_place(context, seat)->streams, &own->own);
 }
 
 loch_status lochi_context_stream(loch_context *context, unsigned seat, loch_stream **out)
@@ -190,10 +190,10 @@ loch_status lochi_context_order(const loch_context *context, unsigned seat, loch
     if (lochi_stream_is_captured(from) || lochi_stream_is_captured(to)) return LOCH_OK;
     const loch_error saved = lochi_error_save();
     loch_event *event = NULL;
-    loch_status status = loch_stream_pool_take_event(place->streams, LOCH_EVENT_PLAIN, &event);
+    loch_status status = loch_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &event);
     if (status == LOCH_OK) status = loch_event_record(event, from);
     if (status == LOCH_OK) status = loch_stream_wait(to, event);
-    loch_stream_pool_give_event(place->streams, event);
+    loch_stream_pool_release_event(place->streams, event);
     if (status == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(from);
@@ -240,7 +240,7 @@ loch_status loch_context_set_stream(loch_context *context, loch_stream *stream)
     return LOCH_OK;
 }
 
-loch_status loch_context_get_cublas(loch_context *context, loch_cublas **out)
+loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out)
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));

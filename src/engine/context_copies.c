@@ -119,7 +119,7 @@ static loch_status copies_make_room(lochi_copies *copies)
 
 static void copy_give_event(const loch_context *context, struct context_copy *entry)
 {
-    loch_stream_pool_give_event(lochi_context_place(context, entry->key.seat)->streams, entry->event);
+    loch_stream_pool_release_event(lochi_context_place(context, entry->key.seat)->streams, entry->event);
     entry->event = NULL;
 }
 
@@ -266,7 +266,7 @@ static loch_status copy_mark(const loch_context *context, struct context_copy *e
     entry->stream_id = loch_stream_get_id(stream);
     if (lochi_device_is_at_once(place->device)) return LOCH_OK;
     const loch_error saved = lochi_error_save();
-    loch_status status = loch_stream_pool_take_event(place->streams, LOCH_EVENT_PLAIN, &entry->event);
+    loch_status status = loch_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &entry->event);
     if (status == LOCH_OK) status = loch_event_record(entry->event, stream);
     if (status == LOCH_OK) return LOCH_OK;
     copy_give_event(context, entry);
@@ -366,7 +366,7 @@ static loch_status copies_get(loch_context *context, loch_tensor *source, loch_t
     return LOCH_OK;
 }
 
-loch_status loch_context_get_copy(loch_context *context, loch_tensor *tensor, loch_tensor **out)
+loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor, loch_tensor **out)
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));

@@ -25,10 +25,10 @@ struct context_guard {
 
 static _Atomic uint64_t guard_last_number; /* relaxed: only uniqueness matters */
 
-static loch_status guard_make(loch_context *context, context_guard_kind kind, loch_context_guard *place,
+static loch_status guard_make(loch_context *context, context_guard_kind kind, loch_guard *place,
                               struct context_guard **out)
 {
-    if (place) *place = (loch_context_guard){0};
+    if (place) *place = (loch_guard){0};
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!place) return LOCH_FAIL(INVALID, "a guard needs a place");
     struct context_guard *guard = lochi_zalloc(sizeof *guard);
@@ -40,11 +40,11 @@ static loch_status guard_make(loch_context *context, context_guard_kind kind, lo
 }
 
 /* Nothing fails from here on. */
-static void guard_begin(loch_context *context, struct context_guard *guard, loch_context_guard *place)
+static void guard_begin(loch_context *context, struct context_guard *guard, loch_guard *place)
 {
     guard->below = context->guards;
     context->guards = guard;
-    *place = (loch_context_guard){.context = context, .number = guard->number};
+    *place = (loch_guard){.context = context, .number = guard->number};
 }
 
 /* --- ending --- */
@@ -94,13 +94,13 @@ void lochi_context_end_guards(loch_context *context)
         guard_end_top(context);
 }
 
-void loch_context_unguard(loch_context_guard *guard)
+void loch_guard_end(loch_guard *guard)
 {
     if (!guard || !guard->context) return;
     loch_context *context = guard->context;
     const uint64_t number = guard->number;
     if (!lochi_context_is_known(context)) return; /* gone, or another thread's */
-    *guard = (loch_context_guard){0};
+    *guard = (loch_guard){0};
     const struct context_guard *at = context->guards;
     while (at && at->number != number)
         at = at->below;
@@ -111,7 +111,7 @@ void loch_context_unguard(loch_context_guard *guard)
 
 /* --- beginning --- */
 
-loch_status loch_context_guard_seat(loch_context *context, loch_seat seat, loch_seat_use use, loch_context_guard *out)
+loch_status loch_context_begin_seat(loch_context *context, loch_seat seat, loch_seat_use use, loch_guard *out)
 {
     struct context_guard *guard;
     loch_status status;
@@ -136,7 +136,7 @@ fail:
     return status;
 }
 
-loch_status loch_context_guard_stream(loch_context *context, loch_stream *stream, loch_context_guard *out)
+loch_status loch_context_begin_stream(loch_context *context, loch_stream *stream, loch_guard *out)
 {
     struct context_guard *guard;
     LOCH_TRY_RETURN(guard_make(context, GUARD_STREAM, out, &guard));
@@ -154,7 +154,7 @@ loch_status loch_context_guard_stream(loch_context *context, loch_stream *stream
     return LOCH_OK;
 }
 
-loch_status loch_context_guard_debug(loch_context *context, int level, loch_context_guard *out)
+loch_status loch_context_begin_debug(loch_context *context, int level, loch_guard *out)
 {
     struct context_guard *guard;
     LOCH_TRY_RETURN(guard_make(context, GUARD_DEBUG, out, &guard));
@@ -164,7 +164,7 @@ loch_status loch_context_guard_debug(loch_context *context, int level, loch_cont
     return LOCH_OK;
 }
 
-loch_status loch_context_guard_moving(loch_context *context, loch_context_guard *out)
+loch_status loch_context_begin_still(loch_context *context, loch_guard *out)
 {
     struct context_guard *guard;
     LOCH_TRY_RETURN(guard_make(context, GUARD_MOVING, out, &guard));

@@ -222,7 +222,7 @@ static void engine_destroy(loch_engine *engine)
     lochi_free(engine);
 }
 
-loch_status loch_engine_create(const loch_engine_options *options, loch_engine **out)
+loch_status loch_engine_open(const loch_engine_options *options, loch_engine **out)
 {
     if (out) *out = NULL;
     if (!options || !out) return LOCH_FAIL(INVALID, "an engine needs options with a table of devices, and a place");
@@ -292,8 +292,8 @@ static loch_status engine_begin_end(loch_engine *engine)
     return LOCH_OK;
 }
 
-loch_status loch_engine_shutdown(loch_engine *engine, loch_workers_end how, loch_block_visitor *visitor, void *user,
-                                 loch_engine_leaks *leaks)
+loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how, loch_block_visitor *visitor, void *user,
+                              loch_engine_leaks *leaks)
 {
     if ((unsigned)how > LOCH_WORKERS_CANCEL) return LOCH_FAIL(INVALID, "end %d of workers is not known", (int)how);
     if (leaks && leaks->size < sizeof leaks->size) return LOCH_FAIL(INVALID, "a struct of leaks without its size set");
@@ -368,7 +368,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
     return status;
 }
 
-loch_status loch_engine_get_nccl(loch_engine *engine, loch_nccl **out)
+loch_status loch_engine_require_nccl(loch_engine *engine, loch_nccl **out)
 {
     if (out) *out = NULL;
     if (!engine || !out) return LOCH_FAIL(INVALID, "communicators need an engine and a place");

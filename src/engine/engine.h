@@ -92,7 +92,7 @@ loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device
 
 /* Ends and joins the workers of all seats, and forgets them. The first failure, by seat, of a task that nobody waited for.
  * @param cancelled  tasks that did not run; may be NULL */
-loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, size_t *cancelled);
+loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_closing how, size_t *cancelled);
 
 /* Has forks look after the engine (engine_fork.c). */
 void lochi_engine_enter_forks(loch_engine *engine);

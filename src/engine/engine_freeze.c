@@ -8,14 +8,14 @@ static loch_status freeze_seat(lochi_seat *seat, loch_tag tag, size_t *bytes)
 {
     loch_stream *stream;
     loch_freeze_report report = {.size = sizeof report};
-    LOCH_TRY_RETURN(loch_stream_pool_take(seat->streams, &stream));
+    LOCH_TRY_RETURN(loch_stream_pool_acquire(seat->streams, &stream));
     const loch_freeze_options options = {.size = sizeof options, .tag = tag, .stream = stream};
     loch_status status = loch_pool_freeze(seat->allocator, &options, &report);
     *bytes += report.bytes;
     if (status == LOCH_OK) status = lochi_pool_freeze_below(seat->allocator, &options, bytes);
     if (status == LOCH_OK) status = loch_stream_sync(stream);
     const loch_error saved = lochi_error_save();
-    if (loch_stream_pool_give(seat->streams, stream) != LOCH_OK) loch_stream_destroy(stream);
+    if (loch_stream_pool_release(seat->streams, stream) != LOCH_OK) loch_stream_close(stream);
     lochi_error_restore(&saved);
     return status;
 }

@@ -56,7 +56,7 @@ static void staff_drain(const loch_engine *engine, staff_failure *first)
     } while (staff_count_queued(engine) != before);
 }
 
-loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, size_t *cancelled)
+loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_closing how, size_t *cancelled)
 {
     staff_failure first = {.error = {.driver = ""}};
     size_t count = 0, more;
@@ -64,7 +64,7 @@ loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_end how, 
     for (unsigned i = 0; how == LOCH_WORKERS_CANCEL && i < engine->count; i++)
         count += lochi_workers_close(engine->seats[i].workers); /* all, before the first is waited for */
     for (unsigned i = 0; i < engine->count; i++) {
-        staff_note(&first, i, loch_workers_destroy(engine->seats[i].workers, how, &more));
+        staff_note(&first, i, loch_workers_close(engine->seats[i].workers, how, &more));
         count += more;
     }
     for (unsigned i = 0; i < engine->count; i++) { /* no thread is left that could ask them for anything */

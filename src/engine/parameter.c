@@ -415,7 +415,7 @@ int loch_parameter_is_loaded(const loch_parameter *parameter)
     return parameter && atomic_load_explicit(&parameter->is_loaded, memory_order_acquire);
 }
 
-loch_status loch_parameter_get(const loch_parameter *parameter, loch_seat seat, loch_tensor **out)
+loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat, loch_tensor **out)
 {
     if (out) *out = NULL;
     if (!parameter || !out) return LOCH_FAIL(INVALID, "what a parameter has on a seat needs the parameter and a place");

@@ -64,7 +64,7 @@ static loch_status stream_pool_ask_event(lochi_kept *it)
 
 static void stream_pool_end_stream(lochi_kept *it)
 {
-    loch_stream_destroy(stream_pool_stream(it));
+    loch_stream_close(stream_pool_stream(it));
 }
 
 static void stream_pool_end_event(lochi_kept *it)
@@ -261,7 +261,7 @@ void loch_stream_pool_destroy(loch_stream_pool *pool)
     lochi_free(pool);
 }
 
-loch_status loch_stream_pool_take(loch_stream_pool *pool, loch_stream **out)
+loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out)
 {
     if (out) *out = NULL;
     if (!pool || !out) return LOCH_FAIL(INVALID, "a stream needs a pool of streams and a place");
@@ -284,12 +284,12 @@ static loch_status stream_pool_check(loch_stream_pool *pool, loch_stream *stream
         return LOCH_FAIL(INVALID, "a default or wrapped stream is not for a pool of streams");
     if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
     loch_capture_info capture;
-    LOCH_TRY_RETURN(loch_stream_get_capture(stream, &capture));
+    LOCH_TRY_RETURN(loch_stream_query_capture(stream, &capture));
     return capture.active ? LOCH_FAIL(INVALID, "stream %llu is being captured", (unsigned long long)stream->id)
                           : LOCH_OK;
 }
 
-loch_status loch_stream_pool_give(loch_stream_pool *pool, loch_stream *stream)
+loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream)
 {
     if (!pool) return LOCH_FAIL(INVALID, "a stream goes back to a pool of streams");
     if (!stream) return LOCH_OK;
@@ -299,7 +299,7 @@ loch_status loch_stream_pool_give(loch_stream_pool *pool, loch_stream *stream)
                : LOCH_FAIL(FOREIGN, "the stream is not out of this pool of streams");
 }
 
-loch_status loch_stream_pool_take_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
+loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
     if (!pool || !out) return LOCH_FAIL(INVALID, "an event needs a pool of streams and a place");
@@ -317,7 +317,7 @@ loch_status loch_stream_pool_take_event(loch_stream_pool *pool, loch_event_kind 
     return LOCH_OK;
 }
 
-void loch_stream_pool_give_event(loch_stream_pool *pool, loch_event *event)
+void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
 {
     if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
 }

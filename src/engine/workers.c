@@ -379,7 +379,7 @@ static loch_status workers_start(loch_workers *workers, const loch_workers_optio
 }
 
 /* Ends the threads and gives the owner's reference back. */
-static loch_error workers_end(loch_workers *workers, loch_workers_end how, size_t *cancelled)
+static loch_error workers_end(loch_workers *workers, loch_workers_closing how, size_t *cancelled)
 {
     LOCHI_NOT_CANCELLED;
     loch_task *chain = NULL;
@@ -401,7 +401,7 @@ static loch_error workers_end(loch_workers *workers, loch_workers_end how, size_
     return failure;
 }
 
-loch_status loch_workers_create(const loch_workers_options *options, loch_workers **out)
+loch_status loch_workers_open(const loch_workers_options *options, loch_workers **out)
 {
     return lochi_workers_create(options, NULL, out);
 }
@@ -430,7 +430,7 @@ fail:
     return status;
 }
 
-loch_status loch_workers_destroy(loch_workers *workers, loch_workers_end how, size_t *cancelled)
+loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how, size_t *cancelled)
 {
     if (cancelled) *cancelled = 0;
     if ((unsigned)how > LOCH_WORKERS_CANCEL) return LOCH_FAIL(INVALID, "workers do not end in a way %d", (int)how);

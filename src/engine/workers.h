@@ -6,7 +6,7 @@
 #include <loch/device.h>
 #include <loch/workers.h>
 
-/* As loch_workers_create, for tasks that run with a device current in their thread (device/current.h). A task whose thread cannot have it
+/* As loch_workers_open, for tasks that run with a device current in their thread (device/current.h). A task whose thread cannot have it
  * fails without having run. `device` is borrowed until the threads have ended; NULL: none. */
 loch_status lochi_workers_create(const loch_workers_options *options, loch_device *device, loch_workers **out);
 
@@ -16,7 +16,7 @@ loch_status lochi_workers_run_bare(loch_workers *workers, loch_task_function *fu
 /* How many tasks were ever queued; 0 for NULL. If the number is the same before and after a wait, nothing was queued meanwhile. */
 uint64_t lochi_workers_get_queued(loch_workers *workers);
 
-/* Begins an end with LOCH_WORKERS_CANCEL, without waiting: nothing is taken any more, from anybody. loch_workers_destroy with the same
+/* Begins an end with LOCH_WORKERS_CANCEL, without waiting: nothing is taken any more, from anybody. loch_workers_close with the same
  * is still owed. Returns how many tasks did not run; 0 for NULL. */
 size_t lochi_workers_close(loch_workers *workers);
 

@@ -94,7 +94,7 @@ static loch_status allocator_make(loch_device *device, loch_allocator *wrapped, 
     allocator->wrapped = loch_allocator_retain(wrapped);
     allocator->session = wrapped ? wrapped->session : NULL;
     allocator->traits = (wrapped ? wrapped->traits & ~ops->lost_traits : 0) | ops->traits;
-    if (allocator->ledger && !wrapped) allocator->traits |= LOCH_TRACKS_SIZES;
+    if (allocator->ledger && !wrapped) allocator->traits |= LOCH_TRAIT_TRACKS_SIZES;
     atomic_init(&allocator->references, 1);
     memcpy(allocator->name, name, strlen(name) + 1);
     lochi_account_open(allocator);
@@ -340,7 +340,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
 /* Zeroes a new block in the order of its stream; gives it back when that fails. */
 static loch_status allocator_zero(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    const loch_status status = loch_fill_on(request->stream, *out, request->bytes, "", 1);
+    const loch_status status = loch_fill_on(*out, request->bytes, "", 1, request->stream);
     if (status == LOCH_OK) return LOCH_OK;
     lochi_allocator_abandon(allocator, *out, 0, NULL);
     *out = NULL;
@@ -357,7 +357,8 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
     if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, mark, status, out);
     lochi_failure_end(mark, request->flags & LOCH_ALLOC_NO_RETRY);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
-    if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes && !(allocator->traits & LOCH_ZEROES))
+    if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes &&
+        !(allocator->traits & LOCH_TRAIT_ZEROES))
         status = allocator_zero(allocator, request, out);
     return status;
 }
@@ -379,7 +380,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
         return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request, a place");
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
-    if (!read.bytes && !(allocator->traits & LOCH_ALLOCATES_EMPTY)) return LOCH_OK;
+    if (!read.bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
     if (LOCHI_UNLIKELY(lochi_session_concerns(allocator))) return allocator_alloc_in_session(allocator, &read, out);
     return allocator_alloc_read(allocator, &read, out);
 }
@@ -540,7 +541,8 @@ loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, 
 {
     if (address && !bytes && allocator) { /* to the slots 0 means an unknown size */
         loch_block block = {.requested_bytes = 1};
-        if (allocator->traits & LOCH_ALLOCATES_EMPTY) LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
+        if (allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)
+            LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
         if (block.requested_bytes) return LOCH_FAIL(INVALID, "the block at %p has not 0 bytes", address);
     }
     return allocator_free_any(allocator, address, bytes, NULL);
@@ -593,9 +595,10 @@ loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator)
     } else if (allocator->wrapped) {
         attributes = loch_allocator_get_attributes(allocator->wrapped);
     } else {
-        attributes.bits = loch_device_can(allocator->device, LOCH_CAN_HOST_ACCESS) ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE;
+        attributes.bits = loch_device_can(allocator->device, LOCH_CAN_HOST_ACCESS) ? LOCH_ATTRIBUTE_ON_HOST
+                                                                                   : LOCH_ATTRIBUTE_GPU_COMPATIBLE;
     }
-    if (allocator->traits & LOCH_TRACKS_SIZES) attributes.bits |= LOCH_TRACK_SIZES;
+    if (allocator->traits & LOCH_TRAIT_TRACKS_SIZES) attributes.bits |= LOCH_ATTRIBUTE_TRACK_SIZES;
     return attributes;
 }
 

@@ -17,9 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEFAULT_PINNED (LOCH_ON_HOST | LOCH_GPU_COMPATIBLE)
+#define DEFAULT_PINNED (LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE)
 #define DEFAULT_KNOWN                                                                                                  \
-    (LOCH_ON_HOST | LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES | LOCH_ATTRIBUTES_OF_DEVICE)
+    (LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE | LOCH_ATTRIBUTE_GPU_COMPATIBLE |                          \
+     LOCH_ATTRIBUTE_TRACK_SIZES | LOCH_ATTRIBUTES_OF_DEVICE)
 
 /* --- scopes --- */
 
@@ -116,7 +117,7 @@ static loch_status default_get_host(int32_t scope, loch_allocator **out)
     loch_device *cpu;
     LOCH_TRY_RETURN(loch_device_open("cpu", &cpu));
     const loch_status status =
-        loch_device_get_allocator(cpu, (loch_attributes){LOCH_ON_HOST, scope}, LOCH_FALLBACK_NONE, out);
+        loch_device_acquire_allocator(cpu, (loch_attributes){LOCH_ATTRIBUTE_ON_HOST, scope}, LOCH_FALLBACK_NONE, out);
     loch_device_release(cpu);
     return status;
 }
@@ -140,13 +141,14 @@ static loch_status default_get_own(loch_device *device, loch_attributes attribut
                                    loch_allocator **out)
 {
     const uint32_t bits = attributes.bits;
-    const bool is_host = loch_device_can(device, LOCH_CAN_HOST_ACCESS), is_on_host = is_host || bits & LOCH_ON_HOST;
+    const bool is_host = loch_device_can(device, LOCH_CAN_HOST_ACCESS),
+               is_on_host = is_host || bits & LOCH_ATTRIBUTE_ON_HOST;
     if (bits & LOCH_ATTRIBUTES_OF_DEVICE)
         return LOCH_FAIL(UNSUPPORTED, "no allocator of %s knows the device's own attributes 0x%x", device->name,
                          (unsigned)(bits & LOCH_ATTRIBUTES_OF_DEVICE));
-    if (is_on_host && bits & (LOCH_GPU_COMPATIBLE | LOCH_NIC_COMPATIBLE))
+    if (is_on_host && bits & (LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_NIC_COMPATIBLE))
         return default_get_pinned(device, attributes.scope, fallback, out);
-    if (bits & LOCH_NIC_COMPATIBLE)
+    if (bits & LOCH_ATTRIBUTE_NIC_COMPATIBLE)
         return LOCH_FAIL(UNSUPPORTED,
                          "raw memory of %s is not for network cards: create handles with LOCH_RDMA_ON, or "
                          "ask for memory on the host",
@@ -155,8 +157,8 @@ static loch_status default_get_own(loch_device *device, loch_attributes attribut
     return lochi_registry_get_own(device, (loch_attributes){0, attributes.scope}, out);
 }
 
-loch_status loch_device_get_allocator(loch_device *device, loch_attributes attributes, loch_fallback fallback,
-                                      loch_allocator **out)
+loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes attributes, loch_fallback fallback,
+                                          loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "asking for an allocator needs a device and a place");
@@ -165,7 +167,7 @@ loch_status loch_device_get_allocator(loch_device *device, loch_attributes attri
                          (int)fallback);
     *out = lochi_registry_get_set(device, attributes);
     if (*out) return LOCH_OK;
-    const loch_status status = loch_registry_find_best(device, attributes, out);
+    const loch_status status = loch_registry_acquire_best(device, attributes, out);
     if (status != LOCH_E_NOT_FOUND && status != LOCH_E_UNSUPPORTED) return status;
     return default_get_own(device, attributes, fallback, out);
 }

@@ -386,16 +386,16 @@ static loch_attributes direct_get_attributes(void *user)
 {
     const direct *self = user;
     const bool is_host = loch_device_can(self->device, LOCH_CAN_HOST_ACCESS);
-    loch_attributes attributes = {is_host ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE, 0};
+    loch_attributes attributes = {is_host ? LOCH_ATTRIBUTE_ON_HOST : LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0};
     if (self->options.kind == LOCH_MEMORY_PINNED)
-        attributes.bits |= LOCH_ON_HOST | LOCH_GPU_COMPATIBLE | LOCH_NIC_COMPATIBLE;
+        attributes.bits |= LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_NIC_COMPATIBLE;
     return attributes;
 }
 
 static const loch_allocator_ops direct_ops = {
     .size = sizeof direct_ops,
     .kind = "direct",
-    .traits = LOCH_THREAD_SAFE | LOCH_TRACKS_SIZES,
+    .traits = LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_TRACKS_SIZES,
     .alloc = direct_alloc,
     .free = direct_free,
     .destroy = direct_destroy,
@@ -438,14 +438,14 @@ loch_status loch_direct_create(loch_device *device, const char *name, const loch
     self->device = device;
     self->options = read;
     loch_allocator_ops ops = direct_ops;
-    if (direct_is_deferred(self)) ops.traits |= LOCH_STREAM_ORDERED;
+    if (direct_is_deferred(self)) ops.traits |= LOCH_TRAIT_STREAM_ORDERED;
     loch_status status = lochi_block_table_init(&self->table);
     if (status == LOCH_OK) status = loch_allocator_create(device, name ? name : "direct", &ops, self, out);
     if (status != LOCH_OK) direct_destroy(self);
     return status;
 }
 
-loch_status loch_direct_end_session(loch_allocator *allocator, size_t *released)
+loch_status loch_direct_free_deferred(loch_allocator *allocator, size_t *released)
 {
     if (released) *released = 0;
     if (!allocator || allocator->ops.alloc != direct_alloc)

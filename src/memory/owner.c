@@ -55,7 +55,7 @@ static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
 /* Whether its slots may be called by this thread: by any, or it is the only one that ever used the allocator. */
 static bool owner_may_ask(const loch_allocator *allocator)
 {
-    return allocator->traits & LOCH_THREAD_SAFE ||
+    return allocator->traits & LOCH_TRAIT_THREAD_SAFE ||
            atomic_load_explicit(&allocator->user, memory_order_relaxed) == lochi_thread_number();
 }
 

@@ -58,7 +58,7 @@ static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream 
 static loch_status realloc_measure(const loch_allocator *allocator, const loch_block *block, size_t bytes, size_t *out)
 {
     size_t known = block->requested_bytes;
-    if (!known && !(allocator->traits & LOCH_ALLOCATES_EMPTY)) {
+    if (!known && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) {
         known = block->allocated_bytes;
         if (!known)
             return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" does not know the size of the block at %p", allocator->name,
@@ -99,7 +99,7 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
     lochi_session_block *noted = lochi_session_take_moving(allocator, block->address);
-    if (kept) status = loch_copy_on(stream, moved, block->address, kept);
+    if (kept) status = loch_copy_on(moved, block->address, kept, stream);
     if (status == LOCH_OK) status = loch_allocator_free_on(allocator, block->address, stream);
     if (lochi_is_freed(status)) {
         *out = moved;

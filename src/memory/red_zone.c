@@ -47,7 +47,7 @@ static red_zone red_zone_rear(const lochi_held *held)
 
 static loch_status red_zone_fill(loch_stream *stream, red_zone zone, uint8_t value)
 {
-    return loch_fill_on(stream, zone.start, zone.bytes, &value, 1);
+    return loch_fill_on(zone.start, zone.bytes, &value, 1, stream);
 }
 
 loch_status lochi_red_zone_fill(loch_stream *stream, const lochi_held *held)
@@ -80,7 +80,7 @@ static loch_status red_zone_look_through(loch_stream *stream, red_zone zone, uin
     for (size_t done = 0; done < zone.bytes; done += staging_bytes) {
         const size_t left = zone.bytes - done, piece = left < staging_bytes ? left : staging_bytes;
         memset(staging, value, piece);
-        LOCH_TRY_RETURN(loch_copy_with(&options, staging, zone.start + done, piece));
+        LOCH_TRY_RETURN(loch_copy_with(staging, zone.start + done, piece, &options));
         const size_t at = red_zone_differs(staging, piece, value);
         if (at < piece) {
             *out = done + at;

@@ -346,7 +346,7 @@ typedef struct registry_query {
 static bool registry_serves(const loch_device *device, loch_attributes has, loch_attributes wanted)
 {
     if (!loch_attributes_at_most_as_strict(wanted, has)) return false;
-    return loch_attributes_has(wanted, LOCH_ON_HOST) || !loch_attributes_has(has, LOCH_ON_HOST) ||
+    return loch_attributes_has(wanted, LOCH_ATTRIBUTE_ON_HOST) || !loch_attributes_has(has, LOCH_ATTRIBUTE_ON_HOST) ||
            loch_device_can(device, LOCH_CAN_HOST_ACCESS);
 }
 
@@ -387,7 +387,7 @@ static loch_status registry_search(const registry_query *query, loch_allocator *
     return LOCH_FAIL(NOT_FOUND, "nothing is registered%s%.64s for %.80s", *name ? " as " : "", name, device);
 }
 
-loch_status loch_registry_find(const char *name, loch_device *device, loch_allocator **out)
+loch_status loch_registry_acquire(const char *name, loch_device *device, loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!name || !*name || !out) return LOCH_FAIL(INVALID, "finding an allocator needs a name and a place");
@@ -395,7 +395,7 @@ loch_status loch_registry_find(const char *name, loch_device *device, loch_alloc
     return registry_search(&query, out);
 }
 
-loch_status loch_registry_find_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
+loch_status loch_registry_acquire_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs a place");
@@ -546,7 +546,7 @@ static registry_entry *registry_close(registry_entry *own, registry_entry *set)
     return set;
 }
 
-loch_status loch_registry_shutdown(loch_leak_visitor *visitor, void *user, size_t *leaks)
+loch_status loch_registry_clear(loch_leak_visitor *visitor, void *user, size_t *leaks)
 {
     LOCHI_NOT_CANCELLED;
     if (leaks) *leaks = 0;

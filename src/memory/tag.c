@@ -17,7 +17,7 @@ static loch_tag tag_search(const char *name, size_t from, size_t count)
     return 0;
 }
 
-loch_status loch_tag_get(const char *name, loch_tag *out)
+loch_status loch_tag_create(const char *name, loch_tag *out)
 {
     if (!out) return LOCH_FAIL(INVALID, "a tag needs a place");
     *out = 0;

@@ -15,7 +15,7 @@ static loch_status typed_check(const loch_allocator *allocator, const loch_type 
     if (!lochi_mul(count, type->bytes, bytes))
         return LOCH_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit the address space", count, type->bytes);
     const loch_attributes attributes = loch_allocator_get_attributes(allocator);
-    if ((type->init || type->fini) && !loch_attributes_has(attributes, LOCH_ON_HOST))
+    if ((type->init || type->fini) && !loch_attributes_has(attributes, LOCH_ATTRIBUTE_ON_HOST))
         return LOCH_FAIL(UNSUPPORTED, "elements with init or fini need memory that the host can reach");
     return LOCH_OK;
 }
@@ -61,7 +61,7 @@ loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, s
     return LOCH_OK;
 }
 
-loch_status loch_free_typed(loch_allocator *allocator, const loch_type *type, size_t count, void *address)
+loch_status loch_free_typed(loch_allocator *allocator, void *address, const loch_type *type, size_t count)
 {
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));

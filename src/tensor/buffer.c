@@ -37,7 +37,7 @@ static loch_buffer *buffer_new_of(loch_allocator *allocator)
     if (!buffer) return NULL;
     buffer->allocator = loch_allocator_retain(allocator);
     buffer->device = loch_device_retain(loch_allocator_get_device(allocator));
-    buffer->is_on_host = loch_attributes_has(loch_allocator_get_attributes(allocator), LOCH_ON_HOST) ||
+    buffer->is_on_host = loch_attributes_has(loch_allocator_get_attributes(allocator), LOCH_ATTRIBUTE_ON_HOST) ||
                          loch_device_can(buffer->device, LOCH_CAN_HOST_ACCESS);
     return buffer;
 }
@@ -86,7 +86,8 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     return LOCH_OK;
 }
 
-loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_request *request, loch_buffer **out)
+loch_status loch_buffer_create_for_device(loch_device *device, size_t bytes, const loch_request *request,
+                                          loch_buffer **out)
 {
     if (!out) return LOCH_FAIL(INVALID, "a buffer needs a place");
     *out = NULL;
@@ -94,8 +95,9 @@ loch_status loch_buffer_create_on(loch_device *device, size_t bytes, const loch_
     loch_allocator *allocator = NULL;
     loch_status status = LOCH_OK;
     if (!device) LOCH_TRY(loch_device_open("cpu", &opened), end);
-    LOCH_TRY(loch_device_get_allocator(device ? device : opened, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator),
-             end);
+    LOCH_TRY(
+        loch_device_acquire_allocator(device ? device : opened, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator),
+        end);
     status = loch_buffer_create(allocator, bytes, request, out);
 end:
     loch_allocator_release(allocator);

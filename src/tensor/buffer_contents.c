@@ -88,7 +88,7 @@ static loch_status buffer_copy_held(loch_buffer *to, loch_buffer *from, loch_buf
     LOCH_TRY_RETURN(lochi_buffer_locate(to, 0, bytes, &target));
     LOCH_TRY_RETURN(lochi_buffer_locate(from, 0, bytes, &source));
     const loch_copy_options copy = {.size = sizeof copy, .stream = read.stream, .wait = read.wait};
-    const loch_status status = loch_copy_with(&copy, target, source, bytes);
+    const loch_status status = loch_copy_with(target, source, bytes, &copy);
     if (status != LOCH_OK) lochi_buffer_keep_after_failure(to, from, read.stream);
     if (status != LOCH_OK || !bytes || read.wait == LOCH_WAIT_END) return status;
     return buffer_keep(to, from, read.stream);
@@ -118,7 +118,7 @@ static loch_status buffer_fill_held(loch_buffer *buffer, const void *pattern, si
     char *target;
     LOCH_TRY_RETURN(lochi_buffer_locate(buffer, 0, buffer->bytes, &target));
     if (!stream) return loch_fill(target, buffer->bytes, pattern, pattern_bytes);
-    LOCH_TRY_RETURN(loch_fill_on(stream, target, buffer->bytes, pattern, pattern_bytes));
+    LOCH_TRY_RETURN(loch_fill_on(target, buffer->bytes, pattern, pattern_bytes, stream));
     return buffer->bytes ? loch_buffer_record_use(buffer, stream) : LOCH_OK;
 }
 

@@ -154,7 +154,7 @@ static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t byt
     const bool is_its = stream && loch_stream_get_device(stream) == loch_tensor_get_device(rows);
     const loch_copy_options copy = {.size = sizeof copy, .stream = is_its ? stream : NULL, .wait = LOCH_WAIT_END};
     if (status == LOCH_OK && stream && !is_its) status = loch_stream_sync(stream); /* that fills the rows */
-    if (status == LOCH_OK) status = loch_copy_with(&copy, to, from, bytes);
+    if (status == LOCH_OK) status = loch_copy_with(to, from, bytes, &copy);
     status = lochi_tensor_let_go(rows, stream, status);
     loch_tensor_release(rows);
     return status;
@@ -224,7 +224,7 @@ static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensio
 static loch_status contents_move_item(const loch_tensor *tensor, void *to, const void *from, loch_stream *stream)
 {
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
-    return loch_copy_with(&copy, to, from, tensor->layout.element_bytes);
+    return loch_copy_with(to, from, tensor->layout.element_bytes, &copy);
 }
 
 static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
@@ -237,8 +237,8 @@ static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, con
     return loch_scalar_load(tensor->layout.dtype, &element, out);
 }
 
-loch_status loch_tensor_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
-                                 loch_scalar *out)
+loch_status loch_tensor_read_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
+                                  loch_scalar *out)
 {
     if (!tensor || !out) return LOCH_FAIL(INVALID, "an element needs a tensor and a place");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
@@ -256,8 +256,8 @@ static loch_status contents_set_item(loch_tensor *tensor, size_t dimensions, con
     return contents_move_item(tensor, to, &element, stream);
 }
 
-loch_status loch_tensor_set_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
-                                 loch_stream *stream)
+loch_status loch_tensor_write_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
+                                   loch_stream *stream)
 {
     if (!tensor) return LOCH_FAIL(INVALID, "an element needs a tensor");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
@@ -296,9 +296,9 @@ static loch_status mapping_wait(const loch_tensor *tensor, loch_stream *stream)
 static loch_status mapping_alloc(const loch_tensor *tensor, loch_stream *stream, loch_tensor **out)
 {
     loch_allocator *allocator;
-    const loch_attributes pinned = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    const loch_attributes pinned = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     LOCH_TRY_RETURN(
-        loch_device_get_allocator(loch_tensor_get_device(tensor), pinned, LOCH_FALLBACK_PAGEABLE, &allocator));
+        loch_device_acquire_allocator(loch_tensor_get_device(tensor), pinned, LOCH_FALLBACK_PAGEABLE, &allocator));
     const loch_tensor_options options = {.size = sizeof options, .allocator = allocator, .stream = stream};
     lochi_layout rows;
     loch_status status =

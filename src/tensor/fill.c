@@ -58,10 +58,10 @@ static loch_status fill_on_device(const fill_ask *ask)
     size_t axes;
     size_t row_bytes = lochi_strided_row(s, &axes);
     if (ask->pattern_bytes <= sizeof(uint32_t)) {
-        LOCH_TRY_RETURN(loch_fill_on(ask->stream, first, row_bytes, ask->element, ask->pattern_bytes));
+        LOCH_TRY_RETURN(loch_fill_on(first, row_bytes, ask->element, ask->pattern_bytes, ask->stream));
     } else { /* not by a copy: a graph would read the element from here at every launch */
-        LOCH_TRY_RETURN(loch_fill_on(ask->stream, first, half, ask->element, half));
-        LOCH_TRY_RETURN(loch_fill_on(ask->stream, first + half, half, ask->element + half, half));
+        LOCH_TRY_RETURN(loch_fill_on(first, half, ask->element, half, ask->stream));
+        LOCH_TRY_RETURN(loch_fill_on(first + half, half, ask->element + half, half, ask->stream));
         axes = s->axes;
     }
     for (size_t axis = axes; axis-- > 0;)

@@ -120,7 +120,7 @@ static loch_status npy_save_ordered(npy_target *target, const char *path, loch_t
     return lochi_whole_file_close(&target->file, status);
 }
 
-loch_status loch_npy_save(const char *path, loch_tensor *tensor, const loch_npy_save_options *options)
+loch_status loch_npy_save(loch_tensor *tensor, const char *path, const loch_npy_save_options *options)
 {
     if (!path || !tensor) return LOCH_FAIL(INVALID, "saving needs a path and a tensor");
     loch_npy_save_options how = {.size = sizeof how};

@@ -304,8 +304,8 @@ static loch_status print_check(const loch_tensor *tensor, const char *text, size
     return LOCH_OK;
 }
 
-loch_status loch_tensor_format(loch_tensor *tensor, const loch_print_options *options, char *text, size_t bytes,
-                               size_t *length)
+loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options, char *text, size_t bytes,
+                              size_t *length)
 {
     if (length) *length = 0;
     LOCH_TRY_RETURN(print_check(tensor, text, bytes));
@@ -317,7 +317,7 @@ loch_status loch_tensor_format(loch_tensor *tensor, const loch_print_options *op
     return LOCH_OK;
 }
 
-loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options, FILE *file)
+loch_status loch_tensor_print_to(loch_tensor *tensor, const loch_print_options *options, FILE *file)
 {
     LOCHI_NOT_CANCELLED;
     LOCH_TRY_RETURN(print_check(tensor, NULL, 0));

@@ -44,7 +44,7 @@ loch_status lochi_tensor_make(loch_buffer *buffer, size_t offset, const lochi_la
     return LOCH_OK;
 }
 
-loch_status loch_tensor_create_on(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype, size_t dimensions,
+loch_status loch_tensor_create_in(loch_buffer *buffer, size_t offset_bytes, loch_dtype dtype, size_t dimensions,
                                   const int64_t *shape, const int64_t *strides, loch_tensor **out)
 {
     if (out) *out = NULL;
@@ -89,7 +89,7 @@ static loch_status tensor_make_buffer(size_t bytes, const loch_tensor_options *o
                                   .timeout_ns = options->timeout_ns,
                                   .round_bytes = options->round_bytes};
     return options->allocator ? loch_buffer_create(options->allocator, bytes, &request, out)
-                              : loch_buffer_create_on(options->device, bytes, &request, out);
+                              : loch_buffer_create_for_device(options->device, bytes, &request, out);
 }
 
 loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_options *options, loch_tensor **out)

@@ -93,7 +93,7 @@ loch_status lochi_rows_plan_run(const lochi_rows_plan *plan, const lochi_strided
     to += s->to_start;
     from += s->from_start;
     for (;;) {
-        LOCH_TRY_RETURN(loch_copy_pitched(options, to, from, &shape));
+        LOCH_TRY_RETURN(loch_copy_pitched(to, from, &shape, options));
         size_t axis = plan->axes;
         while (axis-- > 0) {
             if (axis == plan->rows_axis || axis == plan->planes_axis) continue;

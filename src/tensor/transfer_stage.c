@@ -34,8 +34,8 @@ static loch_stream *stage_stream(const lochi_transfer *transfer, const loch_devi
 /* The memory is free in the order of its stream, and the host writes to it at once: so the stream is waited for. */
 static loch_status stage_take(const lochi_transfer *transfer, loch_device *device, size_t bytes, stage_memory *out)
 {
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
-    LOCH_TRY_RETURN(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &out->allocator));
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
+    LOCH_TRY_RETURN(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &out->allocator));
     loch_device *owner = loch_allocator_get_device(out->allocator); /* the host, where there is no pinned memory */
     loch_stream *stream = stage_stream(transfer, owner);
     const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = 64, .stream = stream};
@@ -184,7 +184,7 @@ static loch_status stage_run_gather(const lochi_transfer *transfer, const stage_
                                     const stage_gather *gather, char *staging)
 {
     const loch_copy_options options = stage_options(transfer, transfer->from_device);
-    if (gather->is_whole) return loch_copy_with(&options, staging, piece->from - gather->before, gather->bytes);
+    if (gather->is_whole) return loch_copy_with(staging, piece->from - gather->before, gather->bytes, &options);
     return lochi_rows_plan_run(&gather->plan, &gather->strided, &options, staging + gather->before, piece->from);
 }
 

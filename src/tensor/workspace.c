@@ -61,7 +61,7 @@ static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loc
     return shared;
 }
 
-loch_status loch_workspace_get(loch_workspace *workspace, size_t bytes, loch_buffer **out)
+loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
     if (!workspace || !out) return LOCH_FAIL(INVALID, "a buffer needs a workspace and a place");
@@ -94,7 +94,7 @@ loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes)
     if (!old) return LOCH_OK;
     loch_buffer_release(old); /* first: a trim must not need more memory than there was */
     if (!keep_bytes) return LOCH_OK;
-    LOCH_TRY_RETURN(loch_workspace_get(workspace, keep_bytes, &smaller));
+    LOCH_TRY_RETURN(loch_workspace_acquire(workspace, keep_bytes, &smaller));
     loch_buffer_release(smaller);
     return LOCH_OK;
 }

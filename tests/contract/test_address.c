@@ -14,7 +14,7 @@ static char *page_buffer(void)
 
 static void expect_info(const void *address, loch_device *device, loch_memory_kind kind, const void *base, size_t bytes)
 {
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     memset(&info, 0xab, sizeof info);
     CHECK_OK(loch_address_query(address, &info));
     assert_ptr_equal(info.device, device);
@@ -122,7 +122,7 @@ static void query_of_blocks(void **state)
         expect_info(block, bed->device, kinds[i].kind, block, 5000);
         expect_info(block + 1, bed->device, kinds[i].kind, block, 5000);
         expect_info(block + 4999, bed->device, kinds[i].kind, block, 5000);
-        loch_address_info behind;
+        loch_address_info behind = {.size = sizeof behind};
         CHECK_OK(loch_address_query(block + 5000, &behind));
         /* not the block's; a driver may know padding there, and then says that its range holds the address */
         assert_true(behind.bytes ? (char *)behind.base + behind.bytes > block + 5000
@@ -150,7 +150,7 @@ static void query_of_virtual_memory(void **state)
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
     const size_t granule = bed->properties.granule_bytes;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     char *addresses = test_bed_reserve(bed, 5);
 
     CHECK_FAILS(loch_address_query(addresses, &info), NOT_FOUND);
@@ -180,7 +180,7 @@ static void query_of_committed_memory(void **state)
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
     const size_t granule = bed->properties.granule_bytes;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     char *addresses = test_bed_reserve(bed, 3);
     CHECK_OK(loch_virtual_commit(addresses + granule, granule));
     CHECK_FAILS(loch_address_query(addresses, &info), NOT_FOUND);

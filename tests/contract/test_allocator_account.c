@@ -35,15 +35,16 @@ static void traits_and_attributes(void **state)
     test_subject s;
     test_subject_begin(&s, state);
     const bool is_unsafe = test_stack_has(s.stack, "user-unsafe") && !test_stack_has(s.stack, "locked");
-    assert_int_equal((s.traits & LOCH_THREAD_SAFE) != 0, !is_unsafe);
+    assert_int_equal((s.traits & LOCH_TRAIT_THREAD_SAFE) != 0, !is_unsafe);
     const loch_attributes attributes = loch_allocator_get_attributes(s.allocator);
     const bool is_pinned = test_stack_is_pinned(s.stack);
     const bool is_host = is_pinned || test_bed_can(s.bed, LOCH_CAN_HOST_ACCESS);
-    assert_int_equal(loch_attributes_has(attributes, LOCH_ON_HOST), is_host);
-    if (is_pinned || !is_host) assert_true(loch_attributes_has(attributes, LOCH_GPU_COMPATIBLE));
-    assert_int_equal(loch_attributes_has(attributes, LOCH_TRACK_SIZES), (s.traits & LOCH_TRACKS_SIZES) != 0);
+    assert_int_equal(loch_attributes_has(attributes, LOCH_ATTRIBUTE_ON_HOST), is_host);
+    if (is_pinned || !is_host) assert_true(loch_attributes_has(attributes, LOCH_ATTRIBUTE_GPU_COMPATIBLE));
+    assert_int_equal(loch_attributes_has(attributes, LOCH_ATTRIBUTE_TRACK_SIZES),
+                     (s.traits & LOCH_TRAIT_TRACKS_SIZES) != 0);
     assert_int_equal(loch_attributes_has(attributes, TEST_USER_BIT), test_stack_has(s.stack, "user-full"));
-    if (test_stack_has(s.stack, "tracking")) assert_true(s.traits & LOCH_TRACKS_SIZES);
+    if (test_stack_has(s.stack, "tracking")) assert_true(s.traits & LOCH_TRAIT_TRACKS_SIZES);
     test_subject_end(&s);
 }
 
@@ -67,14 +68,14 @@ static void blocks_are_known(void **state)
     uint64_t ids[COUNT + 1];
     loch_tag tags[2];
     test_subject_begin(&s, state);
-    CHECK_OK(loch_tag_get("weights", &tags[0]));
-    CHECK_OK(loch_tag_get("activations", &tags[1]));
+    CHECK_OK(loch_tag_create("weights", &tags[0]));
+    CHECK_OK(loch_tag_create("activations", &tags[1]));
     for (size_t i = 0; i < COUNT; i++) {
         const loch_request request = {.size = sizeof request, .bytes = 100 + i, .tag = tags[i % 2]};
         CHECK_OK(loch_allocator_alloc(s.allocator, &request, (void **)&blocks[i]));
     }
     for (size_t i = 0; i < COUNT; i++) {
-        loch_block block;
+        loch_block block = {.size = sizeof block};
         CHECK_OK(loch_allocator_find(s.allocator, blocks[i], &block));
         assert_ptr_equal(block.address, blocks[i]);
         assert_int_equal(block.requested_bytes, 100 + i);
@@ -88,7 +89,7 @@ static void blocks_are_known(void **state)
     /* an id is not used twice, even if the address is */
     CHECK_OK(loch_free(s.allocator, blocks[0]));
     blocks[0] = test_subject_alloc(&s, 100);
-    loch_block again;
+    loch_block again = {.size = sizeof again};
     CHECK_OK(loch_allocator_find(s.allocator, blocks[0], &again));
     for (size_t k = 0; k < COUNT; k++)
         assert_true(ids[k] != again.id);
@@ -204,8 +205,8 @@ static void figures_by_tag(void **state)
     loch_tag tags[2];
     void *blocks[6];
     test_subject_begin(&s, state);
-    CHECK_OK(loch_tag_get("figures a", &tags[0]));
-    CHECK_OK(loch_tag_get("figures b", &tags[1]));
+    CHECK_OK(loch_tag_create("figures a", &tags[0]));
+    CHECK_OK(loch_tag_create("figures b", &tags[1]));
     for (size_t i = 0; i < 6; i++) {
         const loch_request request = {.size = sizeof request, .bytes = 1000 * (i + 1), .tag = i < 4 ? tags[i % 2] : 0};
         CHECK_OK(loch_allocator_alloc(s.allocator, &request, &blocks[i]));

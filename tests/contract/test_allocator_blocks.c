@@ -14,11 +14,11 @@ static void zero_bytes(void **state)
     test_subject_begin(&s, state);
     for (size_t i = 0; i < 3; i++)
         CHECK_OK(loch_alloc(s.allocator, 0, &blocks[i]));
-    if (s.traits & LOCH_ALLOCATES_EMPTY) {
+    if (s.traits & LOCH_TRAIT_ALLOCATES_EMPTY) {
         for (size_t i = 0; i < 3; i++)
             assert_non_null(blocks[i]);
         assert_true(blocks[0] != blocks[1] && blocks[1] != blocks[2] && blocks[0] != blocks[2]);
-        loch_block block;
+        loch_block block = {.size = sizeof block};
         CHECK_OK(loch_allocator_find(s.allocator, blocks[1], &block));
         assert_int_equal(block.requested_bytes, 0);
         assert_int_equal(test_subject_stats(&s).blocks, 3);
@@ -62,7 +62,7 @@ static void missing_arguments(void **state)
     test_subject_begin(&s, state);
     const loch_request request = {.size = sizeof request, .bytes = 100}, sizeless = {.bytes = 100};
     void *block = TEST_UNTOUCHED;
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     loch_stats stats = {.size = sizeof stats}, no_size = {0};
     CHECK_FAILS(loch_allocator_alloc(NULL, &request, &block), INVALID);
     assert_null(block);
@@ -195,7 +195,7 @@ static void wrong_frees(void **state)
     test_subject s;
     test_subject_begin(&s, state);
     loch_allocator *other = NULL;
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     int local = 0;
     void *theirs = NULL;
     CHECK_OK(test_user_create(s.bed->device, TEST_USER_PLAIN, &other));
@@ -296,17 +296,17 @@ static void streams_end(two_streams *streams)
     CHECK_OK(loch_stream_sync(streams->one));
     CHECK_OK(loch_stream_sync(streams->two));
     loch_event_destroy(streams->event);
-    loch_stream_destroy(streams->one);
-    loch_stream_destroy(streams->two);
+    loch_stream_close(streams->one);
+    loch_stream_close(streams->two);
 }
 
 /* Work on the first stream, then, ordered behind it, on the second. */
 static void streams_use(const two_streams *streams, void *block, size_t bytes)
 {
-    CHECK_OK(loch_fill_on(streams->one, block, bytes, "1", 1));
+    CHECK_OK(loch_fill_on(block, bytes, "1", 1, streams->one));
     CHECK_OK(loch_event_record(streams->event, streams->one));
     CHECK_OK(loch_stream_wait(streams->two, streams->event));
-    CHECK_OK(loch_fill_on(streams->two, block, bytes, "2", 1));
+    CHECK_OK(loch_fill_on(block, bytes, "2", 1, streams->two));
 }
 
 static void free_in_the_order_of_a_stream(void **state)
@@ -320,7 +320,7 @@ static void free_in_the_order_of_a_stream(void **state)
         void *block = TEST_UNTOUCHED;
         CHECK_OK(loch_allocator_alloc(s.allocator, &request, &block));
         if (round % 3 == 0) { /* the stream of the allocation, as it stands */
-            CHECK_OK(loch_fill_on(streams.one, block, request.bytes, "x", 1));
+            CHECK_OK(loch_fill_on(block, request.bytes, "x", 1, streams.one));
             CHECK_OK(loch_free(s.allocator, block));
         } else if (round % 3 == 1) { /* another stream, which the caller has ordered behind */
             streams_use(&streams, block, request.bytes);
@@ -351,7 +351,7 @@ static void streams_that_end_first(void **state)
     CHECK_OK(loch_allocator_record_use(s.allocator, a, streams.two));
     streams_end(&streams);
     CHECK_OK(loch_free(s.allocator, a));
-    CHECK_OK(loch_fill_on(NULL, b, request.bytes, "b", 1));
+    CHECK_OK(loch_fill_on(b, request.bytes, "b", 1, NULL));
     CHECK_OK(loch_allocator_free_on(s.allocator, b, NULL));
     test_subject_end(&s);
 }
@@ -373,7 +373,7 @@ static void streams_of_another_device(void **state)
     const loch_stats after = test_subject_stats(&s);
     test_stats_expect_same(&before, &after);
     CHECK_OK(loch_free(s.allocator, block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(other);
     test_subject_end(&s);
 }
@@ -439,7 +439,7 @@ static void zeroed_blocks(void **state)
     CHECK_OK(loch_stream_sync(stream));
     test_bed_expect_byte(s.bed, block, request.bytes, 0);
     CHECK_OK(loch_free(s.allocator, block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_request empty = {.size = sizeof empty, .flags = LOCH_ALLOC_ZEROED};
     CHECK_OK(loch_allocator_alloc(s.allocator, &empty, &block));
     CHECK_OK(loch_free(s.allocator, block));
@@ -451,7 +451,7 @@ static void arrays(void **state)
     test_subject s;
     test_subject_begin(&s, state);
     const loch_request request = {.size = sizeof request, .bytes = 999999, .alignment = 16, .flags = LOCH_ALLOC_ZEROED};
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     void *plain = TEST_UNTOUCHED, *asked = TEST_UNTOUCHED;
     CHECK_OK(loch_alloc_array(s.allocator, 12, 34, NULL, &plain));
     CHECK_OK(loch_alloc_array(s.allocator, 100, 8, &request, &asked));
@@ -480,7 +480,7 @@ static void requests_of_other_sizes(void **state)
     shorter.size = offsetof(loch_request, alignment);
     shorter.bytes = 200;
     void *a = TEST_UNTOUCHED, *b = TEST_UNTOUCHED, *c = TEST_UNTOUCHED;
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_alloc(s.allocator, &shorter, &a));
     CHECK_OK(loch_allocator_alloc(s.allocator, &longer.request, &b));
     CHECK_OK(loch_alloc_array(s.allocator, 5, 50, &shorter, &c));
@@ -495,7 +495,7 @@ static void requests_of_other_sizes(void **state)
     CHECK_OK(loch_free(s.allocator, c));
     const loch_type type = {.size = sizeof type, .bytes = 4};
     CHECK_OK(loch_alloc_typed(s.allocator, &type, 25, &shorter, &a));
-    CHECK_OK(loch_free_typed(s.allocator, &type, 25, a));
+    CHECK_OK(loch_free_typed(s.allocator, a, &type, 25));
     test_subject_end(&s);
 }
 

@@ -188,7 +188,7 @@ static void the_last_release_races(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE);
     for (int i = 0; i < 3; i++)
         race_in_threads(&s, state);
     test_subject_end(&s);
@@ -244,7 +244,7 @@ static void more_threads_than_places(void **state)
     /* each pool holds a granule at least, a range all of it */
     const size_t each = test_stack_has(s.stack, "child-range") ? TEST_USER_CAPACITY : 2 * TEST_MIB;
     const bool is_too_much = test_stack_is_pool(s.stack) && s.bed->properties.total_bytes < CROWD * each;
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && !has_files && !is_too_much);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE && !has_files && !is_too_much);
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, CROWD);
     pthread_attr_t attributes;

@@ -189,7 +189,7 @@ static void removal_waits(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE);
     void *held = half_of(&s), *asked = TEST_UNTOUCHED;
     gate g = {.subject = &s};
     pthread_t asking, removing;
@@ -253,7 +253,7 @@ static void another_s_free_is_waited_for(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && s.reuses);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE && s.reuses);
     test_random random = {.state = 1};
     pthread_barrier_t meeting;
     waiter w = {
@@ -302,7 +302,7 @@ static void waiters_are_served_in_turn(void **state)
     waiter waiters[8];
     pthread_t threads[8];
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && s.reuses);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE && s.reuses);
     for (size_t t = 0; t < 8; t++) {
         waiters[t] = (waiter){.subject = &s, .timeout_ns = 120 * SECOND, .rounds = is_poisoned(&s) ? 1 : 12};
         assert_int_equal(pthread_create(&threads[t], NULL, queue_run, &waiters[t]), 0);
@@ -321,7 +321,7 @@ static void a_wait_ends(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE);
     void *held = half_of(&s);
     waiter w = {.subject = &s, .timeout_ns = SECOND / 1000, .rounds = 1};
     pthread_t thread;

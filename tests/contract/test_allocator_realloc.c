@@ -7,14 +7,14 @@
 static loch_tag make_tag(const char *name)
 {
     loch_tag tag;
-    CHECK_OK(loch_tag_get(name, &tag));
+    CHECK_OK(loch_tag_create(name, &tag));
     return tag;
 }
 
 /* Checks what the allocator says of its only block. */
 static void check_only_block(const test_subject *s, void *block, size_t bytes, loch_tag tag)
 {
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(s->allocator, block, &found));
     assert_ptr_equal(found.address, block);
     assert_int_equal(found.requested_bytes, bytes);
@@ -74,7 +74,7 @@ static void null_allocates_and_zero_frees(void **state)
     CHECK_OK(loch_free(s.allocator, none));
     assert_int_equal(test_subject_stats(&s).blocks, 0);
     CHECK_OK(loch_stream_sync(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     test_subject_end(&s);
 }
 
@@ -141,7 +141,7 @@ static void a_block_that_cannot_grow_stays(void **state)
 
 static bool knows_streams(const test_subject *s, const void *block)
 {
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(s->allocator, block, &found));
     return found.stream_id != 0;
 }
@@ -156,21 +156,21 @@ static void moved_in_the_order_of_its_stream(void **state)
     void *block = TEST_UNTOUCHED;
     CHECK_OK(loch_allocator_alloc(s.allocator, &request, &block));
     const bool is_known = knows_streams(&s, block);
-    CHECK_OK(loch_fill_on(stream, block, request.bytes, "a", 1));
+    CHECK_OK(loch_fill_on(block, request.bytes, "a", 1, stream));
     CHECK_OK(loch_allocator_realloc(s.allocator, block, 90 * TEST_KIB, NULL, &block));
     /* Where the stream was not known it is the default one. */
     if (!is_known) CHECK_OK(loch_stream_sync(loch_stream_get_default(s.bed->device)));
-    CHECK_OK(loch_fill_on(stream, (char *)block + request.bytes, 40 * TEST_KIB, "b", 1));
+    CHECK_OK(loch_fill_on((char *)block + request.bytes, 40 * TEST_KIB, "b", 1, stream));
     CHECK_OK(loch_stream_sync(stream));
     test_bed_expect_byte(s.bed, block, request.bytes, 'a');
     test_bed_expect_byte(s.bed, (char *)block + request.bytes, 40 * TEST_KIB, 'b');
-    CHECK_OK(loch_fill_on(stream, block, 90 * TEST_KIB, "c", 1));
+    CHECK_OK(loch_fill_on(block, 90 * TEST_KIB, "c", 1, stream));
     if (is_known)
         CHECK_OK(loch_free(s.allocator, block));
     else
         CHECK_OK(loch_allocator_free_on(s.allocator, block, stream));
     CHECK_OK(loch_stream_sync(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     test_subject_end(&s);
 }
 
@@ -186,19 +186,19 @@ static void moved_in_the_order_of_another(void **state)
     const loch_request request = {.size = sizeof request, .bytes = 50 * TEST_KIB, .stream = first};
     void *block = TEST_UNTOUCHED;
     CHECK_OK(loch_allocator_alloc(s.allocator, &request, &block));
-    CHECK_OK(loch_fill_on(first, block, request.bytes, "a", 1));
+    CHECK_OK(loch_fill_on(block, request.bytes, "a", 1, first));
     CHECK_OK(loch_event_record(event, first));
     CHECK_OK(loch_stream_wait(second, event));
     CHECK_OK(loch_allocator_realloc(s.allocator, block, 90 * TEST_KIB, second, &block));
-    CHECK_OK(loch_fill_on(second, block, 100, "b", 1));
+    CHECK_OK(loch_fill_on(block, 100, "b", 1, second));
     CHECK_OK(loch_stream_sync(second));
     test_bed_expect_byte(s.bed, block, 100, 'b');
     test_bed_expect_byte(s.bed, (char *)block + 100, request.bytes - 100, 'a');
     CHECK_OK(loch_allocator_free_on(s.allocator, block, second));
     CHECK_OK(loch_stream_sync(second));
     loch_event_destroy(event);
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
     test_subject_end(&s);
 }
 
@@ -211,8 +211,8 @@ static void its_stream_has_gone(void **state)
     const loch_request request = {.size = sizeof request, .bytes = 50 * TEST_KIB, .stream = stream};
     void *block = TEST_UNTOUCHED;
     CHECK_OK(loch_allocator_alloc(s.allocator, &request, &block));
-    CHECK_OK(loch_fill_on(stream, block, request.bytes, "a", 1));
-    loch_stream_destroy(stream);
+    CHECK_OK(loch_fill_on(block, request.bytes, "a", 1, stream));
+    loch_stream_close(stream);
     CHECK_OK(loch_allocator_realloc(s.allocator, block, 60 * TEST_KIB, NULL, &block));
     CHECK_OK(loch_stream_sync(loch_stream_get_default(s.bed->device)));
     test_bed_expect_byte(s.bed, block, request.bytes, 'a');

@@ -27,7 +27,7 @@ static void worker_round(worker *w, size_t round)
     for (size_t i = 0; i < LIVE; i++) {
         const loch_request request = {
             .size = sizeof request, .bytes = 1 + (w->number * 7 + round + i) % 300, .tag = w->tag};
-        loch_block block;
+        loch_block block = {.size = sizeof block};
         TRY(loch_allocator_alloc(allocator, &request, &w->blocks[i]));
         TRY(loch_allocator_find(allocator, w->blocks[i], &block));
         EXPECT(block.requested_bytes == request.bytes && block.tag == w->tag && block.id);
@@ -67,13 +67,13 @@ static void eight_threads(void **state)
     static uint64_t ids[THREADS * ROUNDS * LIVE];
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && s.reuses);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE && s.reuses);
     pthread_t threads[THREADS];
     for (size_t t = 0; t < THREADS; t++) {
         char name[32];
         workers[t] = (worker){.subject = &s, .number = t};
         snprintf(name, sizeof name, "thread %zu", t);
-        CHECK_OK(loch_tag_get(name, &workers[t].tag));
+        CHECK_OK(loch_tag_create(name, &workers[t].tag));
     }
     for (size_t t = 0; t < THREADS; t++)
         assert_int_equal(pthread_create(&threads[t], NULL, worker_run, &workers[t]), 0);
@@ -120,7 +120,7 @@ static void one_free_wins(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE);
     for (int round = 0; round < 10; round++) {
         contest c = {.allocator = s.allocator, .block = test_subject_alloc(&s, 100)};
         pthread_t threads[THREADS];
@@ -191,7 +191,7 @@ static void looked_at_meanwhile(void **state)
     static worker workers[THREADS - 1];
     test_subject s;
     test_subject_begin(&s, state);
-    test_subject_require(&s, s.traits & LOCH_THREAD_SAFE && s.reuses);
+    test_subject_require(&s, s.traits & LOCH_TRAIT_THREAD_SAFE && s.reuses);
     pthread_t threads[THREADS];
     observer eye = {.subject = &s};
     for (size_t t = 0; t < THREADS - 1; t++) {

@@ -87,7 +87,7 @@ static void places_drop(places *all)
             free(p->address);
         } else if (p->reservation) {
             for (char *at = p->reservation; at < p->reservation + p->bytes;) {
-                loch_address_info info;
+                loch_address_info info = {.size = sizeof info};
                 CHECK_OK(loch_address_query(at, &info));
                 CHECK_OK(loch_virtual_unmap(at));
                 at += info.bytes;
@@ -117,7 +117,7 @@ static void check_copy(const test_bed *bed, const loch_copy_options *options, co
     if (to_offset >= 16) test_bed_put(bed, target - 16, 16, 5);
     test_bed_put(bed, target + bytes, 16, 6);
     if (options)
-        CHECK_OK(loch_copy_with(options, target, from->address + from_offset, bytes));
+        CHECK_OK(loch_copy_with(target, from->address + from_offset, bytes, options));
     else
         CHECK_OK(loch_copy(target, from->address + from_offset, bytes));
     if (options && options->wait != LOCH_WAIT_END) CHECK_OK(loch_stream_sync(options->stream));
@@ -162,7 +162,7 @@ static void every_pair_on_a_stream(void **state)
                 if (options.wait == LOCH_WAIT_END) CHECK_OK(loch_stream_query(stream));
             }
         }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     places_drop(&all);
 }
 
@@ -178,21 +178,21 @@ static void stated_directions_are_checked(void **state)
             for (int d = LOCH_HOST_TO_HOST; d <= LOCH_PEER_TO_PEER; d++) {
                 const loch_copy_options options = {.size = sizeof options, .direction = (loch_direction)d};
                 if (options.direction == direction_of(from, to)) {
-                    CHECK_OK(loch_copy_with(&options, target, from->address, 1000));
+                    CHECK_OK(loch_copy_with(target, from->address, 1000, &options));
                     continue;
                 }
                 loch_error_clear();
-                loch_status status = loch_copy_with(&options, target, from->address, 1000);
+                loch_status status = loch_copy_with(target, from->address, 1000, &options);
                 if (status != LOCH_E_INVALID)
                     fail_msg("%s to %s, stated as %d, gave %s", from->what, to->what, d, loch_status_name(status));
                 assert_true(loch_error_get()->sentence[0]);
             }
         }
     const loch_copy_options unknown = {.size = sizeof unknown, .direction = (loch_direction)77};
-    CHECK_FAILS(loch_copy_with(&unknown, all.at[1].address, all.at[0].address, 10), INVALID);
+    CHECK_FAILS(loch_copy_with(all.at[1].address, all.at[0].address, 10, &unknown), INVALID);
     const loch_copy_options plain = {.size = sizeof plain};
-    CHECK_OK(loch_copy_with(&plain, all.at[1].address, all.at[0].address, 10));
-    CHECK_OK(loch_copy_with(NULL, all.at[1].address, all.at[0].address, 10));
+    CHECK_OK(loch_copy_with(all.at[1].address, all.at[0].address, 10, &plain));
+    CHECK_OK(loch_copy_with(all.at[1].address, all.at[0].address, 10, NULL));
     places_drop(&all);
 }
 
@@ -207,7 +207,7 @@ static void nothing_and_nowhere(void **state)
     CHECK_OK(loch_copy(NULL, NULL, 0));
     CHECK_OK(loch_copy(block + 1000, host, 0));
     CHECK_OK(loch_copy(wrapping, wrapping, 0));
-    CHECK_OK(loch_copy_on(loch_stream_get_default(bed->device), NULL, block, 0));
+    CHECK_OK(loch_copy_on(NULL, block, 0, loch_stream_get_default(bed->device)));
     CHECK_FAILS(loch_copy(NULL, block, 16), INVALID);
     CHECK_FAILS(loch_copy(block, NULL, 16), INVALID);
     CHECK_FAILS(loch_copy(NULL, NULL, 1), INVALID);
@@ -239,7 +239,7 @@ static void one_byte_too_far(void **state)
     CHECK_FAILS(loch_copy(host, block - 1, 2), OUT_OF_RANGE);
     assert_int_equal(test_pattern_differs(host, bytes + 2, 2), bytes + 2);
     CHECK_FAILS(loch_copy(block, block + 1, bytes), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_on(loch_stream_get_default(bed->device), block + 1, host, bytes), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_on(block + 1, host, bytes, loch_stream_get_default(bed->device)), OUT_OF_RANGE);
     test_bed_expect(bed, block, bytes, 1);
     CHECK_OK(loch_copy(host, block + bytes - 1, 1));
     CHECK_OK(loch_raw_free(block));
@@ -312,13 +312,13 @@ static void the_stream_has_to_be_involved(void **state)
     loch_stream *foreign = NULL;
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 64);
     CHECK_OK(loch_stream_create(other, NULL, &foreign));
-    CHECK_FAILS(loch_copy_on(foreign, block, host, 64), INVALID);
-    CHECK_FAILS(loch_copy_on(foreign, host, block, 64), INVALID);
-    CHECK_FAILS(loch_copy_on(loch_stream_get_default(other), block, host, 64), INVALID);
-    CHECK_FAILS(loch_fill_on(foreign, block, 64, "a", 1), INVALID);
+    CHECK_FAILS(loch_copy_on(block, host, 64, foreign), INVALID);
+    CHECK_FAILS(loch_copy_on(host, block, 64, foreign), INVALID);
+    CHECK_FAILS(loch_copy_on(block, host, 64, loch_stream_get_default(other)), INVALID);
+    CHECK_FAILS(loch_fill_on(block, 64, "a", 1, foreign), INVALID);
     const loch_copy_options options = {.size = sizeof options, .stream = foreign, .wait = LOCH_WAIT_END};
-    CHECK_FAILS(loch_copy_with(&options, block, host, 64), INVALID);
-    loch_stream_destroy(foreign);
+    CHECK_FAILS(loch_copy_with(block, host, 64, &options), INVALID);
+    loch_stream_close(foreign);
     CHECK_OK(loch_raw_free(block));
     loch_device_release(other);
 }
@@ -329,12 +329,12 @@ static void no_stream_is_the_default_one(void **state)
     char host[4096];
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, sizeof host);
     test_pattern_write(host, sizeof host, 9);
-    CHECK_OK(loch_copy_on(NULL, block, host, sizeof host));
+    CHECK_OK(loch_copy_on(block, host, sizeof host, NULL));
     CHECK_OK(loch_stream_sync(loch_stream_get_default(bed->device)));
     test_bed_expect(bed, block, sizeof host, 9);
     const loch_copy_options queued = {.size = sizeof queued, .wait = LOCH_WAIT_QUEUED};
     test_pattern_write(host, sizeof host, 10);
-    CHECK_OK(loch_copy_with(&queued, block, host, sizeof host));
+    CHECK_OK(loch_copy_with(block, host, sizeof host, &queued));
     CHECK_OK(loch_device_sync(bed->device));
     test_bed_expect(bed, block, sizeof host, 10);
     CHECK_OK(loch_raw_free(block));
@@ -353,12 +353,12 @@ static void copies_on_one_stream_are_ordered(void **state)
     char *blocks[2] = {test_bed_alloc(bed, LOCH_MEMORY_DEVICE, bytes), test_bed_alloc(bed, LOCH_MEMORY_DEVICE, bytes)};
     if (bed->has_data) test_pattern_write(pinned[0], bytes, 77);
     for (int i = 0; i < STEPS; i++) {
-        CHECK_OK(loch_copy_on(stream, blocks[0], pinned[0], bytes));
-        CHECK_OK(loch_copy_on(stream, blocks[1], blocks[0], bytes));
-        CHECK_OK(loch_copy_on(stream, pinned[1], blocks[1], bytes));
-        CHECK_OK(loch_fill_on(stream, pinned[0], bytes, "x", 1));
-        CHECK_OK(loch_copy_on(stream, pinned[0], pinned[1], bytes));
-        CHECK_OK(loch_fill_on(stream, blocks[1], bytes, "y", 1));
+        CHECK_OK(loch_copy_on(blocks[0], pinned[0], bytes, stream));
+        CHECK_OK(loch_copy_on(blocks[1], blocks[0], bytes, stream));
+        CHECK_OK(loch_copy_on(pinned[1], blocks[1], bytes, stream));
+        CHECK_OK(loch_fill_on(pinned[0], bytes, "x", 1, stream));
+        CHECK_OK(loch_copy_on(pinned[0], pinned[1], bytes, stream));
+        CHECK_OK(loch_fill_on(blocks[1], bytes, "y", 1, stream));
     }
     CHECK_OK(loch_stream_sync(stream));
     if (bed->has_data) assert_int_equal(test_pattern_differs(pinned[0], bytes, 77), bytes);
@@ -368,7 +368,7 @@ static void copies_on_one_stream_are_ordered(void **state)
         CHECK_OK(loch_raw_free(pinned[i]));
         CHECK_OK(loch_raw_free(blocks[i]));
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 /* A copy between host memory and a device's pinned memory comes behind that device's default stream too. */
@@ -382,10 +382,10 @@ static void host_copies_wait_for_the_default_stream(void **state)
     char *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, bytes);
     test_bed_put(bed, block, bytes, 61);
     if (bed->has_data) memset(pinned, 0, bytes);
-    CHECK_OK(loch_copy_on(loch_stream_get_default(bed->device), pinned, block, bytes));
+    CHECK_OK(loch_copy_on(pinned, block, bytes, loch_stream_get_default(bed->device)));
     CHECK_OK(loch_copy(host, pinned, bytes));
     if (bed->has_data) assert_int_equal(test_pattern_differs(host, bytes, 61), bytes);
-    CHECK_OK(loch_copy_on(loch_stream_get_default(bed->device), block, pinned, bytes));
+    CHECK_OK(loch_copy_on(block, pinned, bytes, loch_stream_get_default(bed->device)));
     CHECK_OK(loch_fill(pinned, bytes, "z", 1));
     test_bed_expect(bed, block, bytes, 61);
     CHECK_OK(loch_raw_free(pinned));
@@ -404,14 +404,14 @@ static void queued_is_not_done(void **state)
     char *pinned = test_bed_alloc(bed, LOCH_MEMORY_PINNED, 4096);
     char *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
     char *second = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
-    CHECK_OK(loch_copy_on(stream, block, pinned, 4096));
+    CHECK_OK(loch_copy_on(block, pinned, 4096, stream));
     CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
-    CHECK_OK(loch_copy_on(stream, pinned, block, 4096));
-    CHECK_OK(loch_copy_on(stream, block, pinned, 4096));
+    CHECK_OK(loch_copy_on(pinned, block, 4096, stream));
+    CHECK_OK(loch_copy_on(block, pinned, 4096, stream));
     /* waits for the end of its own work and of no other stream's */
     const loch_copy_options options = {.size = sizeof options, .stream = other, .wait = LOCH_WAIT_END};
     char *apart = test_bed_alloc(bed, LOCH_MEMORY_PINNED, 4096);
-    CHECK_OK(loch_copy_with(&options, second, apart, 4096));
+    CHECK_OK(loch_copy_with(second, apart, 4096, &options));
     CHECK_OK(loch_stream_query(other));
     CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
     CHECK_OK(loch_stream_sync(stream));
@@ -420,8 +420,8 @@ static void queued_is_not_done(void **state)
     CHECK_OK(loch_raw_free(apart));
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(second));
-    loch_stream_destroy(stream);
-    loch_stream_destroy(other);
+    loch_stream_close(stream);
+    loch_stream_close(other);
 }
 
 int main(void)

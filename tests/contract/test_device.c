@@ -101,14 +101,14 @@ static void objects_outlive_the_device(void **state)
     char host[4096];
     loch_stream *stream = NULL;
     loch_event *event = NULL;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
 
     CHECK_OK(loch_stream_create(bed->device, NULL, &stream));
     loch_device_release(bed->device);
     assert_string_equal(loch_device_get_name(loch_stream_get_device(stream)), bed->name);
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_event_create(loch_stream_get_device(stream), LOCH_EVENT_PLAIN, &event));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_event_record(event, NULL));
     CHECK_OK(loch_event_sync(event));
 
@@ -182,10 +182,10 @@ static void properties_make_sense(void **state)
         assert_true(is_power_of_two(p->granule_bytes));
     } else {
         assert_int_equal(p->granule_bytes, 0);
-        assert_int_equal(p->capabilities & (LOCH_CAN_ALIAS | LOCH_CAN_MOVE | LOCH_CAN_COMMIT), 0);
+        assert_int_equal(p->capabilities & (LOCH_CAN_ALIAS | LOCH_CAN_REMAP | LOCH_CAN_COMMIT), 0);
     }
     if (strcmp(p->driver, "cpu") == 0) {
-        assert_true(test_bed_can(bed, LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_MOVE));
+        assert_true(test_bed_can(bed, LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_REMAP));
         assert_true(p->multiprocessors > 0);
     }
     if (strstr(bed->name, "virtual=off")) assert_false(test_bed_can(bed, LOCH_CAN_VIRTUAL));
@@ -241,7 +241,7 @@ static void can_asks_for_all_of_a_set(void **state)
 static void memory_is_counted(void **state)
 {
     test_bed *bed = *state;
-    loch_memory_info before, during, after;
+    loch_memory_info before = {.size = sizeof before}, during = {.size = sizeof during}, after = {.size = sizeof after};
     CHECK_OK(loch_device_calculate_memory(bed->device, &before));
     assert_int_equal(before.total_bytes, bed->properties.total_bytes);
     assert_true(before.free_bytes <= before.total_bytes);
@@ -286,7 +286,7 @@ static void enumeration_lists_what_opens(void **state)
     test_bed *bed = *state;
     static seen all;
     memset(&all, 0, sizeof all);
-    CHECK_OK(loch_device_enumerate(see, &all));
+    CHECK_OK(loch_device_walk(see, &all));
     assert_true(all.count >= 1 && all.count <= 64);
     assert_string_equal(all.names[0], "cpu");
     bool found = false;
@@ -299,14 +299,14 @@ static void enumeration_lists_what_opens(void **state)
     if (strcmp(bed->name, "cpu") == 0 || strncmp(bed->name, "cuda:", 5) == 0) assert_true(found);
 
     size_t opened = 0;
-    CHECK_OK(loch_device_enumerate(open_seen, &opened));
+    CHECK_OK(loch_device_walk(open_seen, &opened));
     assert_int_equal(opened, all.count);
 
     memset(&all, 0, sizeof all);
     all.limit = 1;
-    CHECK_STATUS(loch_device_enumerate(see, &all), LOCH_E_CANCELLED);
+    CHECK_STATUS(loch_device_walk(see, &all), LOCH_E_CANCELLED);
     assert_int_equal(all.count, 1);
-    CHECK_FAILS(loch_device_enumerate(NULL, NULL), INVALID);
+    CHECK_FAILS(loch_device_walk(NULL, NULL), INVALID);
 }
 
 /* --- driver and call counters --- */

@@ -26,7 +26,7 @@ static void never_recorded_has_passed(void **state)
     CHECK_OK(loch_event_sync(event));
     CHECK_OK(loch_stream_wait(stream, event));
     CHECK_OK(loch_stream_sync(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_event_destroy(event);
     loch_event_destroy(NULL);
 }
@@ -53,7 +53,7 @@ static void marks_pass_with_the_work_before_them(void **state)
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4 * TEST_MIB);
     for (int round = 0; round < 4; round++) { /* recorded again and again */
         unsigned char value = (unsigned char)(round + 1);
-        CHECK_OK(loch_fill_on(stream, block, 4 * TEST_MIB, &value, 1));
+        CHECK_OK(loch_fill_on(block, 4 * TEST_MIB, &value, 1, stream));
         CHECK_OK(loch_event_record(event, stream));
         if (bed->is_stepped) CHECK_STATUS(loch_event_query(event), LOCH_E_BUSY);
         if (!test_bed_can(bed, LOCH_CAN_ASYNC)) CHECK_OK(loch_event_query(event));
@@ -65,7 +65,7 @@ static void marks_pass_with_the_work_before_them(void **state)
     CHECK_OK(loch_event_record(event, NULL)); /* the default stream's */
     CHECK_OK(loch_event_sync(event));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_event_destroy(event);
 }
 
@@ -78,7 +78,7 @@ static void recording_again_moves_the_mark(void **state)
     loch_stream *busy = make_stream(bed->device), *idle = make_stream(bed->device);
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
     for (int i = 0; i < 10; i++)
-        CHECK_OK(loch_fill_on(busy, block, 4096, "a", 1));
+        CHECK_OK(loch_fill_on(block, 4096, "a", 1, busy));
     CHECK_OK(loch_event_record(event, busy));
     CHECK_STATUS(loch_event_query(event), LOCH_E_BUSY);
     CHECK_OK(loch_event_record(event, idle));
@@ -87,8 +87,8 @@ static void recording_again_moves_the_mark(void **state)
     CHECK_STATUS(loch_stream_query(busy), LOCH_E_BUSY);
     CHECK_OK(loch_stream_sync(busy));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(busy);
-    loch_stream_destroy(idle);
+    loch_stream_close(busy);
+    loch_stream_close(idle);
     loch_event_destroy(event);
 }
 
@@ -101,7 +101,7 @@ static void event_and_stream_are_of_one_device(void **state)
     CHECK_FAILS(loch_event_record(event, foreign), INVALID);
     CHECK_FAILS(loch_event_record(event, loch_stream_get_default(other)), INVALID);
     CHECK_OK(loch_event_query(event)); /* still never recorded */
-    loch_stream_destroy(foreign);
+    loch_stream_close(foreign);
     loch_event_destroy(event);
     loch_device_release(other);
 }
@@ -115,7 +115,7 @@ static void destroyed_while_pending(void **state)
     for (int i = 0; i < 20; i++) {
         unsigned char value = (unsigned char)i;
         loch_event *event = make_event(bed->device);
-        CHECK_OK(loch_fill_on(i % 2 ? first : second, block, TEST_MIB, &value, 1));
+        CHECK_OK(loch_fill_on(block, TEST_MIB, &value, 1, i % 2 ? first : second));
         CHECK_OK(loch_event_record(event, i % 2 ? first : second));
         CHECK_OK(loch_stream_wait(i % 2 ? second : first, event));
         loch_event_destroy(event);
@@ -123,8 +123,8 @@ static void destroyed_while_pending(void **state)
     CHECK_OK(loch_device_sync(bed->device));
     test_bed_expect_byte(bed, block, TEST_MIB, 19);
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
 }
 
 static void check_wait_across(const test_bed *bed, loch_device *other)
@@ -136,10 +136,10 @@ static void check_wait_across(const test_bed *bed, loch_device *other)
     CHECK_OK(loch_raw_alloc(other, LOCH_MEMORY_DEVICE, bytes, 0, &target));
     for (int i = 0; i < 4; i++) {
         unsigned char value = (unsigned char)(i + 1);
-        CHECK_OK(loch_fill_on(here, block, bytes, &value, 1));
+        CHECK_OK(loch_fill_on(block, bytes, &value, 1, here));
         CHECK_OK(loch_event_record(event, here));
         CHECK_OK(loch_stream_wait(there, event));
-        CHECK_OK(loch_copy_on(there, target, block, bytes));
+        CHECK_OK(loch_copy_on(target, block, bytes, there));
         CHECK_OK(loch_event_record(back, there));
         CHECK_OK(loch_stream_wait(here, back));
     }
@@ -148,8 +148,8 @@ static void check_wait_across(const test_bed *bed, loch_device *other)
     test_bed_expect_byte(bed, target, bytes, 4);
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(target));
-    loch_stream_destroy(here);
-    loch_stream_destroy(there);
+    loch_stream_close(here);
+    loch_stream_close(there);
     loch_event_destroy(event);
     loch_event_destroy(back);
 }
@@ -225,11 +225,11 @@ static void time_is_plausible(void **state)
 
     uint64_t before = loch_host_now_ns();
     CHECK_OK(loch_event_record(marks[0], stream));
-    CHECK_OK(loch_fill_on(stream, block, 4 * TEST_MIB, "abcd", 4));
+    CHECK_OK(loch_fill_on(block, 4 * TEST_MIB, "abcd", 4, stream));
     CHECK_OK(loch_event_record(marks[1], stream));
     if (bed->is_stepped) CHECK_STATUS(loch_event_elapsed(marks[0], marks[1], &first), LOCH_E_BUSY);
     for (int i = 0; i < 4; i++)
-        CHECK_OK(loch_fill_on(stream, block, 4 * TEST_MIB, "abcd", 4));
+        CHECK_OK(loch_fill_on(block, 4 * TEST_MIB, "abcd", 4, stream));
     CHECK_OK(loch_event_record(marks[2], stream));
     CHECK_OK(loch_event_sync(marks[2]));
     uint64_t passed = loch_host_now_ns() - before;
@@ -251,7 +251,7 @@ static void time_is_plausible(void **state)
     CHECK_OK(loch_raw_free(block));
     for (int i = 0; i < 3; i++)
         loch_event_destroy(marks[i]);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 int main(void)

@@ -9,12 +9,12 @@
 static void move_needs_the_capability(void **state)
 {
     test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL) || test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL) || test_bed_can(bed, LOCH_CAN_REMAP)) return;
     const size_t granule = bed->properties.granule_bytes;
     char *addresses = test_bed_reserve(bed, 2);
     loch_handle *handle = test_bed_map(bed, addresses, 1);
     test_bed_put(bed, addresses, granule, 1);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + granule), UNSUPPORTED);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + granule), UNSUPPORTED);
     test_bed_expect(bed, addresses, granule, 1);
     CHECK_OK(loch_virtual_unmap(addresses));
     loch_handle_destroy(handle);
@@ -24,9 +24,9 @@ static void move_needs_the_capability(void **state)
 static void move_takes_the_contents_along(void **state)
 {
     test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    if (!test_bed_can(bed, LOCH_CAN_REMAP)) return;
     const size_t granule = bed->properties.granule_bytes;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     char *here = test_bed_reserve(bed, 6), *there = test_bed_reserve(bed, 3);
     loch_handle *handle = test_bed_map(bed, here, 2);
     test_bed_put(bed, here, 2 * granule, 1);
@@ -35,11 +35,11 @@ static void move_takes_the_contents_along(void **state)
     char *from = here;
     for (size_t i = 0; i < sizeof stations / sizeof *stations; i++) {
         if (stations[i] == there) { /* a move onto itself in part, refused; go round */
-            CHECK_FAILS(loch_virtual_move(from, stations[i]), EXISTS);
+            CHECK_FAILS(loch_virtual_remap(from, stations[i]), EXISTS);
             test_bed_expect(bed, from, 2 * granule, 1);
             continue;
         }
-        CHECK_OK(loch_virtual_move(from, stations[i]));
+        CHECK_OK(loch_virtual_remap(from, stations[i]));
         test_bed_expect(bed, stations[i], 2 * granule, 1);
         CHECK_FAILS(loch_address_query(from, &info), NOT_FOUND);
         CHECK_FAILS(loch_virtual_unmap(from), NOT_FOUND);
@@ -57,7 +57,7 @@ static void move_takes_the_contents_along(void **state)
     CHECK_OK(loch_virtual_map(here + granule, handle, NULL, 0));
     test_bed_expect(bed, here + granule, 2 * granule, 1);
     loch_handle_destroy(handle);
-    CHECK_OK(loch_virtual_move(here + granule, there));
+    CHECK_OK(loch_virtual_remap(here + granule, there));
     test_bed_expect(bed, there, 2 * granule, 1);
     CHECK_OK(loch_virtual_unmap(there));
     CHECK_OK(loch_virtual_unreserve(here));
@@ -67,22 +67,22 @@ static void move_takes_the_contents_along(void **state)
 static void move_where_it_may_not(void **state)
 {
     test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    if (!test_bed_can(bed, LOCH_CAN_REMAP)) return;
     const size_t granule = bed->properties.granule_bytes;
     char *addresses = test_bed_reserve(bed, 8);
     loch_handle *first = test_bed_map(bed, addresses, 2), *second = test_bed_map(bed, addresses + 4 * granule, 1);
     test_bed_put(bed, addresses, 2 * granule, 1);
     test_bed_put(bed, addresses + 4 * granule, granule, 2);
 
-    CHECK_FAILS(loch_virtual_move(addresses + 2 * granule, addresses + 5 * granule), NOT_FOUND);
-    CHECK_FAILS(loch_virtual_move(addresses + granule, addresses + 5 * granule), INTERIOR);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + 4 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + 3 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + 7 * granule), OUT_OF_RANGE);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + 8 * granule), OUT_OF_RANGE);
-    CHECK_FAILS(loch_virtual_move(addresses, addresses + 5 * granule + 1), INVALID);
-    CHECK_FAILS_SET(loch_virtual_move(addresses, NULL), TEST_SET(INVALID) | TEST_SET(OUT_OF_RANGE));
-    CHECK_FAILS_SET(loch_virtual_move(NULL, addresses), TEST_SET(INVALID) | TEST_SET(NOT_FOUND));
+    CHECK_FAILS(loch_virtual_remap(addresses + 2 * granule, addresses + 5 * granule), NOT_FOUND);
+    CHECK_FAILS(loch_virtual_remap(addresses + granule, addresses + 5 * granule), INTERIOR);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 4 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 3 * granule), EXISTS);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 7 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 8 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 5 * granule + 1), INVALID);
+    CHECK_FAILS_SET(loch_virtual_remap(addresses, NULL), TEST_SET(INVALID) | TEST_SET(OUT_OF_RANGE));
+    CHECK_FAILS_SET(loch_virtual_remap(NULL, addresses), TEST_SET(INVALID) | TEST_SET(NOT_FOUND));
     test_bed_expect(bed, addresses, 2 * granule, 1);
     test_bed_expect(bed, addresses + 4 * granule, granule, 2);
 
@@ -97,7 +97,7 @@ static void move_where_it_may_not(void **state)
 static void moves_close_gaps(void **state)
 {
     test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_MOVE)) return;
+    if (!test_bed_can(bed, LOCH_CAN_REMAP)) return;
     enum { COUNT = 32 };
     const size_t granule = bed->properties.granule_bytes;
     char *addresses = test_bed_reserve(bed, 2 * COUNT);
@@ -107,7 +107,7 @@ static void moves_close_gaps(void **state)
         test_bed_put(bed, addresses + 2 * i * granule, 1024, i);
     }
     for (size_t i = 1; i < COUNT; i++)
-        CHECK_OK(loch_virtual_move(addresses + 2 * i * granule, addresses + i * granule));
+        CHECK_OK(loch_virtual_remap(addresses + 2 * i * granule, addresses + i * granule));
     for (size_t i = 0; i < COUNT; i++)
         test_bed_expect(bed, addresses + i * granule, 1024, i);
     for (size_t i = 0; i < COUNT; i++) {
@@ -221,11 +221,11 @@ static void export_needs_a_shareable_handle(void **state)
     unsigned char out[LOCH_SHARE_BYTES_MAX];
     loch_handle *handle = test_bed_handle(bed, 1);
     bool can = test_bed_can(bed, LOCH_CAN_SHARE_FD);
-    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FD, out, sizeof out),
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FD, sizeof out, out),
                     TEST_SET(INVALID) | (can ? 0u : TEST_SET(UNSUPPORTED)));
-    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FABRIC, out, sizeof out),
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_FABRIC, sizeof out, out),
                     TEST_SET(INVALID) | TEST_SET(UNSUPPORTED));
-    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_NONE, out, sizeof out),
+    CHECK_FAILS_SET(loch_handle_export(handle, LOCH_SHARE_NONE, sizeof out, out),
                     TEST_SET(INVALID) | (can ? 0u : TEST_SET(UNSUPPORTED)));
     loch_handle_destroy(handle);
     if (!can) {
@@ -250,8 +250,8 @@ static void shared_handles_have_one_memory(void **state)
     CHECK_OK(loch_handle_create(bed->device, 2 * granule, &options, &handle));
     CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
     test_bed_put(bed, addresses, 2 * granule, 71);
-    CHECK_FAILS(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor - 1), INVALID);
-    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor));
+    CHECK_FAILS(loch_handle_export(handle, LOCH_SHARE_FD, sizeof descriptor - 1, &descriptor), INVALID);
+    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, sizeof descriptor, &descriptor));
     assert_true(descriptor >= 0);
 
     CHECK_OK(loch_handle_import(bed->device, LOCH_SHARE_FD, &descriptor, 2 * granule, &imported));

@@ -12,7 +12,7 @@ static void check_move(const test_bed *bed, loch_stream *stream, char *area, siz
     CHECK_OK(loch_copy(area, reference, AREA));
     memmove(reference + to, reference + from, bytes);
     if (stream) {
-        CHECK_OK(loch_copy_on(stream, area + to, area + from, bytes));
+        CHECK_OK(loch_copy_on(area + to, area + from, bytes, stream));
         CHECK_OK(loch_stream_sync(stream));
     } else {
         CHECK_OK(loch_copy(area + to, area + from, bytes));
@@ -58,7 +58,7 @@ static void overlap_in_one_block(void **state)
     check_moves(bed, NULL, area);
     check_moves(bed, stream, area);
     CHECK_OK(loch_raw_free(area));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 static void overlap_on_the_host(void **state)
@@ -122,7 +122,7 @@ static void check_fill(const test_bed *bed, loch_stream *stream, char *area, siz
     if (stream) {
         unsigned char passing[4];
         memcpy(passing, pattern, pattern_bytes);
-        CHECK_OK(loch_fill_on(stream, area + to, bytes, passing, pattern_bytes));
+        CHECK_OK(loch_fill_on(area + to, bytes, passing, pattern_bytes, stream));
         memset(passing, 0xee, sizeof passing); /* it was read before the call returned */
         CHECK_OK(loch_stream_sync(stream));
     } else {
@@ -156,7 +156,7 @@ static void fills(void **state)
     check_fills(bed, NULL, area);
     check_fills(bed, stream, area);
     CHECK_OK(loch_raw_free(area));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 
     const test_bed seeing = {.has_data = true};
     area = malloc(FILL_AREA);
@@ -213,7 +213,7 @@ static void fills_that_are_refused(void **state)
     CHECK_FAILS(loch_fill(block - 1, 4096, pattern, 1), OUT_OF_RANGE);
     CHECK_FAILS(loch_fill(block + 4096 - 4, 8, pattern, 4), OUT_OF_RANGE);
     CHECK_FAILS(loch_fill(block, SIZE_MAX - 3, pattern, 4), OVERFLOW);
-    CHECK_FAILS(loch_fill_on(loch_stream_get_default(bed->device), block, 4097, pattern, 1), OUT_OF_RANGE);
+    CHECK_FAILS(loch_fill_on(block, 4097, pattern, 1, loch_stream_get_default(bed->device)), OUT_OF_RANGE);
     test_bed_expect(bed, block, 4096, 1);
     CHECK_OK(loch_raw_free(block));
 }

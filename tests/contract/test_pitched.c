@@ -89,7 +89,7 @@ static void check_pitched(const test_bed *bed, const loch_copy_options *options,
     assert_true(3 + from_bytes <= PLACE_BYTES / 2 && to_bytes + 21 <= PLACE_BYTES / 2);
     test_bed_put(bed, source, from_bytes, 1);
     test_bed_put(bed, target - 5, to_bytes + 21, 2);
-    CHECK_OK(loch_copy_pitched(options, target, source, shape));
+    CHECK_OK(loch_copy_pitched(target, source, shape, options));
     if (options && options->wait != LOCH_WAIT_END) CHECK_OK(loch_stream_sync(options->stream));
     if (!from->has_data || !to->has_data) return;
     unsigned char *expected = malloc(to_bytes + 21), *source_data = malloc(from_bytes), *now = malloc(to_bytes + 21);
@@ -155,7 +155,7 @@ static void every_pair_on_a_stream(void **state)
                 if (options.wait == LOCH_WAIT_END) CHECK_OK(loch_stream_query(stream));
             }
         }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     places_drop(&all);
 }
 
@@ -187,10 +187,10 @@ static void nothing_to_copy(void **state)
     const loch_pitched none[] = {{0, 5, 5, 1, 1, 1, 1}, {5, 0, 5, 1, 1, 1, 1}, {5, 5, 0, 1, 1, 1, 1}};
     char *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 64);
     for (size_t i = 0; i < 3; i++) {
-        CHECK_OK(loch_copy_pitched(NULL, NULL, NULL, &none[i]));
-        CHECK_OK(loch_copy_pitched(NULL, block + 1000, block, &none[i]));
+        CHECK_OK(loch_copy_pitched(NULL, NULL, &none[i], NULL));
+        CHECK_OK(loch_copy_pitched(block + 1000, block, &none[i], NULL));
     }
-    CHECK_FAILS(loch_copy_pitched(NULL, block, block, NULL), INVALID);
+    CHECK_FAILS(loch_copy_pitched(block, block, NULL, NULL), INVALID);
     CHECK_OK(loch_raw_free(block));
 }
 
@@ -205,13 +205,13 @@ static void pitches_that_overlap(void **state)
                                 {8, 2, 2, 10, 18, 10, 17},
                                 {8, 1, 2, 0, 7, 0, 8}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_FAILS(loch_copy_pitched(NULL, block, host, &bad[i]), INVALID);
+        CHECK_FAILS(loch_copy_pitched(block, host, &bad[i], NULL), INVALID);
     const loch_pitched least = {8, 2, 2, 10, 18, 10, 18};
-    CHECK_OK(loch_copy_pitched(NULL, block, host, &least));
+    CHECK_OK(loch_copy_pitched(block, host, &least, NULL));
     const loch_pitched huge[] = {
         {8, SIZE_MAX, 1, 16, 0, 16, 0}, {8, 2, 3, 8, SIZE_MAX / 2 + 1, 8, 16}, {8, 2, 1, 8, 0, SIZE_MAX - 4, 0}};
     for (size_t i = 0; i < sizeof huge / sizeof *huge; i++)
-        CHECK_FAILS(loch_copy_pitched(NULL, block, host, &huge[i]), OVERFLOW);
+        CHECK_FAILS(loch_copy_pitched(block, host, &huge[i], NULL), OVERFLOW);
     CHECK_OK(loch_raw_free(block));
 }
 
@@ -225,14 +225,14 @@ static void one_byte_too_far(void **state)
     char *source = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, from_bytes);
     test_bed_put(bed, target, to_bytes, 1);
     memset(host, 0, sizeof host);
-    CHECK_FAILS(loch_copy_pitched(NULL, target + 1, host, &shape), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, target - 1, host, &shape), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, host, source + 1, &shape), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, target, source + 1, &shape), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, NULL, source, &shape), INVALID);
-    CHECK_FAILS(loch_copy_pitched(NULL, target, NULL, &shape), INVALID);
+    CHECK_FAILS(loch_copy_pitched(target + 1, host, &shape, NULL), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(target - 1, host, &shape, NULL), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(host, source + 1, &shape, NULL), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(target, source + 1, &shape, NULL), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(NULL, source, &shape, NULL), INVALID);
+    CHECK_FAILS(loch_copy_pitched(target, NULL, &shape, NULL), INVALID);
     test_bed_expect(bed, target, to_bytes, 1); /* nothing was done */
-    CHECK_OK(loch_copy_pitched(NULL, target, source, &shape));
+    CHECK_OK(loch_copy_pitched(target, source, &shape, NULL));
     CHECK_OK(loch_raw_free(target));
     CHECK_OK(loch_raw_free(source));
 }
@@ -247,11 +247,11 @@ static void stated_directions_and_streams_are_checked(void **state)
     const loch_copy_options right = {.size = sizeof right,
                                      .direction = is_host ? LOCH_HOST_TO_HOST : LOCH_HOST_TO_DEVICE};
     const loch_copy_options wrong = {.size = sizeof wrong, .direction = LOCH_DEVICE_TO_HOST};
-    CHECK_OK(loch_copy_pitched(&right, block, host, &shape));
-    CHECK_FAILS(loch_copy_pitched(&wrong, block, host, &shape), INVALID);
+    CHECK_OK(loch_copy_pitched(block, host, &shape, &right));
+    CHECK_FAILS(loch_copy_pitched(block, host, &shape, &wrong), INVALID);
     loch_device *other = test_bed_open_other(bed, false);
     const loch_copy_options foreign = {.size = sizeof foreign, .stream = loch_stream_get_default(other)};
-    CHECK_FAILS(loch_copy_pitched(&foreign, block, host, &shape), INVALID);
+    CHECK_FAILS(loch_copy_pitched(block, host, &shape, &foreign), INVALID);
     loch_device_release(other);
     CHECK_OK(loch_raw_free(block));
 }
@@ -277,7 +277,7 @@ static void the_host_allows_overlap(void **state)
             memcpy(copy, host, BYTES);
             memcpy(expected, host, BYTES);
             naive(expected + to, copy + from, &list[s]);
-            CHECK_OK(loch_copy_pitched(o % 3 ? NULL : &queued, host + to, host + from, &list[s]));
+            CHECK_OK(loch_copy_pitched(host + to, host + from, &list[s], o % 3 ? NULL : &queued));
             CHECK_OK(loch_stream_sync(queued.stream));
             assert_memory_equal(host, expected, BYTES);
         }
@@ -296,18 +296,18 @@ static void copies_on_one_stream_are_ordered(void **state)
     char *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 60000);
     if (bed->has_data) test_pattern_write(pinned[0], bytes, 77);
     for (int i = 0; i < 8; i++) {
-        CHECK_OK(loch_copy_pitched(&options, block, pinned[0], &in));
-        CHECK_OK(loch_fill_on(stream, pinned[0], bytes, "x", 1));
-        CHECK_OK(loch_copy_on(stream, pinned[1], block, 60000));
-        CHECK_OK(loch_copy_pitched(&options, pinned[0], pinned[1], &out)); /* the host's, in its turn */
-        CHECK_OK(loch_fill_on(stream, block, 60000, "y", 1));
+        CHECK_OK(loch_copy_pitched(block, pinned[0], &in, &options));
+        CHECK_OK(loch_fill_on(pinned[0], bytes, "x", 1, stream));
+        CHECK_OK(loch_copy_on(pinned[1], block, 60000, stream));
+        CHECK_OK(loch_copy_pitched(pinned[0], pinned[1], &out, &options)); /* the host's, in its turn */
+        CHECK_OK(loch_fill_on(block, 60000, "y", 1, stream));
     }
     CHECK_OK(loch_stream_sync(stream));
     if (bed->has_data) assert_int_equal(test_pattern_differs(pinned[0], bytes, 77), bytes);
     CHECK_OK(loch_raw_free(pinned[0]));
     CHECK_OK(loch_raw_free(pinned[1]));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 static uint64_t calls_of(loch_device *device, loch_driver_call call)
@@ -324,10 +324,10 @@ static void a_thousand_rows_are_one_call(void **state)
     const loch_pitched shape = {64, 1000, 1, 128, 0, 96, 0}, whole = {64, 1000, 1, 64, 0, 64, 0};
     char *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 300000);
     uint64_t rows = calls_of(bed->device, LOCH_CALL_copy_pitched), plain = calls_of(bed->device, LOCH_CALL_copy);
-    CHECK_OK(loch_copy_pitched(NULL, block, block + 150000, &shape));
+    CHECK_OK(loch_copy_pitched(block, block + 150000, &shape, NULL));
     assert_int_equal(calls_of(bed->device, LOCH_CALL_copy_pitched), rows + 1);
     assert_int_equal(calls_of(bed->device, LOCH_CALL_copy), plain);
-    CHECK_OK(loch_copy_pitched(NULL, block, block + 150000, &whole));
+    CHECK_OK(loch_copy_pitched(block, block + 150000, &whole, NULL));
     assert_int_equal(calls_of(bed->device, LOCH_CALL_copy_pitched), rows + 1);
     assert_int_equal(calls_of(bed->device, LOCH_CALL_copy), plain + 1);
     CHECK_OK(loch_raw_free(block));

@@ -31,11 +31,11 @@ static void streams_are_told_apart(void **state)
         }
     }
     for (size_t i = 0; i < COUNT; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     loch_stream *later = make_stream(bed->device);
     for (size_t i = 0; i <= COUNT; i++)
         assert_true(loch_stream_get_id(later) != ids[i]);
-    loch_stream_destroy(later);
+    loch_stream_close(later);
 
     loch_device *other = test_bed_open_other(bed, false);
     for (size_t i = 0; i <= COUNT; i++)
@@ -58,10 +58,10 @@ static void options_are_taken(void **state)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         loch_stream *stream = NULL;
         CHECK_OK(loch_stream_create(bed->device, &options[i], &stream));
-        CHECK_OK(loch_fill_on(stream, block, 4096, "abcd", 4));
+        CHECK_OK(loch_fill_on(block, 4096, "abcd", 4, stream));
         CHECK_OK(loch_stream_sync(stream));
         CHECK_OK(loch_stream_query(stream));
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
     }
     CHECK_OK(loch_raw_free(block));
 }
@@ -77,8 +77,8 @@ static void missing_arguments(void **state)
     CHECK_FAILS(loch_stream_sync(NULL), INVALID);
     CHECK_FAILS(loch_stream_wait(loch_stream_get_default(bed->device), NULL), INVALID);
     CHECK_FAILS(loch_stream_call(loch_stream_get_default(bed->device), NULL, NULL), INVALID);
-    CHECK_FAILS(loch_stream_get_capture(loch_stream_get_default(bed->device), NULL), INVALID);
-    loch_stream_destroy(NULL);
+    CHECK_FAILS(loch_stream_query_capture(loch_stream_get_default(bed->device), NULL), INVALID);
+    loch_stream_close(NULL);
 }
 
 static void the_default_stream_stays(void **state)
@@ -88,10 +88,10 @@ static void the_default_stream_stays(void **state)
     assert_non_null(stream);
     assert_ptr_equal(loch_stream_get_default(bed->device), stream);
     assert_null(loch_stream_get_native(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     assert_ptr_equal(loch_stream_get_default(bed->device), stream);
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
-    CHECK_OK(loch_fill_on(stream, block, 4096, "a", 1));
+    CHECK_OK(loch_fill_on(block, 4096, "a", 1, stream));
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_stream_query(stream));
     test_bed_expect_byte(bed, block, 4096, 'a');
@@ -113,12 +113,12 @@ typedef struct visit {
 
 static loch_status visit_streams(visit *v)
 {
-    loch_status status = loch_stream_get_thread_default(v->device, &v->stream);
-    if (status == LOCH_OK) status = loch_stream_get_thread_default(v->device, &v->again);
+    loch_status status = loch_stream_require_thread_default(v->device, &v->stream);
+    if (status == LOCH_OK) status = loch_stream_require_thread_default(v->device, &v->again);
     if (status == LOCH_OK) {
         v->id = loch_stream_get_id(v->stream);
-        loch_stream_destroy(v->stream); /* is left alone */
-        status = loch_fill_on(v->stream, v->block, 4096, "t", 1);
+        loch_stream_close(v->stream); /* is left alone */
+        status = loch_fill_on(v->block, 4096, "t", 1, v->stream);
     }
     if (status == LOCH_OK) status = loch_stream_sync(v->stream);
     if (status == LOCH_OK) status = loch_stream_query(v->stream);
@@ -138,8 +138,8 @@ static void every_thread_has_its_own(void **state)
 {
     test_bed *bed = *state;
     loch_stream *mine = TEST_UNTOUCHED, *again = NULL, *fallback = loch_stream_get_default(bed->device);
-    CHECK_OK(loch_stream_get_thread_default(bed->device, &mine));
-    CHECK_OK(loch_stream_get_thread_default(bed->device, &again));
+    CHECK_OK(loch_stream_require_thread_default(bed->device, &mine));
+    CHECK_OK(loch_stream_require_thread_default(bed->device, &again));
     assert_ptr_equal(mine, again);
     assert_ptr_equal(loch_stream_get_device(mine), bed->device);
     bool has_own = mine != fallback;
@@ -173,10 +173,10 @@ static void every_thread_has_its_own(void **state)
             CHECK_OK(loch_raw_free(visits[i].block));
         }
     }
-    CHECK_OK(loch_stream_get_thread_default(bed->device, &again));
+    CHECK_OK(loch_stream_require_thread_default(bed->device, &again));
     assert_ptr_equal(mine, again);
-    CHECK_FAILS(loch_stream_get_thread_default(NULL, &again), INVALID);
-    CHECK_FAILS(loch_stream_get_thread_default(bed->device, NULL), INVALID);
+    CHECK_FAILS(loch_stream_require_thread_default(NULL, &again), INVALID);
+    CHECK_FAILS(loch_stream_require_thread_default(bed->device, NULL), INVALID);
 }
 
 /* --- order --- */
@@ -217,8 +217,8 @@ static void calls_run_in_order(void **state)
     for (int i = 0; i < COUNT; i++) {
         unsigned char value = (unsigned char)(i + 1);
         entries[i] = (entry){.diary = &d, .number = i, .watched = pinned};
-        CHECK_OK(loch_fill_on(stream, block, 64 * TEST_KIB, &value, 1));
-        if (watches) CHECK_OK(loch_copy_on(stream, pinned, block, 64 * TEST_KIB));
+        CHECK_OK(loch_fill_on(block, 64 * TEST_KIB, &value, 1, stream));
+        if (watches) CHECK_OK(loch_copy_on(pinned, block, 64 * TEST_KIB, stream));
         CHECK_OK(loch_stream_call(stream, write_entry, &entries[i]));
     }
     CHECK_OK(loch_stream_sync(stream));
@@ -229,7 +229,7 @@ static void calls_run_in_order(void **state)
     }
     if (watches) CHECK_OK(loch_raw_free(pinned));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 static void calls_on_the_default_stream(void **state)
@@ -267,7 +267,7 @@ static void waits_order_streams(void **state)
         entries[i] = (entry){.diary = &d, .number = i};
         CHECK_OK(loch_stream_wait(stream, event)); /* the first time it was never recorded: no wait */
         for (int k = 0; k < LINKS - i; k++)
-            CHECK_OK(loch_fill_on(stream, block, TEST_MIB, "abcd", 4));
+            CHECK_OK(loch_fill_on(block, TEST_MIB, "abcd", 4, stream));
         CHECK_OK(loch_stream_call(stream, write_entry, &entries[i]));
         CHECK_OK(loch_event_record(event, stream)); /* the wait queued before is for the mark it found */
     }
@@ -277,7 +277,7 @@ static void waits_order_streams(void **state)
         assert_int_equal(d.entries[i], i);
     CHECK_OK(loch_device_sync(bed->device));
     for (int i = 0; i < 3; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     loch_event_destroy(event);
     CHECK_OK(loch_raw_free(block));
 }
@@ -294,7 +294,7 @@ static void a_waiting_stream_is_busy(void **state)
     e = (entry){.diary = &d, .number = 1};
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
     CHECK_OK(loch_event_create(bed->device, LOCH_EVENT_PLAIN, &event));
-    CHECK_OK(loch_fill_on(first, block, 4096, "a", 1));
+    CHECK_OK(loch_fill_on(block, 4096, "a", 1, first));
     CHECK_OK(loch_event_record(event, first));
     CHECK_OK(loch_stream_wait(second, event));
     CHECK_OK(loch_stream_call(second, write_entry, &e));
@@ -306,8 +306,8 @@ static void a_waiting_stream_is_busy(void **state)
     CHECK_OK(loch_stream_query(first));
     assert_int_equal(d.count, 1);
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
 }
 
 /* Work queued on it still runs to its end. */
@@ -323,10 +323,10 @@ static void destroy_with_queued_work(void **state)
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, bytes);
     for (int i = 0; i < 5; i++) {
         unsigned char value = (unsigned char)i;
-        CHECK_OK(loch_fill_on(stream, block, bytes, &value, 1));
+        CHECK_OK(loch_fill_on(block, bytes, &value, 1, stream));
     }
     CHECK_OK(loch_stream_call(stream, write_entry, &e));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_device_sync(bed->device));
     assert_int_equal(d.count, 1);
     test_bed_expect_byte(bed, block, bytes, 4);
@@ -342,14 +342,14 @@ static void device_sync_waits_for_all(void **state)
         streams[i] = make_stream(bed->device);
         blocks[i] = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, TEST_MIB);
         unsigned char value = (unsigned char)(i + 1);
-        CHECK_OK(loch_fill_on(streams[i], blocks[i], TEST_MIB, &value, 1));
+        CHECK_OK(loch_fill_on(blocks[i], TEST_MIB, &value, 1, streams[i]));
     }
     CHECK_OK(loch_device_sync(bed->device));
     for (int i = 0; i < 5; i++) {
         CHECK_OK(loch_stream_query(streams[i]));
         test_bed_expect_byte(bed, blocks[i], TEST_MIB, (unsigned char)(i + 1));
         CHECK_OK(loch_raw_free(blocks[i]));
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     }
 }
 
@@ -363,7 +363,7 @@ static void wrapped_queues_belong_to_the_caller(void **state)
     if (!test_bed_can(bed, LOCH_CAN_ASYNC)) {
         CHECK_FAILS(loch_stream_wrap(bed->device, TEST_UNTOUCHED, &wrapper), UNSUPPORTED);
         assert_null(wrapper);
-        loch_stream_destroy(owner);
+        loch_stream_close(owner);
         return;
     }
     assert_non_null(native);
@@ -372,15 +372,15 @@ static void wrapped_queues_belong_to_the_caller(void **state)
     assert_ptr_equal(loch_stream_get_native(wrapper), native);
     assert_true(loch_stream_get_id(wrapper) != loch_stream_get_id(owner));
     void *block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
-    CHECK_OK(loch_fill_on(wrapper, block, 4096, "w", 1));
+    CHECK_OK(loch_fill_on(block, 4096, "w", 1, wrapper));
     CHECK_OK(loch_stream_sync(wrapper));
     test_bed_expect_byte(bed, block, 4096, 'w');
-    loch_stream_destroy(wrapper);
-    CHECK_OK(loch_fill_on(owner, block, 4096, "o", 1));
+    loch_stream_close(wrapper);
+    CHECK_OK(loch_fill_on(block, 4096, "o", 1, owner));
     CHECK_OK(loch_stream_sync(owner));
     test_bed_expect_byte(bed, block, 4096, 'o');
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(owner);
+    loch_stream_close(owner);
 }
 
 static void ordinary_streams_are_not_captured(void **state)
@@ -388,12 +388,12 @@ static void ordinary_streams_are_not_captured(void **state)
     test_bed *bed = *state;
     loch_stream *stream = make_stream(bed->device);
     loch_capture_info info = {.active = 77};
-    CHECK_OK(loch_stream_get_capture(stream, &info));
+    CHECK_OK(loch_stream_query_capture(stream, &info));
     assert_int_equal(info.active, 0);
     info.active = 77;
-    CHECK_OK(loch_stream_get_capture(loch_stream_get_default(bed->device), &info));
+    CHECK_OK(loch_stream_query_capture(loch_stream_get_default(bed->device), &info));
     assert_int_equal(info.active, 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 int main(void)

@@ -133,7 +133,7 @@ static void finish(void)
     size_t leaks, waiting;
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
     assert_int_equal(waiting, 0);
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, 0);
 }
 
@@ -265,8 +265,8 @@ static void test_released_while_copied(void **state)
         loch_tensor_release(expected);
         CHECK_OK(loch_device_sync(bed->device));
     }
-    loch_stream_destroy(stream);
-    loch_stream_destroy(other);
+    loch_stream_close(stream);
+    loch_stream_close(other);
     finish();
 }
 
@@ -300,11 +300,11 @@ static void test_host_memory_released_while_copied(void **state)
     assert_int_equal(deleted, 1);
     memset(memory, 0, TEST_MIB);
     loch_scalar last;
-    CHECK_OK(loch_tensor_get_item(to, LOCH_SHAPE(-1), NULL, &last));
+    CHECK_OK(loch_tensor_read_item(to, LOCH_SHAPE(-1), NULL, &last));
     if (bed->has_data) assert_true(last.value.f == 262143); /* a MiB has that many floats, and one */
     loch_tensor_release(to);
     free(memory);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     finish();
 }
 
@@ -321,7 +321,7 @@ static void test_maps(void **state)
             elements[i * mapping.strides[0] + j * mapping.strides[1]] = (float)(10 * i + j);
     CHECK_OK(loch_tensor_unmap(&mapping, NULL));
     loch_scalar value;
-    CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 6), NULL, &value));
+    CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(3, 6), NULL, &value));
     if (bed->has_data) assert_true(value.value.f == 63);
     loch_tensor_release(turned);
     loch_tensor_release(tensor);
@@ -334,7 +334,7 @@ static void test_prints(void **state)
     loch_tensor *tensor = make_filled(bed->device, LOCH_I32, 2, (int64_t[]){2, 3}, 5);
     char text[200];
     size_t length;
-    CHECK_OK(loch_tensor_format(tensor, NULL, text, sizeof text, &length));
+    CHECK_OK(loch_tensor_print(tensor, NULL, text, sizeof text, &length));
     if (bed->has_data) assert_string_equal(text, "[[ 5 12 19]\n [26 33 40]]");
     loch_tensor_release(tensor);
     finish();
@@ -347,7 +347,7 @@ static void test_scratch(void **state)
     loch_allocator *allocator;
     loch_buffer_pool *pool;
     loch_stream *streams[2];
-    CHECK_OK(loch_device_get_allocator(bed->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
+    CHECK_OK(loch_device_acquire_allocator(bed->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
     CHECK_OK(loch_buffer_pool_create(allocator, NULL, &pool));
     for (size_t i = 0; i < 2; i++)
         CHECK_OK(loch_stream_create(bed->device, NULL, &streams[i]));
@@ -359,7 +359,7 @@ static void test_scratch(void **state)
         uint32_t seen = 0;
         const loch_copy_options read = {.size = sizeof read, .stream = stream, .wait = LOCH_WAIT_END};
         const char *last = (const char *)loch_buffer_get_address(buffer) + TEST_MIB - 4;
-        if (i % 5 == 0) CHECK_OK(loch_copy_with(&read, &seen, last, 4));
+        if (i % 5 == 0) CHECK_OK(loch_copy_with(&seen, last, 4, &read));
         if (i % 5 == 0 && bed->has_data) assert_int_equal(seen, i);
         CHECK_OK(loch_buffer_pool_release(pool, buffer, stream));
     }
@@ -368,7 +368,7 @@ static void test_scratch(void **state)
     CHECK_OK(loch_workspace_create(allocator, streams[0], NULL, &workspace));
     for (size_t bytes = 1000; bytes < TEST_MIB; bytes *= 2) {
         loch_buffer *buffer;
-        CHECK_OK(loch_workspace_get(workspace, bytes, &buffer));
+        CHECK_OK(loch_workspace_acquire(workspace, bytes, &buffer));
         assert_true(loch_buffer_get_bytes(buffer) >= bytes);
         CHECK_OK(loch_buffer_fill(buffer, "x", 1, streams[0]));
         loch_buffer_release(buffer);
@@ -376,7 +376,7 @@ static void test_scratch(void **state)
     loch_workspace_destroy(workspace);
     loch_buffer_pool_destroy(pool);
     for (size_t i = 0; i < 2; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     loch_allocator_release(allocator);
     finish();
 }

@@ -412,7 +412,7 @@ static void one_handle_at_two_addresses(void **state)
 
 static size_t free_bytes(const test_bed *bed)
 {
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     CHECK_OK(loch_device_calculate_memory(bed->device, &info));
     return info.free_bytes;
 }

@@ -241,7 +241,7 @@ void host_arrays()
     const loch::device sim(sim_name);
     EXPECT_THROWS(LOCH_E_UNSUPPORTED, loch::host_array<int>(10, sim));
     loch_attributes pinned{};
-    pinned.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE;
+    pinned.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE;
     loch::host_array<int> reachable(10, loch::allocator(sim, pinned));
     EXPECT(reachable[9] == 0);
 
@@ -266,7 +266,7 @@ void containers_wait_for_devices()
 {
     const loch::device slow("sim:64MiB,backed,clock=stepped");
     loch_attributes pinned{};
-    pinned.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE;
+    pinned.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE;
     const loch::allocator host(slow, pinned);
     loch_stream *const stream = loch_stream_get_default(slow.get());
     loch::buffer from(4096, host), to(4096, slow);
@@ -426,8 +426,8 @@ void text()
 
 int main()
 {
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     try {
         failures_are_exceptions();
         handles_are_copied_moved_and_given_up();
@@ -447,8 +447,8 @@ int main()
     }
     // the defaults of "cpu" and of the simulated device
     std::size_t leaks = 0;
-    EXPECT(loch_registry_shutdown(nullptr, nullptr, &leaks) == LOCH_OK && leaks == 0);
-    loch_host_get_usage(&after);
+    EXPECT(loch_registry_clear(nullptr, nullptr, &leaks) == LOCH_OK && leaks == 0);
+    CHECK_OK(loch_host_get_usage(&after));
     EXPECT(after.blocks == before.blocks);
     std::printf("%d failed\n", failures);
     return failures ? 1 : 0;

@@ -4,6 +4,7 @@
 #define LOCH_TEST_CHECKER_PROGRAM_H
 
 #include <loch/loch.h>
+#include <loch/driver.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
     X(loch_error_get)                                                                                                  \
     X(loch_device_open)                                                                                                \
     X(loch_device_release)                                                                                             \
-    X(loch_stream_get_thread_default)                                                                                  \
+    X(loch_stream_require_thread_default)                                                                              \
     X(loch_pool_create)                                                                                                \
     X(loch_allocator_release)                                                                                          \
     X(loch_alloc)                                                                                                      \
@@ -68,7 +68,8 @@ static inline const char *loaded_use(const loaded *library)
     if (library->loch_device_open("nothing", &device) != LOCH_E_NOT_FOUND) return "a failing loch_device_open";
     if (library->loch_error_get()->status != LOCH_E_NOT_FOUND) return "loch_error_get";
     if (library->loch_device_open("sim:64MiB,backed", &device) != LOCH_OK) return "loch_device_open";
-    if (library->loch_stream_get_thread_default(device, &stream) != LOCH_OK) return "loch_stream_get_thread_default";
+    if (library->loch_stream_require_thread_default(device, &stream) != LOCH_OK)
+        return "loch_stream_require_thread_default";
     if (library->loch_pool_create(device, NULL, NULL, &pool) != LOCH_OK) return "loch_pool_create";
     for (size_t i = 0; i < 8; i++) {
         if (library->loch_alloc(pool, (size_t)100 << i, &blocks[i]) != LOCH_OK) return "loch_alloc";

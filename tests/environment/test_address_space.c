@@ -111,7 +111,7 @@ static void default_with_little_room(size_t limit)
     loch_device *device;
     loch_allocator *allocator;
     EXPECT_OK(loch_device_open("cpu", &device));
-    EXPECT_OK(loch_device_get_allocator(device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
+    EXPECT_OK(loch_device_acquire_allocator(device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
     serve(allocator, limit / 32, 1);
     loch_allocator_release(allocator);
     loch_device_release(device);

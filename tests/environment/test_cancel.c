@@ -10,7 +10,7 @@
 #include <loch/driver.h>
 #include <loch/host.h>
 #include <loch/log.h>
-#include <loch/visitor.h>
+#include <loch/observer.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -97,7 +97,7 @@ static loch_status make_allocator(loch_device *device, loch_attributes attribute
 static void step_devices(work *w)
 {
     const char *const names[] = {"cpu", "sim:1GiB,backed", "sim:1GiB,backed,async=off"};
-    TRY(loch_device_enumerate(hear_device, NULL));
+    TRY(loch_device_walk(hear_device, NULL));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         test_scenario run;
         test_scenario_run(&run, names[i], i ? "cpu" : "sim:1GiB,backed");
@@ -122,7 +122,7 @@ static void step_callbacks(work *w)
     void *block, *other = NULL;
     const loch_limit_options options = {.size = sizeof options, .soft_bytes = 1, .above = hear_limit};
     TRY(loch_device_open("sim:64MiB", &device));
-    TRY(loch_visitor_add(device, hear_range, NULL));
+    TRY(loch_observer_add(device, hear_range, NULL));
     TRY(loch_direct_create(device, NULL, NULL, &direct));
     TRY(loch_limit_create(direct, NULL, &options, &limit));
     TRY(loch_alloc(limit, MOST, &block));
@@ -131,7 +131,7 @@ static void step_callbacks(work *w)
     EXPECT(loch_alloc(limit, MOST, &other) == LOCH_E_DEVICE_MEMORY);
     TRY(loch_allocator_remove_pressure(direct, hear_pressure, NULL));
     TRY(loch_free(limit, block));
-    TRY(loch_visitor_remove(device, hear_range, NULL));
+    TRY(loch_observer_remove(device, hear_range, NULL));
     TRY(loch_stream_call(loch_stream_get_default(device), hear_stream, NULL));
     TRY(loch_device_sync(device));
     loch_allocator_release(limit);
@@ -145,7 +145,7 @@ static void step_registry(work *w)
     loch_allocator *made;
     TRY(loch_device_open("cpu", &device));
     TRY(loch_registry_add_factory("cancel", 5, make_allocator, NULL));
-    TRY(loch_registry_find("cancel", device, &made));
+    TRY(loch_registry_acquire("cancel", device, &made));
     loch_allocator_release(made);
     TRY(loch_registry_remove("cancel", 5));
     loch_device_release(device);
@@ -191,9 +191,9 @@ static void step_files(work *w)
     EXPECT(sink);
     TRY(loch_device_open("cpu", &device));
     TRY(loch_tensor_create(LOCH_F32, 2, shape, NULL, &tensor));
-    TRY(loch_tensor_print(tensor, NULL, sink));
+    TRY(loch_tensor_print_to(tensor, NULL, sink));
     snprintf(path, sizeof path, "%s/tensor.npy", w->folder);
-    TRY(loch_npy_save(path, tensor, NULL));
+    TRY(loch_npy_save(tensor, path, NULL));
     TRY(loch_npy_load(path, NULL, &read));
     loch_tensor_release(read);
     loch_tensor_release(tensor);
@@ -225,7 +225,7 @@ static void step_workers(work *w)
     loch_workers *workers;
     loch_task *task;
     const loch_workers_options options = {.size = sizeof options, .threads = 2};
-    TRY(loch_workers_create(&options, &workers));
+    TRY(loch_workers_open(&options, &workers));
     for (int i = 0; i < 20; i++) {
         TRY(loch_workers_run(workers, hear_task, NULL, &task));
         TRY(loch_task_wait(task));
@@ -233,7 +233,7 @@ static void step_workers(work *w)
         TRY(loch_workers_run(workers, hear_task, NULL, NULL));
         TRY(loch_workers_wait(workers, NULL));
     }
-    TRY(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL));
+    TRY(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 static void step_buffers(work *w)
@@ -260,10 +260,10 @@ static void step_engine(work *w)
     const loch_engine_device devices[] = {{.size = sizeof *devices, .name = "sim:64MiB"},
                                           {.size = sizeof *devices, .name = "cpu"}};
     const loch_engine_options options = {.size = sizeof options, .devices = devices, .devices_count = 2};
-    TRY(loch_engine_create(&options, &engine));
+    TRY(loch_engine_open(&options, &engine));
     for (int i = 0; i < 20; i++)
         TRY(loch_engine_for_each(engine, hear_seat, NULL, NULL));
-    TRY(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    TRY(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
 static void *work_run(void *user)
@@ -297,17 +297,17 @@ static void no_call_is_a_cancellation_point(void **state)
     work w = {.folder = "/tmp/loch-cancel-XXXXXX"};
     void *result = NULL;
     pthread_t thread;
-    loch_host_usage before, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     assert_non_null(mkdtemp(w.folder));
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL));
+    CHECK_OK(loch_host_get_usage(&before));
     assert_int_equal(pthread_create(&thread, NULL, work_run, &w), 0);
     assert_int_equal(pthread_join(thread, &result), 0);
     if (*w.failure) fail_msg("%s: %s", w.step, w.failure);
     if (!w.is_over) fail_msg("cancelled in %s", w.step);
     assert_ptr_equal(result, PTHREAD_CANCELED); /* cancellation was as before behind every call */
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL));
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(before.blocks, after.blocks);
     assert_int_equal(rmdir(w.folder), 0);
 }
@@ -405,7 +405,7 @@ static void a_task_is_waited_for(void **state)
     task t = {.status = LOCH_E_BUSY};
     pthread_t thread;
     void *result;
-    CHECK_OK(loch_workers_create(NULL, &t.workers));
+    CHECK_OK(loch_workers_open(NULL, &t.workers));
     assert_int_equal(pthread_create(&thread, NULL, wait_for_task, &t), 0);
     while (!atomic_load(&t.is_there))
         sched_yield();
@@ -414,7 +414,7 @@ static void a_task_is_waited_for(void **state)
     assert_int_equal(pthread_join(thread, &result), 0);
     assert_ptr_equal(result, PTHREAD_CANCELED);
     CHECK_OK(t.status);
-    CHECK_OK(loch_workers_destroy(t.workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(t.workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 int main(void)

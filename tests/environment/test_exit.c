@@ -101,7 +101,7 @@ static int child(const char *how, uint64_t seed)
     check(loch_device_open("sim:64MiB", &device));
     check(loch_pool_create(device, NULL, NULL, &pool));
     check(loch_direct_create(device, NULL, NULL, &direct));
-    check(loch_workers_create(&options, &workers));
+    check(loch_workers_open(&options, &workers));
     if (test_random_below(&random, 2) && (atexit(at_exit) != 0 || at_quick_exit(at_exit) != 0)) return 1;
     for (uintptr_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (pthread_create(&thread, NULL, functions[i], (void *)(seed + i)) != 0) return 1;

@@ -36,14 +36,14 @@ static void bed_open(bed *b)
     snprintf(b->path, sizeof b->path, "/tmp/loch-fork-%d.csv", (int)getpid());
     const loch_logging_options logging = {.size = sizeof logging, .format = LOCH_LOGGING_CSV, .path = b->path};
     CHECK_OK(loch_logging_create(b->all[POOL], "logging", &logging, &b->all[LOGGING]));
-    CHECK_OK(loch_guard_create(b->all[POOL], "guard", NULL, &b->all[GUARD]));
+    CHECK_OK(loch_redzone_create(b->all[POOL], "guard", NULL, &b->all[GUARD]));
     CHECK_OK(loch_direct_create(b->device, "inner", NULL, &b->under[LOCKED]));
     CHECK_OK(loch_locked_create(b->under[LOCKED], "locked", &b->all[LOCKED]));
     CHECK_OK(loch_fault_create(b->all[POOL], "fault", NULL, &b->all[FAULT]));
     CHECK_OK(loch_session_begin(b->all[POOL], "session", &b->session));
     b->all[SESSION] = loch_allocator_retain(loch_session_get_allocator(b->session));
     const loch_attributes any = {0, 0};
-    CHECK_OK(loch_device_get_allocator(b->device, any, LOCH_FALLBACK_NONE, &b->all[DEFAULT]));
+    CHECK_OK(loch_device_acquire_allocator(b->device, any, LOCH_FALLBACK_NONE, &b->all[DEFAULT]));
     for (int i = 0; i < KINDS; i++) {
         CHECK_OK(loch_alloc(b->all[i], 5000, &b->kept[i]));
         test_pattern_write(b->kept[i], 5000, (uint64_t)i);
@@ -59,7 +59,7 @@ static void bed_close(bed *b)
         loch_allocator_release(b->all[i]);
         loch_allocator_release(b->under[i]);
     }
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL));
     loch_device_release(b->device);
     unlink(b->path);
 }
@@ -183,7 +183,7 @@ static void child_release(bed *b)
         loch_allocator_release(b->under[i]);
     }
     size_t leaks;
-    NEED_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    NEED_OK(loch_registry_clear(NULL, NULL, &leaks));
     loch_device_release(b->device);
 }
 
@@ -464,7 +464,7 @@ static void inside_factories(inside *in)
     *in = (inside){.bed = in->bed};
     loch_allocator *made;
     assert_int_equal(loch_registry_add_factory("made", 5, inside_factory, in), LOCH_OK);
-    assert_int_equal(loch_registry_find("made", in->bed->device, &made), LOCH_OK);
+    assert_int_equal(loch_registry_acquire("made", in->bed->device, &made), LOCH_OK);
     assert_true(storm_step(made, 100, 1));
     loch_allocator_release(made);
     assert_int_equal(loch_registry_remove("made", 5), LOCH_OK); /* waits until nobody is in the factory */
@@ -583,7 +583,7 @@ static void *make_in_thread(void *user)
 {
     making *m = user;
     loch_allocator *made = NULL;
-    const loch_status status = loch_registry_find("slow", m->device, &made);
+    const loch_status status = loch_registry_acquire("slow", m->device, &made);
     loch_allocator_release(made);
     return status == LOCH_OK ? NULL : user;
 }
@@ -592,12 +592,12 @@ static void child_asks_factory(void *user)
 {
     making *m = user;
     loch_allocator *made;
-    NEED_OK(loch_registry_find("slow", m->device, &made)); /* waits for nobody: it is made here */
+    NEED_OK(loch_registry_acquire("slow", m->device, &made)); /* waits for nobody: it is made here */
     NEED(storm_step(made, 100, 1));
     loch_allocator_release(made);
     NEED_OK(loch_registry_remove("slow", 1));
     size_t leaks;
-    NEED_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    NEED_OK(loch_registry_clear(NULL, NULL, &leaks));
     NEED(leaks == 0);
 }
 

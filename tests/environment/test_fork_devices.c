@@ -11,7 +11,7 @@
 #include <loch/raw.h>
 #include <loch/sim.h>
 #include <loch/virtual.h>
-#include <loch/visitor.h>
+#include <loch/observer.h>
 
 #define SIM "sim:256MiB,backed"
 
@@ -83,7 +83,7 @@ static void gone_close(gone *g)
     DO_OK(loch_free(g->direct, g->of_direct));
     DO_OK(loch_free(g->limit, g->of_limit));
     loch_event_destroy(g->event);
-    loch_stream_destroy(g->stream);
+    loch_stream_close(g->stream);
     loch_allocator_release(g->limit);
     loch_allocator_release(g->direct);
     loch_allocator_release(g->pool);
@@ -94,7 +94,7 @@ static void child_is_refused(gone *g)
 {
     void *block = TEST_UNTOUCHED;
     char bytes[16];
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     loch_stream *stream;
     loch_event *event;
     NEED_FORKED(loch_raw_alloc(g->device, LOCH_MEMORY_DEVICE, 4096, 0, &block));
@@ -105,7 +105,7 @@ static void child_is_refused(gone *g)
     NEED_FORKED(loch_device_calculate_memory(g->device, &info));
     NEED_FORKED(loch_device_sync(g->device));
     NEED_FORKED(loch_stream_create(g->device, NULL, &stream));
-    NEED_FORKED(loch_stream_get_thread_default(g->device, &stream));
+    NEED_FORKED(loch_stream_require_thread_default(g->device, &stream));
     NEED_FORKED(loch_stream_query(g->stream));
     NEED_FORKED(loch_stream_sync(g->stream));
     NEED_FORKED(loch_event_create(g->device, LOCH_EVENT_PLAIN, &event));
@@ -125,7 +125,7 @@ static void child_gives_back(gone *g)
     NEED_OK(loch_free(g->limit, g->of_limit));
     NEED_OK(loch_allocator_trim(g->pool, 0, NULL));
     loch_event_destroy(g->event);
-    loch_stream_destroy(g->stream);
+    loch_stream_close(g->stream);
     loch_allocator_release(g->limit);
     loch_allocator_release(g->direct);
     loch_allocator_release(g->pool);
@@ -276,7 +276,7 @@ static void child_of_running(void *user)
 {
     running *r = user;
     NEED_FORKED(loch_stream_sync(r->stream)); /* waits for no function that runs in the parent */
-    loch_stream_destroy(r->stream);
+    loch_stream_close(r->stream);
     loch_device_release(r->device);
 }
 
@@ -295,7 +295,7 @@ static void forgets_functions_that_run(void **state)
     pthread_join(thread, &failed);
     assert_null(failed);
     assert_int_equal(bad, 0);
-    loch_stream_destroy(r.stream);
+    loch_stream_close(r.stream);
     loch_device_release(r.device);
 }
 
@@ -320,7 +320,7 @@ static void *take_range(void *user)
 static void child_removes_visitor(void *user)
 {
     running *r = user;
-    NEED_OK(loch_visitor_remove(r->device, visit_slowly, r)); /* waits for nobody who hears */
+    NEED_OK(loch_observer_remove(r->device, visit_slowly, r)); /* waits for nobody who hears */
     NEED(take_range(r) == NULL);
 }
 
@@ -329,7 +329,7 @@ static void forgets_threads_that_visit(void **state)
     (void)state;
     running r = {0};
     CHECK_OK(loch_device_open("cpu", &r.device));
-    CHECK_OK(loch_visitor_add(r.device, visit_slowly, &r));
+    CHECK_OK(loch_observer_add(r.device, visit_slowly, &r));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, take_range, &r), 0);
     fork_await(&r.is_in, 1);
@@ -339,7 +339,7 @@ static void forgets_threads_that_visit(void **state)
     pthread_join(thread, &failed);
     assert_null(failed);
     assert_int_equal(bad, 0);
-    CHECK_OK(loch_visitor_remove(r.device, visit_slowly, &r));
+    CHECK_OK(loch_observer_remove(r.device, visit_slowly, &r));
     loch_device_release(r.device);
 }
 
@@ -373,7 +373,7 @@ static loch_status slow_record_use(void *self, void *address, loch_stream *strea
 
 static const loch_allocator_ops slow_ops = {.size = sizeof slow_ops,
                                             .kind = "slow",
-                                            .traits = LOCH_THREAD_SAFE,
+                                            .traits = LOCH_TRAIT_THREAD_SAFE,
                                             .alloc = slow_alloc,
                                             .free = slow_free,
                                             .record_use = slow_record_use};
@@ -406,7 +406,7 @@ static void frees_what_others_look_at(void **state)
     CHECK_OK(loch_device_open("cpu", &device));
     CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
     CHECK_OK(loch_wrapper_create(pool, "slow", &slow_ops, pool, &slow));
-    CHECK_OK(loch_guard_create(slow, "guard", NULL, &l.guard));
+    CHECK_OK(loch_redzone_create(slow, "guard", NULL, &l.guard));
     CHECK_OK(loch_alloc(l.guard, 1000, &l.block));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, look_at_block, &l), 0);
@@ -460,8 +460,8 @@ static void collects_without_other_threads(void **state)
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     void *raw;
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 4096, 0, &raw));
-    CHECK_OK(loch_fill_on(stream, raw, 4096, "", 1)); /* goes on until the clock is moved */
-    CHECK_OK(loch_buffer_create_on(cpu, 4096, NULL, &buffer));
+    CHECK_OK(loch_fill_on(raw, 4096, "", 1, stream)); /* goes on until the clock is moved */
+    CHECK_OK(loch_buffer_create_for_device(cpu, 4096, NULL, &buffer));
     CHECK_OK(loch_buffer_record_use(buffer, stream));
     loch_buffer_release(buffer);
     size_t waiting;
@@ -481,10 +481,10 @@ static void collects_without_other_threads(void **state)
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, NULL));
     CHECK_OK(loch_raw_free(raw));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
     loch_device_release(cpu);
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL));
 }
 
 /* --- workers --- */
@@ -524,12 +524,12 @@ static void child_of_tasks(void *user)
     NEED_FORKED(loch_task_wait(t->queued));
     NEED_OK(loch_task_wait(t->ended));
     NEED(loch_workers_cancel(t->workers) == 0);
-    NEED_OK(loch_workers_destroy(t->workers, LOCH_WORKERS_DRAIN, NULL));
+    NEED_OK(loch_workers_close(t->workers, LOCH_WORKERS_DRAIN, NULL));
     const loch_workers_options options = {.size = sizeof options, .threads = 2};
     if (FORK_HAS_THREADS) { /* new ones are as ever */
-        NEED_OK(loch_workers_create(&options, &t->workers));
+        NEED_OK(loch_workers_open(&options, &t->workers));
         NEED_OK(loch_workers_run_wait(t->workers, task_ends, t));
-        NEED_OK(loch_workers_destroy(t->workers, LOCH_WORKERS_DRAIN, NULL));
+        NEED_OK(loch_workers_close(t->workers, LOCH_WORKERS_DRAIN, NULL));
     }
 }
 
@@ -545,7 +545,7 @@ static void refuses_workers(void **state)
     (void)state;
     tasks t = {0};
     const loch_workers_options options = {.size = sizeof options, .threads = 1};
-    CHECK_OK(loch_workers_create(&options, &t.workers));
+    CHECK_OK(loch_workers_open(&options, &t.workers));
     CHECK_OK(loch_workers_run(t.workers, task_ends, &t, &t.ended));
     CHECK_OK(loch_workers_wait(t.workers, NULL));
     CHECK_OK(loch_workers_run(t.workers, task_stays, &t, &t.running));
@@ -566,7 +566,7 @@ static void refuses_workers(void **state)
     CHECK_OK(loch_task_wait(t.running));
     CHECK_OK(loch_task_wait(t.queued));
     CHECK_OK(loch_task_wait(t.ended));
-    CHECK_OK(loch_workers_destroy(t.workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(t.workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 /* What was reachable from the first thread's stack is no leak of anybody's. */
@@ -596,10 +596,10 @@ static void ends_a_worker_that_forked(void **state)
     (void)state;
     tasks t = {0};
     const loch_workers_options options = {.size = sizeof options, .threads = 2};
-    CHECK_OK(loch_workers_create(&options, &t.workers));
+    CHECK_OK(loch_workers_open(&options, &t.workers));
     CHECK_OK(loch_workers_run_wait(t.workers, task_forks, &t));
     assert_int_equal(t.bad, 0);
-    CHECK_OK(loch_workers_destroy(t.workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(t.workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 /* --- engines and timelines --- */
@@ -634,11 +634,11 @@ static void *engine_thread(void *user)
 {
     engines *e = user;
     loch_context *context = NULL;
-    if (loch_context_create(e->engine, NULL, &context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
+    if (loch_context_open(e->engine, NULL, &context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
     atomic_fetch_add(&e->started, 1);
     while (!atomic_load(&e->is_over))
         FORK_STEP(engine_round(e));
-    if (loch_context_destroy(context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
+    if (loch_context_close(context) != LOCH_OK) atomic_fetch_add(&e->failures, 1);
     return NULL;
 }
 
@@ -674,7 +674,7 @@ static void child_of_engines(void *user)
     NEED(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
     loch_timeline_clear(timeline);
     NEED(loch_engine_print(e->engine, text, sizeof text) > 0);
-    NEED_OK(loch_engine_shutdown(e->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    NEED_OK(loch_engine_close(e->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
 static void refuses_engines(void **state)
@@ -688,7 +688,7 @@ static void refuses_engines(void **state)
     const loch_timeline_options recorded = {.size = sizeof recorded, .level = 1};
     const loch_engine_options options = {
         .size = sizeof options, .devices = devices, .devices_count = 3, .timeline = &recorded};
-    CHECK_OK(loch_engine_create(&options, &e.engine));
+    CHECK_OK(loch_engine_open(&options, &e.engine));
     pthread_t threads[3], locker;
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, engine_thread, &e), 0);
@@ -709,7 +709,7 @@ static void refuses_engines(void **state)
     assert_null(failed);
     assert_int_equal(bad, 0);
     assert_int_equal(atomic_load(&e.failures), 0);
-    CHECK_OK(loch_engine_shutdown(e.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    CHECK_OK(loch_engine_close(e.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
 int main(void)

@@ -160,11 +160,11 @@ static void waiting_for_tasks(void **state)
     (void)state;
     job jobs[2];
     loch_workers *workers;
-    CHECK_OK(loch_workers_create(NULL, &workers));
+    CHECK_OK(loch_workers_open(NULL, &workers));
     for (size_t i = 0; i < 2; i++)
         jobs[i] = (job){.run = job_wait_for_tasks, .workers = workers};
     run_under_fire(jobs, 2);
-    CHECK_OK(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 #define ELEMENTS 40000
@@ -181,7 +181,7 @@ static void *pipe_save(void *user)
     job_own = w;
     snprintf(path, sizeof path, "%s/pipe", w->folder);
     if (loch_tensor_create_from(LOCH_F32, 1, shape, elements, NULL, &tensor) != LOCH_OK) return w;
-    const loch_status status = loch_npy_save(path, tensor, NULL);
+    const loch_status status = loch_npy_save(tensor, path, NULL);
     loch_tensor_release(tensor);
     return status == LOCH_OK ? NULL : w;
 }
@@ -220,7 +220,7 @@ static void files(void **state)
     run_under_fire(&one, 1);
     unlink(path);
     assert_int_equal(rmdir(one.folder), 0);
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL));
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL));
 }
 
 /* Everything that a device can do. */

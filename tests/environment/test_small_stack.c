@@ -82,12 +82,12 @@ static void job_files(job *w)
     const int64_t shape[] = {8, 8};
     char text[64];
     TRY(loch_tensor_create_from(LOCH_F32, 2, shape, elements, NULL, &tensor));
-    TRY(loch_tensor_format(tensor, NULL, text, sizeof text, NULL));
-    TRY(loch_npy_save(w->path, tensor, NULL));
+    TRY(loch_tensor_print(tensor, NULL, text, sizeof text, NULL));
+    TRY(loch_npy_save(tensor, w->path, NULL));
     TRY(loch_npy_load(w->path, NULL, &read));
     loch_tensor_release(read);
     loch_tensor_release(tensor);
-    TRY(loch_registry_shutdown(NULL, NULL, NULL));
+    TRY(loch_registry_clear(NULL, NULL, NULL));
 }
 
 static void devices(void **state)

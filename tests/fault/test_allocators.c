@@ -67,7 +67,7 @@ static loch_status program_count(const loch_block *block, void *user)
 static void program_allocate(program *p)
 {
     loch_tag tag;
-    STEP(loch_tag_get("fault", &tag));
+    STEP(loch_tag_create("fault", &tag));
     const loch_request requests[] = {
         {.size = sizeof *requests, .bytes = 100},
         {.size = sizeof *requests, .bytes = 5000, .alignment = 16},
@@ -86,7 +86,7 @@ static void program_allocate(program *p)
 static void program_ask(program *p)
 {
     loch_stats stats = {.size = sizeof stats};
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     size_t seen = 0;
     STEP(loch_allocator_find(p->allocator, p->blocks[1], &block));
     if (block.requested_bytes != 5000) p->wrong = "another size";
@@ -113,9 +113,9 @@ static void program_resize(program *p, void **block, size_t bytes, loch_stream *
 
 static void program_use(program *p)
 {
-    STEP(loch_fill_on(p->stream, p->blocks[3], 300, "f", 1));
+    STEP(loch_fill_on(p->blocks[3], 300, "f", 1, p->stream));
     STEP(loch_stream_sync(p->stream));
-    STEP(loch_fill_on(NULL, p->blocks[3], 300, "g", 1));
+    STEP(loch_fill_on(p->blocks[3], 300, "g", 1, NULL));
     STEP(loch_allocator_record_use(p->allocator, p->blocks[3], NULL));
     STEP(loch_free(p->allocator, p->blocks[3]));
     p->blocks[3] = NULL;
@@ -178,7 +178,7 @@ static void program_end(program *p)
     loch_census_destroy(p->census);
     loch_allocator_release(p->allocator);
     if (p->device && loch_device_sync(p->device) != LOCH_OK) p->wrong = "the device does not recover";
-    loch_stream_destroy(p->stream);
+    loch_stream_close(p->stream);
     loch_device_release(p->device);
 }
 
@@ -208,12 +208,12 @@ static void check_device(const program *p, const char *when)
 static bool sweep_at(const source *from, const char *stack, test_failing mode, uint64_t after, uint64_t *felt)
 {
     char when[80];
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     const uint64_t alive = test_user_alive(), wrong = test_user_wrong();
     program faulted = {.source = from, .stack = stack}, plain = {.source = from, .stack = stack};
     snprintf(when, sizeof when, "%s, %s failing %s at %llu", from->device, from->name,
              mode == TEST_FAILING_ONCE ? "once" : "for good", (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     if (from->hold) CHECK_OK(loch_device_open(from->device, &faulted.held));
     plain.held = faulted.held;
     const bool is_reached = program_run(&faulted, mode, after);
@@ -228,7 +228,7 @@ static bool sweep_at(const source *from, const char *stack, test_failing mode, u
                  plain.wrong ? plain.wrong : plain.error.sentence);
     check_device(&plain, when);
     loch_device_release(faulted.held);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     if (usage.blocks != before.blocks || usage.bytes != before.bytes)
         fail_msg("%s, %s (%s): the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", stack, when,
                  faulted.call ? faulted.call : "coped", usage.bytes, usage.blocks, before.bytes, before.blocks);
@@ -328,7 +328,8 @@ static int prepare(void **state)
 {
     (void)state;
     loch_tag tag;
-    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK && loch_tag_get("fault", &tag) == LOCH_OK
+    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK &&
+                   loch_tag_create("fault", &tag) == LOCH_OK
                ? 0
                : -1;
 }

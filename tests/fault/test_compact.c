@@ -27,7 +27,7 @@ static void program_put(program *p, uint32_t i)
     const loch_copy_options copy = {.size = sizeof copy, .stream = p->stream, .wait = LOCH_WAIT_END};
     test_pattern_write(pattern, bytes, i);
     CHECK_OK(loch_buffer_pin(p->buffers[i], p->stream, &address));
-    CHECK_OK(loch_copy_with(&copy, address, pattern, bytes));
+    CHECK_OK(loch_copy_with(address, pattern, bytes, &copy));
     CHECK_OK(loch_buffer_unpin(p->buffers[i], p->stream));
 }
 
@@ -56,7 +56,7 @@ static void program_expect(program *p, const char *when)
         void *address;
         CHECK_OK(loch_buffer_pin(p->buffers[i], p->stream, &address));
         const loch_copy_options copy = {.size = sizeof copy, .stream = p->stream, .wait = LOCH_WAIT_END};
-        CHECK_OK(loch_copy_with(&copy, seen, address, BYTES));
+        CHECK_OK(loch_copy_with(seen, address, BYTES, &copy));
         CHECK_OK(loch_buffer_unpin(p->buffers[i], p->stream));
         const size_t differs = test_pattern_differs(seen, BYTES, i);
         if (differs != BYTES) fail_msg("%s: buffer %u differs at byte %zu", when, i, differs);
@@ -71,7 +71,7 @@ static void program_close(program *p)
     CHECK_OK(loch_device_sync(p->device));
     CHECK_OK(loch_sim_get_stats(p->device, &stats));
     assert_int_equal(stats.violations, 0);
-    loch_stream_destroy(p->stream);
+    loch_stream_close(p->stream);
     loch_allocator_release(p->pool);
     loch_device_release(p->device);
 }
@@ -88,10 +88,10 @@ static void sweep(const char *what, size_t hole_bytes,
             bool is_reached = true;
             for (uint64_t after = 0; is_reached; after++) {
                 char when[96];
-                loch_host_usage before, usage;
+                loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
                 program p;
                 snprintf(when, sizeof when, "%s, %s failing at %llu", grounds[g], what, (unsigned long long)after);
-                loch_host_get_usage(&before);
+                CHECK_OK(loch_host_get_usage(&before));
                 program_open(&p, grounds[g], hole_bytes);
                 set(mode, after, p.device);
                 const loch_compact_options options = {.size = sizeof options};
@@ -104,7 +104,7 @@ static void sweep(const char *what, size_t hole_bytes,
                 CHECK_OK(loch_pool_compact(p.pool, &options, NULL));
                 program_expect(&p, when);
                 program_close(&p);
-                loch_host_get_usage(&usage);
+                CHECK_OK(loch_host_get_usage(&usage));
                 assert_int_equal(usage.blocks, before.blocks);
             }
         }

@@ -20,7 +20,7 @@ typedef struct program {
     loch_tensor *tensors[SLOTS];
     loch_tensor *host; /* made before */
     loch_parameter *parameters[2];
-    loch_context_guard guards[3];
+    loch_guard guards[3];
     loch_status status; /* of the first call that failed */
     const char *call;   /* its text */
     const char *wrong;  /* a promise that was broken */
@@ -52,18 +52,18 @@ static bool is_locked(const program *p, unsigned seat)
 
 static void program_guards(program *p)
 {
-    const loch_status status = loch_context_guard_seat(p->context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &p->guards[0]);
+    const loch_status status = loch_context_begin_seat(p->context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &p->guards[0]);
     PROMISE(is_locked(p, 1) == (status == LOCH_OK), "a seat is locked by a guard that did not begin");
     PROMISE(loch_context_get_seat(p->context).number == (status == LOCH_OK), "a seat is current without its guard");
     PROMISE((lochi_sim_get_current() != 0) == (status == LOCH_OK), "a device is current without its guard");
     STEP(status);
-    STEP(loch_context_guard_debug(p->context, 2, &p->guards[1]));
-    STEP(loch_context_guard_moving(p->context, &p->guards[2]));
-    loch_context_unguard(&p->guards[1]);
-    loch_context_unguard(&p->guards[0]);
+    STEP(loch_context_begin_debug(p->context, 2, &p->guards[1]));
+    STEP(loch_context_begin_still(p->context, &p->guards[2]));
+    loch_guard_end(&p->guards[1]);
+    loch_guard_end(&p->guards[0]);
     PROMISE(!is_locked(p, 1) && loch_context_get_seat(p->context).number == 0, "a guard was not undone");
     PROMISE(!lochi_sim_get_current(), "a device is current behind its guard");
-    const loch_status begun = loch_context_guard_stream(p->context, NULL, &p->guards[0]); /* is left to the end */
+    const loch_status begun = loch_context_begin_stream(p->context, NULL, &p->guards[0]); /* is left to the end */
     STEP(begun);
 }
 
@@ -79,7 +79,7 @@ static void program_memory(program *p)
     STEP(loch_context_create_from(p->context, LOCH_F32, LOCH_SHAPE(4, 4), data, "child", 0, &p->tensors[1]));
     STEP(loch_context_compact(p->context, NULL, NULL));
     STEP(loch_context_pop_pool(p->context));
-    STEP(loch_tensor_fill(p->tensors[0], loch_scalar_of(3), loch_context_get_stream(p->context)));
+    STEP(loch_tensor_fill(p->tensors[0], loch_scalar_of(3), test_context_stream(p->context)));
 }
 
 static void program_copies(program *p)
@@ -90,17 +90,17 @@ static void program_copies(program *p)
         loch_context_stats before = {.size = sizeof before}, after = {.size = sizeof after};
         STEP(loch_context_get_stats(p->context, &before));
         const bool is_made =
-            program_note(p, loch_context_get_copy(p->context, t[0], &t[1 + seat]), "loch_context_get_copy");
+            program_note(p, loch_context_acquire_copy(p->context, t[0], &t[1 + seat]), "loch_context_acquire_copy");
         if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->wrong = "no figures";
         PROMISE(after.copies == before.copies + is_made, "a copy is kept that was not made");
         if (!is_made) return;
-        STEP(loch_context_get_copy(p->context, t[0], &t[4]));
+        STEP(loch_context_acquire_copy(p->context, t[0], &t[4]));
         PROMISE(t[4] == t[1 + seat], "a copy is not found again");
         loch_tensor_clear(&t[4]);
     }
     STEP(loch_context_set_seat(p->context, LOCH_SEAT(0)));
     loch_tensor_clear(&t[2]);
-    STEP(loch_tensor_fill(t[0], loch_scalar_of(4), loch_context_get_stream(p->context)));
+    STEP(loch_tensor_fill(t[0], loch_scalar_of(4), test_context_stream(p->context)));
 }
 
 static loch_status program_load(program *p, loch_parameter *parameter)
@@ -129,14 +129,14 @@ static void program_parameters(program *p)
     STEP(loch_context_load_part(p->context, p->parameters[1], 0, 0, p->tensors[5]));
     STEP(loch_context_load_part(p->context, p->parameters[1], 0, 10, p->tensors[6]));
     PROMISE(loch_parameter_is_loaded(p->parameters[1]), "all parts were loaded");
-    STEP(loch_parameter_get(p->parameters[1], LOCH_SEAT(1), &part));
+    STEP(loch_parameter_acquire_tensor(p->parameters[1], LOCH_SEAT(1), &part));
     p->tensors[7] = part;
 }
 
 static void program_work(program *p)
 {
     static void (*const parts[])(program *) = {program_guards, program_memory, program_copies, program_parameters};
-    STEP(loch_context_create(p->engine, NULL, &p->context));
+    STEP(loch_context_open(p->engine, NULL, &p->context));
     for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
         parts[i](p);
 }
@@ -144,9 +144,9 @@ static void program_work(program *p)
 /* While the fault lasts. Guards and pools that are left are the context's to undo. */
 static void program_let_go(program *p)
 {
-    if (loch_context_destroy(p->context) != LOCH_OK) p->wrong = "a context cannot be ended";
+    if (loch_context_close(p->context) != LOCH_OK) p->wrong = "a context cannot be ended";
     for (size_t i = 0; i < 3; i++)
-        loch_context_unguard(&p->guards[i]);
+        loch_guard_end(&p->guards[i]);
     for (size_t i = 0; i < SLOTS; i++)
         loch_tensor_clear(&p->tensors[i]);
     for (size_t i = 0; i < 2; i++)
@@ -161,7 +161,7 @@ static void program_open(program *p)
         devices[i] = (loch_engine_device){.size = sizeof devices[i], .name = names[i], .limit_bytes = 16 * TEST_MIB};
     }
     const loch_engine_options options = {.size = sizeof options, .devices = devices, .devices_count = SEATS};
-    CHECK_OK(loch_engine_create(&options, &p->engine));
+    CHECK_OK(loch_engine_open(&options, &p->engine));
     CHECK_OK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(24, 8), NULL, &p->host));
     CHECK_OK(loch_tensor_fill(p->host, loch_scalar_of(1), NULL));
 }
@@ -172,8 +172,8 @@ static void program_close(program *p, const char *when)
     loch_engine_leaks left = {.size = sizeof left};
     loch_tensor_release(p->host);
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    CHECK_OK(loch_engine_shutdown(p->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &left));
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(p->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &left));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     if (waiting || leaks || left.blocks) p->wrong = "blocks are left";
     if (p->wrong) fail_msg("%s (%s): %s", when, p->call ? p->call : "coped", p->wrong);
     for (size_t i = 0; i < SEATS; i++) {
@@ -201,11 +201,11 @@ typedef struct source {
 static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint64_t *felt)
 {
     char when[80];
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     program p = {0};
     snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
              (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     program_open(&p);
     from->set(mode, after, p.devices[from->seat]);
     program_work(&p);
@@ -215,7 +215,7 @@ static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint
     *felt += p.status != LOCH_OK;
     program_close(&p, when);
     if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     if (usage.blocks != before.blocks || usage.bytes != before.bytes)
         fail_msg("%s (%s): %zu pieces of bookkeeping are left", when, p.call ? p.call : "coped",
                  usage.blocks - before.blocks);

@@ -42,18 +42,18 @@ static loch_status use_one(loch_engine *engine, loch_seat seat, void *user)
     outcome *o = user;
     loch_stream *stream;
     void *block = NULL;
-    loch_status status = loch_stream_pool_take(loch_engine_get_streams(engine, seat), &stream);
+    loch_status status = loch_stream_pool_acquire(loch_engine_get_streams(engine, seat), &stream);
     if (status != LOCH_OK) return status;
     loch_allocator *allocator = loch_engine_get_allocator(engine, seat);
     const loch_request request = {.size = sizeof request, .bytes = 200000, .stream = stream};
     status = loch_allocator_alloc(allocator, &request, &block);
-    if (status == LOCH_OK) status = loch_fill_on(stream, block, 200000, "x", 1);
+    if (status == LOCH_OK) status = loch_fill_on(block, 200000, "x", 1, stream);
     const loch_status freed = loch_free(allocator, block);
     if (freed != LOCH_OK) {
         o->allocators[seat.number] = allocator;
         o->blocks[seat.number] = block;
     }
-    if (loch_stream_pool_give(loch_engine_get_streams(engine, seat), stream) != LOCH_OK) loch_stream_destroy(stream);
+    if (loch_stream_pool_release(loch_engine_get_streams(engine, seat), stream) != LOCH_OK) loch_stream_close(stream);
     if (status == LOCH_OK && freed != LOCH_OK) return loch_error_set(freed, NULL, 0, "a block could not be freed");
     return status == LOCH_OK ? LOCH_OK : loch_error_set(status, NULL, 0, "a seat could not be used");
 }
@@ -78,7 +78,7 @@ static loch_status use(loch_engine *engine, outcome *o)
     if (status == LOCH_OK) status = loch_engine_freeze(engine, 0, &frozen);
     check_record(o, status);
     if (loch_engine_print(engine, text, sizeof text) == 0) o->wrong = "no summary";
-    if (loch_engine_get_nccl(engine, &nccl) == LOCH_OK) o->wrong = "communicators of simulated devices";
+    if (loch_engine_require_nccl(engine, &nccl) == LOCH_OK) o->wrong = "communicators of simulated devices";
     return status;
 }
 
@@ -96,13 +96,13 @@ static outcome run(const source *from)
     table[1].limit_fraction = 0.5;
     table[2].spare_bytes = TEST_MIB;
     loch_engine *engine = TEST_UNTOUCHED;
-    o.opened = loch_engine_create(&options, &engine);
+    o.opened = loch_engine_open(&options, &engine);
     check_record(&o, o.opened);
     if ((o.opened == LOCH_OK) != (engine != NULL)) o.wrong = "an engine beside a failure";
     if (!engine) return o;
     o.used = use(engine, &o);
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    if (loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks) != LOCH_OK)
+    if (loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks) != LOCH_OK)
         o.wrong = loch_error_get()->sentence;
     for (size_t i = 0; i < SEATS; i++)
         leaks.blocks -= o.blocks[i] != NULL;
@@ -146,10 +146,10 @@ static void check_device(const source *from, loch_device *device, const char *wh
 static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint64_t *felt)
 {
     char when[64];
-    loch_host_usage before, now;
+    loch_host_usage before = {.size = sizeof before}, now = {.size = sizeof now};
     loch_device *held = NULL;
     snprintf(when, sizeof when, "mode %d at %llu", (int)mode, (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     const size_t threads = count_threads();
     if (from->held) CHECK_OK(loch_device_open(from->held, &held));
     from->set(mode, after, held);
@@ -164,7 +164,7 @@ static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint
     check_device(from, held, when);
     loch_device_release(held);
     check_threads(from, threads, when);
-    loch_host_get_usage(&now);
+    CHECK_OK(loch_host_get_usage(&now));
     if (now.blocks != before.blocks || now.bytes != before.bytes)
         fail_msg("%s, %s: the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", from->name, when,
                  now.bytes, now.blocks, before.bytes, before.blocks);

@@ -84,7 +84,7 @@ static loch_status give(program *p, size_t slot)
 /* Work on a stream that writes the block. */
 static loch_status use(const program *p, size_t slot, size_t bytes, loch_stream *stream)
 {
-    return loch_fill_on(stream, p->blocks[slot], bytes, "x", 1);
+    return loch_fill_on(p->blocks[slot], bytes, "x", 1, stream);
 }
 
 static void program_sizes(program *p)
@@ -151,7 +151,7 @@ static void program_growable(program *p)
 {
     const loch_request request = {.size = sizeof request, .bytes = 100 * TEST_KIB, .stream = p->one, .tag = 1};
     program_count_step(p);
-    const loch_status status = loch_pool_alloc_growable(p->pool, &request, TEST_MIB, &p->blocks[40]);
+    const loch_status status = loch_pool_alloc_growable(p->pool, TEST_MIB, &request, &p->blocks[40]);
     if (status == LOCH_E_UNSUPPORTED) return;
     if (!program_note(p, status, "loch_pool_alloc_growable")) return;
     STEP(use(p, 40, 100 * TEST_KIB, p->one));
@@ -179,7 +179,7 @@ static void program_changes(program *p)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && p->status == LOCH_OK; i++)
         program_resize(p, 50, sizes[i]);
     if (p->status != LOCH_OK) return;
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     STEP(loch_allocator_find(p->pool, p->blocks[50], &block));
     if (block.requested_bytes != 200) p->wrong = "another size";
     STEP(loch_allocator_trim(p->pool, TEST_MIB, NULL));
@@ -195,13 +195,13 @@ static void program_changes(program *p)
 /* Blocks that come and go inside a capture. Work on pinned memory is the host's, and not captured. */
 static void program_capture(program *p)
 {
-    loch_capture_info info = {0};
+    loch_capture_info info = {.size = sizeof info};
     program_count_step(p);
     loch_status status = loch_sim_capture_begin(p->two);
     if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) return;
     if (!program_note(p, status, "loch_sim_capture_begin")) return;
     p->is_capturing = true;
-    STEP(loch_stream_get_capture(p->two, &info));
+    STEP(loch_stream_query_capture(p->two, &info));
     STEP(take(p, 60, 100 * TEST_KIB, p->two));
     STEP(take(p, 61, 500, p->two));
     if (p->ground->options.kind == LOCH_MEMORY_DEVICE) STEP(use(p, 60, 100 * TEST_KIB, p->two));
@@ -227,7 +227,7 @@ static void program_end_of_a_stream(program *p)
     STEP(take(p, 71, 3000, p->two));
     STEP(use(p, 70, 250 * TEST_KIB, p->two));
     STEP(give(p, 70));
-    loch_stream_destroy(p->two);
+    loch_stream_close(p->two);
     p->two = NULL;
     STEP(give(p, 71));
     STEP(take(p, 72, 250 * TEST_KIB, p->one));
@@ -294,8 +294,8 @@ static void program_end(program *p)
         program_expect_whole(p);
     }
     loch_allocator_release(p->pool);
-    loch_stream_destroy(p->one);
-    loch_stream_destroy(p->two);
+    loch_stream_close(p->one);
+    loch_stream_close(p->two);
     if (!is_lost && loch_device_sync(p->device) != LOCH_OK) p->wrong = "the device does not recover";
 }
 
@@ -352,11 +352,11 @@ static void run_plain(const ground *on, loch_device *device, const char *when)
 static bool sweep_at(const source *from, const ground *on, test_failing mode, uint64_t after, uint64_t *felt)
 {
     char when[80];
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     program p = {.ground = on, .lose_at = NEVER};
     snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
              (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_device_open(on->device, &p.device));
     from->set(mode, after, p.device);
     program_work(&p);
@@ -369,7 +369,7 @@ static bool sweep_at(const source *from, const ground *on, test_failing mode, ui
     check_run(&p, when);
     if (after % 16 == 0) run_plain(on, p.device, when);
     loch_device_release(p.device);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     if (usage.blocks != before.blocks || usage.bytes != before.bytes)
         fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", on->device, when, p.call ? p.call : "coped",
                  usage.blocks - before.blocks);
@@ -459,8 +459,8 @@ static void a_lost_device(void **state)
         uint64_t step = 0, felt = 0;
         for (bool is_reached = true; is_reached; step++) {
             char when[60];
-            loch_host_usage before, usage;
-            loch_host_get_usage(&before);
+            loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
+            CHECK_OK(loch_host_get_usage(&before));
             program p = {.ground = &grounds[i], .lose_at = step};
             CHECK_OK(loch_device_open(grounds[i].device, &p.device));
             snprintf(when, sizeof when, "lost before step %llu", (unsigned long long)step);
@@ -470,7 +470,7 @@ static void a_lost_device(void **state)
             felt += p.status == LOCH_E_DEVICE_LOST;
             check_run(&p, when);
             loch_device_release(p.device);
-            loch_host_get_usage(&usage);
+            CHECK_OK(loch_host_get_usage(&usage));
             if (usage.blocks != before.blocks) fail_msg("%s, %s: bookkeeping is left", grounds[i].device, when);
         }
         assert_true(step > 150 && felt > step / 2);
@@ -481,7 +481,8 @@ static int prepare(void **state)
 {
     (void)state;
     loch_tag tag;
-    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK && loch_tag_get("fault", &tag) == LOCH_OK
+    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK &&
+                   loch_tag_create("fault", &tag) == LOCH_OK
                ? 0
                : -1;
 }

@@ -71,7 +71,7 @@ static void program_work(program *p)
     for (size_t i = 0; i < 2 * MEMBERS; i++)
         STEP(take(p, i % MEMBERS, i, i < MEMBERS ? 300 * TEST_KIB : 500));
     for (size_t i = 1; i < MEMBERS; i += 2)
-        STEP(loch_fill_on(p->stream, p->blocks[i], 300 * TEST_KIB, "x", 1));
+        STEP(loch_fill_on(p->blocks[i], 300 * TEST_KIB, "x", 1, p->stream));
     for (size_t i = 0; i < MEMBERS; i++) {
         STEP(loch_free(p->members[i], p->blocks[i]));
         p->blocks[i] = NULL;
@@ -101,7 +101,7 @@ static void program_end(program *p)
     program_look(p);
     for (size_t i = 0; i < MEMBERS; i++)
         loch_allocator_release(p->members[i]);
-    loch_stream_destroy(p->stream);
+    loch_stream_close(p->stream);
 }
 
 typedef struct source {
@@ -112,9 +112,9 @@ typedef struct source {
 
 static bool sweep_at(const source *from, const char *device, test_failing mode, uint64_t after, uint64_t *felt)
 {
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     program p = {.scale = strcmp(device, "cpu") == 0 || strstr(device, "virtual=off") ? 4 : 1};
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_device_open(device, &p.device));
     from->set(mode, after, p.device);
     program_work(&p);
@@ -134,7 +134,7 @@ static bool sweep_at(const source *from, const char *device, test_failing mode, 
         if (p.status == LOCH_OK && !is_reached) assert_int_equal(stats.violations, 0);
     }
     loch_device_release(p.device);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     assert_int_equal(usage.blocks, before.blocks);
     assert_int_equal(usage.bytes, before.bytes);
     return is_reached;

@@ -81,8 +81,8 @@ static void one_call_by_name(void **state)
 static void a_lost_device_takes_everything_back(void **state)
 {
     (void)state;
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     loch_device *device = NULL;
     loch_stream *stream = NULL;
     loch_event *event = NULL;
@@ -95,7 +95,7 @@ static void a_lost_device_takes_everything_back(void **state)
     CHECK_OK(loch_virtual_reserve(device, 64 * TEST_KIB, 0, &addresses));
     CHECK_OK(loch_handle_create(device, 64 * TEST_KIB, NULL, &handle));
     CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
-    CHECK_OK(loch_fill_on(stream, block, 4096, "a", 1));
+    CHECK_OK(loch_fill_on(block, 4096, "a", 1, stream));
     CHECK_OK(loch_event_record(event, stream));
     CHECK_OK(loch_sim_lose(device));
 
@@ -110,9 +110,9 @@ static void a_lost_device_takes_everything_back(void **state)
     loch_handle_destroy(handle);
     CHECK_OK(loch_virtual_unreserve(addresses));
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
     assert_int_equal(after.bytes, before.bytes);
 }

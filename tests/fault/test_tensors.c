@@ -73,7 +73,7 @@ static loch_status program_make(program *p, size_t slot, loch_dtype dtype, int64
 static void program_expect(program *p, loch_tensor *tensor, float factor)
 {
     loch_scalar value = {0};
-    STEP(loch_tensor_get_item(tensor, LOCH_SHAPE(3, -1), NULL, &value));
+    STEP(loch_tensor_read_item(tensor, LOCH_SHAPE(3, -1), NULL, &value));
     if (value.value.f != (double)(factor * (float)(3 * COLUMNS + COLUMNS - 1)))
         p->wrong = "a copy is not what it should be";
 }
@@ -122,7 +122,7 @@ static void program_contents(program *p)
     STEP(loch_tensor_map(t[8], LOCH_MAP_READ_WRITE, p->stream, &p->mapping));
     ((float *)p->mapping.address)[0] = 5;
     STEP(loch_tensor_unmap(&p->mapping, p->stream));
-    STEP(loch_tensor_format(t[8], NULL, text, sizeof text, NULL));
+    STEP(loch_tensor_print(t[8], NULL, text, sizeof text, NULL));
     STEP(loch_buffer_resize(loch_tensor_get_buffer(t[9]), TEST_MIB, LOCH_CONTENTS_KEEP, p->stream));
 }
 
@@ -140,7 +140,7 @@ static void program_scratch(program *p)
     STEP(loch_workspace_create(p->allocator, p->stream, NULL, &p->workspace));
     for (size_t i = 0; i < 3; i++) {
         loch_buffer *buffer;
-        STEP(loch_workspace_get(p->workspace, 1000 << i, &buffer));
+        STEP(loch_workspace_acquire(p->workspace, 1000 << i, &buffer));
         loch_buffer_release(buffer);
     }
 }
@@ -151,7 +151,7 @@ static void program_work(program *p)
     for (size_t i = 0; i < ROWS * COLUMNS; i++)
         p->memory[i] = (float)i;
     STEP(loch_stream_create(p->device, NULL, &p->stream));
-    STEP(loch_device_get_allocator(p->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
+    STEP(loch_device_acquire_allocator(p->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
     for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
         parts[i](p);
 }
@@ -172,9 +172,9 @@ static void program_end(program *p)
     if (loch_buffer_collect(LOCH_WAIT_END, &waiting) != LOCH_OK || waiting) p->wrong = "memory waits for ever";
     if (p->wrapped != p->deleted) p->wrong = "memory from outside was not given back once";
     loch_allocator_release(p->allocator);
-    loch_stream_destroy(p->stream);
+    loch_stream_close(p->stream);
     size_t leaks = 0;
-    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) p->wrong = "blocks are left";
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) p->wrong = "blocks are left";
 }
 
 static void check_left(const program *p, const char *when)
@@ -201,11 +201,11 @@ typedef struct source {
 static bool sweep_at(const source *from, const char *name, test_failing mode, uint64_t after, uint64_t *felt)
 {
     char when[80];
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     program p = {.name = name, .lose_at = NEVER};
     snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
              (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_device_open(name, &p.device));
     from->set(mode, after, p.device);
     program_work(&p);
@@ -217,7 +217,7 @@ static bool sweep_at(const source *from, const char *name, test_failing mode, ui
     check_left(&p, when);
     if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
     loch_device_release(p.device);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     if (usage.blocks != before.blocks || usage.bytes != before.bytes)
         fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", name, when, p.call ? p.call : "coped",
                  usage.blocks - before.blocks);
@@ -260,9 +260,9 @@ static void lost_device(void **state)
     (void)state;
     uint64_t step = 0;
     for (bool is_reached = true; is_reached; step++) {
-        loch_host_usage before, usage;
+        loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
         program p = {.name = grounds[0], .lose_at = step};
-        loch_host_get_usage(&before);
+        CHECK_OK(loch_host_get_usage(&before));
         CHECK_OK(loch_device_open(grounds[0], &p.device));
         program_work(&p);
         is_reached = p.steps > step;
@@ -270,7 +270,7 @@ static void lost_device(void **state)
         program_end(&p);
         check_left(&p, "lost");
         loch_device_release(p.device);
-        loch_host_get_usage(&usage);
+        CHECK_OK(loch_host_get_usage(&usage));
         assert_int_equal(usage.blocks, before.blocks);
     }
     assert_true(step > 30);

@@ -62,7 +62,7 @@ static loch_status look(program *p)
         assert_true(length > 0);
         assert_int_equal(text[length - 1], '\n');
     }
-    return loch_timeline_save(p->timeline, LOCH_TIMELINE_TRACE, 0, "/dev/null");
+    return loch_timeline_save(p->timeline, "/dev/null", LOCH_TIMELINE_TRACE, 0);
 }
 
 static void program_open(program *p, const char *name)
@@ -76,7 +76,7 @@ static void program_open(program *p, const char *name)
 static void program_close(program *p)
 {
     loch_allocator_release(p->allocator);
-    loch_stream_destroy(p->stream);
+    loch_stream_close(p->stream);
     loch_device_release(p->device);
 }
 
@@ -109,14 +109,14 @@ static void sweep(const char *name, const fault *by)
     const uint64_t all = p.timed;
     for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
         for (uint64_t after = 0;; after++, places++) {
-            loch_host_usage before, now;
-            loch_host_get_usage(&before);
+            loch_host_usage before = {.size = sizeof before}, now = {.size = sizeof now};
+            CHECK_OK(loch_host_get_usage(&before));
             p.timed = 0;
             by->set(mode, after, p.device);
             const loch_status status = run(&p);
             const bool is_reached = by->count(p.device) > after;
             by->set(TEST_FAILING_NEVER, 0, p.device);
-            loch_host_get_usage(&now);
+            CHECK_OK(loch_host_get_usage(&now));
             assert_int_equal(now.blocks, before.blocks);
             assert_int_equal(now.bytes, before.bytes);
             if (status != LOCH_OK) assert_int_equal(status, LOCH_E_HOST_MEMORY);

@@ -5,6 +5,7 @@
 #include "sweep.h"
 #include "test.h"
 #include <loch/loch.h>
+#include <loch/driver.h>
 
 #define SIDE 48
 #define ROUNDS_MAX 4000
@@ -63,8 +64,8 @@ static void story_close(story *s)
         loch_tensor_release(all[i]);
     size_t waiting, leaks;
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    loch_stream_destroy(s->stream);
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    loch_stream_close(s->stream);
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, 0);
     loch_device_release(s->device);
     loch_device_release(s->cpu);

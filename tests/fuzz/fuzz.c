@@ -62,16 +62,16 @@ const char *fuzz_file(const fuzz_input *input)
 void fuzz_begin(void)
 {
     test_heap_set(TEST_FAILING_NEVER, 0);
-    loch_host_get_usage(&fuzz_usage);
+    CHECK_OK(loch_host_get_usage(&fuzz_usage));
 }
 
 void fuzz_end(void)
 {
-    loch_host_usage now;
+    loch_host_usage now = {.size = sizeof now};
     size_t leaks = 0, waiting = 0;
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
-    loch_host_get_usage(&now);
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
+    CHECK_OK(loch_host_get_usage(&now));
     if (leaks || waiting || now.blocks != fuzz_usage.blocks || now.bytes != fuzz_usage.bytes || test_heap_wrong())
         fuzz_fail(
             "%zu blocks leaked, %zu buffers wait, %zu pieces of bookkeeping were left behind, %zu had another size",

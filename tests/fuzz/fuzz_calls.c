@@ -66,10 +66,10 @@ static loch_status calls_make(calls *c, int kind, loch_allocator **out)
     case CALLS_RANGE: return loch_pool_create_child(pool, "range", &range, out);
     case CALLS_LIMIT: return loch_limit_create(pool, NULL, &limit, out);
     case CALLS_TRACKING: return loch_tracking_create(pool, NULL, NULL, out);
-    case CALLS_GUARD: return loch_guard_create(pool, NULL, NULL, out);
+    case CALLS_GUARD: return loch_redzone_create(pool, NULL, NULL, out);
     case CALLS_FAULT: return loch_fault_create(pool, NULL, &fault, out);
     case CALLS_DIRECT: return loch_direct_create(c->device, NULL, NULL, out);
-    case CALLS_DIRECT_GUARD: return loch_guard_create(calls_get(c, CALLS_DIRECT), NULL, NULL, out);
+    case CALLS_DIRECT_GUARD: return loch_redzone_create(calls_get(c, CALLS_DIRECT), NULL, NULL, out);
     case CALLS_DEFERRED: return loch_direct_create(c->device, NULL, &deferred, out);
     default: return loch_locked_create(calls_get(c, CALLS_QUOTA), NULL, out);
     }
@@ -169,7 +169,7 @@ static void calls_alloc_growable(calls *c)
     void *address = TEST_UNTOUCHED;
     loch_status status;
     CALLS_TRY(c, status, CALLS_SHORT | (c->is_virtual ? 0 : TEST_SET(UNSUPPORTED)),
-              loch_pool_alloc_growable(c->allocators[CALLS_POOL], &request, block->max_bytes, &address));
+              loch_pool_alloc_growable(c->allocators[CALLS_POOL], block->max_bytes, &request, &address));
     FUZZ_EXPECT((status == LOCH_OK) == (address != NULL));
     if (status != LOCH_OK) return;
     block->address = address;
@@ -257,7 +257,7 @@ static void calls_misuse(calls *c)
 {
     const calls_block *block = calls_choose(c);
     const size_t offset = fuzz_below(&c->input, 4096);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     void *address;
     loch_allocator *pool = c->allocators[CALLS_POOL];
     const loch_request huge = {.size = sizeof huge, .bytes = SIZE_MAX - fuzz_byte(&c->input)},
@@ -299,7 +299,7 @@ static void calls_copy(calls *c)
     const size_t bytes = from->requested < to->requested ? from->requested : to->requested;
     calls_order(c, from->stream, to->stream);
     if (!bytes) return;
-    CALLS_TRY(c, status, 0, loch_copy_on(calls_stream(c, to->stream), to->address, from->address, bytes));
+    CALLS_TRY(c, status, 0, loch_copy_on(to->address, from->address, bytes, calls_stream(c, to->stream)));
     if (status == LOCH_OK && c->is_sim) CHECK_OK(loch_stream_sync(c->streams[to->stream]));
     if (c->is_sim) calls_order(c, to->stream, from->stream);
     for (size_t i = 0; status == LOCH_OK && c->has_data && bytes >= 16 && i < 16;
@@ -311,7 +311,7 @@ static void calls_copy(calls *c)
 static void calls_find(calls *c)
 {
     const calls_block *block = calls_choose(c);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     if (!block) return;
     CHECK_OK(loch_allocator_find(calls_owner(c, block), block->address, &found));
     FUZZ_EXPECT(found.address == block->address && found.requested_bytes == block->requested);
@@ -614,7 +614,7 @@ static void calls_end(calls *c)
     calls_expect_empty(c);
     loch_allocator_release(c->allocators[CALLS_POOL]);
     for (int i = 1; i < CALLS_STREAMS && c->is_sim; i++)
-        loch_stream_destroy(c->streams[i]);
+        loch_stream_close(c->streams[i]);
     loch_device_release(c->device);
 }
 

@@ -9,7 +9,7 @@
 static void names_use(loch_device *device, const char *name)
 {
     loch_device *again;
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     void *block = TEST_UNTOUCHED;
     loch_device_properties properties = {.size = sizeof properties};
     CHECK_OK(loch_device_open(name, &again));

@@ -26,7 +26,7 @@ static void npy_round(loch_tensor *tensor, const char *elements, size_t bytes)
     const loch_npy_save_options save = {.size = sizeof save, .as_bits = 1};
     const loch_npy_load_options load = {.size = sizeof load, .dtype = loch_tensor_get_dtype(tensor)};
     loch_tensor *loaded = NULL;
-    CHECK_OK(loch_npy_save(path, tensor, &save));
+    CHECK_OK(loch_npy_save(tensor, path, &save));
     CHECK_OK(loch_npy_load(path, &load, &loaded));
     FUZZ_EXPECT(loch_tensor_get_dtype(loaded) == loch_tensor_get_dtype(tensor));
     FUZZ_EXPECT(loch_tensor_get_dimensions(loaded) == loch_tensor_get_dimensions(tensor));

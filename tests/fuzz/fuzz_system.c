@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static bool is_made;
     fuzz_input input = {data, bytes};
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     char model[32];
     if (!is_made) system_make();
     is_made = true;

@@ -154,8 +154,8 @@ static void test_properties(void **state)
         assert_int_equal(properties.granule_bytes & (properties.granule_bytes - 1), 0);
     }
     assert_true(loch_device_can(device, LOCH_CAN_PINNED | LOCH_CAN_ASYNC | LOCH_CAN_TIMING));
-    assert_int_equal(properties.capabilities & (LOCH_CAN_HOST_ACCESS | LOCH_CAN_MOVE | LOCH_CAN_COMMIT), 0);
-    loch_memory_info info;
+    assert_int_equal(properties.capabilities & (LOCH_CAN_HOST_ACCESS | LOCH_CAN_REMAP | LOCH_CAN_COMMIT), 0);
+    loch_memory_info info = {.size = sizeof info};
     CHECK_OK(loch_device_calculate_memory(device, &info));
     assert_int_equal(info.total_bytes, properties.total_bytes);
     assert_true(info.free_bytes > 0 && info.free_bytes <= info.total_bytes);
@@ -201,8 +201,8 @@ static void context_use_memory(void)
 {
     static char host[64 * 1024];
     void *block = NULL, *pinned = NULL, *managed = NULL;
-    loch_memory_info info;
-    loch_address_info what;
+    loch_memory_info info = {.size = sizeof info};
+    loch_address_info what = {.size = sizeof what};
     const unsigned char byte = 7;
     KEEPS_OK(loch_device_calculate_memory(device, &info));
     KEEPS_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, sizeof host, 0, &block));
@@ -229,10 +229,10 @@ static void context_use_streams(void)
 {
     loch_stream *stream = NULL, *mine = NULL;
     loch_event *plain = NULL, *timed = NULL;
-    loch_capture_info capture;
+    loch_capture_info capture = {.size = sizeof capture};
     uint64_t ns;
     KEEPS_OK(loch_stream_create(device, NULL, &stream));
-    KEEPS_OK(loch_stream_get_thread_default(device, &mine));
+    KEEPS_OK(loch_stream_require_thread_default(device, &mine));
     KEEPS_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &plain));
     KEEPS_OK(loch_event_create(device, LOCH_EVENT_TIMED, &timed));
     KEEPS_OK(loch_event_record(plain, stream));
@@ -242,14 +242,14 @@ static void context_use_streams(void)
     KEEPS_OK(loch_event_query(plain));
     KEEPS_OK(loch_event_sync(timed));
     KEEPS_OK(loch_event_elapsed(timed, timed, &ns));
-    KEEPS_OK(loch_stream_get_capture(stream, &capture));
+    KEEPS_OK(loch_stream_query_capture(stream, &capture));
     KEEPS_OK(loch_stream_sync(stream));
     KEEPS_OK(loch_stream_query(stream));
     KEEPS_OK(loch_stream_sync(mine));
     KEEPS_OK(loch_device_sync(device));
     KEEPS(loch_event_destroy(plain));
     KEEPS(loch_event_destroy(timed));
-    KEEPS(loch_stream_destroy(stream));
+    KEEPS(loch_stream_close(stream));
 }
 
 static void context_use_virtual(void)
@@ -297,8 +297,8 @@ static void test_context_foreign(void **state)
     loch_stream *stream = NULL, *wrapped = NULL;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     CHECK_OK(loch_stream_wrap(device, loch_stream_get_native(stream), &wrapped));
-    loch_stream_destroy(wrapped);
-    loch_stream_destroy(stream);
+    loch_stream_close(wrapped);
+    loch_stream_close(stream);
     assert_int_equal(caller.cuCtxDestroy_v2(context), 0);
 }
 
@@ -379,7 +379,7 @@ static void test_share_descriptor(void **state)
     CHECK_OK(loch_handle_create(device, bytes, &options, &handle));
     CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
     put_contents(addresses, bytes, seed);
-    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor));
+    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, sizeof descriptor, &descriptor));
     assert_true(descriptor >= 0);
     CHECK_OK(loch_handle_import(device, LOCH_SHARE_FD, &descriptor, bytes, &twin));
     assert_int_equal(close(descriptor), 0); /* it stayed ours */
@@ -420,7 +420,7 @@ static void test_handle_kinds(void **state)
 static void capture_disturb(loch_event *event, loch_stream *stream)
 {
     void *block = NULL, *pinned = NULL;
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     loch_stream *fresh = NULL;
     loch_event *mark = NULL;
     CHECK_OK(loch_event_query(event));
@@ -433,7 +433,7 @@ static void capture_disturb(loch_event *event, loch_stream *stream)
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(pinned));
     CHECK_OK(loch_stream_create(device, NULL, &fresh));
-    loch_stream_destroy(fresh);
+    loch_stream_close(fresh);
     CHECK_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &mark));
     loch_event_destroy(mark);
     if (!loch_device_can(device, LOCH_CAN_VIRTUAL)) return;
@@ -471,7 +471,7 @@ static void capture_with(unsigned stream_flags)
     void *native = caller_stream_create(stream_flags), *graph = NULL, *target = NULL;
     loch_stream *captured = NULL, *stream = NULL;
     loch_event *before = NULL, *inside = NULL;
-    loch_capture_info info;
+    loch_capture_info info = {.size = sizeof info};
     CHECK_OK(loch_stream_wrap(device, native, &captured));
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     CHECK_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &before));
@@ -479,19 +479,19 @@ static void capture_with(unsigned stream_flags)
     CHECK_OK(loch_event_record(before, stream));
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, TEST_MIB, 0, &target));
-    CHECK_OK(loch_stream_get_capture(captured, &info));
+    CHECK_OK(loch_stream_query_capture(captured, &info));
     assert_int_equal(info.active, 0);
 
     assert_int_equal(caller.cuStreamBeginCapture_v2(native, CAPTURE_GLOBAL), 0);
-    CHECK_OK(loch_stream_get_capture(captured, &info));
+    CHECK_OK(loch_stream_query_capture(captured, &info));
     assert_true(info.active && info.id != 0);
     const uint64_t id = info.id;
-    CHECK_OK(loch_stream_get_capture(stream, &info));
+    CHECK_OK(loch_stream_query_capture(stream, &info));
     assert_int_equal(info.active, 0);
-    CHECK_OK(loch_stream_get_capture(loch_stream_get_default(device), &info));
+    CHECK_OK(loch_stream_query_capture(loch_stream_get_default(device), &info));
     assert_int_equal(info.active, 0);
     const uint32_t pattern = 0x01020304;
-    CHECK_OK(loch_fill_on(captured, target, TEST_MIB, &pattern, sizeof pattern));
+    CHECK_OK(loch_fill_on(target, TEST_MIB, &pattern, sizeof pattern, captured));
     CHECK_OK(loch_event_record(inside, captured));
     CHECK_STATUS(loch_event_query(inside), LOCH_E_BUSY);
     CHECK_FAILS(loch_event_sync(inside), BUSY);
@@ -503,13 +503,13 @@ static void capture_with(unsigned stream_flags)
     capture_other other = {.event = before, .stream = stream};
     assert_int_equal(pthread_create(&thread, NULL, capture_in_other_thread, &other), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    CHECK_OK(loch_stream_get_capture(captured, &info));
+    CHECK_OK(loch_stream_query_capture(captured, &info));
     assert_true(info.active && info.id == id);
     assert_int_equal(caller.cuStreamEndCapture(native, &graph), 0);
     assert_non_null(graph);
     assert_true(other.is_done);
 
-    CHECK_OK(loch_stream_get_capture(captured, &info));
+    CHECK_OK(loch_stream_query_capture(captured, &info));
     assert_int_equal(info.active, 0);
     CHECK_OK(loch_event_record(inside, captured));
     CHECK_OK(loch_event_sync(inside));
@@ -518,8 +518,8 @@ static void capture_with(unsigned stream_flags)
     CHECK_OK(loch_raw_free(target));
     loch_event_destroy(before);
     loch_event_destroy(inside);
-    loch_stream_destroy(stream);
-    loch_stream_destroy(captured);
+    loch_stream_close(stream);
+    loch_stream_close(captured);
     assert_int_equal(caller.cuStreamDestroy_v2(native), 0);
 }
 
@@ -554,11 +554,11 @@ static void test_capture_of_host_memory(void **state)
     const loch_copy_options ended = {.size = sizeof ended, .stream = captured, .wait = LOCH_WAIT_END};
     assert_int_equal(caller.cuStreamBeginCapture_v2(native, CAPTURE_GLOBAL), 0);
     for (int i = 0; i < 3; i++)
-        CHECK_OK(loch_fill_on(captured, pinned[i], bytes, &pattern, widths[i]));
-    CHECK_FAILS(loch_fill_on(captured, plain, sizeof plain, "a", 1), BUSY);
-    CHECK_FAILS(loch_copy_on(captured, plain, other, sizeof plain), BUSY);
-    CHECK_FAILS(loch_copy_on(captured, pinned[0], pinned[1], bytes), BUSY);
-    CHECK_FAILS(loch_copy_with(&ended, plain, block, sizeof plain), BUSY);
+        CHECK_OK(loch_fill_on(pinned[i], bytes, &pattern, widths[i], captured));
+    CHECK_FAILS(loch_fill_on(plain, sizeof plain, "a", 1, captured), BUSY);
+    CHECK_FAILS(loch_copy_on(plain, other, sizeof plain, captured), BUSY);
+    CHECK_FAILS(loch_copy_on(pinned[0], pinned[1], bytes, captured), BUSY);
+    CHECK_FAILS(loch_copy_with(plain, block, sizeof plain, &ended), BUSY);
     assert_int_equal(caller.cuStreamEndCapture(native, &graph), 0);
     assert_non_null(graph);
     assert_int_equal(caller.cuDevicePrimaryCtxRetain(&context, 0), 0);
@@ -581,7 +581,7 @@ static void test_capture_of_host_memory(void **state)
     for (int i = 0; i < 3; i++)
         CHECK_OK(loch_raw_free(pinned[i]));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(captured);
+    loch_stream_close(captured);
     assert_int_equal(caller.cuStreamDestroy_v2(native), 0);
 }
 
@@ -589,7 +589,7 @@ static void test_capture_of_host_memory(void **state)
 
 static void *get_thread_default(void *user)
 {
-    return loch_stream_get_thread_default(device, user) == LOCH_OK ? user : NULL;
+    return loch_stream_require_thread_default(device, user) == LOCH_OK ? user : NULL;
 }
 
 typedef struct thread_stream {
@@ -609,8 +609,8 @@ static void test_thread_default(void **state)
 {
     (void)state;
     loch_stream *mine = NULL, *again = NULL;
-    CHECK_OK(loch_stream_get_thread_default(device, &mine));
-    CHECK_OK(loch_stream_get_thread_default(device, &again));
+    CHECK_OK(loch_stream_require_thread_default(device, &mine));
+    CHECK_OK(loch_stream_require_thread_default(device, &again));
     assert_ptr_equal(mine, again);
     assert_ptr_not_equal(mine, loch_stream_get_default(device));
     assert_true((uintptr_t)loch_stream_get_native(mine) == 2);
@@ -644,7 +644,7 @@ static void test_thread_default_is_own_queue(void **state)
     (void)state;
     static gate g = GATE_INITIALIZER;
     loch_stream *mine = NULL;
-    CHECK_OK(loch_stream_get_thread_default(device, &mine));
+    CHECK_OK(loch_stream_require_thread_default(device, &mine));
     CHECK_OK(loch_stream_call(mine, gate_wait, &g));
     const loch_status busy = loch_stream_query(mine);
     pthread_t thread;
@@ -669,14 +669,14 @@ static void test_wrap(void **state)
     unsigned char host[256];
     const unsigned char byte = 0xab;
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, sizeof host, 0, &block));
-    CHECK_OK(loch_fill_on(stream, block, sizeof host, &byte, 1));
-    CHECK_OK(loch_copy_on(stream, host, block, sizeof host));
+    CHECK_OK(loch_fill_on(block, sizeof host, &byte, 1, stream));
+    CHECK_OK(loch_copy_on(host, block, sizeof host, stream));
     CHECK_OK(loch_stream_sync(stream));
     for (size_t i = 0; i < sizeof host; i++)
         assert_int_equal(host[i], byte);
     CHECK_OK(loch_raw_free(block));
     loch_stream_retain(stream); /* a further owner does not keep the queue */
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     assert_int_equal(caller.cuStreamDestroy_v2(native), 0); /* it was still there */
     CHECK_FAILS(loch_stream_sync(stream), INVALID);
     loch_stream_release(stream);
@@ -699,7 +699,7 @@ static void test_stream_options(void **state)
         loch_stream *stream = NULL;
         CHECK_OK(loch_stream_create(device, &options, &stream));
         CHECK_OK(loch_stream_sync(stream));
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
     }
 }
 
@@ -724,10 +724,10 @@ static void test_stream_order(void **state)
     test_pattern_write(source, bytes, seed);
     memset(target, 0, bytes);
     CHECK_OK(loch_stream_call(first, gate_wait, &g));
-    CHECK_OK(loch_copy_on(first, block, source, bytes));
+    CHECK_OK(loch_copy_on(block, source, bytes, first));
     CHECK_OK(loch_event_record(event, first));
     CHECK_OK(loch_stream_wait(second, event));
-    CHECK_OK(loch_copy_on(second, target, block, bytes));
+    CHECK_OK(loch_copy_on(target, block, bytes, second));
     const loch_status before[] = {loch_event_query(event), loch_stream_query(first), loch_stream_query(second)};
     gate_open(&g);
     CHECK_OK(loch_stream_sync(second));
@@ -739,8 +739,8 @@ static void test_stream_order(void **state)
     CHECK_OK(loch_raw_free(target));
     CHECK_OK(loch_raw_free(block));
     loch_event_destroy(event);
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
 }
 
 static void test_timed_events(void **state)
@@ -761,7 +761,7 @@ static void test_timed_events(void **state)
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, bytes, 0, &block));
     CHECK_OK(loch_event_record(start, stream));
     CHECK_OK(loch_stream_call(stream, gate_wait, &g));
-    CHECK_OK(loch_fill_on(stream, block, bytes, &pattern, sizeof pattern));
+    CHECK_OK(loch_fill_on(block, bytes, &pattern, sizeof pattern, stream));
     CHECK_OK(loch_event_record(end, stream));
     const loch_status busy = loch_event_elapsed(start, end, &ns);
     gate_open(&g);
@@ -778,7 +778,7 @@ static void test_timed_events(void **state)
     loch_event_destroy(start);
     loch_event_destroy(end);
     loch_event_destroy(plain);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 /* --- copies and fills --- */
@@ -845,7 +845,7 @@ static void test_copy_peers(void **state)
 
     void *context = NULL; /* foreign memory of the second GPU is not taken for the first one's */
     unsigned long long address = 0;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     assert_int_equal(caller.cuDevicePrimaryCtxRetain(&context, 1), 0);
     assert_int_equal(caller.cuCtxSetCurrent(context), 0);
     assert_int_equal(caller.cuMemAlloc_v2(&address, bytes), 0);
@@ -871,13 +871,13 @@ static void test_fill_patterns(void **state)
         CHECK_OK(loch_fill(block, bytes, &zero, 1));
         for (size_t i = 0; i < width; i++)
             pattern[i] = (unsigned char)test_random_next(&randomness);
-        CHECK_OK(loch_fill_on(stream, (char *)block + 256, bytes - 512, pattern, width));
+        CHECK_OK(loch_fill_on((char *)block + 256, bytes - 512, pattern, width, stream));
         CHECK_OK(loch_stream_sync(stream));
         CHECK_OK(loch_copy(host, block, bytes));
         for (size_t i = 0; i < bytes; i++)
             assert_int_equal(host[i], i >= 256 && i < bytes - 256 ? pattern[i % width] : 0);
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_raw_free(block));
 }
 
@@ -885,7 +885,7 @@ static void test_fill_patterns(void **state)
 
 static void expect_address(const void *address, loch_memory_kind kind, const void *base, size_t bytes)
 {
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     CHECK_OK(loch_address_query(address, &info));
     assert_ptr_equal(info.device, device);
     assert_int_equal(info.kind, kind);
@@ -948,7 +948,7 @@ static void test_foreign_memory(void **state)
     assert_int_equal(caller.cuCtxSetCurrent(NULL), 0);
     assert_int_equal(caller.cuDevicePrimaryCtxRelease_v2(0), 0);
     char local = 0;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     CHECK_OK(loch_address_query(&local, &info));
     assert_null(info.device);
     assert_int_equal(info.kind, LOCH_MEMORY_HOST);
@@ -972,7 +972,7 @@ static void test_ordered_memory(void **state)
     CHECK_OK(loch_stream_sync(stream));
     for (size_t i = 0; i < sizeof host; i++)
         assert_int_equal(host[i], 0x5a);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 /* --- failures --- */
@@ -1016,8 +1016,8 @@ static void test_nothing_left(void **state)
     loch_device_release(device); /* the block keeps it */
     CHECK_OK(loch_raw_free(block));
     device = NULL;
-    loch_host_usage usage;
-    loch_host_get_usage(&usage);
+    loch_host_usage usage = {.size = sizeof usage};
+    CHECK_OK(loch_host_get_usage(&usage));
     assert_int_equal(usage.blocks, 0);
 }
 

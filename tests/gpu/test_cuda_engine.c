@@ -22,24 +22,24 @@ static loch_engine *open_engine(void)
     const loch_engine_options options = {
         .size = sizeof options, .name = "gpu test", .devices = table, .devices_count = 2, .timeline = &timeline};
     loch_engine *engine;
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     return engine;
 }
 
 static void close_engine(loch_engine *engine)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
 }
 
 static loch_context *make_context(loch_engine *engine)
 {
     loch_tag tag;
-    CHECK_OK(loch_tag_get("gpu engine", &tag));
+    CHECK_OK(loch_tag_create("gpu engine", &tag));
     const loch_context_options options = {.size = sizeof options, .flags = LOCH_ALLOC_MOVABLE, .tag = tag};
     loch_context *context;
-    CHECK_OK(loch_context_create(engine, &options, &context));
+    CHECK_OK(loch_context_open(engine, &options, &context));
     return context;
 }
 
@@ -85,13 +85,13 @@ static void test_context(void **state)
     CHECK_OK(loch_context_set_seat(context, cpu));
     loch_tensor *source = count_up(context), *copy, *again, *part;
     CHECK_OK(loch_context_set_seat(context, gpu));
-    CHECK_OK(loch_context_get_copy(context, source, &copy));
+    CHECK_OK(loch_context_acquire_copy(context, source, &copy));
     expect(copy, 0, 1);
-    CHECK_OK(loch_context_get_copy(context, source, &again));
+    CHECK_OK(loch_context_acquire_copy(context, source, &again));
     assert_ptr_equal(copy, again);
     loch_tensor_release(again);
     CHECK_OK(loch_tensor_fill(source, loch_scalar_of(7.0), NULL));
-    CHECK_OK(loch_context_get_copy(context, source, &again));
+    CHECK_OK(loch_context_acquire_copy(context, source, &again));
     assert_ptr_not_equal(copy, again);
     expect(again, 7, 0);
     loch_tensor_release(again);
@@ -103,11 +103,11 @@ static void test_context(void **state)
     CHECK_OK(loch_context_set_seat(context, cpu));
     loch_tensor *numbers = count_up(context);
     CHECK_OK(loch_context_load(context, weights, numbers));
-    CHECK_OK(loch_parameter_get(weights, gpu, &part));
+    CHECK_OK(loch_parameter_acquire_tensor(weights, gpu, &part));
     assert_ptr_equal(loch_tensor_get_device(part), loch_engine_get_device(engine, gpu));
     expect(part, 0, 1);
     loch_tensor_release(part);
-    CHECK_OK(loch_parameter_get(weights, cpu, &part));
+    CHECK_OK(loch_parameter_acquire_tensor(weights, cpu, &part));
     expect(part, 0.5f * SIDE * SIDE, 1);
     loch_tensor_release(part);
     size_t frozen;
@@ -125,7 +125,7 @@ static void test_context(void **state)
     loch_tensor_release(numbers);
     loch_tensor_release(source);
     loch_parameter_release(weights);
-    CHECK_OK(loch_context_destroy(context));
+    CHECK_OK(loch_context_close(context));
     close_engine(engine);
 }
 
@@ -144,9 +144,9 @@ static void test_spans(void **state)
     loch_tensor *tensor;
     CHECK_OK(loch_context_create_tensor(context, LOCH_F32, LOCH_SHAPE(64 << 20), "large", 0, &tensor));
     for (int i = 0; i < 3; i++) {
-        LOCH_SPAN(loch_engine_get_timeline(engine), "fill", .stream = loch_context_get_stream(context),
+        LOCH_SPAN(loch_engine_get_timeline(engine), "fill", .stream = test_context_stream(context),
                   .bytes = 256 * TEST_MIB, .allocator = loch_context_get_allocator(context));
-        CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(1.0), loch_context_get_stream(context)));
+        CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(1.0), test_context_stream(context)));
     }
     uint64_t ns = 0;
     CHECK_OK(loch_timeline_walk(loch_engine_get_timeline(engine), look_at_span, &ns));
@@ -156,7 +156,7 @@ static void test_spans(void **state)
     assert_true(loch_timeline_print(loch_engine_get_timeline(engine), LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
     assert_non_null(strstr(text, "fill"));
     loch_tensor_release(tensor);
-    CHECK_OK(loch_context_destroy(context));
+    CHECK_OK(loch_context_close(context));
     close_engine(engine);
 }
 
@@ -175,12 +175,12 @@ static void test_cublas(void **state)
     sgemm *product;
     loch_tensor *tensors[3];
     for (size_t i = 0; i < 3; i++) {
-        loch_stream *stream = loch_context_get_stream(context);
+        loch_stream *stream = test_context_stream(context);
         CHECK_OK(loch_context_create_tensor(context, LOCH_F32, LOCH_SHAPE(SIDE, SIDE), NULL, 0, &tensors[i]));
         CHECK_OK(loch_tensor_fill(tensors[i], loch_scalar_of((double)i + 1), stream));
         CHECK_OK(loch_buffer_pin(loch_tensor_get_buffer(tensors[i]), stream, &addresses[i]));
     }
-    CHECK_OK(loch_context_get_cublas(context, &cublas));
+    CHECK_OK(loch_context_require_cublas(context, &cublas));
     CHECK_OK(loch_library_find(LOCH_LIBRARY_CUBLAS, "cublasSgemm_v2", &symbol));
     memcpy(&product, &symbol, sizeof symbol);
     CHECK_OK(loch_cublas_get_native(cublas, &handle));
@@ -189,15 +189,15 @@ static void test_cublas(void **state)
                              addresses[2], SIDE),
                      0);
     for (size_t i = 0; i < 3; i++)
-        CHECK_OK(loch_buffer_unpin(loch_tensor_get_buffer(tensors[i]), loch_context_get_stream(context)));
+        CHECK_OK(loch_buffer_unpin(loch_tensor_get_buffer(tensors[i]), test_context_stream(context)));
     CHECK_OK(loch_context_compact(context, NULL, NULL)); /* behind the product */
-    CHECK_OK(loch_stream_sync(loch_context_get_stream(context)));
+    CHECK_OK(loch_stream_sync(test_context_stream(context)));
     expect(tensors[2], 2 * SIDE, 0);
     loch_nccl *nccl;
-    CHECK_FAILS(loch_engine_get_nccl(engine, &nccl), UNSUPPORTED); /* the CPU has a seat, too */
+    CHECK_FAILS(loch_engine_require_nccl(engine, &nccl), UNSUPPORTED); /* the CPU has a seat, too */
     for (size_t i = 0; i < 3; i++)
         loch_tensor_release(tensors[i]);
-    CHECK_OK(loch_context_destroy(context));
+    CHECK_OK(loch_context_close(context));
     close_engine(engine);
 }
 
@@ -214,13 +214,13 @@ static void *serve(void *user)
         {
             LOCH_GUARD(status, seat, context, gpu, LOCH_SEAT_PLAIN);
             CHECK_OK(status);
-            CHECK_OK(loch_context_get_copy(context, tensor, &there));
+            CHECK_OK(loch_context_acquire_copy(context, tensor, &there));
         }
         expect(there, 0, 1);
         loch_tensor_release(there);
         loch_tensor_release(tensor);
     }
-    CHECK_OK(loch_context_destroy(context));
+    CHECK_OK(loch_context_close(context));
     return engine;
 }
 
@@ -250,29 +250,29 @@ static void test_nccl(void **state)
     const loch_engine_device table[] = {{.size = sizeof table[0], .name = device_name}};
     const loch_engine_options options = {.size = sizeof options, .devices = table, .devices_count = 1};
     loch_engine *engine;
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     loch_context *context;
-    CHECK_OK(loch_context_create(engine, NULL, &context));
+    CHECK_OK(loch_context_open(engine, NULL, &context));
     loch_tensor *tensor = count_up(context);
     loch_nccl *nccl, *again;
     void *communicator, *symbol, *address;
     all_reduce *reduce;
-    CHECK_OK(loch_engine_get_nccl(engine, &nccl));
-    CHECK_OK(loch_engine_get_nccl(engine, &again));
+    CHECK_OK(loch_engine_require_nccl(engine, &nccl));
+    CHECK_OK(loch_engine_require_nccl(engine, &again));
     assert_ptr_equal(nccl, again);
     assert_int_equal(loch_nccl_get_ranks(nccl), 1);
     CHECK_OK(loch_nccl_get_native(nccl, 0, &communicator));
     CHECK_OK(loch_library_find(LOCH_LIBRARY_NCCL, "ncclAllReduce", &symbol));
     memcpy(&reduce, &symbol, sizeof symbol);
     CHECK_OK(loch_tensor_get_address(tensor, &address));
-    loch_stream *stream = loch_context_get_stream(context);
+    loch_stream *stream = test_context_stream(context);
     assert_int_equal(reduce(address, address, SIDE * SIDE, 7 /* float32 */, 0 /* sum */, communicator,
                             loch_stream_get_native(stream)),
                      0);
     CHECK_OK(loch_stream_sync(stream));
     expect(tensor, 0, 1);
     loch_tensor_release(tensor);
-    CHECK_OK(loch_context_destroy(context));
+    CHECK_OK(loch_context_close(context));
     close_engine(engine);
 }
 

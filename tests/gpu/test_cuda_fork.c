@@ -32,7 +32,7 @@ static void all_open(all *a)
     DO_OK(loch_alloc(a->pool, BYTES, &a->large));
     DO_OK(loch_alloc(a->direct, BYTES, &a->of_direct));
     DO_OK(loch_alloc(a->pinned, BYTES, &a->of_pinned));
-    DO_OK(loch_fill_on(a->stream, a->large, BYTES, "\x5c", 1));
+    DO_OK(loch_fill_on(a->large, BYTES, "\x5c", 1, a->stream));
     DO_OK(loch_event_record(a->event, a->stream));
     DO_OK(loch_stream_sync(a->stream));
 }
@@ -44,7 +44,7 @@ static void all_close(all *a)
     DO_OK(loch_free(a->direct, a->of_direct));
     DO_OK(loch_free(a->pinned, a->of_pinned));
     loch_event_destroy(a->event);
-    loch_stream_destroy(a->stream);
+    loch_stream_close(a->stream);
     loch_allocator_release(a->direct);
     loch_allocator_release(a->pinned);
     loch_allocator_release(a->pool);
@@ -70,7 +70,7 @@ static void child_is_refused(void *user)
     all *a = user;
     void *block;
     char byte;
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     loch_stream *stream;
     loch_event *event;
     loch_device *again;
@@ -83,7 +83,7 @@ static void child_is_refused(void *user)
     NEED_FORKED(loch_device_calculate_memory(a->device, &info));
     NEED_FORKED(loch_device_sync(a->device));
     NEED_FORKED(loch_stream_create(a->device, NULL, &stream));
-    NEED_FORKED(loch_stream_get_thread_default(a->device, &stream));
+    NEED_FORKED(loch_stream_require_thread_default(a->device, &stream));
     NEED_FORKED(loch_stream_sync(a->stream));
     NEED_FORKED(loch_stream_query(a->stream));
     NEED_FORKED(loch_event_create(a->device, LOCH_EVENT_PLAIN, &event));
@@ -92,7 +92,7 @@ static void child_is_refused(void *user)
     if (is_cuda) {
         bool is_found = false;
         NEED_FORKED(loch_device_open(device_name, &again));
-        NEED_OK(loch_device_enumerate(find_cuda, &is_found));
+        NEED_OK(loch_device_walk(find_cuda, &is_found));
         NEED(!is_found);
     }
     all_close(a);

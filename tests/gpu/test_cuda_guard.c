@@ -86,8 +86,8 @@ static rig open_rig(void)
     const loch_engine_options options = {.size = sizeof options, .devices = table, .devices_count = 2};
     rig r;
     make_current(NULL);
-    CHECK_OK(loch_engine_create(&options, &r.engine));
-    CHECK_OK(loch_context_create(r.engine, NULL, &r.context));
+    CHECK_OK(loch_engine_open(&options, &r.engine));
+    CHECK_OK(loch_context_open(r.engine, NULL, &r.context));
     r.primary = lochi_cuda_of(loch_engine_get_device(r.engine, gpu))->context;
     assert_non_null(r.primary);
     assert_null(current()); /* opening has left the thread alone */
@@ -97,8 +97,8 @@ static rig open_rig(void)
 static void close_rig(rig *r)
 {
     void *before = current();
-    CHECK_OK(loch_context_destroy(r->context));
-    CHECK_OK(loch_engine_shutdown(r->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    CHECK_OK(loch_context_close(r->context));
+    CHECK_OK(loch_engine_close(r->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
     assert_ptr_equal(current(), before);
     make_current(NULL);
 }
@@ -107,24 +107,24 @@ static void test_nested(void **state)
 {
     (void)state;
     rig r = open_rig();
-    loch_context_guard one, two, three;
+    loch_guard one, two, three;
     assert_int_not_equal(use_plain_cuda(), 0);
-    CHECK_OK(loch_context_guard_seat(r.context, gpu, LOCH_SEAT_LOCKED, &one));
+    CHECK_OK(loch_context_begin_seat(r.context, gpu, LOCH_SEAT_LOCKED, &one));
     assert_ptr_equal(current(), r.primary);
     assert_int_equal(use_plain_cuda(), 0);
-    CHECK_OK(loch_context_guard_seat(r.context, cpu, LOCH_SEAT_PLAIN, &two)); /* leaves it alone */
+    CHECK_OK(loch_context_begin_seat(r.context, cpu, LOCH_SEAT_PLAIN, &two)); /* leaves it alone */
     assert_ptr_equal(current(), r.primary);
-    CHECK_OK(loch_context_guard_seat(r.context, gpu, LOCH_SEAT_PLAIN, &three));
+    CHECK_OK(loch_context_begin_seat(r.context, gpu, LOCH_SEAT_PLAIN, &three));
     assert_ptr_equal(current(), r.primary);
-    loch_context_unguard(&three);
-    loch_context_unguard(&two);
+    loch_guard_end(&three);
+    loch_guard_end(&two);
     assert_ptr_equal(current(), r.primary);
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     assert_null(current());
     assert_int_not_equal(use_plain_cuda(), 0);
-    CHECK_OK(loch_context_guard_stream(r.context, NULL, &one));
+    CHECK_OK(loch_context_begin_stream(r.context, NULL, &one));
     assert_ptr_equal(current(), r.primary);
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     assert_null(current());
     close_rig(&r);
 }
@@ -134,29 +134,29 @@ static void test_caller_changes_it(void **state)
 {
     (void)state;
     rig r = open_rig();
-    loch_context_guard guard;
+    loch_guard guard;
     void *own, *other, *popped;
     assert_int_equal(caller.cuCtxCreate_v2(&own, 0, 0), 0);
     assert_int_equal(caller.cuCtxCreate_v2(&other, 0, 0), 0);
     assert_int_equal(caller.cuCtxPopCurrent_v2(&popped), 0); /* of cuCtxCreate: `own` is on top */
     assert_ptr_equal(current(), own);
     for (int change = 0; change < 4; change++) {
-        CHECK_OK(loch_context_guard_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
+        CHECK_OK(loch_context_begin_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
         assert_ptr_equal(current(), r.primary);
         if (change == 1) make_current(other); /* cudaSetDevice */
         if (change == 2) assert_int_equal(caller.cuCtxPushCurrent_v2(other), 0);
         if (change == 3) assert_int_equal(caller.cuCtxPopCurrent_v2(&popped), 0);
-        loch_context_unguard(&guard);
+        loch_guard_end(&guard);
         assert_ptr_equal(current(), own);
     }
     while (current())
         assert_int_equal(caller.cuCtxPopCurrent_v2(&popped), 0);
     for (int change = 0; change < 4; change++) { /* none was current: none is */
-        CHECK_OK(loch_context_guard_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
+        CHECK_OK(loch_context_begin_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
         if (change == 1) make_current(other);
         if (change == 2) assert_int_equal(caller.cuCtxPushCurrent_v2(other), 0);
         if (change == 3) assert_int_equal(caller.cuCtxPopCurrent_v2(&popped), 0);
-        loch_context_unguard(&guard);
+        loch_guard_end(&guard);
         assert_null(current());
     }
     assert_int_equal(caller.cuCtxDestroy_v2(other), 0);
@@ -174,8 +174,8 @@ static void test_locks(void **state)
     CHECK_OK(loch_engine_unlock(r.engine, cpu));
     CHECK_OK(loch_engine_unlock(r.engine, gpu));
     assert_null(current());
-    loch_context_guard guard;
-    CHECK_FAILS(loch_context_guard_seat(r.context, LOCH_SEAT(7), LOCH_SEAT_PLAIN, &guard), NOT_FOUND);
+    loch_guard guard;
+    CHECK_FAILS(loch_context_begin_seat(r.context, LOCH_SEAT(7), LOCH_SEAT_PLAIN, &guard), NOT_FOUND);
     assert_null(current());
     close_rig(&r);
 }
@@ -218,9 +218,9 @@ static void test_cost(void **state)
         make_current(is_same ? r.primary : NULL);
         clock_gettime(CLOCK_MONOTONIC, &from);
         for (int i = 0; i < GUARDS; i++) {
-            loch_context_guard guard;
-            CHECK_OK(loch_context_guard_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
-            loch_context_unguard(&guard);
+            loch_guard guard;
+            CHECK_OK(loch_context_begin_seat(r.context, gpu, LOCH_SEAT_PLAIN, &guard));
+            loch_guard_end(&guard);
         }
         clock_gettime(CLOCK_MONOTONIC, &to);
         const double ns = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);

@@ -160,8 +160,8 @@ static void test_cublas(void **state)
     CHECK_FAILS(loch_library_find(LOCH_LIBRARY_CUBLAS, "cublasLookAndSee", &address), NOT_FOUND);
     assert_null(address);
     loch_cublas_destroy(cublas);
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
 }
 
 static void *current_context(void)
@@ -250,7 +250,7 @@ static void test_nccl(void **state)
         reduce(nccl, stream, LOCH_I32, NCCL_INT32);
         loch_nccl_destroy(nccl);
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 int main(int count, char **arguments)
@@ -258,8 +258,8 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cublas), cmocka_unit_test(test_thread),
                                        cmocka_unit_test(test_nccl)};
     if (count > 1) device_name = arguments[1];
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     int failures;
     if (find(LOCH_LIBRARY_CUBLAS, "cublas") && find(LOCH_LIBRARY_NCCL, "nccl"))
@@ -267,9 +267,9 @@ int main(int count, char **arguments)
     else
         failures = test_skip_gpu();
     size_t leaks; /* the default allocator goes, too */
-    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) return 1;
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) return 1;
     loch_device_release(device);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     if (failures || after.blocks == before.blocks) return failures;
     fprintf(stderr, "%zu pieces of bookkeeping are left of %zu\n", after.blocks, before.blocks);
     return 1;

@@ -47,7 +47,7 @@ static void expect(loch_buffer *buffer, uint32_t seed, size_t stream)
     void *address;
     CHECK_OK(loch_buffer_pin(buffer, streams[stream], &address));
     const loch_copy_options copy = {.size = sizeof copy, .stream = streams[stream], .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    CHECK_OK(loch_copy_with(seen, address, bytes, &copy));
     CHECK_OK(loch_buffer_unpin(buffer, streams[stream]));
     for (size_t i = 0; i < bytes / 4; i++)
         if (seen[i] != seed) fail_msg("word %zu of %zu is %x, not %x", i, bytes / 4, seen[i], seed);
@@ -135,7 +135,7 @@ static void test_freeze_and_children(void **state)
     (void)state;
     loch_allocator *pool = pool_create(), *child;
     loch_tag weights;
-    CHECK_OK(loch_tag_get("gpu weights", &weights));
+    CHECK_OK(loch_tag_create("gpu weights", &weights));
     loch_buffer *frozen[16], *others[16];
     for (uint32_t i = 0; i < 16; i++) {
         frozen[i] = make(pool, 9 * TEST_MIB, i + 1, i % 3, weights);
@@ -165,7 +165,7 @@ static void test_freeze_and_children(void **state)
     for (size_t i = 0; i < 20; i++) {
         CHECK_OK(loch_allocator_alloc(child, &request, &blocks[i]));
         const uint32_t seed = 7;
-        CHECK_OK(loch_fill_on(streams[2], blocks[i], request.bytes, &seed, sizeof seed));
+        CHECK_OK(loch_fill_on(blocks[i], request.bytes, &seed, sizeof seed, streams[2]));
     }
     CHECK_OK(loch_session_leave(session));
     size_t bytes;
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (size_t i = 0; i < 3; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     loch_device_release(device);
     return failed;
 }

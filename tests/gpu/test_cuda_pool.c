@@ -33,7 +33,7 @@ typedef struct piece {
 static void put(const piece *p)
 {
     test_pattern_write(host, p->bytes, p->seed);
-    CHECK_OK(loch_copy_on(p->stream, p->address, host, p->bytes));
+    CHECK_OK(loch_copy_on(p->address, host, p->bytes, p->stream));
     CHECK_OK(loch_stream_sync(p->stream)); /* the host's side is used again */
 }
 
@@ -110,7 +110,7 @@ static void random_blocks(const loch_pool_options *options)
         expect(&pieces[i]);
         CHECK_OK(loch_free(pool, pieces[i].address));
     }
-    loch_stream_destroy(streams[1]);
+    loch_stream_close(streams[1]);
     pool_end(pool);
 }
 
@@ -155,14 +155,14 @@ static void test_two_streams(void **state)
         piece source, next;
         take(pool, &source, BYTES_MAX, one);
         const uint32_t pattern = (uint32_t)i, other = ~pattern;
-        CHECK_OK(loch_fill_on(one, source.address, BYTES_MAX, &pattern, sizeof pattern));
+        CHECK_OK(loch_fill_on(source.address, BYTES_MAX, &pattern, sizeof pattern, one));
         CHECK_OK(loch_event_record(event, one));
         CHECK_OK(loch_stream_wait(two, event));
-        CHECK_OK(loch_copy_on(two, target.address, source.address, BYTES_MAX));
+        CHECK_OK(loch_copy_on(target.address, source.address, BYTES_MAX, two));
         CHECK_OK(loch_allocator_record_use(pool, source.address, two));
         CHECK_OK(loch_free(pool, source.address));
         take(pool, &next, BYTES_MAX, one); /* often the same memory: behind the copy then */
-        CHECK_OK(loch_fill_on(one, next.address, BYTES_MAX, &other, sizeof other));
+        CHECK_OK(loch_fill_on(next.address, BYTES_MAX, &other, sizeof other, one));
         CHECK_OK(loch_free(pool, next.address));
         CHECK_OK(loch_stream_sync(two));
         CHECK_OK(loch_copy(host, target.address, BYTES_MAX));
@@ -172,8 +172,8 @@ static void test_two_streams(void **state)
     CHECK_OK(loch_free(pool, target.address));
     assert_true(info_of(pool).events_recorded > 0);
     loch_event_destroy(event);
-    loch_stream_destroy(one);
-    loch_stream_destroy(two);
+    loch_stream_close(one);
+    loch_stream_close(two);
     pool_end(pool);
 }
 
@@ -218,7 +218,7 @@ static void test_growable(void **state)
     loch_allocator *pool = pool_create(NULL);
     const loch_request request = {.size = sizeof request, .bytes = TEST_MIB};
     void *address = NULL;
-    CHECK_OK(loch_pool_alloc_growable(pool, &request, 10 * BYTES_MAX, &address));
+    CHECK_OK(loch_pool_alloc_growable(pool, 10 * BYTES_MAX, &request, &address));
     piece p = {address, TEST_MIB, 77, loch_stream_get_default(device)};
     put(&p);
     static const size_t sizes[] = {3 * TEST_MIB, 8 * TEST_MIB, 2 * TEST_MIB, 12 * TEST_MIB, TEST_MIB};
@@ -237,7 +237,7 @@ static void test_growable(void **state)
 
 static size_t free_on_device(void)
 {
-    loch_memory_info info = {0};
+    loch_memory_info info = {.size = sizeof info};
     CHECK_OK(loch_device_sync(device));
     CHECK_OK(loch_device_calculate_memory(device, &info));
     return info.free_bytes;
@@ -311,17 +311,17 @@ static void test_capture(void **state)
     void *native = loch_stream_get_native(stream), *graph = NULL, *executable = NULL, *context = NULL;
     const uint32_t pattern = 0x01020304;
     piece result, inner, others[8];
-    loch_capture_info info = {0};
+    loch_capture_info info = {.size = sizeof info};
     assert_int_equal(caller.cuDevicePrimaryCtxRetain(&context, 0), 0);
     assert_int_equal(caller.cuCtxSetCurrent(context), 0);
     take(pool, &result, 4 * TEST_MIB, stream);
     CHECK_OK(loch_stream_sync(stream));
     assert_int_equal(caller.cuStreamBeginCapture_v2(native, CAPTURE_RELAXED), 0);
-    CHECK_OK(loch_stream_get_capture(stream, &info));
+    CHECK_OK(loch_stream_query_capture(stream, &info));
     assert_true(info.active);
     take(pool, &inner, 4 * TEST_MIB, stream);
-    CHECK_OK(loch_fill_on(stream, inner.address, inner.bytes, &pattern, sizeof pattern));
-    CHECK_OK(loch_copy_on(stream, result.address, inner.address, inner.bytes));
+    CHECK_OK(loch_fill_on(inner.address, inner.bytes, &pattern, sizeof pattern, stream));
+    CHECK_OK(loch_copy_on(result.address, inner.address, inner.bytes, stream));
     CHECK_OK(loch_free(pool, inner.address));
     assert_int_equal(caller.cuStreamEndCapture(native, &graph), 0);
     assert_int_equal(caller.cuGraphInstantiateWithFlags(&executable, graph, 0), 0);
@@ -330,7 +330,7 @@ static void test_capture(void **state)
         put(&others[i]);
     }
     for (int round = 0; round < 2; round++) {
-        CHECK_OK(loch_fill_on(stream, result.address, result.bytes, "\0", 1));
+        CHECK_OK(loch_fill_on(result.address, result.bytes, "\0", 1, stream));
         assert_int_equal(caller.cuGraphLaunch(executable, native), 0);
         CHECK_OK(loch_stream_sync(stream));
         CHECK_OK(loch_copy(host, result.address, result.bytes));
@@ -347,7 +347,7 @@ static void test_capture(void **state)
     assert_int_equal(caller.cuDevicePrimaryCtxRelease_v2(0), 0);
     CHECK_OK(loch_pool_release_capture(pool, info.id));
     CHECK_OK(loch_free(pool, result.address));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_allocator_trim(pool, 0, NULL));
     assert_int_equal(info_of(pool).reserved_bytes, 0);
     pool_end(pool);
@@ -395,7 +395,7 @@ static void test_wipe(void **state)
             void *next;
             const loch_request request = {.size = sizeof request, .bytes = sizes[s], .stream = streams[i / 2 % 2]};
             CHECK_OK(loch_allocator_alloc(pool, &request, &next));
-            CHECK_OK(loch_copy_on(request.stream, host, next, sizes[s]));
+            CHECK_OK(loch_copy_on(host, next, sizes[s], request.stream));
             CHECK_OK(loch_stream_sync(request.stream));
             for (size_t at = 0; at < sizes[s]; at++)
                 if (host[at]) fail_msg("byte %zu of %zu was not wiped", at, sizes[s]);
@@ -403,7 +403,7 @@ static void test_wipe(void **state)
         }
     CHECK_OK(loch_device_sync(device));
     for (size_t i = 0; i < 2; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     pool_end(pool);
 }
 

@@ -25,7 +25,7 @@ static void expect_whole(loch_allocator *pool)
 
 static size_t free_bytes(void)
 {
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     CHECK_OK(loch_device_calculate_memory(device, &info));
     return info.free_bytes;
 }
@@ -70,7 +70,7 @@ static void test_contents(void **state)
             sizes[i] = i % 3 == 0 ? 100 + i : i % 3 == 1 ? 50000 + 999 * i : TEST_MIB + 70001 * i;
             const loch_request request = {
                 .size = sizeof request, .bytes = sizes[i], .stream = i % 2 ? stream : loch_stream_get_default(device)};
-            CHECK_OK(i == SMALL - 1 ? loch_pool_alloc_growable(pool, &request, 64 * TEST_MIB, &blocks[i])
+            CHECK_OK(i == SMALL - 1 ? loch_pool_alloc_growable(pool, 64 * TEST_MIB, &request, &blocks[i])
                                     : loch_allocator_alloc(pool, &request, &blocks[i]));
             put(blocks[i], sizes[i], i);
         }
@@ -95,7 +95,7 @@ static void test_contents(void **state)
             CHECK_OK(loch_free(pool, blocks[i]));
         loch_allocator_release(pool);
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 /* --- the rate --- */
@@ -108,10 +108,10 @@ static uint64_t time_copies(loch_allocator *pinned, void **blocks, size_t count)
     CHECK_OK(loch_alloc(pinned, count * HANDLE, &room));
     const uint64_t start_ns = loch_host_now_ns();
     for (size_t i = 0; i < count; i++)
-        CHECK_OK(loch_copy_on(stream, (char *)room + i * HANDLE, blocks[i], HANDLE));
+        CHECK_OK(loch_copy_on((char *)room + i * HANDLE, blocks[i], HANDLE, stream));
     CHECK_OK(loch_stream_sync(stream));
     for (size_t i = 0; i < count; i++)
-        CHECK_OK(loch_copy_on(stream, blocks[i], (char *)room + i * HANDLE, HANDLE));
+        CHECK_OK(loch_copy_on(blocks[i], (char *)room + i * HANDLE, HANDLE, stream));
     CHECK_OK(loch_stream_sync(stream));
     const uint64_t ns = loch_host_now_ns() - start_ns;
     CHECK_OK(loch_free(pinned, room));

@@ -36,16 +36,16 @@ class Guard(ctypes.Structure):
 
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, Seat, ctypes.c_void_p)
-library.loch_context_guard_seat.argtypes = [ctypes.c_void_p, Seat, ctypes.c_int, ctypes.POINTER(Guard)]
+library.loch_context_begin_seat.argtypes = [ctypes.c_void_p, Seat, ctypes.c_int, ctypes.POINTER(Guard)]
 library.loch_engine_for_each.argtypes = [ctypes.c_void_p, FUNCTION, ctypes.c_void_p, ctypes.c_void_p]
-library.loch_context_unguard.argtypes = [ctypes.POINTER(Guard)]
-library.loch_context_unguard.restype = None
-for name in ("loch_context_create", "loch_engine_create", "loch_context_destroy", "loch_engine_shutdown"):
+library.loch_guard_end.argtypes = [ctypes.POINTER(Guard)]
+library.loch_guard_end.restype = None
+for name in ("loch_context_open", "loch_engine_open", "loch_context_close", "loch_engine_close"):
     getattr(library, name).argtypes = {
-        "loch_engine_create": [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)],
-        "loch_context_create": [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)],
-        "loch_context_destroy": [ctypes.c_void_p],
-        "loch_engine_shutdown": [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
+        "loch_engine_open": [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)],
+        "loch_context_open": [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)],
+        "loch_context_close": [ctypes.c_void_p],
+        "loch_engine_close": [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
     }[name]
 
 
@@ -70,9 +70,9 @@ def engine():
     device = Device(ctypes.sizeof(Device), b"cuda:0", 64 << 20)
     options = Options(ctypes.sizeof(Options), b"guards", ctypes.addressof(device), 1)
     made = ctypes.c_void_p()
-    assert library.loch_engine_create(ctypes.byref(options), ctypes.byref(made)) == 0
+    assert library.loch_engine_open(ctypes.byref(options), ctypes.byref(made)) == 0
     yield made
-    assert library.loch_engine_shutdown(made, 0, None, None, None) == 0
+    assert library.loch_engine_close(made, 0, None, None, None) == 0
 
 
 def in_fresh_thread(function):
@@ -98,14 +98,14 @@ class Guarded:
     def __init__(self, engine):
         self.context = ctypes.c_void_p()
         self.guard = Guard()
-        assert library.loch_context_create(engine, None, ctypes.byref(self.context)) == 0
+        assert library.loch_context_open(engine, None, ctypes.byref(self.context)) == 0
 
     def __enter__(self):
-        assert library.loch_context_guard_seat(self.context, Seat(0), 0, ctypes.byref(self.guard)) == 0
+        assert library.loch_context_begin_seat(self.context, Seat(0), 0, ctypes.byref(self.guard)) == 0
 
     def __exit__(self, *_):
-        library.loch_context_unguard(ctypes.byref(self.guard))
-        assert library.loch_context_destroy(self.context) == 0
+        library.loch_guard_end(ctypes.byref(self.guard))
+        assert library.loch_context_close(self.context) == 0
 
 
 def test_a_fresh_thread_has_the_context_inside_alone(engine):

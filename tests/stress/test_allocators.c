@@ -89,7 +89,7 @@ static void step_alloc(worker *w, piece *p)
         .flags = is_zeroed ? LOCH_ALLOC_ZEROED : 0,
         .timeout_ns = (uint64_t)60 * 1000000000,
     };
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     void *address = NULL;
     TRY(loch_allocator_alloc(w->arena->allocator, &request, &address));
     w->allocs++;
@@ -124,7 +124,7 @@ static void step_ask(worker *w, const piece *p)
     loch_allocator *allocator = w->arena->allocator;
     loch_stats stats = {.size = sizeof stats};
     size_t count = 0;
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     switch (test_random_below(&w->random, 8)) {
     case 0:
         TRY(loch_allocator_get_stats(allocator, &stats));
@@ -191,7 +191,7 @@ static bool stress(const test_bed *bed, const char *stack)
     const loch_status status = test_stack_create(bed->device, stack, &a.allocator);
     if (status == LOCH_E_UNSUPPORTED) return false;
     CHECK_OK(status);
-    if (!(loch_allocator_get_traits(a.allocator) & LOCH_THREAD_SAFE)) {
+    if (!(loch_allocator_get_traits(a.allocator) & LOCH_TRAIT_THREAD_SAFE)) {
         loch_allocator_release(a.allocator);
         return false;
     }
@@ -201,7 +201,7 @@ static bool stress(const test_bed *bed, const char *stack)
         char name[32];
         workers[t] = (worker){.arena = &a, .number = t, .stamp = t << 40, .random.state = seed * 1000 + t};
         snprintf(name, sizeof name, "stress %zu", t);
-        CHECK_OK(loch_tag_get(name, &workers[t].tag));
+        CHECK_OK(loch_tag_create(name, &workers[t].tag));
         CHECK_OK(loch_stream_create(bed->device, NULL, &workers[t].stream));
         workers[t].host = malloc(BYTES_MAX + 1);
         assert_non_null(workers[t].host);
@@ -217,7 +217,7 @@ static bool stress(const test_bed *bed, const char *stack)
             fail_msg("%s, seed %llu, thread %zu, %s", stack, (unsigned long long)seed, t, workers[t].failure);
         allocs += workers[t].allocs;
         frees += workers[t].frees;
-        loch_stream_destroy(workers[t].stream);
+        loch_stream_close(workers[t].stream);
         free(workers[t].host);
     }
     loch_stats stats = {.size = sizeof stats};

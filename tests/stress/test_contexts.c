@@ -42,14 +42,14 @@ static size_t below(worker *w, size_t limit)
 
 static loch_stream *stream_of(const worker *w)
 {
-    return loch_context_get_stream(w->context);
+    return test_context_stream(w->context);
 }
 
 static void worker_expect(worker *w, loch_tensor *tensor, int value)
 {
     loch_scalar seen = {0};
     const int64_t index = loch_tensor_get_size(tensor, 0) - 1;
-    TRY(loch_tensor_get_item(tensor, LOCH_SHAPE(index), stream_of(w), &seen));
+    TRY(loch_tensor_read_item(tensor, LOCH_SHAPE(index), stream_of(w), &seen));
     EXPECT(seen.value.f == value);
 }
 
@@ -70,7 +70,7 @@ static void worker_use_own(worker *w)
         worker_make(w, at);
         return;
     }
-    TRY(loch_context_get_copy(w->context, at->tensor, &copy));
+    TRY(loch_context_acquire_copy(w->context, at->tensor, &copy));
     worker_expect(w, copy, at->value);
     loch_tensor_release(copy);
     if (below(w, 3) == 0) loch_tensor_clear(&at->tensor);
@@ -102,7 +102,7 @@ static void worker_receive(worker *w)
     pthread_mutex_unlock(&w->with->mutex);
     if (!found.tensor) return;
     loch_tensor *copy = NULL;
-    const loch_status status = loch_context_get_copy(w->context, found.tensor, &copy);
+    const loch_status status = loch_context_acquire_copy(w->context, found.tensor, &copy);
     if (status == LOCH_OK && copy != found.tensor) worker_expect(w, copy, found.value);
     loch_tensor_release(copy);
     loch_tensor_release(found.tensor);
@@ -133,9 +133,9 @@ static void worker_use_parameter(worker *w)
     TRY(loch_context_declare(w->context, "parameter", LOCH_BF16, LOCH_SHAPE(40, 8),
                              below(w, 2) ? LOCH_SPREAD_PARTS : LOCH_SPREAD_COPIES, 0, 0, &parameter));
     TRY(loch_context_load(w->context, parameter, host));
-    TRY(loch_parameter_get(parameter, loch_context_get_seat(w->context), &there));
+    TRY(loch_parameter_acquire_tensor(parameter, loch_context_get_seat(w->context), &there));
     loch_scalar seen = {0};
-    TRY(loch_tensor_get_item(there, LOCH_SHAPE(1, 1), stream_of(w), &seen));
+    TRY(loch_tensor_read_item(there, LOCH_SHAPE(1, 1), stream_of(w), &seen));
     EXPECT(seen.value.f == w->number);
     loch_tensor_release(there);
     loch_parameter_release(parameter);
@@ -193,7 +193,7 @@ static void worker_open(worker *w)
 {
     const loch_context_options options = {.size = sizeof options, .flags = w->number % 2 ? LOCH_ALLOC_MOVABLE : 0};
     memset(w->pools, 0, sizeof w->pools);
-    TRY(loch_context_create(w->with->engine, &options, &w->context));
+    TRY(loch_context_open(w->with->engine, &options, &w->context));
 }
 
 /* Its tensors are used on behind it: the work of its streams has to have ended. */
@@ -203,7 +203,7 @@ static void worker_close(worker *w)
         TRY(loch_context_set_seat(w->context, LOCH_SEAT(i)));
         TRY(loch_stream_sync(stream_of(w)));
     }
-    TRY(loch_context_destroy(w->context));
+    TRY(loch_context_close(w->context));
 }
 
 static void *worker_run(void *user)
@@ -232,7 +232,7 @@ static void open_engine(shared *with, loch_device **devices)
     const loch_timeline_options timeline = {.size = sizeof timeline, .capacity = 1000};
     const loch_engine_options options = {
         .size = sizeof options, .devices = table, .devices_count = SEATS, .timeline = &timeline};
-    CHECK_OK(loch_engine_create(&options, &with->engine));
+    CHECK_OK(loch_engine_open(&options, &with->engine));
     pthread_mutex_init(&with->mutex, NULL);
 }
 
@@ -245,9 +245,9 @@ static void close_engine(shared *with, loch_device **devices)
     loch_timeline_count(loch_engine_get_timeline(with->engine), &kept, NULL);
     assert_true(kept > THREADS);
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, NULL));
-    CHECK_OK(loch_engine_shutdown(with->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(with->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &left));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &left));
     assert_int_equal(left, 0);
     for (size_t i = 0; i < SEATS; i++) {
         loch_sim_violation first;
@@ -263,11 +263,11 @@ static void contexts_in_threads(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(7);
-    loch_host_usage before, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     loch_device *devices[SEATS];
     shared with = {0};
     static worker workers[THREADS];
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     open_engine(&with, devices);
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (worker){.with = &with, .number = i, .made = i * 10000, .random = {seed + (uint64_t)i}};
@@ -278,7 +278,7 @@ static void contexts_in_threads(void **state)
     for (int i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("thread %d: %s", i, workers[i].failure);
     close_engine(&with, devices);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

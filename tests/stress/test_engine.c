@@ -21,14 +21,14 @@ static loch_engine *open_engine(size_t workers)
     for (size_t i = 0; i < SEATS; i++)
         table[i] = (loch_engine_device){.size = sizeof table[i], .name = names[i], .workers = workers};
     const loch_engine_options options = {.size = sizeof options, .devices = table, .devices_count = SEATS};
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     return engine;
 }
 
-static void end_engine(loch_engine *engine, loch_workers_end how)
+static void end_engine(loch_engine *engine, loch_workers_closing how)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(engine, how, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(engine, how, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
 }
 
@@ -235,9 +235,9 @@ static void ends_with_queued_tasks(void **state)
     (void)state;
     test_random random = {test_seed(43)};
     for (int i = 0; i < ENDS; i++) {
-        const loch_workers_end how = i % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN;
-        loch_host_usage before, now;
-        loch_host_get_usage(&before);
+        const loch_workers_closing how = i % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN;
+        loch_host_usage before = {.size = sizeof before}, now = {.size = sizeof now};
+        CHECK_OK(loch_host_get_usage(&before));
         crowd c = {.engine = open_engine(1 + test_random_below(&random, 2)), .left = 200};
         for (unsigned k = 0; k < 8; k++)
             CHECK_OK(
@@ -248,7 +248,7 @@ static void ends_with_queued_tasks(void **state)
             assert_int_equal(atomic_load(&c.refused), 0);
             assert_int_equal(atomic_load(&c.ran), 8 + 2 * 200);
         }
-        loch_host_get_usage(&now);
+        CHECK_OK(loch_host_get_usage(&now));
         assert_int_equal(now.blocks, before.blocks);
         assert_int_equal(now.bytes, before.bytes);
     }

@@ -154,8 +154,8 @@ static void run(const char *device)
 {
     scene s = {.is_over = false};
     const uint64_t seed = test_seed(61);
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_device_open(device, &s.device));
     make_standing(&s);
     worker workers[WORKERS + 1];
@@ -176,7 +176,7 @@ static void run(const char *device)
     print_message("%s: %llu children\n", device, (unsigned long long)children);
     assert_true(children > STEPS / 16);
     for (size_t i = 0; i <= WORKERS; i++)
-        loch_stream_destroy(workers[i].stream);
+        loch_stream_close(workers[i].stream);
     for (size_t i = 0; i < STANDING; i++)
         loch_allocator_release(s.standing[i]);
     loch_sim_stats stats = {.size = sizeof stats};
@@ -190,7 +190,7 @@ static void run(const char *device)
     assert_int_equal(stats.mappings, 0);
     assert_int_equal(stats.events, 0);
     loch_device_release(s.device);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

@@ -68,7 +68,7 @@ static void expect_words(worker *w, const void *from, size_t bytes, uint32_t wor
 {
     uint32_t seen[LOOKED_AT / 4];
     const loch_copy_options copy = {.size = sizeof copy, .stream = w->stream, .wait = LOCH_WAIT_END};
-    TRY(loch_copy_with(&copy, seen, from, bytes));
+    TRY(loch_copy_with(seen, from, bytes, &copy));
     for (uint32_t i = 0; i < bytes / 4; i++)
         EXPECT(seen[i] == word + i);
 }
@@ -85,7 +85,7 @@ static loch_status write_words(worker *w, void *address, size_t bytes, uint32_t 
 {
     for (uint32_t i = 0; i < bytes / 4; i++)
         w->host[i] = word + i;
-    return loch_copy_on(w->stream, address, w->host, bytes);
+    return loch_copy_on(address, w->host, bytes, w->stream);
 }
 
 static void write_thing(worker *w, const thing *t)
@@ -376,8 +376,8 @@ static void open_scene(scene *s, const char *device, size_t limit)
 {
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = limit};
     *s = (scene){NULL};
-    CHECK_OK(loch_tag_get("stress weights", &s->weights));
-    CHECK_OK(loch_tag_get("stress sleepy", &s->sleepy));
+    CHECK_OK(loch_tag_create("stress weights", &s->weights));
+    CHECK_OK(loch_tag_create("stress sleepy", &s->sleepy));
     CHECK_OK(loch_device_open(device, &s->device));
     CHECK_OK(loch_pool_create(s->device, "moving", &options, &s->pool));
     pthread_rwlock_init(&s->awake, NULL);
@@ -396,7 +396,7 @@ static void close_scene(scene *s, worker *workers)
     CHECK_OK(loch_allocator_get_stats(s->pool, &stats));
     assert_int_equal(stats.blocks, 0);
     for (size_t i = 0; i < WORKERS; i++)
-        loch_stream_destroy(workers[i].stream);
+        loch_stream_close(workers[i].stream);
     loch_allocator_release(s->pool);
     loch_sim_stats left = {.size = sizeof left};
     if (loch_sim_get_stats(s->device, &left) == LOCH_OK) assert_int_equal(left.physical_bytes + left.events, 0);
@@ -411,8 +411,8 @@ static void run(const char *device, size_t limit)
     static void (*const jobs[WORKERS])(worker *) = {job_own,  job_own,   job_own_what_sleeps,
                                                     job_move, job_raise, job_sleep};
     const uint64_t seed = test_seed(83);
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     open_scene(&s, device, limit);
     for (size_t i = 0; i < WORKERS; i++) {
         workers[i] = (worker){.scene = &s, .random = {seed + i}, .job = jobs[i]};
@@ -429,9 +429,9 @@ static void run(const char *device, size_t limit)
     close_scene(&s, workers);
     size_t waiting, leaks;
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks)); /* contents of what slept were in the default pool */
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks)); /* contents of what slept were in the default pool */
     assert_int_equal(waiting + leaks, 0);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

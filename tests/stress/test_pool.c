@@ -168,7 +168,7 @@ static void step_stream(worker *w)
             step_free(w, &w->pieces[i]);
     if (w->failure[0]) return;
     TRY(loch_stream_sync(w->streams[old])); /* what is left is used by the new one */
-    loch_stream_destroy(w->streams[old]);
+    loch_stream_close(w->streams[old]);
     w->streams[old] = NULL;
     TRY(loch_stream_create(w->arena->device, NULL, &w->streams[old]));
     for (size_t i = 0; i < PIECES; i++) {
@@ -212,7 +212,7 @@ static void *worker_run(void *user)
     loch_event_destroy(w->event);
     w->event = NULL;
     for (size_t i = 0; i < STREAMS; i++) {
-        loch_stream_destroy(w->streams[i]);
+        loch_stream_close(w->streams[i]);
         w->streams[i] = NULL;
     }
     return NULL;
@@ -346,11 +346,11 @@ static void check_order(const arena *a)
 
 static void stress(const char *device, const loch_pool_options *options)
 {
-    loch_host_usage before, usage;
+    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
     arena a = {.is_host = strcmp(device, "cpu") == 0, .has_limit = options->limit_bytes != 0};
     loch_pool_info info = {.size = sizeof info};
     uint64_t refusals = 0;
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_device_open(device, &a.device));
     CHECK_OK(loch_pool_create(a.device, "stress", options, &a.pool));
     for (size_t round = 0; round < ROUNDS; round++)
@@ -365,7 +365,7 @@ static void stress(const char *device, const loch_pool_options *options)
     loch_allocator_release(a.pool);
     check_order(&a);
     loch_device_release(a.device);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     assert_int_equal(usage.blocks, before.blocks);
 }
 
@@ -442,8 +442,8 @@ static void a_wrong_program_is_found(void **state)
     CHECK_OK(loch_free(pool, again.address));
     CHECK_OK(loch_device_sync(device));
     loch_allocator_release(pool);
-    loch_stream_destroy(one);
-    loch_stream_destroy(two);
+    loch_stream_close(one);
+    loch_stream_close(two);
     loch_device_release(device);
 }
 
@@ -460,6 +460,6 @@ int main(void)
     };
     loch_tag tag;
     seed = test_seed(20261115);
-    if (loch_tag_get("stress", &tag) != LOCH_OK) return 1;
+    if (loch_tag_create("stress", &tag) != LOCH_OK) return 1;
     return cmocka_run_group_tests_name("a pool under stress", tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void work_alone(worker *w)
             blocks[i] = NULL;
         }
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     for (size_t i = 0; i < LIVE; i++)
         give(w, blocks[i]);
 }
@@ -162,7 +162,7 @@ static void run(const char *device, const loch_pool_options *options)
     if (violations) fail_msg("%zu violations: %s", violations, first.text);
     loch_allocator_release(s.pool);
     for (size_t i = 0; i < SHARED; i++)
-        loch_stream_destroy(s.shared[i]);
+        loch_stream_close(s.shared[i]);
     loch_device_release(s.device);
 }
 

@@ -86,7 +86,7 @@ static void worker_work(worker *w)
         worker_step(w);
         if (i % 16 == 0) {
             loch_buffer *space;
-            TRY(loch_workspace_get(w->with->workspace, 1 + test_random_below(&w->random, 500 * TEST_KIB), &space));
+            TRY(loch_workspace_acquire(w->with->workspace, 1 + test_random_below(&w->random, 500 * TEST_KIB), &space));
             TRY(write_it(w->with->workspace_stream, space));
             loch_buffer_release(space);
         }
@@ -95,7 +95,7 @@ static void worker_work(worker *w)
             TRY(loch_buffer_pool_trim(w->with->pool, TEST_MIB, NULL));
         }
         if (i % 100 == 99) { /* with work queued on it */
-            loch_stream_destroy(w->stream);
+            loch_stream_close(w->stream);
             w->stream = NULL;
             TRY(loch_stream_create(w->with->device, NULL, &w->stream));
         }
@@ -128,7 +128,7 @@ static void shared_close(shared *with)
         loch_buffer_release(with->slots[i].buffer);
     }
     loch_workspace_destroy(with->workspace);
-    loch_stream_destroy(with->workspace_stream);
+    loch_stream_close(with->workspace_stream);
     loch_buffer_pool_destroy(with->pool);
     CHECK_OK(loch_device_sync(with->device));
     CHECK_OK(loch_sim_get_violations(with->device, &first, 1, &found));
@@ -144,8 +144,8 @@ static void threads_exchange_scratch_memory(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(1);
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     for (uint64_t round = 0; round < 4; round++) {
         shared with;
         worker workers[THREADS];
@@ -159,7 +159,7 @@ static void threads_exchange_scratch_memory(void **state)
             pthread_join(workers[i].thread, NULL);
         for (size_t i = 0; i < THREADS; i++) {
             if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
-            loch_stream_destroy(workers[i].stream);
+            loch_stream_close(workers[i].stream);
         }
         loch_buffer_pool_stats stats = {.size = sizeof stats};
         CHECK_OK(loch_buffer_pool_get_stats(with.pool, &stats));
@@ -167,7 +167,7 @@ static void threads_exchange_scratch_memory(void **state)
         assert_true(stats.reused > THREADS * STEPS / 10);
         shared_close(&with);
     }
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

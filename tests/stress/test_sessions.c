@@ -239,10 +239,10 @@ static void run_over(const char *stack)
 
 static void threads_over(const char *stack)
 {
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     run_over(stack);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

@@ -24,15 +24,15 @@ static void work_once(worker *w, size_t at)
     const loch_sim_kernel kernel = {.size = sizeof kernel, .name = "work", .duration_ns = 500000};
     const loch_event_kind kind = at % 2 ? LOCH_EVENT_TIMED : LOCH_EVENT_PLAIN;
     if (w->streams[at]) {
-        TRY(loch_stream_pool_give(w->pool, w->streams[at]));
-        loch_stream_pool_give_event(w->pool, w->events[at]);
+        TRY(loch_stream_pool_release(w->pool, w->streams[at]));
+        loch_stream_pool_release_event(w->pool, w->events[at]);
         w->streams[at] = NULL;
         w->events[at] = NULL;
         return;
     }
-    TRY(loch_stream_pool_take(w->pool, &w->streams[at]));
+    TRY(loch_stream_pool_acquire(w->pool, &w->streams[at]));
     TRY(loch_stream_query(w->streams[at])); /* another's would be pending */
-    TRY(loch_stream_pool_take_event(w->pool, kind, &w->events[at]));
+    TRY(loch_stream_pool_acquire_event(w->pool, kind, &w->events[at]));
     TRY(loch_event_query(w->events[at]));
     TRY(loch_sim_launch(w->streams[at], &kernel));
     TRY(loch_event_record(w->events[at], w->streams[at]));
@@ -85,10 +85,10 @@ int main(void)
 {
     test_random random = {test_seed(21)};
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(threads_share_a_pool, &random)};
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     if (after.blocks == before.blocks && after.bytes == before.bytes) return failed;
     fprintf(stderr, "%zu pieces of bookkeeping were left behind\n", after.blocks - before.blocks);
     return 1;

@@ -45,7 +45,7 @@ static void use_stream(worker *w, loch_stream *stream, loch_stream *further)
     const loch_request request = {.size = sizeof request, .bytes = BYTES, .stream = stream};
     void *block = NULL;
     TRY(loch_allocator_alloc(w->river->allocator, &request, &block));
-    TRY(loch_fill_on(stream, block, BYTES, "x", 1));
+    TRY(loch_fill_on(block, BYTES, "x", 1, stream));
     if (further) TRY(loch_allocator_record_use(w->river->allocator, block, further));
     hand_over(w, block);
 }
@@ -54,13 +54,13 @@ static void own_streams(worker *w)
 {
     const loch_stream_options options = {.size = sizeof options, .order = LOCH_STREAM_INDEPENDENT};
     loch_stream *own;
-    TRY(loch_stream_get_thread_default(w->river->device, &own));
+    TRY(loch_stream_require_thread_default(w->river->device, &own));
     for (int i = 0; i < STREAMS && !w->failure[0]; i++) {
         loch_stream *stream;
         TRY(loch_stream_create(w->river->device, &options, &stream));
         use_stream(w, stream, i % 2 ? own : NULL);
         if (!w->failure[0]) use_stream(w, own, i % 3 ? stream : NULL);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
     }
 }
 
@@ -153,7 +153,7 @@ static void guarded(void **state)
     (void)state;
     loch_device *device = open_sim();
     loch_allocator *direct = make_direct(device, (loch_direct_options){.red_zone_bytes = 0}), *guard;
-    CHECK_OK(loch_guard_create(direct, NULL, NULL, &guard));
+    CHECK_OK(loch_redzone_create(direct, NULL, NULL, &guard));
     loch_allocator_release(direct);
     run_river(device, guard);
 }

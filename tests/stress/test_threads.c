@@ -88,11 +88,11 @@ static void step_stream_copy(worker *w)
     if (!from->address || !to->address || from == to) return;
     size_t bytes = from->bytes < to->bytes ? from->bytes : to->bytes;
     loch_stream *thread = NULL;
-    TRY(loch_stream_get_thread_default(w->device, &thread));
-    TRY(loch_copy_on(w->stream, to->address, from->address, bytes));
+    TRY(loch_stream_require_thread_default(w->device, &thread));
+    TRY(loch_copy_on(to->address, from->address, bytes, w->stream));
     TRY(loch_event_record(w->event, w->stream));
     TRY(loch_stream_wait(thread, w->event));
-    TRY(loch_copy_on(thread, w->back, to->address, bytes));
+    TRY(loch_copy_on(w->back, to->address, bytes, thread));
     TRY(loch_stream_sync(thread));
     EXPECT(test_pattern_differs(w->back, bytes, from->seed) == bytes);
     EXPECT(loch_event_query(w->event) == LOCH_OK);
@@ -115,7 +115,7 @@ static void step_new_stream(worker *w)
     TRY(loch_stream_wait(fresh, event));
     loch_event_destroy(event);
     TRY(loch_stream_sync(w->stream));
-    loch_stream_destroy(w->stream);
+    loch_stream_close(w->stream);
     w->stream = fresh;
 }
 
@@ -125,7 +125,7 @@ static void step_map(worker *w)
     const size_t granule = w->properties.granule_bytes, place = test_random_below(&w->random, PLACES);
     const size_t bytes = granule < BLOCK_BYTES ? granule : BLOCK_BYTES;
     char *address = w->addresses + place * granule;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     if (w->mapped[place]) {
         TRY(loch_copy(w->back, address, bytes));
         EXPECT(test_pattern_differs(w->back, bytes, w->contents[place]) == bytes);
@@ -210,7 +210,7 @@ static void *worker_run(void *argument)
         steps[test_random_below(&w->random, sizeof steps / sizeof *steps)](w);
     if (!w->failure[0]) worker_give_back(w);
     loch_event_destroy(w->event);
-    loch_stream_destroy(w->stream);
+    loch_stream_close(w->stream);
     loch_device_release(w->device);
     free(w->host);
     free(w->back);
@@ -247,15 +247,15 @@ static loch_host_usage usage_before;
 static int note_usage(void **state)
 {
     (void)state;
-    loch_host_get_usage(&usage_before);
+    CHECK_OK(loch_host_get_usage(&usage_before));
     return 0;
 }
 
 static int compare_usage(void **state)
 {
     (void)state;
-    loch_host_usage after;
-    loch_host_get_usage(&after);
+    loch_host_usage after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&after));
     if (after.blocks == usage_before.blocks && after.bytes == usage_before.bytes) return 0;
     print_error("the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu\n", after.bytes, after.blocks,
                 usage_before.bytes, usage_before.blocks);
@@ -327,9 +327,9 @@ static void *pass_by(void *argument)
     passer *p = argument;
     loch_stream *stream = NULL;
     void *block = NULL;
-    p->status = loch_stream_get_thread_default(p->device, &stream);
+    p->status = loch_stream_require_thread_default(p->device, &stream);
     if (p->status == LOCH_OK) p->status = loch_raw_alloc(p->device, LOCH_MEMORY_DEVICE, 4096, 0, &block);
-    if (p->status == LOCH_OK) p->status = loch_fill_on(stream, block, 4096, "p", 1);
+    if (p->status == LOCH_OK) p->status = loch_fill_on(block, 4096, "p", 1, stream);
     if (p->status == LOCH_OK) p->id = loch_stream_get_id(stream);
     if (p->status == LOCH_OK) p->status = loch_stream_sync(stream);
     if (loch_raw_free(block) != LOCH_OK) p->status = LOCH_E_CORRUPT;

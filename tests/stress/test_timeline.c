@@ -68,7 +68,7 @@ static void *worker_live(void *user)
         snprintf(w->failure, sizeof w->failure, "stream");
     for (int i = 0; i < STEPS && !w->failure[0]; i++)
         worker_step(w, stream);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     return NULL;
 }
 
@@ -121,8 +121,8 @@ static void *looker_run(void *user)
 static void spans_are_whole_while_others_look(void **state)
 {
     (void)state;
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     const uint64_t seed = test_seed(7);
     shared with = {.working = THREADS};
     worker workers[THREADS + LOOKERS];
@@ -148,7 +148,7 @@ static void spans_are_whole_while_others_look(void **state)
     CHECK_OK(loch_sim_get_stats(with.device, &stats));
     assert_int_equal(stats.events, 0);
     loch_device_release(with.device);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

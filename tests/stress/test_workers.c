@@ -155,7 +155,7 @@ static void round_begin(worker *crowd, pthread_t *threads, test_random *random, 
 {
     const loch_workers_options options = {.size = sizeof options, .threads = 1 + test_random_below(random, 3)};
     memset(&river, 0, sizeof river);
-    CHECK_OK(loch_workers_create(&options, &river.workers));
+    CHECK_OK(loch_workers_open(&options, &river.workers));
     for (int i = 0; i < CROWD; i++) {
         crowd[i] = (worker){.random = {test_random_next(random)}, .is_endless = is_endless};
         CHECK_OK(job_queue(i, 0, &crowd[i].ticket));
@@ -186,7 +186,7 @@ static void nothing_is_lost(void **state)
         assert_int_equal(river.taken, river.ran + river.cancelled);
         assert_int_equal(river.failed, river.heard);
         assert_int_equal(river.garbled, 0);
-        CHECK_OK(loch_workers_destroy(river.workers, LOCH_WORKERS_DRAIN, NULL));
+        CHECK_OK(loch_workers_close(river.workers, LOCH_WORKERS_DRAIN, NULL));
         tasks += river.taken;
     }
     print_message("%zu tasks\n", tasks);
@@ -204,7 +204,7 @@ static void workers_end_during_traffic(void **state)
         while (atomic_load(&river.taken) < ENOUGH)
             sched_yield();
         const loch_status status =
-            loch_workers_destroy(river.workers, r % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN, &cancelled);
+            loch_workers_close(river.workers, r % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN, &cancelled);
         assert_true(status == LOCH_OK || status == LOCH_E_TIMEOUT); /* of a task that nobody waited for */
         assert_true(r % 2 || !cancelled);
         round_join(crowd, threads);
@@ -223,10 +223,10 @@ int main(void)
         cmocka_unit_test_prestate(nothing_is_lost, &random),
         cmocka_unit_test_prestate(workers_end_during_traffic, &random),
     };
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     if (after.blocks == before.blocks && after.bytes == before.bytes) return failed;
     fprintf(stderr, "%zu pieces of bookkeeping were left behind\n", after.blocks - before.blocks);
     return 1;

@@ -136,7 +136,7 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
     if (!strcmp(kind, "logging")) return stack_log(wrapped, LOCH_LOGGING_HOOK, out);
     if (!strcmp(kind, "csv")) return stack_log(wrapped, LOCH_LOGGING_CSV, out);
     if (!strcmp(kind, "trace")) return stack_log(wrapped, LOCH_LOGGING_TRACE, out);
-    if (!strcmp(kind, "guard")) return loch_guard_create(wrapped, NULL, NULL, out);
+    if (!strcmp(kind, "guard")) return loch_redzone_create(wrapped, NULL, NULL, out);
     if (!strcmp(kind, "session")) return stack_session(wrapped, out);
     if (!strcmp(kind, "locked")) return loch_locked_create(wrapped, NULL, out);
     if (strcmp(kind, "fault") != 0) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no wrapper is named %s", kind);
@@ -281,7 +281,7 @@ void test_subject_begin(test_subject *subject, void **state)
     *subject = (test_subject){.bed = bed, .stack = subject_stack};
     subject->alive = test_user_alive();
     subject->wrong = test_user_wrong();
-    loch_host_get_usage(&subject->usage);
+    CHECK_OK(loch_host_get_usage(&subject->usage));
     const loch_status status = test_stack_create(bed->device, subject->stack, &subject->allocator);
     if (status == LOCH_E_UNSUPPORTED && test_stack_is_pinned(subject->stack)) skip();
     CHECK_OK(status);
@@ -293,10 +293,10 @@ void test_subject_begin(test_subject *subject, void **state)
 
 void test_subject_end(test_subject *subject)
 {
-    loch_host_usage usage;
+    loch_host_usage usage = {.size = sizeof usage};
     loch_allocator_release(subject->allocator);
     subject->allocator = NULL;
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     stack_remove_files();
     assert_int_equal(test_user_wrong(), subject->wrong);
     assert_int_equal(test_user_alive(), subject->alive);

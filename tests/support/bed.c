@@ -45,7 +45,7 @@ static int bed_before(void **state)
 {
     bed_test_name = *state;
     *state = &bed_now;
-    loch_host_get_usage(&bed_usage);
+    CHECK_OK(loch_host_get_usage(&bed_usage));
     bed_stats = (loch_sim_stats){.size = sizeof bed_stats};
     return bed_now.is_sim && loch_sim_get_stats(bed_now.device, &bed_stats) != LOCH_OK ? -1 : 0;
 }
@@ -53,8 +53,8 @@ static int bed_before(void **state)
 static int bed_after(void **state)
 {
     const test_bed *bed = *state;
-    loch_host_usage usage;
-    loch_host_get_usage(&usage);
+    loch_host_usage usage = {.size = sizeof usage};
+    CHECK_OK(loch_host_get_usage(&usage));
     if (usage.blocks > bed_usage.blocks && !bed_grown[0]) snprintf(bed_grown, sizeof bed_grown, "%s", bed_test_name);
     return bed->is_sim && !bed_sim_is_clean(bed) ? -1 : 0;
 }
@@ -90,9 +90,9 @@ static bool bed_run_device(const char *name, const struct CMUnitTest *tests, siz
 {
     static char names[BED_TESTS_MAX][BED_NAME_MAX];
     struct CMUnitTest group[BED_TESTS_MAX];
-    loch_host_usage before, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
 
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     if (!bed_open(&bed_now, name)) {
         *failures += bed_is_required(name);
         return false;
@@ -109,7 +109,7 @@ static bool bed_run_device(const char *name, const struct CMUnitTest *tests, siz
     *failures += _cmocka_run_group_tests(name, group, count, NULL, NULL);
     loch_device_release(bed_now.device);
     bed_now.device = NULL;
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     if (after.blocks != before.blocks || after.bytes != before.bytes) {
         printf("device %s: the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu; first grown by "
                "%s\n",

@@ -74,8 +74,8 @@ static void scenario_raw(scenario *s)
     void *block = NULL, *pinned = NULL, *managed = NULL, *peer = NULL;
     const loch_pitched rows = {16, 4, 2, 32, 160, 24, 128}, other_rows = {16, 4, 1, 32, 0, 24, 0};
     bool registered = false;
-    loch_address_info info;
-    loch_memory_info memory;
+    loch_address_info info = {.size = sizeof info};
+    loch_memory_info memory = {.size = sizeof memory};
 
     STEP(loch_device_calculate_memory(s->device, &memory));
     STEP(loch_raw_alloc(s->device, LOCH_MEMORY_DEVICE, BYTES, 0, &block));
@@ -97,10 +97,10 @@ static void scenario_raw(scenario *s)
     STEP(loch_copy(peer, block, BYTES));
     STEP(loch_copy(block, peer, BYTES));
     STEP(scenario_compare(s, block, BYTES / 2, 1));
-    STEP(loch_copy_pitched(NULL, peer, block, &rows));
-    STEP(loch_copy_pitched(NULL, scenario_host, block, &rows));
-    STEP(loch_copy_pitched(NULL, (char *)block + BYTES / 2, block, &rows));
-    STEP(loch_copy_pitched(NULL, scenario_host + 1, scenario_host, &other_rows)); /* through a block of its own */
+    STEP(loch_copy_pitched(peer, block, &rows, NULL));
+    STEP(loch_copy_pitched(scenario_host, block, &rows, NULL));
+    STEP(loch_copy_pitched((char *)block + BYTES / 2, block, &rows, NULL));
+    STEP(loch_copy_pitched(scenario_host + 1, scenario_host, &other_rows, NULL)); /* through a block of its own */
     STEP(scenario_compare(s, block, BYTES / 2, 1));
     STEP(loch_fill(block, BYTES, "abcd", 4));
     if (pinned) STEP(loch_fill(pinned, BYTES, "ab", 2));
@@ -118,7 +118,7 @@ static void scenario_streams(scenario *s)
     void *block = NULL, *pinned = NULL, *peer = NULL;
     loch_stream *thread = NULL, *wrapper = NULL;
     loch_event *start = NULL, *end = NULL, *across = NULL;
-    loch_capture_info capture;
+    loch_capture_info capture = {.size = sizeof capture};
     uint64_t ns;
 
     STEP(loch_raw_alloc(s->device, LOCH_MEMORY_DEVICE, BYTES, 0, &block));
@@ -130,29 +130,29 @@ static void scenario_streams(scenario *s)
         STEP(loch_event_record(start, s->stream));
     }
     STEP(loch_event_create(s->other, LOCH_EVENT_PLAIN, &across));
-    STEP(loch_copy_on(s->stream, block, scenario_host, BYTES));
-    if (pinned) STEP(loch_copy_on(s->stream, pinned, block, BYTES));
+    STEP(loch_copy_on(block, scenario_host, BYTES, s->stream));
+    if (pinned) STEP(loch_copy_on(pinned, block, BYTES, s->stream));
     STEP(loch_event_record(s->event, s->stream));
     STEP(loch_stream_wait(s->second, s->event));
-    STEP(loch_copy_on(s->second, (char *)block + 100, block, BYTES - 100));
+    STEP(loch_copy_on((char *)block + 100, block, BYTES - 100, s->second));
     STEP(loch_stream_call(s->second, scenario_count, &scenario_calls));
     STEP(scenario_not_busy(loch_stream_query(s->second)));
     STEP(scenario_not_busy(loch_event_query(s->event)));
     STEP(loch_stream_sync(s->second));
     STEP(loch_event_record(across, NULL));
     STEP(loch_stream_wait(s->stream, across));
-    STEP(loch_copy_on(s->stream, scenario_back, block, BYTES));
-    if (!scenario_can(s, LOCH_CAN_HOST_ACCESS)) STEP(loch_copy_on(s->stream, peer, block, BYTES));
-    STEP(loch_fill_on(s->stream, block, BYTES, "abcd", 4));
+    STEP(loch_copy_on(scenario_back, block, BYTES, s->stream));
+    if (!scenario_can(s, LOCH_CAN_HOST_ACCESS)) STEP(loch_copy_on(peer, block, BYTES, s->stream));
+    STEP(loch_fill_on(block, BYTES, "abcd", 4, s->stream));
     if (end) {
         STEP(loch_event_record(end, s->stream));
         STEP(loch_event_sync(end));
         STEP(loch_event_elapsed(start, end, &ns));
     }
-    STEP(loch_stream_get_capture(s->stream, &capture));
-    STEP(loch_stream_get_thread_default(s->device, &thread));
+    STEP(loch_stream_query_capture(s->stream, &capture));
+    STEP(loch_stream_require_thread_default(s->device, &thread));
     STEP(loch_stream_sync(s->stream));
-    STEP(loch_fill_on(thread, block, BYTES, "x", 1));
+    STEP(loch_fill_on(block, BYTES, "x", 1, thread));
     STEP(loch_stream_sync(thread));
     if (scenario_can(s, LOCH_CAN_ASYNC)) {
         STEP(loch_stream_wrap(s->device, loch_stream_get_native(s->stream), &wrapper));
@@ -162,7 +162,7 @@ static void scenario_streams(scenario *s)
 done:
     /* work that is still queued uses the memory; when even this fails, the device is beyond saving */
     if (loch_device_sync(s->device) != LOCH_OK && loch_device_sync(s->device) != LOCH_OK) loch_error_clear();
-    loch_stream_destroy(wrapper);
+    loch_stream_close(wrapper);
     loch_event_destroy(start);
     loch_event_destroy(end);
     loch_event_destroy(across);
@@ -204,8 +204,8 @@ static void scenario_mappings(scenario *s)
         mapped[3] = true;
     }
     STEP(scenario_compare(s, at[3], BYTES, 2));
-    if (scenario_can(s, LOCH_CAN_MOVE)) {
-        STEP(loch_virtual_move(at[3], there));
+    if (scenario_can(s, LOCH_CAN_REMAP)) {
+        STEP(loch_virtual_remap(at[3], there));
         at[3] = there;
         STEP(scenario_compare(s, at[3], BYTES, 2));
     }
@@ -248,7 +248,7 @@ static void scenario_share(scenario *s)
     bool mapped = false;
     STEP(loch_virtual_reserve(s->device, granule, 0, &addresses));
     STEP(loch_handle_create(s->device, granule, &options, &handle));
-    STEP(loch_handle_export(handle, LOCH_SHARE_FD, &descriptor, sizeof descriptor));
+    STEP(loch_handle_export(handle, LOCH_SHARE_FD, sizeof descriptor, &descriptor));
     STEP(loch_handle_import(s->device, LOCH_SHARE_FD, &descriptor, granule, &imported));
     STEP(loch_virtual_map(addresses, imported, NULL, 0));
     mapped = true;
@@ -283,8 +283,8 @@ void test_scenario_run(test_scenario *run, const char *name, const char *other)
     if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_SHARE_FD)) scenario_share(s);
 done:
     loch_event_destroy(s->event);
-    loch_stream_destroy(s->second);
-    loch_stream_destroy(s->stream);
+    loch_stream_close(s->second);
+    loch_stream_close(s->stream);
     loch_device_release(s->other);
     loch_device_release(s->device);
 }

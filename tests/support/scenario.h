@@ -5,6 +5,7 @@
 #define LOCH_TEST_SCENARIO_H
 
 #include <loch/loch.h>
+#include <loch/driver.h>
 
 /* How one run ended. */
 typedef struct test_scenario {

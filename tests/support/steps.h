@@ -19,8 +19,8 @@ __attribute__((unused)) static void test_steps_write(loch_stream *stream, void *
     for (size_t at = 0; at < bytes; at += TEST_STEP_BYTES) {
         const uint32_t word = test_step_word(seed, at / sizeof word);
         const size_t left = bytes - at;
-        CHECK_OK(loch_fill_on(stream, (char *)address + at, left < TEST_STEP_BYTES ? left : TEST_STEP_BYTES, &word,
-                              sizeof word));
+        CHECK_OK(loch_fill_on((char *)address + at, left < TEST_STEP_BYTES ? left : TEST_STEP_BYTES, &word, sizeof word,
+                              stream));
     }
 }
 

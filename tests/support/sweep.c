@@ -8,8 +8,8 @@ static const char *const sweep_modes[] = {"never", "once", "for good"};
 
 static void sweep_check_usage(const test_sweep *sweep, const loch_host_usage *before, const char *when)
 {
-    loch_host_usage after;
-    loch_host_get_usage(&after);
+    loch_host_usage after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&after));
     if (after.blocks != before->blocks || after.bytes != before->bytes)
         fail_msg("%s, %s: the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", sweep->device,
                  when, after.bytes, after.blocks, before->bytes, before->blocks);
@@ -32,12 +32,12 @@ static bool sweep_check_run(const test_sweep *sweep, const test_scenario *run, c
 static bool sweep_at(const test_sweep *sweep, test_failing mode, uint64_t after, bool *felt)
 {
     char when[64];
-    loch_host_usage before;
+    loch_host_usage before = {.size = sizeof before};
     loch_device *held = NULL;
     test_scenario run;
 
     snprintf(when, sizeof when, "failing %s at %llu", sweep_modes[mode], (unsigned long long)after);
-    loch_host_get_usage(&before);
+    CHECK_OK(loch_host_get_usage(&before));
     if (sweep->hold) CHECK_OK(loch_device_open(sweep->device, &held));
     sweep->set(mode, after, held);
     test_scenario_run(&run, sweep->device, sweep->other);

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include <loch/loch.h>
+#include <loch/driver.h>
 
 #define TEST_KIB ((size_t)1 << 10)
 #define TEST_MIB ((size_t)1 << 20)

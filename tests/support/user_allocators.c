@@ -138,7 +138,7 @@ static const loch_allocator_ops plain_ops = {
     /* as a program that knows only the first slots would pass it */
     .size = offsetof(loch_allocator_ops, destroy) + sizeof plain_ops.destroy,
     .kind = "user-plain",
-    .traits = LOCH_THREAD_SAFE,
+    .traits = LOCH_TRAIT_THREAD_SAFE,
     .alloc = plain_alloc,
     .free = plain_free,
     .destroy = plain_destroy,
@@ -155,7 +155,7 @@ static const loch_allocator_ops unsafe_ops = {
 /* --- every slot --- */
 
 typedef struct user_record {
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     bool is_live;
 } user_record;
 
@@ -275,7 +275,7 @@ static loch_status full_take(user_full *self, const loch_request *request, void 
                               request->bytes);
     loch_status status = user_take(self->device, taken, request->alignment, out);
     if (status != LOCH_OK) return status;
-    if (request->flags & LOCH_ALLOC_ZEROED) status = loch_fill_on(request->stream, *out, taken, "", 1);
+    if (request->flags & LOCH_ALLOC_ZEROED) status = loch_fill_on(*out, taken, "", 1, request->stream);
     if (status != LOCH_OK) {
         const loch_error why = *loch_error_get();
         user_expect(user_drop(self->device, *out) == LOCH_OK);
@@ -363,7 +363,7 @@ static loch_status full_walk(void *user, loch_block_visitor *visitor, void *visi
 
 static loch_status full_record_use(void *user, void *address, loch_stream *stream)
 {
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     user_expect(stream != NULL);
     return full_find_block(user, address, &block); /* a free waits for the whole device anyway */
 }
@@ -411,7 +411,8 @@ static loch_attributes full_get_attributes(void *user)
 {
     const user_full *self = user;
     const int is_host = loch_device_can(self->device, LOCH_CAN_HOST_ACCESS);
-    return (loch_attributes){.bits = TEST_USER_BIT | (uint32_t)(is_host ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE)};
+    return (loch_attributes){.bits = TEST_USER_BIT |
+                                     (uint32_t)(is_host ? LOCH_ATTRIBUTE_ON_HOST : LOCH_ATTRIBUTE_GPU_COMPATIBLE)};
 }
 
 /* What was taken anyway may be used: a block's size changes inside it. */
@@ -446,7 +447,7 @@ static loch_status full_resize(void *user, void *address, size_t bytes, size_t *
 static const loch_allocator_ops full_ops = {
     .size = sizeof full_ops,
     .kind = "user-full",
-    .traits = LOCH_THREAD_SAFE | LOCH_TRACKS_SIZES | LOCH_ALLOCATES_EMPTY | LOCH_ZEROES,
+    .traits = LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_TRACKS_SIZES | LOCH_TRAIT_ALLOCATES_EMPTY | LOCH_TRAIT_ZEROES,
     .alloc = full_alloc,
     .free = full_free,
     .destroy = full_destroy,

@@ -35,8 +35,8 @@ __attribute__((unused)) static void bench_open_with(bench *b, loch_engine_memory
     }
     const loch_engine_options engine = {
         .size = sizeof engine, .name = "test", .devices = devices, .devices_count = b->count, .memory = memory};
-    CHECK_OK(loch_engine_create(&engine, &b->engine));
-    CHECK_OK(loch_context_create(b->engine, options, &b->context));
+    CHECK_OK(loch_engine_open(&engine, &b->engine));
+    CHECK_OK(loch_context_open(b->engine, options, &b->context));
 }
 
 __attribute__((unused)) static void bench_open(bench *b)
@@ -56,8 +56,8 @@ __attribute__((unused)) static void bench_expect_order(const bench *b)
 __attribute__((unused)) static void bench_close(bench *b)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_context_destroy(b->context));
-    CHECK_OK(loch_engine_shutdown(b->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_context_close(b->context));
+    CHECK_OK(loch_engine_close(b->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
     assert_int_equal(leaks.tasks_cancelled, 0);
     bench_expect_order(b);

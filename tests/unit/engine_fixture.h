@@ -17,7 +17,7 @@ static loch_host_usage usage_before;
 __attribute__((unused)) static int note_usage(void **state)
 {
     (void)state;
-    loch_host_get_usage(&usage_before);
+    CHECK_OK(loch_host_get_usage(&usage_before));
     return 0;
 }
 
@@ -25,8 +25,8 @@ __attribute__((unused)) static int note_usage(void **state)
 __attribute__((unused)) static int check_usage(void **state)
 {
     (void)state;
-    loch_host_usage now;
-    loch_host_get_usage(&now);
+    loch_host_usage now = {.size = sizeof now};
+    CHECK_OK(loch_host_get_usage(&now));
     if (now.blocks == usage_before.blocks && now.bytes == usage_before.bytes) return 0;
     print_error("the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu\n", now.bytes, now.blocks,
                 usage_before.bytes, usage_before.blocks);
@@ -41,7 +41,7 @@ __attribute__((unused)) static loch_engine_device device_named(const char *name)
 __attribute__((unused)) static loch_status try_open(const loch_engine_device *table, size_t count, loch_engine **out)
 {
     const loch_engine_options options = {.size = sizeof options, .devices = table, .devices_count = count};
-    return loch_engine_create(&options, out);
+    return loch_engine_open(&options, out);
 }
 
 __attribute__((unused)) static loch_engine *open_engine(const loch_engine_device *table, size_t count)
@@ -61,7 +61,7 @@ __attribute__((unused)) static loch_engine *open_three(void)
 __attribute__((unused)) static void end_engine(loch_engine *engine)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
 }
 

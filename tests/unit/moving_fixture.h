@@ -40,7 +40,7 @@ __attribute__((unused)) static void bed_close(bed *b)
     pool_expect_whole(b->pool);
     assert_int_equal(tensor_live_blocks(b->pool), 0);
     for (size_t i = 0; i < 3; i++)
-        loch_stream_destroy(b->streams[i]);
+        loch_stream_close(b->streams[i]);
     loch_allocator_release(b->pool);
     loch_device_release(b->device);
 }
@@ -69,7 +69,7 @@ __attribute__((unused)) static void expect_words(loch_stream *stream, const void
 {
     uint32_t *seen = malloc(bytes);
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    CHECK_OK(loch_copy_with(seen, address, bytes, &copy));
     test_steps_expect(seen, bytes, seed, "contents");
     free(seen);
 }

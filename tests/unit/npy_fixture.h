@@ -54,7 +54,7 @@ static int npy_file_before;
 __attribute__((unused)) static int npy_setup(void **state)
 {
     (void)state;
-    loch_host_get_usage(&npy_usage_before);
+    CHECK_OK(loch_host_get_usage(&npy_usage_before));
     npy_file_before = npy_next_file();
     return 0;
 }
@@ -63,13 +63,12 @@ __attribute__((unused)) static int npy_setup(void **state)
 __attribute__((unused)) static int npy_teardown(void **state)
 {
     (void)state;
-    loch_host_usage now;
+    loch_host_usage now = {.size = sizeof now};
     size_t leaks;
     unlink(npy_path);
     if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK) return -1;
-    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks)
-        return -1; /* default allocators stay otherwise */
-    loch_host_get_usage(&now);
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) return -1; /* default allocators stay otherwise */
+    CHECK_OK(loch_host_get_usage(&now));
     if (now.blocks == npy_usage_before.blocks && now.bytes == npy_usage_before.bytes &&
         npy_next_file() == npy_file_before && npy_count_files() == 0)
         return 0;

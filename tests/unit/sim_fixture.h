@@ -13,7 +13,7 @@ static loch_host_usage sim_usage_before;
 __attribute__((unused)) static int sim_setup(void **state)
 {
     (void)state;
-    loch_host_get_usage(&sim_usage_before);
+    CHECK_OK(loch_host_get_usage(&sim_usage_before));
     return 0;
 }
 
@@ -21,8 +21,8 @@ __attribute__((unused)) static int sim_setup(void **state)
 __attribute__((unused)) static int sim_teardown(void **state)
 {
     (void)state;
-    loch_host_usage now;
-    loch_host_get_usage(&now);
+    loch_host_usage now = {.size = sizeof now};
+    CHECK_OK(loch_host_get_usage(&now));
     if (now.blocks == sim_usage_before.blocks && now.bytes == sim_usage_before.bytes) return 0;
     print_error("%zu pieces of bookkeeping were left behind\n", now.blocks - sim_usage_before.blocks);
     return -1;

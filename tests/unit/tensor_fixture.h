@@ -11,7 +11,7 @@ __attribute__((unused)) static int tensor_teardown(void **state)
 {
     size_t waiting, leaks;
     if (loch_buffer_collect(LOCH_WAIT_END, &waiting) != LOCH_OK || waiting) return -1;
-    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) {
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) {
         print_error("%zu blocks were left behind\n", leaks);
         return -1;
     }
@@ -24,7 +24,7 @@ __attribute__((unused)) static int tensor_teardown(void **state)
 __attribute__((unused)) static loch_allocator *tensor_allocator(loch_device *device)
 {
     loch_allocator *allocator;
-    CHECK_OK(loch_device_get_allocator(device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
+    CHECK_OK(loch_device_acquire_allocator(device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &allocator));
     return allocator;
 }
 

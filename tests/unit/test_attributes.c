@@ -2,8 +2,8 @@
 /* Attributes: bits that can be set and cleared, merging, scopes, and who is at most as strict as whom. */
 #include "test.h"
 
-static const uint32_t all_bits =
-    LOCH_ON_HOST | LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES | LOCH_ATTRIBUTES_OF_DEVICE;
+static const uint32_t all_bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE |
+                                 LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_TRACK_SIZES | LOCH_ATTRIBUTES_OF_DEVICE;
 
 static void bits_are_set_and_cleared(void **state)
 {
@@ -17,27 +17,29 @@ static void bits_are_set_and_cleared(void **state)
         assert_int_equal(a.bits, mask);
         a = loch_attributes_with(a, mask); /* twice is once */
         assert_int_equal(a.bits, mask);
-        a = loch_attributes_with(a, LOCH_ON_HOST | LOCH_TRACK_SIZES);
+        a = loch_attributes_with(a, LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_TRACK_SIZES);
         a = loch_attributes_without(a, mask);
         assert_false(loch_attributes_has(a, mask));
-        assert_int_equal(a.bits, (LOCH_ON_HOST | LOCH_TRACK_SIZES) & ~mask);
+        assert_int_equal(a.bits, (LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_TRACK_SIZES) & ~mask);
         assert_int_equal(a.scope, 7);
     }
-    const loch_attributes both = {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 0};
-    assert_true(loch_attributes_has(both, LOCH_ON_HOST | LOCH_GPU_COMPATIBLE));
-    assert_false(loch_attributes_has(both, LOCH_ON_HOST | LOCH_NIC_COMPATIBLE)); /* all of them, not one */
+    const loch_attributes both = {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0};
+    assert_true(loch_attributes_has(both, LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE));
+    assert_false(
+        loch_attributes_has(both, LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE)); /* all of them, not one */
     assert_true(loch_attributes_has(both, 0));
     assert_int_equal(__builtin_popcount(LOCH_ATTRIBUTES_OF_DEVICE), 8);
-    assert_int_equal(
-        LOCH_ATTRIBUTES_OF_DEVICE & (LOCH_ON_HOST | LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES), 0);
+    assert_int_equal(LOCH_ATTRIBUTES_OF_DEVICE & (LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE |
+                                                  LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_TRACK_SIZES),
+                     0);
 }
 
 static void merging_takes_all_that_either_asks_for(void **state)
 {
     (void)state;
     loch_attributes out;
-    CHECK_OK(loch_attributes_merge((loch_attributes){LOCH_ON_HOST, 0}, (loch_attributes){1u << 24, 0}, &out));
-    assert_int_equal(out.bits, LOCH_ON_HOST | 1u << 24);
+    CHECK_OK(loch_attributes_merge((loch_attributes){LOCH_ATTRIBUTE_ON_HOST, 0}, (loch_attributes){1u << 24, 0}, &out));
+    assert_int_equal(out.bits, LOCH_ATTRIBUTE_ON_HOST | 1u << 24);
     assert_int_equal(out.scope, 0);
     CHECK_OK(loch_attributes_merge((loch_attributes){0, 3}, (loch_attributes){all_bits, 0}, &out));
     assert_int_equal(out.bits, all_bits);
@@ -52,7 +54,8 @@ static void two_scopes_do_not_merge(void **state)
 {
     (void)state;
     loch_attributes out = {77, 88};
-    CHECK_FAILS(loch_attributes_merge((loch_attributes){LOCH_ON_HOST, 1}, (loch_attributes){0, 2}, &out), INVALID);
+    CHECK_FAILS(loch_attributes_merge((loch_attributes){LOCH_ATTRIBUTE_ON_HOST, 1}, (loch_attributes){0, 2}, &out),
+                INVALID);
     assert_int_equal(out.bits, 77); /* as it was */
     assert_int_equal(out.scope, 88);
     CHECK_FAILS(loch_attributes_merge((loch_attributes){0, 1}, (loch_attributes){0, -1}, &out), INVALID);
@@ -62,8 +65,12 @@ static void two_scopes_do_not_merge(void **state)
 static void strictness_is_a_partial_order(void **state)
 {
     (void)state;
-    const uint32_t bits[] = {0,        LOCH_ON_HOST, LOCH_GPU_COMPATIBLE, LOCH_ON_HOST | LOCH_GPU_COMPATIBLE,
-                             1u << 31, all_bits};
+    const uint32_t bits[] = {0,
+                             LOCH_ATTRIBUTE_ON_HOST,
+                             LOCH_ATTRIBUTE_GPU_COMPATIBLE,
+                             LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE,
+                             1u << 31,
+                             all_bits};
     const int32_t scopes[] = {0, 1, 2};
     loch_attributes set[18];
     size_t count = 0;

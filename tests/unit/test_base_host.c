@@ -6,8 +6,8 @@
 
 static loch_host_usage usage(void)
 {
-    loch_host_usage now;
-    loch_host_get_usage(&now);
+    loch_host_usage now = {.size = sizeof now};
+    CHECK_OK(loch_host_get_usage(&now));
     return now;
 }
 

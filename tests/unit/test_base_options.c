@@ -3,6 +3,7 @@
 #include "base/options.h"
 #include "test.h"
 #include <loch/loch.h>
+#include <loch/driver.h>
 
 static void the_table_is_well_formed(void **state)
 {
@@ -104,11 +105,11 @@ static loch_status ask_allocator(uint32_t bits)
     loch_allocator *allocator;
     CHECK_OK(loch_device_open("sim:64MiB", &device));
     const loch_status status =
-        loch_device_get_allocator(device, (loch_attributes){bits, 0}, LOCH_FALLBACK_NONE, &allocator);
+        loch_device_acquire_allocator(device, (loch_attributes){bits, 0}, LOCH_FALLBACK_NONE, &allocator);
     assert_true((status == LOCH_OK) == (allocator != NULL));
     loch_allocator_release(allocator);
     const loch_error before = *loch_error_get();
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, NULL)); /* or the allocator would be there already the next time */
+    CHECK_OK(loch_registry_clear(NULL, NULL, NULL)); /* or the allocator would be there already the next time */
     loch_device_release(device);
     if (status != LOCH_OK) loch_error_set(before.status, NULL, 0, "%s", before.sentence);
     return status;
@@ -121,7 +122,7 @@ static loch_status ask_own(void)
 
 static loch_status ask_pinned(void)
 {
-    return ask_allocator(LOCH_ON_HOST | LOCH_GPU_COMPATIBLE);
+    return ask_allocator(LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE);
 }
 
 static loch_status create_engine(void)
@@ -129,9 +130,9 @@ static loch_status create_engine(void)
     const loch_engine_device seat = {.size = sizeof seat, .name = "sim:64MiB"};
     const loch_engine_options options = {.size = sizeof options, .devices = &seat, .devices_count = 1};
     loch_engine *engine;
-    const loch_status status = loch_engine_create(&options, &engine);
+    const loch_status status = loch_engine_open(&options, &engine);
     assert_true((status == LOCH_OK) == (engine != NULL));
-    if (engine) CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    if (engine) CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
     return status;
 }
 
@@ -145,7 +146,7 @@ static loch_status count_device(const char *name, void *user)
 static loch_status enumerate(void)
 {
     size_t count = 0;
-    return loch_device_enumerate(count_device, &count);
+    return loch_device_walk(count_device, &count);
 }
 
 static loch_status open_sim(void)

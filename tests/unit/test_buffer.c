@@ -59,8 +59,8 @@ static void test_create_on_device(void **state)
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
     loch_buffer *on_host, *on_device;
-    CHECK_OK(loch_buffer_create_on(NULL, 100, NULL, &on_host));
-    CHECK_OK(loch_buffer_create_on(device, 100, NULL, &on_device));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 100, NULL, &on_host));
+    CHECK_OK(loch_buffer_create_for_device(device, 100, NULL, &on_device));
     assert_string_equal(loch_device_get_name(loch_buffer_get_device(on_host)), "cpu");
     assert_ptr_equal(loch_buffer_get_device(on_device), device);
     assert_false(loch_buffer_is_on_host(on_device));
@@ -98,7 +98,7 @@ static void test_empty(void **state)
 {
     (void)state;
     loch_buffer *empty, *other, *part;
-    CHECK_OK(loch_buffer_create_on(NULL, 0, NULL, &empty));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 0, NULL, &empty));
     CHECK_OK(loch_buffer_wrap(NULL, 0, NULL, &other));
     assert_int_equal(loch_buffer_get_bytes(empty), 0);
     assert_null(loch_buffer_get_address(empty));
@@ -248,7 +248,7 @@ static void test_read_only(void **state)
     loch_buffer *buffer, *part, *other;
     CHECK_OK(loch_buffer_wrap(memory, sizeof memory, &external, &buffer));
     CHECK_OK(loch_buffer_slice(buffer, 0, 64, &part));
-    CHECK_OK(loch_buffer_create_on(NULL, 64, NULL, &other));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 64, NULL, &other));
     CHECK_OK(loch_buffer_copy(other, part, NULL));
     CHECK_FAILS(loch_buffer_copy(part, other, NULL), INVALID);
     CHECK_FAILS(loch_buffer_fill(buffer, "x", 1, NULL), INVALID);
@@ -339,8 +339,8 @@ static void test_copy_sizes(void **state)
 {
     (void)state;
     loch_buffer *small, *large;
-    CHECK_OK(loch_buffer_create_on(NULL, 100, NULL, &small));
-    CHECK_OK(loch_buffer_create_on(NULL, 200, NULL, &large));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 100, NULL, &small));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 200, NULL, &large));
     test_pattern_write(loch_buffer_get_address(small), 100, 1);
     test_pattern_write(loch_buffer_get_address(large), 200, 2);
     CHECK_FAILS(loch_buffer_copy(large, small, NULL), INVALID);
@@ -363,9 +363,9 @@ static void test_copy_directions(void **state)
     for (size_t to = 0; to < 3; to++) {
         for (size_t from = 0; from < 3; from++) {
             loch_buffer *source, *target, *part, *host;
-            CHECK_OK(loch_buffer_create_on(devices[from], 5000, NULL, &source));
-            CHECK_OK(loch_buffer_create_on(devices[to], 5000, NULL, &target));
-            CHECK_OK(loch_buffer_create_on(NULL, 5000, NULL, &host));
+            CHECK_OK(loch_buffer_create_for_device(devices[from], 5000, NULL, &source));
+            CHECK_OK(loch_buffer_create_for_device(devices[to], 5000, NULL, &target));
+            CHECK_OK(loch_buffer_create_for_device(NULL, 5000, NULL, &host));
             test_pattern_write(loch_buffer_get_address(host), 5000, to * 3 + from);
             CHECK_OK(loch_buffer_copy(source, host, NULL));
             memset(loch_buffer_get_address(host), 0, 5000);
@@ -439,8 +439,9 @@ static void test_zeroed_for_the_host(void **state)
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
     loch_allocator *pinned;
-    CHECK_OK(loch_device_get_allocator(device, (loch_attributes){.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE},
-                                       LOCH_FALLBACK_NONE, &pinned));
+    CHECK_OK(loch_device_acquire_allocator(
+        device, (loch_attributes){.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE}, LOCH_FALLBACK_NONE,
+        &pinned));
     loch_buffer *buffer;
     CHECK_OK(loch_buffer_create(pinned, 4096, NULL, &buffer));
     memset(loch_buffer_get_address(buffer), 7, 4096);

@@ -102,7 +102,7 @@ static void behind_work(void **state)
     assert_int_equal(book.count, 0);
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, NULL));
     assert_int_equal(book.count, 1);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 

@@ -53,8 +53,8 @@ static void bench_expect_order(const bench *it)
 
 static void bench_close(bench *it)
 {
-    loch_stream_destroy(it->a);
-    loch_stream_destroy(it->b);
+    loch_stream_close(it->a);
+    loch_stream_close(it->b);
     loch_buffer_pool_destroy(it->pool);
     CHECK_OK(loch_device_sync(it->device));
     bench_expect_order(it);
@@ -254,12 +254,12 @@ static void alignment_and_tag(void **state)
 {
     (void)state;
     loch_tag tag;
-    CHECK_OK(loch_tag_get("scratch", &tag));
+    CHECK_OK(loch_tag_create("scratch", &tag));
     const loch_buffer_pool_options options = {.size = sizeof options, .alignment = 4096, .tag = tag};
     bench it = bench_open("cpu", &options);
     loch_buffer *buffer = get(&it, 100, NULL);
     assert_int_equal((uintptr_t)loch_buffer_get_address(buffer) % 4096, 0);
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_find(it.allocator, loch_buffer_get_address(buffer), &block));
     assert_int_equal(block.tag, tag);
     put(&it, buffer, NULL);
@@ -428,7 +428,7 @@ static void own_ones_first_then_those_that_have_passed(void **state)
     put(&it, mine, it.a);
     put(&it, passed, it.a);
     put(&it, busy, it.a);
-    loch_stream_destroy(c);
+    loch_stream_close(c);
     bench_close(&it);
 }
 
@@ -491,8 +491,8 @@ static void streams_may_end_meanwhile(void **state)
         const uint64_t id = use(&it, 1000, it.a); /* allocated for it */
         loch_stream *c = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
         assert_int_equal(use(&it, 1000, c), id);
-        loch_stream_destroy(it.a);
-        loch_stream_destroy(c); /* given back on it */
+        loch_stream_close(it.a);
+        loch_stream_close(c); /* given back on it */
         assert_int_equal(use(&it, 1000, it.b), id);
         it.a = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
         CHECK_OK(loch_buffer_pool_trim(it.pool, 0, NULL));
@@ -545,7 +545,7 @@ static void work_of_another_device_is_waited_for(void **state)
     assert_int_equal(loch_buffer_get_id(after), id);
     put(&it, buffer, NULL);
     put(&it, after, NULL);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(sim);
     bench_close(&it);
 }
@@ -560,7 +560,7 @@ static void contents_are_those_of_the_last_owner(void **state)
         loch_buffer *buffer = get(&it, sizeof back, stream);
         CHECK_OK(loch_buffer_fill(buffer, &i, 1, stream));
         if (i % 3 == 0) {
-            CHECK_OK(loch_copy_on(stream, back, loch_buffer_get_address(buffer), sizeof back));
+            CHECK_OK(loch_copy_on(back, loch_buffer_get_address(buffer), sizeof back, stream));
             CHECK_OK(loch_stream_sync(stream));
             for (size_t at = 0; at < sizeof back; at++)
                 assert_int_equal(back[at], i);
@@ -603,7 +603,7 @@ static void random_streams_keep_order(void **state)
                 for (size_t n = 0; n < OUT; n++) {
                     if (of[n] == s) loch_buffer_clear(&out[n]);
                 }
-                loch_stream_destroy(streams[s]);
+                loch_stream_close(streams[s]);
                 streams[s] = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
             }
         }
@@ -611,7 +611,7 @@ static void random_streams_keep_order(void **state)
         for (size_t n = 0; n < OUT; n++)
             loch_buffer_release(out[n]);
         for (size_t s = 0; s < STREAMS; s++)
-            loch_stream_destroy(streams[s]);
+            loch_stream_close(streams[s]);
         bench_close(&it);
     }
 }
@@ -670,7 +670,7 @@ static void threads_share_a_pool(void **state)
             pthread_join(workers[i].thread, NULL);
         for (size_t i = 0; i < THREADS; i++) {
             if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
-            loch_stream_destroy(workers[i].stream);
+            loch_stream_close(workers[i].stream);
         }
         const loch_buffer_pool_stats stats = stats_of(&it);
         assert_int_equal(stats.acquired, THREADS * 600);
@@ -700,8 +700,8 @@ static loch_status sweep_run(void)
     }
     if (device) assert_int_equal(sim_violations(device, NULL), 0);
     loch_buffer_pool_destroy(pool);
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     loch_allocator_release(allocator);
     loch_device_release(device);
     return status;
@@ -741,8 +741,8 @@ static void a_lost_device(void **state)
     CHECK_OK(loch_sim_lose(it.device));
     CHECK_FAILS(loch_buffer_pool_acquire(it.pool, 5000, it.b, &other), DEVICE_LOST);
     loch_buffer_release(out);
-    loch_stream_destroy(it.a);
-    loch_stream_destroy(it.b);
+    loch_stream_close(it.a);
+    loch_stream_close(it.b);
     loch_buffer_pool_destroy(it.pool);
     loch_allocator_release(it.allocator);
     loch_device_release(it.device);
@@ -774,7 +774,7 @@ static void misuse(void **state)
     CHECK_FAILS(loch_buffer_pool_get_stats(NULL, &stats), INVALID);
     CHECK_FAILS(loch_buffer_pool_get_stats(it.pool, &stats), INVALID);
     put(&it, mine, NULL);
-    loch_stream_destroy(foreign);
+    loch_stream_close(foreign);
     loch_device_release(sim);
     bench_close(&it);
 }

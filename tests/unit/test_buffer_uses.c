@@ -24,7 +24,7 @@ static void bench_open(bench *b)
 static void bench_close(bench *b)
 {
     assert_int_equal(sim_violations(b->device, NULL), 0);
-    loch_stream_destroy(b->stream);
+    loch_stream_close(b->stream);
     loch_device_release(b->device);
 }
 
@@ -51,7 +51,7 @@ static void test_copy_keeps_memory_from_outside(void **state)
     bench_open(&b);
     test_pattern_write(b.memory, sizeof b.memory, 3);
     loch_buffer *from = bench_wrap(&b), *to;
-    CHECK_OK(loch_buffer_create_on(b.device, sizeof b.memory, NULL, &to));
+    CHECK_OK(loch_buffer_create_for_device(b.device, sizeof b.memory, NULL, &to));
     CHECK_OK(sim_busy(b.stream, 100000));
     const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
     CHECK_OK(loch_buffer_copy(to, from, &options));
@@ -94,7 +94,7 @@ static void test_copy_keeps_both_sides_of_a_device(void **state)
     }
     assert_int_equal(waiting_now(), 0);
     CHECK_OK(loch_device_sync(b.device));
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     bench_close(&b);
 }
 
@@ -108,7 +108,7 @@ static void test_copy_keeps_blocks_of_another_device(void **state)
     loch_allocator *allocator = tensor_allocator(cpu);
     loch_buffer *host, *to;
     CHECK_OK(loch_buffer_create(allocator, 4096, NULL, &host));
-    CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &to));
+    CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &to));
     CHECK_OK(sim_busy(b.stream, 100000));
     const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
     CHECK_OK(loch_buffer_copy(to, host, &options));
@@ -138,14 +138,14 @@ static void test_copy_without_a_stream_keeps_both_sides(void **state)
     const unsigned char first = 1, second = 2;
     unsigned char seen = 0;
     loch_buffer *from, *to, *next;
-    CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &from));
-    CHECK_OK(loch_buffer_create_on(other, 4096, NULL, &to));
+    CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &from));
+    CHECK_OK(loch_buffer_create_for_device(other, 4096, NULL, &to));
     CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
     CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
     const loch_buffer_copy_options options = {.size = sizeof options, .wait = LOCH_WAIT_QUEUED};
     CHECK_OK(loch_buffer_copy(to, from, &options));
     loch_buffer_release(from);
-    CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &next));
+    CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &next));
     CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
     CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
     CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
@@ -168,8 +168,8 @@ static void test_copy_that_fails_half_way(void **state)
         const unsigned char first = 1, second = 2;
         unsigned char seen = 0;
         loch_buffer *from, *to, *next;
-        CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &from));
-        CHECK_OK(loch_buffer_create_on(other, 4096, NULL, &to));
+        CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &from));
+        CHECK_OK(loch_buffer_create_for_device(other, 4096, NULL, &to));
         CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
         CHECK_OK(loch_buffer_fill(to, &first, 1, NULL));
         CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
@@ -180,7 +180,7 @@ static void test_copy_that_fails_half_way(void **state)
         test_heap_set(TEST_FAILING_NEVER, 0);
         if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
         loch_buffer_release(from);
-        CHECK_OK(loch_buffer_create_on(b.device, 4096, NULL, &next));
+        CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &next));
         CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
         CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
         CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
@@ -227,7 +227,7 @@ static void test_copy_whose_use_is_not_noted(void **state)
         loch_allocator_release(allocator);
         CHECK_OK(loch_device_sync(b.device));
         assert_int_equal(waiting_now(), 0);
-        loch_stream_destroy(other);
+        loch_stream_close(other);
         bench_close(&b);
     }
 }
@@ -254,7 +254,7 @@ static void test_recorded_uses_of_two_streams(void **state)
     CHECK_OK(loch_sim_advance(b.device, 3000));
     assert_int_equal(waiting_now(), 0);
     assert_int_equal(b.deletions.count, 1);
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     bench_close(&b);
 }
 
@@ -265,15 +265,15 @@ static void test_marks_do_not_pile_up(void **state)
     bench b;
     bench_open(&b);
     loch_buffer *buffer = bench_wrap(&b);
-    loch_host_usage usage;
+    loch_host_usage usage = {.size = sizeof usage};
     size_t blocks = 0;
     for (size_t i = 0; i < 20; i++) {
         loch_stream *passing = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
         CHECK_OK(sim_busy(passing, 100));
         CHECK_OK(loch_buffer_record_use(buffer, passing));
         CHECK_OK(loch_stream_sync(passing));
-        loch_stream_destroy(passing);
-        loch_host_get_usage(&usage);
+        loch_stream_close(passing);
+        CHECK_OK(loch_host_get_usage(&usage));
         if (i == 1) blocks = usage.blocks;
     }
     assert_int_equal(usage.blocks, blocks);
@@ -290,7 +290,7 @@ static void test_stream_destroyed_before_the_work_ended(void **state)
     loch_buffer *buffer = bench_wrap(&b);
     CHECK_OK(sim_busy(other, 5000));
     CHECK_OK(loch_buffer_record_use(buffer, other));
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     loch_buffer_release(buffer);
     assert_int_equal(b.deletions.count, 0);
     CHECK_OK(loch_sim_advance(b.device, 6000));
@@ -338,7 +338,7 @@ static void delete_and_collect(void *address, size_t bytes, void *user)
     tensor_delete(address, bytes, user);
     loch_buffer *buffer;
     size_t waiting;
-    CHECK_OK(loch_buffer_create_on(NULL, 10, NULL, &buffer));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 10, NULL, &buffer));
     loch_buffer_release(buffer);
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
 }
@@ -422,7 +422,7 @@ static loch_status run_buffers(void)
     const loch_external external = {.size = sizeof external, .deleter = ignore_delete, .user = &deleted};
     loch_status status = loch_device_open("sim:64MiB,backed", &device);
     if (status == LOCH_OK) status = loch_stream_create(device, NULL, &stream);
-    if (status == LOCH_OK) status = loch_buffer_create_on(device, 256, NULL, &buffer);
+    if (status == LOCH_OK) status = loch_buffer_create_for_device(device, 256, NULL, &buffer);
     if (status == LOCH_OK) status = loch_buffer_slice(buffer, 0, 128, &part);
     if (status == LOCH_OK) status = loch_buffer_wrap(memory, 128, &external, &outside);
     is_taken = outside != NULL;
@@ -434,7 +434,7 @@ static loch_status run_buffers(void)
     loch_buffer_release(buffer);
     if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK) return LOCH_E_CORRUPT;
     assert_int_equal(deleted, is_taken);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     if (device && loch_device_set_allocator(device, NULL) != LOCH_OK) return LOCH_E_CORRUPT;
     loch_device_release(device);
     return status;
@@ -497,7 +497,7 @@ static void test_threads_collect_for_each_other(void **state)
     assert_int_equal(waiting, 0);
     assert_int_equal(deleted, 4 * 300);
     for (size_t i = 0; i < 4; i++)
-        loch_stream_destroy(racers[i].stream);
+        loch_stream_close(racers[i].stream);
     bench_close(&b);
 }
 

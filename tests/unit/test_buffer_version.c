@@ -40,8 +40,8 @@ static void writes_to_buffers_raise_it(void **state)
     EACH_GROUND(device)
     {
         loch_buffer *a, *b, *part;
-        CHECK_OK(loch_buffer_create_on(device, 1000, NULL, &a));
-        CHECK_OK(loch_buffer_create_on(device, 1000, NULL, &b));
+        CHECK_OK(loch_buffer_create_for_device(device, 1000, NULL, &a));
+        CHECK_OK(loch_buffer_create_for_device(device, 1000, NULL, &b));
         CHECK_OK(loch_buffer_slice(a, 100, 50, &part));
         assert_true(loch_buffer_get_version(a) > 0);
         EXPECT_RAISED(a, loch_buffer_touch(a));
@@ -75,7 +75,7 @@ static void writes_to_tensors_raise_it(void **state)
         EXPECT_RAISED(buffer, CHECK_OK(loch_tensor_copy(a, b, NULL)));
         EXPECT_RAISED(buffer, CHECK_OK(loch_tensor_fill(column, loch_scalar_of(1), NULL)));
         EXPECT_RAISED(buffer, CHECK_OK(loch_tensor_write(a, host, sizeof host, NULL)));
-        EXPECT_RAISED(buffer, CHECK_OK(loch_tensor_set_item(a, LOCH_SHAPE(1, 1), loch_scalar_of(2), NULL)));
+        EXPECT_RAISED(buffer, CHECK_OK(loch_tensor_write_item(a, LOCH_SHAPE(1, 1), loch_scalar_of(2), NULL)));
         for (loch_map_access access = LOCH_MAP_WRITE; access <= LOCH_MAP_READ_WRITE; access++) {
             CHECK_OK(loch_tensor_map(a, access, NULL, &mapping));
             for (size_t i = 0; i < 6; i++)
@@ -99,7 +99,7 @@ static void reading_leaves_it(void **state)
         loch_tensor *a = tensor_on(device, 2, 3), *b;
         const uint64_t before = loch_buffer_get_version(loch_tensor_get_buffer(a));
         CHECK_OK(loch_tensor_read(a, host, sizeof host, NULL));
-        CHECK_OK(loch_tensor_get_item(a, LOCH_SHAPE(1, 1), NULL, &item));
+        CHECK_OK(loch_tensor_read_item(a, LOCH_SHAPE(1, 1), NULL, &item));
         CHECK_OK(loch_tensor_map(a, LOCH_MAP_READ, NULL, &mapping));
         CHECK_OK(loch_tensor_unmap(&mapping, NULL));
         CHECK_OK(loch_tensor_clone(a, NULL, &b));
@@ -145,8 +145,8 @@ static void a_sleep_that_drops_raises_it(void **state)
     CHECK_OK(loch_limit_create(pool, "limit",
                                &(loch_limit_options){.size = sizeof(loch_limit_options), .hard_bytes = TEST_MIB * 16},
                                &limited));
-    CHECK_OK(loch_tag_get("version weights", &weights));
-    CHECK_OK(loch_tag_get("version caches", &caches));
+    CHECK_OK(loch_tag_create("version weights", &weights));
+    CHECK_OK(loch_tag_create("version caches", &caches));
     const loch_request of_weights = {.size = sizeof of_weights, .tag = weights},
                        of_caches = {.size = sizeof of_caches, .tag = caches, .flags = LOCH_ALLOC_MOVABLE};
     CHECK_OK(loch_buffer_create(pool, TEST_MIB, &of_weights, &kept));
@@ -286,7 +286,7 @@ static void a_meter_outlives_who_made_it(void **state)
     loch_buffer *buffer;
     lochi_meter *meter;
     CHECK_OK(lochi_meter_create(&meter));
-    CHECK_OK(loch_buffer_create_on(NULL, 1000, NULL, &buffer));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 1000, NULL, &buffer));
     lochi_buffer_set_meter(buffer, meter);
     lochi_meter_release(meter);
     CHECK_OK(loch_buffer_resize(buffer, 5000, LOCH_CONTENTS_KEEP, NULL));

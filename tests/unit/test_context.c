@@ -13,30 +13,30 @@ static void options_are_read(void **state)
     loch_context *other = TEST_UNTOUCHED;
     const loch_seat two[] = {{1}, {0}}, twice[] = {{1}, {1}}, beyond[] = {{7}};
     loch_context_options options = {.size = sizeof options, .seats = two, .seats_count = 2, .name = "two"};
-    CHECK_OK(loch_context_create(b.engine, &options, &other));
+    CHECK_OK(loch_context_open(b.engine, &options, &other));
     assert_int_equal(loch_context_get_seat(other).number, 1); /* the first one named */
     assert_ptr_equal(loch_context_get_device(other), b.devices[1]);
     assert_ptr_equal(loch_context_get_engine(other), b.engine);
     CHECK_FAILS(loch_context_set_seat(other, LOCH_SEAT(2)), NOT_FOUND);
     CHECK_FAILS(loch_context_set_seat(other, LOCH_SEAT(UINT_MAX)), NOT_FOUND);
     assert_int_equal(loch_context_get_seat(other).number, 1);
-    CHECK_OK(loch_context_destroy(other));
+    CHECK_OK(loch_context_close(other));
     other = TEST_UNTOUCHED;
     options.seats = twice;
-    CHECK_FAILS(loch_context_create(b.engine, &options, &other), INVALID);
+    CHECK_FAILS(loch_context_open(b.engine, &options, &other), INVALID);
     assert_null(other);
     options.seats = beyond;
     options.seats_count = 1;
-    CHECK_FAILS(loch_context_create(b.engine, &options, &other), NOT_FOUND);
+    CHECK_FAILS(loch_context_open(b.engine, &options, &other), NOT_FOUND);
     options.seats_count = 0;
-    CHECK_FAILS(loch_context_create(b.engine, &options, &other), INVALID);
+    CHECK_FAILS(loch_context_open(b.engine, &options, &other), INVALID);
     options = (loch_context_options){.size = sizeof options, .flags = LOCH_ALLOC_NO_RETRY};
-    CHECK_FAILS(loch_context_create(b.engine, &options, &other), INVALID);
+    CHECK_FAILS(loch_context_open(b.engine, &options, &other), INVALID);
     options = (loch_context_options){.size = 0};
-    CHECK_FAILS(loch_context_create(b.engine, &options, &other), INVALID);
-    CHECK_FAILS(loch_context_create(NULL, NULL, &other), INVALID);
-    CHECK_FAILS(loch_context_create(b.engine, NULL, NULL), INVALID);
-    CHECK_OK(loch_context_destroy(NULL));
+    CHECK_FAILS(loch_context_open(b.engine, &options, &other), INVALID);
+    CHECK_FAILS(loch_context_open(NULL, NULL, &other), INVALID);
+    CHECK_FAILS(loch_context_open(b.engine, NULL, NULL), INVALID);
+    CHECK_OK(loch_context_close(NULL));
     bench_close(&b);
 }
 
@@ -45,7 +45,7 @@ static void an_engine_stays_while_a_context_lives(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    CHECK_FAILS(loch_engine_shutdown(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
+    CHECK_FAILS(loch_engine_close(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
     loch_tensor *tensor = bench_tensor(&b, 2, 2, 1); /* all goes on */
     loch_tensor_release(tensor);
     bench_close(&b);
@@ -61,7 +61,7 @@ static void tensors_outlive_their_context_and_engine(void **state)
     const loch_child_options range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = TEST_MIB};
     CHECK_OK(loch_context_push_pool(b.context, "gone", &range, NULL));
     loch_tensor *of_child = bench_tensor(&b, 4, 4, 9);
-    CHECK_OK(loch_context_destroy(b.context));
+    CHECK_OK(loch_context_close(b.context));
     b.context = NULL;
     loch_tensor_release(early);
     loch_tensor *clone;
@@ -69,7 +69,7 @@ static void tensors_outlive_their_context_and_engine(void **state)
     bench_expect_same(&b, late, clone);
     loch_tensor_release(clone);
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_true(leaks.blocks >= 1);
     float seen[16];
     CHECK_OK(loch_tensor_read(late, seen, sizeof seen, NULL));
@@ -94,26 +94,26 @@ static void *use_from_elsewhere(void *user)
     loch_context *c = b->context;
     loch_tensor *tensor = NULL;
     loch_parameter *parameter = NULL;
-    loch_context_guard guard = {0};
+    loch_guard guard = {0};
     loch_context_stats stats = {.size = sizeof stats};
     loch_cublas *cublas;
-    WANT(loch_context_destroy(c) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_close(c) == LOCH_E_WRONG_THREAD);
     WANT(strstr(loch_error_get()->sentence, "belongs to the thread that made it"));
-    WANT(!loch_context_get_engine(c) && !loch_context_get_device(c) && !loch_context_get_stream(c));
+    WANT(!loch_context_get_engine(c) && !loch_context_get_device(c) && !test_context_stream(c));
     WANT(!loch_context_get_allocator(c) && loch_context_get_seat(c).number == UINT_MAX);
     WANT(loch_context_get_debug(c) == 0 && loch_context_drop_copies(c) == 0);
     WANT(loch_context_set_seat(c, LOCH_SEAT(1)) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_set_stream(c, NULL) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_get_cublas(c, &cublas) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_guard_seat(c, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard) == LOCH_E_WRONG_THREAD && !guard.context);
-    WANT(loch_context_guard_stream(c, NULL, &guard) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_guard_debug(c, 3, &guard) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_guard_moving(c, &guard) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_require_cublas(c, &cublas) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_begin_seat(c, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard) == LOCH_E_WRONG_THREAD && !guard.context);
+    WANT(loch_context_begin_stream(c, NULL, &guard) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_begin_debug(c, 3, &guard) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_begin_still(c, &guard) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_push_pool(c, "p", NULL, NULL) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_use_pool(c, 0) == LOCH_E_WRONG_THREAD && loch_context_pop_pool(c) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_create_tensor(c, LOCH_F32, LOCH_SHAPE(1), NULL, 0, &tensor) == LOCH_E_WRONG_THREAD && !tensor);
     WANT(loch_context_create_from(c, LOCH_F32, LOCH_SHAPE(1), "1234", NULL, 0, &tensor) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_get_copy(c, NULL, &tensor) == LOCH_E_WRONG_THREAD);
+    WANT(loch_context_acquire_copy(c, NULL, &tensor) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_get_stats(c, &stats) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_compact(c, NULL, NULL) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_declare(c, "p", LOCH_F32, LOCH_SHAPE(1), LOCH_SPREAD_ONE, 0, 0, &parameter) ==
@@ -142,7 +142,7 @@ static void null_is_told_so(void **state)
     CHECK_FAILS(loch_context_set_seat(NULL, LOCH_SEAT(0)), INVALID);
     CHECK_FAILS(loch_context_create_tensor(NULL, LOCH_F32, LOCH_SHAPE(1), NULL, 0, &tensor), INVALID);
     CHECK_FAILS(loch_context_create_from(NULL, LOCH_F32, LOCH_SHAPE(1), "1234", NULL, 0, &tensor), INVALID);
-    assert_null(loch_context_get_stream(NULL));
+    assert_null(test_context_stream(NULL));
     assert_int_equal(loch_context_get_seat(NULL).number, UINT_MAX);
     assert_int_equal(loch_context_drop_copies(NULL), 0);
 }
@@ -152,11 +152,11 @@ static void *work_elsewhere(void *user)
     const bench *b = user;
     loch_context *own;
     loch_tensor *tensor;
-    WANT(loch_context_create(b->engine, NULL, &own) == LOCH_OK);
-    WANT(loch_context_get_stream(own) && loch_context_get_stream(own) != NULL);
+    WANT(loch_context_open(b->engine, NULL, &own) == LOCH_OK);
+    WANT(test_context_stream(own) && test_context_stream(own) != NULL);
     WANT(loch_context_create_tensor(own, LOCH_F32, LOCH_SHAPE(100), NULL, 0, &tensor) == LOCH_OK);
     loch_tensor_release(tensor);
-    WANT(loch_context_destroy(own) == LOCH_OK);
+    WANT(loch_context_close(own) == LOCH_OK);
     return NULL;
 }
 
@@ -181,18 +181,18 @@ static void each_context_has_streams_of_its_own(void **state)
     CHECK_OK(loch_stream_pool_get_info(streams, &info));
     assert_int_equal(info.streams_out, 0); /* none before it is used */
     loch_context *other;
-    CHECK_OK(loch_context_create(b.engine, NULL, &other));
-    loch_stream *mine = loch_context_get_stream(b.context);
+    CHECK_OK(loch_context_open(b.engine, NULL, &other));
+    loch_stream *mine = test_context_stream(b.context);
     assert_non_null(mine);
-    assert_ptr_equal(loch_context_get_stream(b.context), mine);
-    assert_ptr_not_equal(loch_context_get_stream(other), mine);
+    assert_ptr_equal(test_context_stream(b.context), mine);
+    assert_ptr_not_equal(test_context_stream(other), mine);
     assert_ptr_not_equal(mine, loch_stream_get_default(b.devices[0]));
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1)));
-    assert_ptr_equal(loch_stream_get_device(loch_context_get_stream(b.context)), b.devices[1]);
+    assert_ptr_equal(loch_stream_get_device(test_context_stream(b.context)), b.devices[1]);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(BENCH_TWIN)));
-    assert_ptr_not_equal(loch_context_get_stream(b.context), mine);
-    CHECK_OK(loch_context_destroy(other));
-    CHECK_OK(loch_context_destroy(b.context));
+    assert_ptr_not_equal(test_context_stream(b.context), mine);
+    CHECK_OK(loch_context_close(other));
+    CHECK_OK(loch_context_close(b.context));
     b.context = NULL;
     CHECK_OK(loch_stream_pool_get_info(streams, &info));
     assert_int_equal(info.streams_out, 0);
@@ -206,28 +206,28 @@ static void a_stream_is_set_for_one_context_alone(void **state)
     bench b;
     bench_open(&b);
     loch_context *other;
-    CHECK_OK(loch_context_create(b.engine, NULL, &other));
+    CHECK_OK(loch_context_open(b.engine, NULL, &other));
     loch_stream *given = sim_stream(b.devices[0], LOCH_STREAM_INDEPENDENT);
     loch_stream *wrong = sim_stream(b.devices[1], LOCH_STREAM_INDEPENDENT);
-    loch_stream *own = loch_context_get_stream(b.context), *others = loch_context_get_stream(other);
+    loch_stream *own = test_context_stream(b.context), *others = test_context_stream(other);
     CHECK_OK(loch_context_set_stream(b.context, given));
-    assert_ptr_equal(loch_context_get_stream(b.context), given);
-    assert_ptr_equal(loch_context_get_stream(other), others);
+    assert_ptr_equal(test_context_stream(b.context), given);
+    assert_ptr_equal(test_context_stream(other), others);
     CHECK_FAILS(loch_context_set_stream(b.context, wrong), INVALID);
-    assert_ptr_equal(loch_context_get_stream(b.context), given);
+    assert_ptr_equal(test_context_stream(b.context), given);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1))); /* each seat has its own */
-    assert_ptr_not_equal(loch_context_get_stream(b.context), given);
+    assert_ptr_not_equal(test_context_stream(b.context), given);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(0)));
-    assert_ptr_equal(loch_context_get_stream(b.context), given);
+    assert_ptr_equal(test_context_stream(b.context), given);
     CHECK_OK(loch_context_set_stream(b.context, NULL));
-    assert_ptr_equal(loch_context_get_stream(b.context), own);
+    assert_ptr_equal(test_context_stream(b.context), own);
     CHECK_OK(loch_context_set_stream(b.context, given));
-    CHECK_OK(loch_context_destroy(other));
-    CHECK_OK(loch_context_destroy(b.context));
+    CHECK_OK(loch_context_close(other));
+    CHECK_OK(loch_context_close(b.context));
     b.context = NULL;
     CHECK_OK(loch_stream_sync(given)); /* the user's, and still there */
-    loch_stream_destroy(given);
-    loch_stream_destroy(wrong);
+    loch_stream_close(given);
+    loch_stream_close(wrong);
     bench_close(&b);
 }
 
@@ -237,11 +237,11 @@ static void a_busy_stream_is_not_handed_on(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_stream *busy = loch_context_get_stream(b.context);
+    loch_stream *busy = test_context_stream(b.context);
     CHECK_OK(sim_busy(busy, 1000000000));
-    CHECK_OK(loch_context_destroy(b.context));
-    CHECK_OK(loch_context_create(b.engine, NULL, &b.context));
-    assert_ptr_not_equal(loch_context_get_stream(b.context), busy);
+    CHECK_OK(loch_context_close(b.context));
+    CHECK_OK(loch_context_open(b.engine, NULL, &b.context));
+    assert_ptr_not_equal(test_context_stream(b.context), busy);
     CHECK_OK(loch_device_sync(b.devices[0]));
     bench_close(&b);
 }
@@ -255,11 +255,11 @@ static void a_failure_to_get_a_stream_is_told(void **state)
     const loch_sim_fault fault = {.size = sizeof fault, .call = "stream_create", .mode = LOCH_SIM_FAULT_FOREVER};
     CHECK_OK(loch_sim_set_fault(b.devices[0], &fault));
     loch_error_clear();
-    assert_null(loch_context_get_stream(b.context));
+    assert_null(test_context_stream(b.context));
     assert_int_not_equal(loch_error_get()->status, LOCH_OK);
     CHECK_FAILS(loch_context_create_tensor(b.context, LOCH_F32, LOCH_SHAPE(1), NULL, 0, &tensor), DRIVER);
     CHECK_OK(loch_sim_set_fault(b.devices[0], NULL));
-    assert_non_null(loch_context_get_stream(b.context));
+    assert_non_null(test_context_stream(b.context));
     bench_close(&b);
 }
 
@@ -269,9 +269,9 @@ static void cublas_is_told_missing(void **state)
     bench b;
     bench_open(&b);
     loch_cublas *cublas = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_context_get_cublas(b.context, &cublas), UNSUPPORTED);
+    CHECK_FAILS(loch_context_require_cublas(b.context, &cublas), UNSUPPORTED);
     assert_null(cublas);
-    CHECK_FAILS(loch_context_get_cublas(b.context, NULL), INVALID);
+    CHECK_FAILS(loch_context_require_cublas(b.context, NULL), INVALID);
     bench_close(&b);
 }
 
@@ -283,7 +283,7 @@ static void tensors_come_from_the_current_seat(void **state)
     bench b;
     bench_open(&b);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("weights", &tag));
+    CHECK_OK(loch_tag_create("weights", &tag));
     for (unsigned seat = 0; seat < b.count; seat++) {
         loch_tensor *tensor;
         CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(seat)));
@@ -313,7 +313,7 @@ static void flags_and_tag_are_for_all(void **state)
     for (loch_engine_memory memory = LOCH_ENGINE_POOLS; memory <= LOCH_ENGINE_DIRECT; memory++) {
         bench b;
         loch_tag tag;
-        CHECK_OK(loch_tag_get("all", &tag));
+        CHECK_OK(loch_tag_create("all", &tag));
         const loch_context_options options = {
             .size = sizeof options, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_ZEROED, .tag = tag};
         bench_open_with(&b, memory, &options);
@@ -322,7 +322,7 @@ static void flags_and_tag_are_for_all(void **state)
         CHECK_OK(loch_context_create_tensor(b.context, LOCH_F32, LOCH_SHAPE(2000), NULL, 0, &tensor));
         /* direct memory does not move, and takes the flag all the same */
         assert_int_equal(!loch_buffer_is_movable(loch_tensor_get_buffer(tensor)), memory == LOCH_ENGINE_DIRECT);
-        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, loch_context_get_stream(b.context)));
+        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, test_context_stream(b.context)));
         for (size_t i = 0; i < 2000; i++)
             assert_true(seen[i] == 0);
         loch_stats stats = {.size = sizeof stats};
@@ -344,7 +344,7 @@ static void contents_come_from_the_host(void **state)
         loch_tensor *tensor, *empty;
         CHECK_OK(loch_context_create_from(b.context, LOCH_F32, LOCH_SHAPE(2, 3), host, "from", 0, &tensor));
         memset(host, 0, sizeof host); /* was read */
-        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, loch_context_get_stream(b.context)));
+        CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, test_context_stream(b.context)));
         assert_true(seen[0] == 1 && seen[5] == 6);
         CHECK_OK(loch_context_create_from(b.context, LOCH_F32, LOCH_SHAPE(0, 3), NULL, NULL, 0, &empty));
         loch_tensor_release(tensor);
@@ -459,7 +459,7 @@ static void compacting_moves_tensors_of_the_current_pool(void **state)
     for (int i = 0; i < COUNT; i++) {
         CHECK_OK(
             loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(2 * (int64_t)TEST_MIB), NULL, 0, &tensors[i]));
-        CHECK_OK(loch_tensor_fill(tensors[i], loch_scalar_of(i + 1), loch_context_get_stream(b.context)));
+        CHECK_OK(loch_tensor_fill(tensors[i], loch_scalar_of(i + 1), test_context_stream(b.context)));
     }
     for (int i = 0; i < COUNT; i += 2)
         loch_tensor_clear(&tensors[i]);
@@ -467,7 +467,7 @@ static void compacting_moves_tensors_of_the_current_pool(void **state)
     CHECK_OK(loch_context_compact(b.context, NULL, &report));
     for (int i = 1; i < COUNT; i += 2) {
         loch_scalar seen;
-        CHECK_OK(loch_tensor_get_item(tensors[i], LOCH_SHAPE(12345), loch_context_get_stream(b.context), &seen));
+        CHECK_OK(loch_tensor_read_item(tensors[i], LOCH_SHAPE(12345), test_context_stream(b.context), &seen));
         assert_int_equal(seen.value.u, i + 1);
         loch_tensor_release(tensors[i]);
     }

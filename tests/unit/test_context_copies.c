@@ -5,7 +5,7 @@
 static loch_tensor *copy_of(const bench *b, loch_tensor *tensor)
 {
     loch_tensor *copy;
-    CHECK_OK(loch_context_get_copy(b->context, tensor, &copy));
+    CHECK_OK(loch_context_acquire_copy(b->context, tensor, &copy));
     assert_ptr_equal(loch_tensor_get_device(copy), loch_context_get_device(b->context));
     return copy;
 }
@@ -86,12 +86,12 @@ static void a_tensor_that_is_there_is_itself(void **state)
     static float host[16];
     go(&b, BENCH_HOST);
     CHECK_OK(loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(4, 4), host, NULL, &tensor));
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &same));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &same));
     assert_ptr_equal(same, tensor);
     loch_tensor_release(same);
     loch_tensor_release(tensor);
     assert_int_equal(bench_stats(&b).copies, 0);
-    CHECK_FAILS(loch_context_get_copy(b.context, NULL, &same), INVALID);
+    CHECK_FAILS(loch_context_acquire_copy(b.context, NULL, &same), INVALID);
     bench_close(&b);
 }
 
@@ -144,7 +144,7 @@ static void views_of_one_buffer_are_not_mixed_up(void **state)
     CHECK_OK(loch_tensor_index(views[0], 0, 5, &views[count++]));   /* a scalar */
     loch_buffer *slice; /* the same bytes through a part of the buffer are the same thing */
     CHECK_OK(loch_buffer_slice(loch_tensor_get_buffer(all), 8 * sizeof(float), 8 * sizeof(float), &slice));
-    CHECK_OK(loch_tensor_create_on(slice, 0, LOCH_F32, LOCH_SHAPE(8), NULL, &part));
+    CHECK_OK(loch_tensor_create_in(slice, 0, LOCH_F32, LOCH_SHAPE(8), NULL, &part));
     loch_buffer_release(slice);
     for (unsigned i = 1; i < 3; i++) {
         go(&b, turned[i].number);
@@ -174,7 +174,7 @@ static void a_write_makes_a_new_copy(void **state)
     bench b;
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 4, 4, 1);
-    loch_stream *stream = loch_context_get_stream(b.context);
+    loch_stream *stream = test_context_stream(b.context);
     go(&b, 1);
     loch_tensor *before = copy_of(&b, tensor), *after;
     CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(9), stream)); /* queued on the source's own stream */
@@ -189,7 +189,7 @@ static void a_write_makes_a_new_copy(void **state)
     bench_expect_same(&b, tensor, touched);
     loch_tensor_release(touched);
     loch_scalar old;
-    CHECK_OK(loch_tensor_get_item(before, LOCH_SHAPE(0, 0), NULL, &old)); /* who holds an old one keeps it */
+    CHECK_OK(loch_tensor_read_item(before, LOCH_SHAPE(0, 0), NULL, &old)); /* who holds an old one keeps it */
     assert_true(old.value.f == 1);
     loch_tensor_release(before);
     loch_tensor_release(tensor);
@@ -205,7 +205,7 @@ static void a_copy_that_was_written_is_not_handed_out(void **state)
     loch_tensor *tensor = bench_tensor(&b, 4, 4, 1);
     go(&b, 1);
     loch_tensor *copy = copy_of(&b, tensor);
-    CHECK_OK(loch_tensor_fill(copy, loch_scalar_of(3), loch_context_get_stream(b.context)));
+    CHECK_OK(loch_tensor_fill(copy, loch_scalar_of(3), test_context_stream(b.context)));
     loch_tensor *again = copy_of(&b, tensor);
     assert_ptr_not_equal(copy, again);
     bench_expect_same(&b, tensor, again);
@@ -262,7 +262,7 @@ static void a_source_may_end_in_another_thread_and_after_the_context(void **stat
     loch_tensor_release(copy_of(&b, two));
     bench_elsewhere(release_elsewhere, one);
     assert_int_equal(bench_stats(&b).copies, 1);
-    CHECK_OK(loch_context_destroy(b.context));
+    CHECK_OK(loch_context_close(b.context));
     b.context = NULL;
     assert_int_equal(bench_blocks(&b, 1), 0);
     CHECK_OK(loch_tensor_fill(two, loch_scalar_of(1), NULL));
@@ -299,12 +299,12 @@ static void contexts_have_copies_of_their_own(void **state)
     bench b;
     bench_open(&b);
     loch_context *other;
-    CHECK_OK(loch_context_create(b.engine, NULL, &other));
+    CHECK_OK(loch_context_open(b.engine, NULL, &other));
     loch_tensor *tensor = bench_tensor(&b, 4, 4, 1), *theirs;
     go(&b, 1);
     CHECK_OK(loch_context_set_seat(other, LOCH_SEAT(1)));
     loch_tensor *mine = copy_of(&b, tensor);
-    CHECK_OK(loch_context_get_copy(other, tensor, &theirs));
+    CHECK_OK(loch_context_acquire_copy(other, tensor, &theirs));
     assert_ptr_not_equal(mine, theirs);
     loch_tensor_release(mine);
     loch_tensor_release(theirs);
@@ -313,7 +313,7 @@ static void contexts_have_copies_of_their_own(void **state)
     loch_context_stats stats = {.size = sizeof stats};
     CHECK_OK(loch_context_get_stats(other, &stats));
     assert_int_equal(stats.copies, 0);
-    CHECK_OK(loch_context_destroy(other));
+    CHECK_OK(loch_context_close(other));
     bench_close(&b);
 }
 
@@ -334,7 +334,7 @@ static void many_are_found(void **state)
         loch_tensor *again = copy_of(&b, rows[i]);
         assert_ptr_equal(again, copies[i]);
         loch_scalar value;
-        CHECK_OK(loch_tensor_get_item(again, LOCH_SHAPE(0), loch_context_get_stream(b.context), &value));
+        CHECK_OK(loch_tensor_read_item(again, LOCH_SHAPE(0), test_context_stream(b.context), &value));
         assert_true(value.value.f == 1 + 2 * i);
         loch_tensor_release(again);
         loch_tensor_release(copies[i]);
@@ -363,12 +363,12 @@ static void a_copy_comes_behind_work_on_its_source(void **state)
     bench b;
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1);
-    CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
-    CHECK_OK(sim_writes(loch_context_get_stream(b.context), address_of(tensor), 1024));
+    CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
+    CHECK_OK(sim_writes(test_context_stream(b.context), address_of(tensor), 1024));
     loch_buffer_touch(loch_tensor_get_buffer(tensor));
     go(&b, 1);
     loch_tensor *copy = copy_of(&b, tensor);
-    CHECK_OK(sim_reads(loch_context_get_stream(b.context), address_of(copy), 1024));
+    CHECK_OK(sim_reads(test_context_stream(b.context), address_of(copy), 1024));
     loch_tensor_release(copy);
     loch_tensor_release(tensor);
     CHECK_OK(loch_device_sync(b.devices[0]));
@@ -384,17 +384,17 @@ static void another_stream_waits_for_the_copy(void **state)
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1);
     go(&b, 1);
-    CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
+    CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
     loch_tensor *copy = copy_of(&b, tensor);
     loch_stream *other = sim_stream(b.devices[1], LOCH_STREAM_INDEPENDENT);
-    loch_context_guard guard;
-    CHECK_OK(loch_context_guard_stream(b.context, other, &guard));
+    loch_guard guard;
+    CHECK_OK(loch_context_begin_stream(b.context, other, &guard));
     loch_tensor *again = copy_of(&b, tensor);
     assert_ptr_equal(again, copy);
     CHECK_OK(sim_reads(other, address_of(again), 1024));
     CHECK_OK(sim_busy(other, 1000000));
     CHECK_OK(sim_reads(other, address_of(again), 1024));
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     loch_tensor_release(copy);
     loch_tensor_release(again);
     loch_tensor_release(tensor);
@@ -402,7 +402,7 @@ static void another_stream_waits_for_the_copy(void **state)
     loch_tensor *next = bench_tensor(&b, 16, 16, 1); /* its memory is not written before that work has ended */
     loch_tensor_release(next);
     CHECK_OK(loch_device_sync(b.devices[1]));
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     bench_close(&b);
 }
 
@@ -413,20 +413,20 @@ static void copies_of_a_capture_are_not_kept(void **state)
     bench b;
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1), *kept = bench_tensor(&b, 16, 16, 2);
-    CHECK_OK(loch_stream_sync(loch_context_get_stream(b.context)));
+    CHECK_OK(loch_stream_sync(test_context_stream(b.context)));
     const loch_seat one[] = {{1}};
     const loch_context_options options = {.size = sizeof options, .seats = one, .seats_count = 1};
     loch_context *other; /* that has nothing under way on the source's device */
-    CHECK_OK(loch_context_create(b.engine, &options, &other));
+    CHECK_OK(loch_context_open(b.engine, &options, &other));
     loch_tensor *before, *again, *captured;
-    CHECK_OK(loch_context_get_copy(other, kept, &before));
+    CHECK_OK(loch_context_acquire_copy(other, kept, &before));
     CHECK_OK(loch_device_sync(b.devices[1]));
-    loch_stream *stream = loch_context_get_stream(other);
+    loch_stream *stream = test_context_stream(other);
     loch_sim_graph *graph;
     CHECK_OK(loch_sim_capture_begin(stream));
-    CHECK_OK(loch_context_get_copy(other, kept, &again));
+    CHECK_OK(loch_context_acquire_copy(other, kept, &again));
     assert_ptr_equal(before, again);
-    CHECK_OK(loch_context_get_copy(other, tensor, &captured));
+    CHECK_OK(loch_context_acquire_copy(other, tensor, &captured));
     CHECK_OK(loch_sim_capture_end(stream, &graph));
     loch_context_stats stats = {.size = sizeof stats};
     CHECK_OK(loch_context_get_stats(other, &stats));
@@ -440,7 +440,7 @@ static void copies_of_a_capture_are_not_kept(void **state)
     loch_tensor_release(captured);
     loch_tensor_release(kept);
     loch_tensor_release(tensor);
-    CHECK_OK(loch_context_destroy(other));
+    CHECK_OK(loch_context_close(other));
     bench_close(&b);
 }
 
@@ -452,7 +452,7 @@ static void write_all_that_is_free(const bench *b)
     size_t count = 0;
     while (count < MOST && loch_context_create_tensor(b->context, LOCH_U8, LOCH_SHAPE(TEST_MIB / 2), NULL, 0,
                                                       &tensors[count]) == LOCH_OK) {
-        CHECK_OK(loch_tensor_fill(tensors[count], loch_scalar_of(99), loch_context_get_stream(b->context)));
+        CHECK_OK(loch_tensor_fill(tensors[count], loch_scalar_of(99), test_context_stream(b->context)));
         count++;
     }
     while (count)
@@ -470,39 +470,39 @@ static void a_copy_and_moves_of_its_source_are_in_order(void **state)
     const loch_seat one[] = {{1}};
     const loch_context_options options = {.size = sizeof options, .seats = one, .seats_count = 1};
     loch_context *other; /* whose streams the first one does not order */
-    CHECK_OK(loch_context_create(b.engine, &options, &other));
+    CHECK_OK(loch_context_open(b.engine, &options, &other));
     enum { COUNT = 10 };
     loch_tensor *tensors[COUNT], *copy;
     for (int i = 0; i < COUNT; i++) {
         CHECK_OK(loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(2 * (int64_t)TEST_MIB - 100000), NULL, 0,
                                             &tensors[i]));
-        CHECK_OK(loch_tensor_fill(tensors[i], loch_scalar_of(i + 1), loch_context_get_stream(b.context)));
+        CHECK_OK(loch_tensor_fill(tensors[i], loch_scalar_of(i + 1), test_context_stream(b.context)));
     }
-    CHECK_OK(loch_stream_sync(loch_context_get_stream(b.context)));
+    CHECK_OK(loch_stream_sync(test_context_stream(b.context)));
     size_t moves = 0;
     for (int round = 0; round < 3; round++) {
         loch_tensor_clear(&tensors[2 * round]);
         loch_compact_report report = {.size = sizeof report};
-        CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
+        CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
         CHECK_OK(loch_context_compact(b.context, NULL, &report)); /* under way */
         moves += report.moves;
         write_all_that_is_free(&b);
-        CHECK_OK(sim_busy(loch_context_get_stream(other), 3000000));
+        CHECK_OK(sim_busy(test_context_stream(other), 3000000));
         for (int i = COUNT - 3; i < COUNT; i++) {                  /* the last ones move first */
             loch_buffer_touch(loch_tensor_get_buffer(tensors[i])); /* copied anew each time */
-            CHECK_OK(loch_context_get_copy(other, tensors[i], &copy));
+            CHECK_OK(loch_context_acquire_copy(other, tensors[i], &copy));
             loch_tensor_release(copy);
         }
     }
     assert_true(moves > 0);
-    CHECK_OK(loch_context_get_copy(other, tensors[COUNT - 1], &copy));
+    CHECK_OK(loch_context_acquire_copy(other, tensors[COUNT - 1], &copy));
     loch_scalar seen;
-    CHECK_OK(loch_tensor_get_item(copy, LOCH_SHAPE(1000), loch_context_get_stream(other), &seen));
+    CHECK_OK(loch_tensor_read_item(copy, LOCH_SHAPE(1000), test_context_stream(other), &seen));
     assert_int_equal(seen.value.u, COUNT);
     loch_tensor_release(copy);
     for (int i = 0; i < COUNT; i++)
         loch_tensor_release(tensors[i]);
-    CHECK_OK(loch_context_destroy(other));
+    CHECK_OK(loch_context_close(other));
     for (size_t i = 0; i < BENCH_SIMS; i++)
         CHECK_OK(loch_device_sync(b.devices[i]));
     bench_close(&b);
@@ -517,14 +517,14 @@ static void copies_go_before_an_allocation_fails(void **state)
     bench_open(&b);
     loch_tensor *source, *large;
     CHECK_OK(loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(12 * (int64_t)TEST_MIB), NULL, 0, &source));
-    CHECK_OK(loch_tensor_fill(source, loch_scalar_of(1), loch_context_get_stream(b.context)));
+    CHECK_OK(loch_tensor_fill(source, loch_scalar_of(1), test_context_stream(b.context)));
     go(&b, 1);
     loch_tensor_release(copy_of(&b, source));
     assert_int_equal(bench_stats(&b).copies, 1);
     CHECK_OK(loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(20 * (int64_t)TEST_MIB), NULL, 0, &large));
     assert_int_equal(bench_stats(&b).copies, 0);
     loch_tensor *copy;
-    CHECK_FAILS_SET(loch_context_get_copy(b.context, source, &copy), TEST_SET(LIMIT) | TEST_SET(DEVICE_MEMORY));
+    CHECK_FAILS_SET(loch_context_acquire_copy(b.context, source, &copy), TEST_SET(LIMIT) | TEST_SET(DEVICE_MEMORY));
     assert_null(copy);
     assert_int_equal(bench_stats(&b).copies, 0);
     loch_tensor_release(large);

@@ -23,9 +23,9 @@ static loch_tensor *tensor_of_another(const bench *b)
     loch_tensor *tensor;
     for (size_t i = 0; i < 256; i++)
         host[i] = (float)i;
-    CHECK_OK(loch_context_create(b->engine, NULL, &maker));
+    CHECK_OK(loch_context_open(b->engine, NULL, &maker));
     CHECK_OK(loch_context_create_from(maker, LOCH_F32, LOCH_SHAPE(16, 16), host, NULL, 0, &tensor));
-    CHECK_OK(loch_context_destroy(maker));
+    CHECK_OK(loch_context_close(maker));
     CHECK_OK(loch_device_sync(b->devices[0]));
     return tensor;
 }
@@ -39,10 +39,10 @@ static void a_copy_is_read_before_a_stream_that_is_first_used_later_writes(void 
         bench_open(&b);
         loch_tensor *tensor = tensor_of_another(&b), *copy;
         go(&b, 1);
-        CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
-        CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+        CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
+        CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
         go(&b, seats[i]);
-        CHECK_OK(sim_writes(loch_context_get_stream(b.context), address_of(tensor), 1024));
+        CHECK_OK(sim_writes(test_context_stream(b.context), address_of(tensor), 1024));
         bench_expect_order(&b);
         loch_tensor_release(copy);
         loch_tensor_release(tensor);
@@ -64,16 +64,16 @@ static void a_copy_of_host_memory_is_read_before_the_host_seat_writes(void **sta
     const float ones[4] = {1, 1, 1, 1};
     float found[4];
     loch_tensor *tensor, *copy;
-    CHECK_OK(loch_context_create(b.engine, &options, &maker));
+    CHECK_OK(loch_context_open(b.engine, &options, &maker));
     CHECK_OK(loch_context_create_from(maker, LOCH_F32, LOCH_SHAPE(4), ones, NULL, 0, &tensor));
-    CHECK_OK(loch_context_destroy(maker));
+    CHECK_OK(loch_context_close(maker));
     go(&b, 1);
-    CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+    CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
     go(&b, BENCH_HOST);
-    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(2), loch_context_get_stream(b.context)));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(2), test_context_stream(b.context)));
     go(&b, 1);
-    CHECK_OK(loch_tensor_read(copy, found, sizeof found, loch_context_get_stream(b.context)));
+    CHECK_OK(loch_tensor_read(copy, found, sizeof found, test_context_stream(b.context)));
     assert_memory_equal(found, ones, sizeof ones);
     loch_tensor_release(copy);
     loch_tensor_release(tensor);
@@ -86,21 +86,21 @@ static void a_copy_comes_behind_the_own_stream_while_another_is_set(void **state
     bench b;
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1), *copy;
-    loch_stream *own = loch_context_get_stream(b.context), *set = sim_stream(b.devices[0], LOCH_STREAM_INDEPENDENT);
+    loch_stream *own = test_context_stream(b.context), *set = sim_stream(b.devices[0], LOCH_STREAM_INDEPENDENT);
     CHECK_OK(sim_busy(own, 1000000));
     CHECK_OK(sim_writes(own, address_of(tensor), 1024));
     loch_buffer_touch(loch_tensor_get_buffer(tensor));
-    loch_context_guard guard;
-    CHECK_OK(loch_context_guard_stream(b.context, set, &guard));
+    loch_guard guard;
+    CHECK_OK(loch_context_begin_stream(b.context, set, &guard));
     go(&b, 1);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
-    loch_context_unguard(&guard);
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
+    loch_guard_end(&guard);
     CHECK_OK(sim_writes(own, address_of(tensor), 1024)); /* and before what it does next */
     bench_expect_order(&b);
     loch_tensor_release(copy);
     loch_tensor_release(tensor);
     CHECK_OK(loch_device_sync(b.devices[1]));
-    loch_stream_destroy(set);
+    loch_stream_close(set);
     bench_close(&b);
 }
 
@@ -111,19 +111,19 @@ static void a_copy_beside_a_capture_is_made_at_once(void **state)
     bench b;
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1), *copy, *again;
-    loch_stream *stream = loch_context_get_stream(b.context);
+    loch_stream *stream = test_context_stream(b.context);
     loch_sim_graph *graph;
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_sim_capture_begin(stream));
     CHECK_OK(sim_busy(stream, 1000));
     go(&b, 1);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
-    loch_capture_info info;
-    CHECK_OK(loch_stream_get_capture(loch_context_get_stream(b.context), &info));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
+    loch_capture_info info = {.size = sizeof info};
+    CHECK_OK(loch_stream_query_capture(test_context_stream(b.context), &info));
     assert_false(info.active);
     CHECK_OK(loch_sim_capture_end(stream, &graph));
     loch_sim_graph_destroy(graph);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &again));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &again));
     assert_ptr_equal(copy, again);
     bench_expect_same(&b, tensor, copy);
     loch_tensor_release(copy);
@@ -142,25 +142,25 @@ static void a_copy_that_goes_waits_for_other_streams_with_any_memory(void **stat
         bench_open_with(&b, way == 1 ? LOCH_ENGINE_DIRECT : LOCH_ENGINE_POOLS, &options);
         loch_tensor *tensor = bench_tensor(&b, 16, 16, 1), *copy;
         go(&b, 1);
-        CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+        CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
         loch_tensor_release(copy);
         loch_stream *other = sim_stream(b.devices[1], LOCH_STREAM_INDEPENDENT);
-        loch_context_guard guard;
-        CHECK_OK(loch_context_guard_stream(b.context, other, &guard));
-        CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+        loch_guard guard;
+        CHECK_OK(loch_context_begin_stream(b.context, other, &guard));
+        CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
         void *address;
         CHECK_OK(loch_buffer_pin(loch_tensor_get_buffer(copy), other, &address));
         CHECK_OK(sim_busy(other, 1000000));
         CHECK_OK(sim_reads(other, address, 1024));
         CHECK_OK(loch_buffer_unpin(loch_tensor_get_buffer(copy), other));
-        loch_context_unguard(&guard);
+        loch_guard_end(&guard);
         loch_tensor_release(copy);
         loch_tensor_release(tensor);
         assert_int_equal(bench_stats(&b).copies, 0);
         loch_tensor *next = bench_tensor(&b, 16, 16, 5);
         loch_tensor_release(next);
         CHECK_OK(loch_device_sync(b.devices[1]));
-        loch_stream_destroy(other);
+        loch_stream_close(other);
         bench_close(&b);
     }
 }
@@ -195,8 +195,8 @@ static void a_copy_that_was_written_is_not_kept(void **state)
     bench_open(&b);
     loch_tensor *tensor = bench_tensor(&b, 16, 16, 1), *copy;
     go(&b, 1);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
-    CHECK_OK(loch_tensor_fill(copy, loch_scalar_of(7), loch_context_get_stream(b.context)));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
+    CHECK_OK(loch_tensor_fill(copy, loch_scalar_of(7), test_context_stream(b.context)));
     loch_tensor_release(copy);
     assert_int_equal(bench_stats(&b).copies, 0);
     assert_int_equal(bench_blocks(&b, 1), 0);
@@ -213,13 +213,13 @@ static void a_copy_goes_when_its_source_goes_back_to_a_pool_of_buffers(void **st
     loch_buffer_pool *pool;
     loch_buffer *buffer, *next;
     loch_tensor *tensor, *copy;
-    loch_stream *stream = loch_context_get_stream(b.context);
+    loch_stream *stream = test_context_stream(b.context);
     CHECK_OK(loch_buffer_pool_create(loch_context_get_allocator(b.context), NULL, &pool));
     CHECK_OK(loch_buffer_pool_acquire(pool, 1024, stream, &buffer));
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(256), NULL, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(256), NULL, &tensor));
     CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(1), stream));
     go(&b, 1);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
     loch_tensor_release(copy);
     loch_tensor_release(tensor);
     for (size_t i = 0; i < BENCH_SIMS; i++)
@@ -247,11 +247,11 @@ static void copies_on_another_seat_of_the_device_go_before_an_allocation_fails(v
     const loch_engine_options options = {.size = sizeof options, .devices = devices, .devices_count = 3};
     bench b = {.count = 0};
     loch_tensor *tensor, *copy, *large;
-    CHECK_OK(loch_engine_create(&options, &b.engine));
-    CHECK_OK(loch_context_create(b.engine, NULL, &b.context));
+    CHECK_OK(loch_engine_open(&options, &b.engine));
+    CHECK_OK(loch_context_open(b.engine, NULL, &b.context));
     CHECK_OK(loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(20 * (int64_t)TEST_MIB), NULL, 0, &tensor));
     go(&b, 2);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
     loch_tensor_release(copy);
     assert_int_equal(bench_stats(&b).copies, 1);
     go(&b, 1);
@@ -259,8 +259,8 @@ static void copies_on_another_seat_of_the_device_go_before_an_allocation_fails(v
     assert_int_equal(bench_stats(&b).copies, 0);
     loch_tensor_release(large);
     loch_tensor_release(tensor);
-    CHECK_OK(loch_context_destroy(b.context));
-    CHECK_OK(loch_engine_shutdown(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
+    CHECK_OK(loch_context_close(b.context));
+    CHECK_OK(loch_engine_close(b.engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
 static void copies_go_before_a_pool_cannot_be_pushed(void **state)
@@ -271,14 +271,14 @@ static void copies_go_before_a_pool_cannot_be_pushed(void **state)
     loch_tensor *tensor, *copy;
     CHECK_OK(loch_context_create_tensor(b.context, LOCH_U8, LOCH_SHAPE(16 * (int64_t)TEST_MIB), NULL, 0, &tensor));
     go(&b, 1);
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
     loch_tensor_release(copy);
     const loch_child_options range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = 16 * TEST_MIB};
     const loch_child_options quota = {.size = sizeof quota, .minimum_bytes = 16 * TEST_MIB};
     CHECK_OK(loch_context_push_pool(b.context, "range", &range, NULL));
     assert_int_equal(bench_stats(&b).copies, 0);
     CHECK_OK(loch_context_pop_pool(b.context));
-    CHECK_OK(loch_context_get_copy(b.context, tensor, &copy));
+    CHECK_OK(loch_context_acquire_copy(b.context, tensor, &copy));
     loch_tensor_release(copy);
     CHECK_OK(loch_context_push_pool(b.context, "quota", &quota, NULL));
     CHECK_OK(loch_context_pop_pool(b.context));
@@ -295,7 +295,7 @@ static void figures_follow_resizes_detaching_and_failures(void **state)
         const loch_context_options options = {.size = sizeof options, .flags = is_movable ? LOCH_ALLOC_MOVABLE : 0};
         bench b;
         bench_open_with(&b, LOCH_ENGINE_POOLS, &options);
-        loch_stream *stream = loch_context_get_stream(b.context);
+        loch_stream *stream = test_context_stream(b.context);
         loch_tensor *tensor = bench_tensor(&b, 16, 16, 1);
         loch_buffer *buffer = loch_buffer_retain(loch_tensor_get_buffer(tensor));
         loch_allocator *allocator = loch_context_get_allocator(b.context);
@@ -338,7 +338,7 @@ static void parts_of_nothing_lie_on_every_seat(void **state)
             CHECK_OK(loch_context_load(b.context, parameter, from));
             int64_t sum = 0;
             for (unsigned seat = 0; seat < b.count; seat++) {
-                CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(seat), &found));
+                CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(seat), &found));
                 sum += loch_tensor_get_size(found, axis);
                 loch_tensor_release(found);
             }

@@ -31,16 +31,16 @@ static void a_seat_is_put_back(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard one, two;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &one));
+    loch_guard one, two;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &one));
     assert_int_equal(seat_now(&b), 1);
     assert_false(is_locked(&b, 1));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(2), LOCH_SEAT_PLAIN, &two));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(2), LOCH_SEAT_PLAIN, &two));
     assert_int_equal(seat_now(&b), 2);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(3))); /* as much as one likes in between */
-    loch_context_unguard(&two);
+    loch_guard_end(&two);
     assert_int_equal(seat_now(&b), 1);
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     assert_int_equal(seat_now(&b), 0);
     bench_close(&b);
 }
@@ -50,22 +50,22 @@ static void ending_one_ends_those_begun_after_it(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard one, two, three;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &one));
-    CHECK_OK(loch_context_guard_debug(b.context, 5, &two));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(2), LOCH_SEAT_LOCKED, &three));
+    loch_guard one, two, three;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &one));
+    CHECK_OK(loch_context_begin_debug(b.context, 5, &two));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(2), LOCH_SEAT_LOCKED, &three));
     assert_true(is_locked(&b, 1) && is_locked(&b, 2));
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     assert_int_equal(seat_now(&b), 0);
     assert_int_equal(loch_context_get_debug(b.context), 0);
     assert_false(is_locked(&b, 1) || is_locked(&b, 2));
-    loch_context_guard again;
-    CHECK_OK(loch_context_guard_debug(b.context, 7, &again));
-    loch_context_unguard(&three); /* have ended: a later guard is not theirs */
-    loch_context_unguard(&two);
-    loch_context_unguard(&one);
+    loch_guard again;
+    CHECK_OK(loch_context_begin_debug(b.context, 7, &again));
+    loch_guard_end(&three); /* have ended: a later guard is not theirs */
+    loch_guard_end(&two);
+    loch_guard_end(&one);
     assert_int_equal(loch_context_get_debug(b.context), 7);
-    loch_context_unguard(&again);
+    loch_guard_end(&again);
     bench_close(&b);
 }
 
@@ -74,16 +74,16 @@ static void a_guard_ends_once(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard guard, copy, none = {0};
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard));
+    loch_guard guard, copy, none = {0};
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard));
     copy = guard;
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     assert_null(guard.context);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(2)));
-    loch_context_unguard(&guard);
-    loch_context_unguard(&copy);
-    loch_context_unguard(&none);
-    loch_context_unguard(NULL);
+    loch_guard_end(&guard);
+    loch_guard_end(&copy);
+    loch_guard_end(&none);
+    loch_guard_end(NULL);
     assert_int_equal(seat_now(&b), 2);
     bench_close(&b);
 }
@@ -93,12 +93,12 @@ static void locks_nest_like_guards(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard outer, inner;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &outer));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &inner));
-    loch_context_unguard(&inner);
+    loch_guard outer, inner;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &outer));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &inner));
+    loch_guard_end(&inner);
     assert_true(is_locked(&b, 1));
-    loch_context_unguard(&outer);
+    loch_guard_end(&outer);
     assert_false(is_locked(&b, 1));
     CHECK_FAILS(loch_engine_unlock(b.engine, LOCH_SEAT(1)), WRONG_THREAD);
     bench_close(&b);
@@ -123,18 +123,18 @@ static void a_seat_that_cannot_be_had_stays_unlocked_and_is_not_current(void **s
     const loch_seat two[] = {{0}, {1}};
     const loch_context_options options = {.size = sizeof options, .seats = two, .seats_count = 2};
     loch_context *few;
-    loch_context_guard guard = {.number = 1};
-    CHECK_OK(loch_context_create(b.engine, &options, &few));
-    CHECK_FAILS(loch_context_guard_seat(few, LOCH_SEAT(2), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
+    loch_guard guard = {.number = 1};
+    CHECK_OK(loch_context_open(b.engine, &options, &few));
+    CHECK_FAILS(loch_context_begin_seat(few, LOCH_SEAT(2), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
     assert_true(!guard.context && !guard.number);
-    CHECK_FAILS(loch_context_guard_seat(few, LOCH_SEAT(UINT_MAX), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
-    CHECK_FAILS(loch_context_guard_seat(few, LOCH_SEAT(1), (loch_seat_use)9, &guard), INVALID);
-    CHECK_FAILS(loch_context_guard_seat(few, LOCH_SEAT(1), LOCH_SEAT_LOCKED, NULL), INVALID);
-    CHECK_FAILS(loch_context_guard_seat(NULL, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard), INVALID);
+    CHECK_FAILS(loch_context_begin_seat(few, LOCH_SEAT(UINT_MAX), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
+    CHECK_FAILS(loch_context_begin_seat(few, LOCH_SEAT(1), (loch_seat_use)9, &guard), INVALID);
+    CHECK_FAILS(loch_context_begin_seat(few, LOCH_SEAT(1), LOCH_SEAT_LOCKED, NULL), INVALID);
+    CHECK_FAILS(loch_context_begin_seat(NULL, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard), INVALID);
     assert_int_equal(loch_context_get_seat(few).number, 0);
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     bench_elsewhere(lock_and_unlock, &b); /* all locks are free */
-    CHECK_OK(loch_context_destroy(few));
+    CHECK_OK(loch_context_close(few));
     bench_close(&b);
 }
 
@@ -171,29 +171,29 @@ static void the_end_of_a_context_undoes_its_guards(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard guards[3];
+    loch_guard guards[3];
     loch_allocator *pool = loch_engine_get_allocator(b.engine, LOCH_SEAT(1));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guards[0]));
-    CHECK_OK(loch_context_guard_moving(b.context, &guards[1]));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_LOCKED, &guards[2]));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guards[0]));
+    CHECK_OK(loch_context_begin_still(b.context, &guards[1]));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_LOCKED, &guards[2]));
     assert_true(is_forbidden(pool));
-    CHECK_OK(loch_context_destroy(b.context));
+    CHECK_OK(loch_context_close(b.context));
     assert_false(is_forbidden(pool));
     bench_elsewhere(lock_and_unlock, &b);
     /* Another one may lie where it was. */
-    CHECK_OK(loch_context_create(b.engine, NULL, &b.context));
-    loch_context_guard later;
-    CHECK_OK(loch_context_guard_debug(b.context, 2, &later));
+    CHECK_OK(loch_context_open(b.engine, NULL, &b.context));
+    loch_guard later;
+    CHECK_OK(loch_context_begin_debug(b.context, 2, &later));
     for (size_t i = 0; i < 3; i++)
-        loch_context_unguard(&guards[i]); /* as at the end of a block that the context ended in */
+        loch_guard_end(&guards[i]); /* as at the end of a block that the context ended in */
     assert_int_equal(loch_context_get_debug(b.context), 2);
     bench_close(&b);
 }
 
 static void *unguard_elsewhere(void *user)
 {
-    loch_context_guard *guard = user;
-    loch_context_unguard(guard);
+    loch_guard *guard = user;
+    loch_guard_end(guard);
     return guard->context ? NULL : (void *)(uintptr_t) "it was ended";
 }
 
@@ -202,11 +202,11 @@ static void another_thread_does_not_end_it(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard guard;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &guard));
+    loch_guard guard;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &guard));
     bench_elsewhere(unguard_elsewhere, &guard);
     assert_int_equal(seat_now(&b), 1);
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     assert_int_equal(seat_now(&b), 0);
     bench_close(&b);
 }
@@ -220,26 +220,26 @@ static void a_stream_is_put_back_on_its_seat(void **state)
     bench_open(&b);
     loch_stream *one = sim_stream(b.devices[0], LOCH_STREAM_INDEPENDENT);
     loch_stream *two = sim_stream(b.devices[0], LOCH_STREAM_INDEPENDENT);
-    loch_stream *own = loch_context_get_stream(b.context);
-    loch_context_guard outer, inner;
-    CHECK_OK(loch_context_guard_stream(b.context, one, &outer));
-    CHECK_OK(loch_context_guard_stream(b.context, two, &inner));
-    assert_ptr_equal(loch_context_get_stream(b.context), two);
+    loch_stream *own = test_context_stream(b.context);
+    loch_guard outer, inner;
+    CHECK_OK(loch_context_begin_stream(b.context, one, &outer));
+    CHECK_OK(loch_context_begin_stream(b.context, two, &inner));
+    assert_ptr_equal(test_context_stream(b.context), two);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1))); /* it is the stream of seat 0 that is put back */
-    loch_stream *others = loch_context_get_stream(b.context);
-    CHECK_FAILS(loch_context_guard_stream(b.context, one, &(loch_context_guard){0}), INVALID);
-    loch_context_unguard(&inner);
-    assert_ptr_equal(loch_context_get_stream(b.context), others);
+    loch_stream *others = test_context_stream(b.context);
+    CHECK_FAILS(loch_context_begin_stream(b.context, one, &(loch_guard){0}), INVALID);
+    loch_guard_end(&inner);
+    assert_ptr_equal(test_context_stream(b.context), others);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(0)));
-    assert_ptr_equal(loch_context_get_stream(b.context), one);
-    CHECK_OK(loch_context_guard_stream(b.context, NULL, &inner));
-    assert_ptr_equal(loch_context_get_stream(b.context), own);
-    loch_context_unguard(&inner);
-    assert_ptr_equal(loch_context_get_stream(b.context), one);
-    loch_context_unguard(&outer);
-    assert_ptr_equal(loch_context_get_stream(b.context), own);
-    loch_stream_destroy(one);
-    loch_stream_destroy(two);
+    assert_ptr_equal(test_context_stream(b.context), one);
+    CHECK_OK(loch_context_begin_stream(b.context, NULL, &inner));
+    assert_ptr_equal(test_context_stream(b.context), own);
+    loch_guard_end(&inner);
+    assert_ptr_equal(test_context_stream(b.context), one);
+    loch_guard_end(&outer);
+    assert_ptr_equal(test_context_stream(b.context), own);
+    loch_stream_close(one);
+    loch_stream_close(two);
     bench_close(&b);
 }
 
@@ -252,14 +252,14 @@ static void forbidding_to_move_nests(void **state)
     bench b;
     bench_open(&b);
     loch_allocator *pool = loch_context_get_allocator(b.context);
-    loch_context_guard outer, inner;
-    CHECK_OK(loch_context_guard_moving(b.context, &outer));
-    CHECK_OK(loch_context_guard_moving(b.context, &inner));
+    loch_guard outer, inner;
+    CHECK_OK(loch_context_begin_still(b.context, &outer));
+    CHECK_OK(loch_context_begin_still(b.context, &inner));
     CHECK_FAILS(loch_context_compact(b.context, NULL, NULL), MOVING_FORBIDDEN);
-    loch_context_unguard(&inner);
+    loch_guard_end(&inner);
     assert_true(is_forbidden(pool));
     CHECK_FAILS(loch_context_compact(b.context, NULL, NULL), MOVING_FORBIDDEN);
-    loch_context_unguard(&outer);
+    loch_guard_end(&outer);
     assert_false(is_forbidden(pool));
     CHECK_OK(loch_context_compact(b.context, NULL, NULL));
     bench_close(&b);
@@ -273,21 +273,21 @@ static void moving_is_allowed_again_where_it_was_forbidden(void **state)
     bench_open(&b);
     loch_allocator *own = loch_context_get_allocator(b.context), *child;
     const loch_child_options quota = {.size = sizeof quota, .limit_bytes = 8 * TEST_MIB};
-    loch_context_guard guard;
-    CHECK_OK(loch_context_guard_moving(b.context, &guard));
+    loch_guard guard;
+    CHECK_OK(loch_context_begin_still(b.context, &guard));
     CHECK_OK(loch_context_push_pool(b.context, "child", &quota, &child));
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1)));
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     assert_false(is_forbidden(own));
     assert_false(is_forbidden(child));
     assert_false(is_forbidden(loch_context_get_allocator(b.context)));
     /* the other way round: the pool is popped while it is guarded, and lives for that long */
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(0)));
-    CHECK_OK(loch_context_guard_moving(b.context, &guard));
+    CHECK_OK(loch_context_begin_still(b.context, &guard));
     assert_true(is_forbidden(child) && !is_forbidden(own));
     CHECK_OK(loch_context_pop_pool(b.context));
     assert_true(is_forbidden(child) && !is_forbidden(own));
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     assert_false(is_forbidden(own));
     bench_close(&b);
 }
@@ -297,11 +297,11 @@ static void with_direct_memory_nothing_moves(void **state)
     (void)state;
     bench b;
     bench_open_with(&b, LOCH_ENGINE_DIRECT, NULL);
-    loch_context_guard outer, inner;
-    CHECK_OK(loch_context_guard_moving(b.context, &outer));
-    CHECK_OK(loch_context_guard_moving(b.context, &inner));
-    loch_context_unguard(&outer);
-    loch_context_unguard(&inner);
+    loch_guard outer, inner;
+    CHECK_OK(loch_context_begin_still(b.context, &outer));
+    CHECK_OK(loch_context_begin_still(b.context, &inner));
+    loch_guard_end(&outer);
+    loch_guard_end(&inner);
     bench_close(&b);
 }
 

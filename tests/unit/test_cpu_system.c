@@ -51,7 +51,7 @@ static void put_machine(void)
 
 static void check_memory(int node, size_t total, size_t available)
 {
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     lochi_cpu_read_memory(root, node, &info);
     assert_int_equal(info.total_bytes, total);
     assert_int_equal(info.free_bytes, available);

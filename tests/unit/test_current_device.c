@@ -36,18 +36,18 @@ static void a_guard_makes_its_device_current(void **state)
         bench b;
         bench_open(&b);
         lochi_sim_set_current(befores[i]);
-        loch_context_guard one, two, three;
-        CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &one));
+        loch_guard one, two, three;
+        CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &one));
         expect_current(serial_of(&b, 1));
-        CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(BENCH_TWIN), LOCH_SEAT_LOCKED, &two));
+        CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(BENCH_TWIN), LOCH_SEAT_LOCKED, &two));
         expect_current(serial_of(&b, 0));
-        CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &three)); /* is current already */
+        CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &three)); /* is current already */
         expect_current(serial_of(&b, 0));
-        loch_context_unguard(&three);
+        loch_guard_end(&three);
         expect_current(serial_of(&b, 0));
-        loch_context_unguard(&two);
+        loch_guard_end(&two);
         expect_current(serial_of(&b, 1));
-        loch_context_unguard(&one);
+        loch_guard_end(&one);
         expect_current(befores[i]);
         bench_close(&b);
         expect_current(befores[i]);
@@ -61,14 +61,14 @@ static void what_was_before_comes_back_whatever_the_caller_set(void **state)
     bench b;
     bench_open(&b);
     lochi_sim_set_current(CALLERS);
-    loch_context_guard one, two;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
+    loch_guard one, two;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
     lochi_sim_set_current(99);
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &two));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &two));
     lochi_sim_set_current(98);
-    loch_context_unguard(&two);
+    loch_guard_end(&two);
     expect_current(99);
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     expect_current(CALLERS);
     bench_close(&b);
 }
@@ -79,16 +79,16 @@ static void the_host_and_other_guards_leave_it_alone(void **state)
     bench b;
     bench_open(&b);
     lochi_sim_set_current(CALLERS);
-    loch_context_guard one, two, three;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(BENCH_HOST), LOCH_SEAT_LOCKED, &one));
-    CHECK_OK(loch_context_guard_debug(b.context, 1, &two));
-    CHECK_OK(loch_context_guard_moving(b.context, &three));
+    loch_guard one, two, three;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(BENCH_HOST), LOCH_SEAT_LOCKED, &one));
+    CHECK_OK(loch_context_begin_debug(b.context, 1, &two));
+    CHECK_OK(loch_context_begin_still(b.context, &three));
     expect_current(CALLERS);
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1))); /* no guard: the caller's stays */
     loch_tensor *tensor;
     CHECK_OK(loch_context_create_tensor(b.context, LOCH_F32, LOCH_SHAPE(1000), "tensor", 0, &tensor));
-    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(1.0), loch_context_get_stream(b.context)));
+    CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(1.0), test_context_stream(b.context)));
     loch_tensor_release(tensor);
     expect_current(CALLERS);
     bench_close(&b);
@@ -101,18 +101,18 @@ static void a_guard_of_a_stream_makes_its_device_current(void **state)
     bench b;
     bench_open(&b);
     loch_stream *stream = sim_stream(b.devices[1], LOCH_STREAM_INDEPENDENT);
-    loch_context_guard one, two;
+    loch_guard one, two;
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1)));
-    CHECK_OK(loch_context_guard_stream(b.context, stream, &one));
+    CHECK_OK(loch_context_begin_stream(b.context, stream, &one));
     expect_current(serial_of(&b, 1));
-    CHECK_OK(loch_context_guard_stream(b.context, NULL, &two));
+    CHECK_OK(loch_context_begin_stream(b.context, NULL, &two));
     expect_current(serial_of(&b, 1));
-    loch_context_unguard(&one);
+    loch_guard_end(&one);
     expect_current(0);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(0)));
-    CHECK_FAILS(loch_context_guard_stream(b.context, stream, &one), INVALID); /* of another device */
+    CHECK_FAILS(loch_context_begin_stream(b.context, stream, &one), INVALID); /* of another device */
     expect_current(0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     bench_close(&b);
 }
 
@@ -122,15 +122,15 @@ static void the_end_of_a_context_ends_them(void **state)
     bench b;
     bench_open(&b);
     lochi_sim_set_current(CALLERS);
-    loch_context_guard one, two;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &two));
-    CHECK_OK(loch_context_destroy(b.context));
+    loch_guard one, two;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &two));
+    CHECK_OK(loch_context_close(b.context));
     expect_current(CALLERS);
     b.context = NULL;
     lochi_sim_set_current(1);
-    loch_context_unguard(&two); /* too late: does nothing */
-    loch_context_unguard(&one);
+    loch_guard_end(&two); /* too late: does nothing */
+    loch_guard_end(&one);
     expect_current(1);
     bench_close(&b);
 }
@@ -142,16 +142,16 @@ static void guards_of_two_contexts_may_cross(void **state)
     bench b;
     bench_open(&b);
     loch_context *other;
-    CHECK_OK(loch_context_create(b.engine, NULL, &other));
+    CHECK_OK(loch_context_open(b.engine, NULL, &other));
     lochi_sim_set_current(CALLERS);
-    loch_context_guard one, two;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
-    CHECK_OK(loch_context_guard_seat(other, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &two));
-    loch_context_unguard(&one);
+    loch_guard one, two;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_PLAIN, &one));
+    CHECK_OK(loch_context_begin_seat(other, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &two));
+    loch_guard_end(&one);
     expect_current(serial_of(&b, 1));
-    loch_context_unguard(&two);
+    loch_guard_end(&two);
     expect_current(CALLERS);
-    CHECK_OK(loch_context_destroy(other));
+    CHECK_OK(loch_context_close(other));
     bench_close(&b);
 }
 
@@ -163,23 +163,23 @@ static void a_guard_that_cannot_begin_leaves_it(void **state)
     lochi_sim_set_current(CALLERS);
     const loch_sim_fault fault = {.size = sizeof fault, .call = "enter", .mode = LOCH_SIM_FAULT_FOREVER};
     CHECK_OK(loch_sim_set_fault(b.devices[1], &fault));
-    loch_context_guard guard = {.number = 1};
-    CHECK_FAILS(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard), DRIVER);
+    loch_guard guard = {.number = 1};
+    CHECK_FAILS(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_LOCKED, &guard), DRIVER);
     assert_true(!guard.context && !guard.number);
-    CHECK_FAILS(loch_context_guard_seat(b.context, LOCH_SEAT(9), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
+    CHECK_FAILS(loch_context_begin_seat(b.context, LOCH_SEAT(9), LOCH_SEAT_LOCKED, &guard), NOT_FOUND);
     CHECK_FAILS(loch_engine_lock(b.engine, LOCH_SEAT(1)), DRIVER);
     expect_current(CALLERS);
     assert_int_equal(loch_context_get_seat(b.context).number, 0);
     assert_int_equal(atomic_load(&b.engine->seats[1].lock.owner), 0);
-    loch_stream *before = loch_context_get_stream(b.context);
+    loch_stream *before = test_context_stream(b.context);
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1)));
     loch_stream *stream = sim_stream(b.devices[1], LOCH_STREAM_INDEPENDENT);
-    loch_stream *own = loch_context_get_stream(b.context);
-    CHECK_FAILS(loch_context_guard_stream(b.context, stream, &guard), DRIVER);
-    assert_ptr_equal(loch_context_get_stream(b.context), own);
+    loch_stream *own = test_context_stream(b.context);
+    CHECK_FAILS(loch_context_begin_stream(b.context, stream, &guard), DRIVER);
+    assert_ptr_equal(test_context_stream(b.context), own);
     assert_ptr_not_equal(before, own);
     CHECK_OK(loch_sim_set_fault(b.devices[1], NULL));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     bench_close(&b);
 }
 
@@ -214,11 +214,11 @@ static void locks_and_guards_nest(void **state)
     (void)state;
     bench b;
     bench_open(&b);
-    loch_context_guard guard;
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_LOCKED, &guard));
+    loch_guard guard;
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(0), LOCH_SEAT_LOCKED, &guard));
     CHECK_OK(loch_engine_lock(b.engine, LOCH_SEAT(0)));
     CHECK_OK(loch_engine_lock(b.engine, LOCH_SEAT(1)));
-    loch_context_unguard(&guard);
+    loch_guard_end(&guard);
     expect_current(serial_of(&b, 1));
     CHECK_OK(loch_engine_unlock(b.engine, LOCH_SEAT(1)));
     expect_current(serial_of(&b, 0));
@@ -308,13 +308,13 @@ static void a_lost_device_can_be_current(void **state)
     bench b;
     bench_open(&b);
     atomic_uint runs = 0;
-    loch_context_guard guard;
+    loch_guard guard;
     CHECK_OK(loch_sim_lose(b.devices[1]));
     CHECK_OK(loch_workers_run(loch_engine_get_workers(b.engine, LOCH_SEAT(1)), count_a_run, &runs, NULL));
     CHECK_OK(loch_workers_wait(loch_engine_get_workers(b.engine, LOCH_SEAT(1)), NULL));
     assert_int_equal(atomic_load(&runs), 1);
-    CHECK_OK(loch_context_guard_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &guard));
-    loch_context_unguard(&guard);
+    CHECK_OK(loch_context_begin_seat(b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN, &guard));
+    loch_guard_end(&guard);
     bench_close(&b);
 }
 

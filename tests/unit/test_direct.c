@@ -31,7 +31,7 @@ static void wrong_frees_are_told_apart(void **state)
         loch_allocator *direct = wrap_direct_with(bed, (loch_direct_options){.red_zone_bytes = zone});
         char *block = wrap_alloc(direct, 1000);
         const loch_stats before = wrap_stats(direct);
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         CHECK_FAILS(loch_free(direct, block + 1), INTERIOR);
         CHECK_FAILS(loch_free(direct, block + 999), INTERIOR);
         CHECK_FAILS(loch_free(direct, block + (64 << 20)), FOREIGN);
@@ -74,10 +74,10 @@ static void arguments_are_checked(void **state)
     CHECK_FAILS(loch_alloc(direct, SIZE_MAX, &block), OVERFLOW);
     CHECK_FAILS(loch_alloc(direct, ((size_t)1 << 47) - 1, &block), OVERFLOW); /* with its zones */
     assert_null(block);
-    CHECK_FAILS(loch_direct_end_session(NULL, NULL), INVALID);
+    CHECK_FAILS(loch_direct_free_deferred(NULL, NULL), INVALID);
     loch_allocator *limit;
     CHECK_OK(loch_limit_create(direct, NULL, NULL, &limit));
-    CHECK_FAILS(loch_direct_end_session(limit, NULL), INVALID);
+    CHECK_FAILS(loch_direct_free_deferred(limit, NULL), INVALID);
     loch_allocator_release(limit);
     loch_allocator_release(direct);
 }
@@ -96,14 +96,14 @@ static void kinds_of_memory(void **state)
         }
         CHECK_OK(loch_direct_create(bed->device, NULL, &options, &direct));
         void *block = wrap_alloc(direct, 5000);
-        loch_address_info info;
+        loch_address_info info = {.size = sizeof info};
         CHECK_OK(loch_address_query(block, &info));
         assert_int_equal(info.kind, kind);
         const uint32_t bits = loch_allocator_get_attributes(direct).bits;
         const bool is_host = kind == LOCH_MEMORY_PINNED || test_bed_can(bed, LOCH_CAN_HOST_ACCESS);
-        assert_int_equal((bits & LOCH_ON_HOST) != 0, is_host);
-        assert_int_equal((bits & LOCH_GPU_COMPATIBLE) != 0, !test_bed_can(bed, LOCH_CAN_HOST_ACCESS));
-        assert_true(bits & LOCH_TRACK_SIZES);
+        assert_int_equal((bits & LOCH_ATTRIBUTE_ON_HOST) != 0, is_host);
+        assert_int_equal((bits & LOCH_ATTRIBUTE_GPU_COMPATIBLE) != 0, !test_bed_can(bed, LOCH_CAN_HOST_ACCESS));
+        assert_true(bits & LOCH_ATTRIBUTE_TRACK_SIZES);
         CHECK_OK(loch_free(direct, block));
         loch_allocator_release(direct);
     }
@@ -242,12 +242,12 @@ static void blocks_are_known(void **state)
     loch_allocator *direct = wrap_direct_with(bed, (loch_direct_options){.limit_bytes = 1 << 20, .red_zone_bytes = 8});
     loch_stream *stream = wrap_stream(bed);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("direct test", &tag));
+    CHECK_OK(loch_tag_create("direct test", &tag));
     const uint64_t before = loch_host_now_ns();
     const loch_request request = {.size = sizeof request, .bytes = 300, .stream = stream, .tag = tag};
     void *a, *b = wrap_alloc(direct, 700);
     CHECK_OK(loch_allocator_alloc(direct, &request, &a));
-    loch_block first, second;
+    loch_block first = {.size = sizeof first}, second = {.size = sizeof second};
     CHECK_OK(loch_allocator_find(direct, a, &first));
     CHECK_OK(loch_allocator_find(direct, b, &second));
     assert_ptr_equal(first.address, a);
@@ -280,7 +280,7 @@ static void blocks_are_known(void **state)
     assert_int_equal(reset.peak_reserved_bytes, first.allocated_bytes);
     assert_int_equal(reset.allocs, 0);
     CHECK_OK(loch_free(direct, a));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(direct);
 }
 
@@ -378,7 +378,7 @@ static void *work(void *user)
             if (round % 3 == 0 && loch_allocator_record_use(it->direct, blocks[at], it->other) != LOCH_OK)
                 it->failed = "record_use";
         }
-        if (it->is_deferred && round % 50 == 0 && loch_direct_end_session(it->direct, NULL) != LOCH_OK)
+        if (it->is_deferred && round % 50 == 0 && loch_direct_free_deferred(it->direct, NULL) != LOCH_OK)
             it->failed = "end_session";
     }
     for (size_t i = 0; i < 16; i++) {
@@ -414,7 +414,7 @@ static void run_threads(const test_bed *bed, loch_direct_options options)
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
     }
     assert_true(atomic_load(&highest) <= limit);
-    CHECK_OK(loch_direct_end_session(direct, NULL));
+    CHECK_OK(loch_direct_free_deferred(direct, NULL));
     const loch_stats stats = wrap_stats(direct);
     assert_int_equal(stats.blocks, 0);
     assert_int_equal(stats.reserved_bytes, 0);
@@ -422,7 +422,7 @@ static void run_threads(const test_bed *bed, loch_direct_options options)
     void *all = wrap_alloc(direct, limit); /* every byte of the limit has come back */
     CHECK_OK(loch_free(direct, all));
     for (size_t i = 0; i <= THREADS; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     loch_allocator_release(direct);
 }
 
@@ -469,7 +469,7 @@ static void original_leaked_its_frees_at_the_end(void **state)
     assert_int_equal(test_call_count(bed->device, "raw_free"), 0);
     loch_allocator_release(direct);
     assert_int_equal(test_call_count(bed->device, "raw_free"), 3);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
 }
 
 /* Nobody ended the session, so device memory only grew. Here ending is one call, and with the default nothing is
@@ -540,7 +540,7 @@ static loch_status use_it(const test_bed *bed, loch_allocator *direct, loch_stre
     if (status == LOCH_OK) status = loch_alloc(direct, 100, &b);
     WRAP_BACK(loch_free(direct, a));
     WRAP_BACK(loch_free(direct, b));
-    WRAP_BACK(loch_direct_end_session(direct, NULL));
+    WRAP_BACK(loch_direct_free_deferred(direct, NULL));
     return status;
 }
 
@@ -557,7 +557,7 @@ static loch_status scenario(const test_bed *bed)
         status = loch_direct_create(bed->device, NULL, &options, &direct);
         if (status == LOCH_OK) status = loch_stream_create(bed->device, NULL, &stream);
         if (status == LOCH_OK) status = use_it(bed, direct, stream);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         loch_allocator_release(direct);
     }
     return status;

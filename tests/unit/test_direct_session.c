@@ -27,11 +27,11 @@ static void free_waits_for_the_streams_of_the_block_alone(void **state)
         CHECK_STATUS(loch_stream_query(unrelated), LOCH_E_BUSY);
     }
     CHECK_OK(loch_free(direct, other));
-    assert_false(loch_allocator_get_traits(direct) & LOCH_STREAM_ORDERED);
-    loch_stream_destroy(of_alloc);
-    loch_stream_destroy(used);
-    loch_stream_destroy(of_free);
-    loch_stream_destroy(unrelated);
+    assert_false(loch_allocator_get_traits(direct) & LOCH_TRAIT_STREAM_ORDERED);
+    loch_stream_close(of_alloc);
+    loch_stream_close(used);
+    loch_stream_close(of_free);
+    loch_stream_close(unrelated);
     loch_allocator_release(direct);
 }
 
@@ -51,13 +51,13 @@ static void streams_that_are_gone(void **state)
         wrap_kernel(bed, third, b, 1000);
         wrap_kernel(bed, used, b + 1000, 1000);
         CHECK_OK(loch_allocator_record_use(direct, b, used));
-        loch_stream_destroy(of_alloc);
-        loch_stream_destroy(used);
+        loch_stream_close(of_alloc);
+        loch_stream_close(used);
         CHECK_OK(loch_free(direct, a));
         CHECK_OK(loch_free(direct, b));
         CHECK_OK(loch_free(direct, c));
-        loch_stream_destroy(third); /* between the free and the end of the session */
-        CHECK_OK(loch_direct_end_session(direct, NULL));
+        loch_stream_close(third); /* between the free and the end of the session */
+        CHECK_OK(loch_direct_free_deferred(direct, NULL));
         loch_allocator_release(direct);
     }
 }
@@ -76,7 +76,7 @@ static void what_cannot_be_waited_for_stays(void **state)
         const loch_sim_fault fault = {.size = sizeof fault, .mode = LOCH_SIM_FAULT_FOREVER};
         CHECK_OK(loch_sim_set_fault(bed->device, &fault));
         if (deferred) {
-            CHECK_FAILS(loch_direct_end_session(direct, &released), DRIVER);
+            CHECK_FAILS(loch_direct_free_deferred(direct, &released), DRIVER);
             assert_int_equal(released, 0);
         } else {
             CHECK_FAILS(loch_free(direct, block), DRIVER);
@@ -87,7 +87,7 @@ static void what_cannot_be_waited_for_stays(void **state)
         const loch_sim_fault once = {.size = sizeof once, .call = "stream_sync", .mode = LOCH_SIM_FAULT_FOREVER};
         CHECK_OK(loch_sim_set_fault(bed->device, &once)); /* then the whole device is waited for */
         if (!deferred) CHECK_OK(loch_free(direct, block));
-        CHECK_OK(loch_direct_end_session(direct, &released));
+        CHECK_OK(loch_direct_free_deferred(direct, &released));
         assert_int_equal(released, deferred ? 1000 : 0);
         CHECK_OK(loch_sim_set_fault(bed->device, NULL));
         loch_allocator_release(direct);
@@ -110,7 +110,7 @@ static void a_lost_device_takes_its_blocks_back(void **state)
         CHECK_OK(loch_free(direct, a));
         CHECK_OK(loch_sim_lose(device));
         CHECK_OK(loch_free(direct, b));
-        CHECK_OK(loch_direct_end_session(direct, NULL));
+        CHECK_OK(loch_direct_free_deferred(direct, NULL));
         loch_allocator_release(direct);
         loch_sim_stats stats = {.size = sizeof stats};
         CHECK_OK(loch_sim_get_stats(device, &stats));
@@ -126,7 +126,7 @@ static void deferred_frees_end_with_their_session(void **state)
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct =
         wrap_direct_with(bed, (loch_direct_options){.when = LOCH_DIRECT_FREE_DEFERRED, .limit_bytes = 10000});
-    assert_true(loch_allocator_get_traits(direct) & LOCH_STREAM_ORDERED);
+    assert_true(loch_allocator_get_traits(direct) & LOCH_TRAIT_STREAM_ORDERED);
     loch_stream *stream = wrap_stream(bed), *other = wrap_stream(bed);
     void *blocks[4];
     for (size_t i = 0; i < 4; i++) {
@@ -152,18 +152,18 @@ static void deferred_frees_end_with_their_session(void **state)
     size_t released = 7;
     CHECK_OK(loch_allocator_trim(direct, 0, &released));
     assert_int_equal(released, 0);
-    CHECK_OK(loch_direct_end_session(direct, &released));
+    CHECK_OK(loch_direct_free_deferred(direct, &released));
     assert_int_equal(released, 10000);
     stats = wrap_stats(direct);
     assert_int_equal(stats.cached_bytes, 0);
     assert_int_equal(stats.reserved_bytes, 0);
     block = wrap_alloc(direct, 10000);
-    CHECK_OK(loch_direct_end_session(direct, &released)); /* what is live stays */
+    CHECK_OK(loch_direct_free_deferred(direct, &released)); /* what is live stays */
     assert_int_equal(released, 0);
     CHECK_OK(loch_free(direct, block));
-    CHECK_OK(loch_direct_end_session(direct, NULL));
-    loch_stream_destroy(stream);
-    loch_stream_destroy(other);
+    CHECK_OK(loch_direct_free_deferred(direct, NULL));
+    loch_stream_close(stream);
+    loch_stream_close(other);
     loch_allocator_release(direct);
 }
 
@@ -181,7 +181,7 @@ static void many_deferred_blocks_stay_known(void **state)
         CHECK_FAILS(loch_free(direct, blocks[i]), DOUBLE_FREE);
     CHECK_OK(loch_device_measure_calls(bed->device, LOCH_MEASURE_OFF));
     size_t released;
-    CHECK_OK(loch_direct_end_session(direct, &released));
+    CHECK_OK(loch_direct_free_deferred(direct, &released));
     assert_int_equal(released, COUNT * 64);
     assert_int_equal(test_call_count(bed->device, "stream_sync"), 1); /* one wait for the one stream */
     loch_allocator_release(direct);
@@ -189,7 +189,7 @@ static void many_deferred_blocks_stay_known(void **state)
 
 static void *end_later(void *user)
 {
-    CHECK_OK(loch_direct_end_session(user, NULL));
+    CHECK_OK(loch_direct_free_deferred(user, NULL));
     return NULL;
 }
 
@@ -233,7 +233,8 @@ static void red_zones_are_checked_at_free(void **state)
             if (deferred) CHECK_OK(loch_free(direct, block));
             CHECK_OK(loch_free(direct, good));
             loch_error_clear();
-            const loch_status status = deferred ? loch_direct_end_session(direct, &released) : loch_free(direct, block);
+            const loch_status status =
+                deferred ? loch_direct_free_deferred(direct, &released) : loch_free(direct, block);
             assert_int_equal(status, bed->has_data ? LOCH_E_CORRUPT : LOCH_OK);
             if (bed->has_data) {
                 char where[32];
@@ -245,7 +246,7 @@ static void red_zones_are_checked_at_free(void **state)
             assert_int_equal(wrap_stats(direct).reserved_bytes, 0); /* freed all the same */
             CHECK_FAILS(loch_free(direct, block), DOUBLE_FREE);
         }
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         loch_allocator_release(direct);
     }
 }
@@ -279,12 +280,12 @@ static void writing_to_a_deferred_block_is_found(void **state)
     wrap_poke(stream, bad + 2 * TEST_MIB + 5, 0);
     loch_error_clear();
     size_t released;
-    assert_int_equal(loch_direct_end_session(direct, &released), bed->has_data ? LOCH_E_CORRUPT : LOCH_OK);
+    assert_int_equal(loch_direct_free_deferred(direct, &released), bed->has_data ? LOCH_E_CORRUPT : LOCH_OK);
     if (bed->has_data) assert_non_null(strstr(loch_error_get()->sentence, "2097157 bytes behind its start, after"));
     assert_int_equal(released, 6 * TEST_MIB);
     assert_int_equal(wrap_stats(direct).reserved_bytes, 0);
-    loch_stream_destroy(stream);
-    loch_stream_destroy(used);
+    loch_stream_close(stream);
+    loch_stream_close(used);
     loch_allocator_release(direct);
 }
 

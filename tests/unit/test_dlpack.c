@@ -66,7 +66,7 @@ static loch_tensor *rows(void)
 static int dlpack_teardown(void **state)
 {
     size_t leaks = 0;
-    if (loch_registry_shutdown(NULL, NULL, &leaks) != LOCH_OK || leaks) return -1;
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) return -1;
     return sim_teardown(state);
 }
 
@@ -353,8 +353,8 @@ static void the_host_waits_for_the_producer(void **state)
     CHECK_OK(loch_stream_sync(consumer));
     loch_tensor_release(tensor);
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, NULL));
-    loch_stream_destroy(producer);
-    loch_stream_destroy(consumer);
+    loch_stream_close(producer);
+    loch_stream_close(consumer);
     loch_device_release(device);
 }
 
@@ -385,10 +385,10 @@ static void the_consumers_work_counts_as_a_use(void **state)
     CHECK_OK(loch_tensor_from_dlpack(foreign_versioned(&from), NULL, &tensor));
     CHECK_OK(loch_tensor_to_dlpack(tensor, &options, &managed));
     loch_tensor_release(tensor);
-    loch_stream_destroy(consumer);
+    loch_stream_close(consumer);
     managed->deleter(managed);
     assert_int_equal(from.ended, 1);
-    loch_stream_destroy(producer);
+    loch_stream_close(producer);
     loch_device_release(device);
 }
 
@@ -772,7 +772,7 @@ static void an_import_stays_until_work_has_passed(void **state)
     assert_memory_equal(numbers, pinned, sizeof numbers);
     loch_tensor_release(target);
     CHECK_OK(loch_raw_free(pinned));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 

@@ -234,7 +234,7 @@ static void older_tables_are_shorter(void **state)
     loch_stream *stream = NULL;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     CHECK_OK(loch_stream_sync(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_device_sync(device));
     loch_device_release(device);
 
@@ -257,8 +257,8 @@ static void arguments_are_what_is_behind_the_colon(void **state)
     const struct {
         const char *name, *model;
     } cases[] = {{"mini", "mini <>"}, {"mini:0", "mini <0>"}, {"mini:a,b=c:d", "mini <a,b=c:d>"}};
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     mini_opened = mini_closed = 0;
     for (size_t i = 0; i < 3; i++) {
         loch_device *device = open_mini(cases[i].name), *again = open_mini(cases[i].name);
@@ -273,7 +273,7 @@ static void arguments_are_what_is_behind_the_colon(void **state)
         assert_int_equal(mini_opened, (int)i + 1);
         assert_int_equal(mini_closed, (int)i + 1);
     }
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 
@@ -281,8 +281,8 @@ static void the_drivers_refusal_is_passed_on(void **state)
 {
     (void)state;
     loch_device *device = TEST_UNTOUCHED;
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     mini_opened = mini_closed = 0;
     CHECK_FAILS(loch_device_open("mini:refuse", &device), DRIVER);
     assert_null(device);
@@ -290,7 +290,7 @@ static void the_drivers_refusal_is_passed_on(void **state)
     assert_int_equal(loch_error_get()->driver_code, 42);
     assert_string_equal(loch_error_get()->sentence, "mini refuses refuse");
     assert_int_equal(mini_closed, 0);
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 
@@ -321,7 +321,7 @@ static void enumeration_joins_driver_and_argument(void **state)
     table.name = "listed";
     table.enumerate = visit_three;
     CHECK_OK(loch_driver_register(&table));
-    CHECK_OK(loch_device_enumerate(collect, text));
+    CHECK_OK(loch_device_walk(collect, text));
     assert_string_equal(text, "listed listed:0 listed:east ");
     loch_device_release(open_mini("listed:east"));
 }
@@ -334,8 +334,8 @@ static void memory_of_the_smallest_driver(void **state)
     loch_device *device = open_mini("mini");
     char host[1000], back[1000];
     void *block = NULL;
-    loch_memory_info info;
-    loch_address_info address;
+    loch_memory_info info = {.size = sizeof info};
+    loch_address_info address = {.size = sizeof address};
     CHECK_OK(loch_device_calculate_memory(device, &info));
     assert_int_equal(info.free_bytes, TEST_GIB / 2);
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 1000, 256, &block));
@@ -408,28 +408,28 @@ static void streams_that_run_at_once(void **state)
     CHECK_OK(loch_raw_alloc(peer, LOCH_MEMORY_DEVICE, 100, 0, &other));
     CHECK_OK(loch_stream_call(stream, write_one, &called));
     assert_int_equal(called, 1);
-    CHECK_OK(loch_fill_on(stream, block, 100, "z", 1));
+    CHECK_OK(loch_fill_on(block, 100, "z", 1, stream));
     CHECK_OK(loch_event_record(event, stream));
     CHECK_OK(loch_event_query(event));
     CHECK_OK(loch_event_sync(event));
     CHECK_OK(loch_stream_wait(loch_stream_get_default(peer), event));
-    CHECK_OK(loch_copy_on(stream, other, block, 100));
+    CHECK_OK(loch_copy_on(other, block, 100, stream));
     CHECK_OK(loch_copy(back, other, 100));
     for (int i = 0; i < 100; i++)
         assert_int_equal(back[i], 'z');
     CHECK_OK(loch_stream_query(stream));
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_device_sync(device));
-    CHECK_OK(loch_stream_get_capture(stream, &capture));
+    CHECK_OK(loch_stream_query_capture(stream, &capture));
     assert_int_equal(capture.active, 0);
-    CHECK_OK(loch_stream_get_thread_default(device, &thread));
+    CHECK_OK(loch_stream_require_thread_default(device, &thread));
     assert_ptr_equal(thread, loch_stream_get_default(device));
     CHECK_FAILS(loch_event_create(device, LOCH_EVENT_TIMED, &timed), UNSUPPORTED); /* it does not claim to measure */
     assert_null(timed);
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(other));
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
     loch_device_release(peer);
 }
@@ -443,7 +443,7 @@ static void claims_without_slots_are_refused(void **state)
                                LOCH_CAN_REGISTER,
                                LOCH_CAN_MANAGED,
                                LOCH_CAN_VIRTUAL,
-                               LOCH_CAN_VIRTUAL | LOCH_CAN_MOVE,
+                               LOCH_CAN_VIRTUAL | LOCH_CAN_REMAP,
                                LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT,
                                LOCH_CAN_ORDERED,
                                LOCH_CAN_ASYNC,
@@ -452,8 +452,8 @@ static void claims_without_slots_are_refused(void **state)
                                LOCH_CAN_SHARE_FD,
                                LOCH_CAN_SHARE_FABRIC,
                                LOCH_CAN_ALIAS};
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     mini_granule = 2 * TEST_MIB;
     for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
         loch_device *device = TEST_UNTOUCHED;
@@ -469,7 +469,7 @@ static void claims_without_slots_are_refused(void **state)
     mini_granule = 0;
     loch_device_release(open_mini("mini:claims"));
     mini_capabilities = 0;
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_int_equal(after.blocks, before.blocks);
 }
 

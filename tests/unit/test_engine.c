@@ -17,9 +17,9 @@ static void opens_several_devices_at_once(void **state)
         assert_ptr_equal(loch_allocator_get_device(allocator), loch_engine_get_device(engine, LOCH_SEAT(i)));
         assert_int_equal(loch_workers_get_threads(loch_engine_get_workers(engine, LOCH_SEAT(i))), 1);
         loch_stream *stream;
-        CHECK_OK(loch_stream_pool_take(loch_engine_get_streams(engine, LOCH_SEAT(i)), &stream));
+        CHECK_OK(loch_stream_pool_acquire(loch_engine_get_streams(engine, LOCH_SEAT(i)), &stream));
         assert_ptr_equal(loch_stream_get_device(stream), loch_engine_get_device(engine, LOCH_SEAT(i)));
-        CHECK_OK(loch_stream_pool_give(loch_engine_get_streams(engine, LOCH_SEAT(i)), stream));
+        CHECK_OK(loch_stream_pool_release(loch_engine_get_streams(engine, LOCH_SEAT(i)), stream));
     }
     end_engine(engine);
 }
@@ -59,17 +59,17 @@ static void bad_tables(void **state)
     (void)state;
     loch_engine *engine = TEST_UNTOUCHED;
     const loch_engine_device cpu = device_named("cpu");
-    CHECK_FAILS(loch_engine_create(NULL, &engine), INVALID);
+    CHECK_FAILS(loch_engine_open(NULL, &engine), INVALID);
     assert_null(engine);
     CHECK_FAILS(try_open(&cpu, 1, NULL), INVALID);
     CHECK_FAILS(try_open(NULL, 1, &engine), INVALID);
     CHECK_FAILS(try_open(&cpu, 0, &engine), INVALID);
     CHECK_FAILS(try_open(&cpu, SIZE_MAX, &engine), INVALID);
     loch_engine_options options = {.size = 0, .devices = &cpu, .devices_count = 1};
-    CHECK_FAILS(loch_engine_create(&options, &engine), INVALID);
+    CHECK_FAILS(loch_engine_open(&options, &engine), INVALID);
     options.size = sizeof options;
     options.memory = (loch_engine_memory)2;
-    CHECK_FAILS(loch_engine_create(&options, &engine), INVALID);
+    CHECK_FAILS(loch_engine_open(&options, &engine), INVALID);
 
     loch_engine_device table[] = {cpu, cpu};
     table[1].size = 0;
@@ -166,13 +166,13 @@ static void options_of_pools_threads_and_names(void **state)
     const loch_engine_options options = {
         .size = sizeof options, .name = "mine", .devices = table, .devices_count = 1, .timeline = &timeline};
     loch_engine *engine;
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     loch_allocator *allocator = loch_engine_get_allocator(engine, LOCH_SEAT(0));
     loch_pool_info info = {.size = sizeof info};
     CHECK_OK(loch_pool_get_info(allocator, &info));
     assert_int_equal(info.limit_bytes, 0); /* the table's counts, and has none */
     assert_int_equal(info.idle_bytes, 2 * MIB);
-    assert_true(loch_allocator_get_attributes(allocator).bits & LOCH_ON_HOST);
+    assert_true(loch_allocator_get_attributes(allocator).bits & LOCH_ATTRIBUTE_ON_HOST);
     assert_non_null(strstr(loch_allocator_get_name(allocator), "mine"));
     assert_int_equal(info_of(engine, 0).workers, 3);
     assert_int_equal(loch_timeline_get_level(loch_engine_get_timeline(engine)), 2);
@@ -213,7 +213,7 @@ static void direct_memory_within_the_same_limits(void **state)
                                              .devices_count = 2,
                                              .memory = by_option ? LOCH_ENGINE_POOLS : LOCH_ENGINE_DIRECT};
         loch_engine *engine;
-        CHECK_OK(loch_engine_create(&options, &engine));
+        CHECK_OK(loch_engine_open(&options, &engine));
         for (unsigned i = 0; i < 2; i++) {
             assert_string_equal(loch_allocator_get_kind(loch_engine_get_allocator(engine, LOCH_SEAT(i))), "direct");
             use_seat(engine, i);
@@ -244,7 +244,7 @@ static void freezes_in_children(void **state)
 {
     (void)state;
     loch_tag weights;
-    CHECK_OK(loch_tag_get("engine weights", &weights));
+    CHECK_OK(loch_tag_create("engine weights", &weights));
     loch_engine *engine = open_three();
     const loch_child_options quota = {.size = sizeof quota, .limit_bytes = 8 * MIB},
                              range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = 4 * MIB};
@@ -287,7 +287,7 @@ static void freezes_in_all_pools(void **state)
 {
     (void)state;
     loch_tag weights;
-    CHECK_OK(loch_tag_get("engine weights", &weights));
+    CHECK_OK(loch_tag_create("engine weights", &weights));
     loch_engine *engine = open_three();
     void *blocks[3], *others[3];
     for (unsigned i = 0; i < 3; i++) {
@@ -324,7 +324,7 @@ static loch_status touch(loch_engine *engine, unsigned from, unsigned to)
     const loch_sim_kernel kernel = {.size = sizeof kernel, .writes = &range, .writes_count = 1};
     const loch_status status = loch_sim_launch(stream, &kernel);
     CHECK_OK(loch_stream_sync(stream));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     CHECK_OK(loch_free(allocator, block));
     return status;
 }
@@ -340,7 +340,7 @@ static void seats_reach_each_other_where_they_can(void **state)
             .size = sizeof options, .devices = table, .devices_count = 4, .memory = memories[m]};
         loch_engine *engine;
         loch_error_clear();
-        CHECK_OK(loch_engine_create(&options, &engine));
+        CHECK_OK(loch_engine_open(&options, &engine));
         assert_int_equal(loch_error_get()->status, LOCH_OK); /* that some cannot is no failure */
         for (unsigned from = 0; from < 4; from++)
             for (unsigned to = 0; to < 4; to++)
@@ -358,12 +358,12 @@ static void summaries_for_people(void **state)
 {
     (void)state;
     loch_tag tag;
-    CHECK_OK(loch_tag_get("engine cache", &tag));
+    CHECK_OK(loch_tag_create("engine cache", &tag));
     loch_engine_device table[] = {device_named("cpu"), device_named(SIM_A)};
     table[1].limit_bytes = 12 * MIB;
     const loch_engine_options options = {.size = sizeof options, .name = "shown", .devices = table, .devices_count = 2};
     loch_engine *engine;
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     loch_allocator *allocator = loch_engine_get_allocator(engine, LOCH_SEAT(1));
     const loch_request request = {.size = sizeof request, .bytes = 3 * MIB, .tag = tag};
     void *block, *other;
@@ -420,11 +420,11 @@ static void communicators_where_there_are_none(void **state)
     loch_engine *engine = open_three();
     loch_nccl *nccl = TEST_UNTOUCHED;
     for (int i = 0; i < 2; i++) {
-        CHECK_FAILS(loch_engine_get_nccl(engine, &nccl), UNSUPPORTED);
+        CHECK_FAILS(loch_engine_require_nccl(engine, &nccl), UNSUPPORTED);
         assert_null(nccl);
     }
-    CHECK_FAILS(loch_engine_get_nccl(engine, NULL), INVALID);
-    CHECK_FAILS(loch_engine_get_nccl(NULL, &nccl), INVALID);
+    CHECK_FAILS(loch_engine_require_nccl(engine, NULL), INVALID);
+    CHECK_FAILS(loch_engine_require_nccl(NULL, &nccl), INVALID);
     end_engine(engine);
 }
 

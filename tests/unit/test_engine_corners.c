@@ -25,7 +25,7 @@ static void an_engine_without_tasks_cancels_none(void **state)
         loch_engine *engine = open_two();
         loch_engine_leaks leaks = {.size = sizeof leaks};
         size_t cancelled = loch_workers_cancel(loch_engine_get_workers(engine, LOCH_SEAT(i % 2)));
-        CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_CANCEL, NULL, NULL, &leaks));
+        CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_CANCEL, NULL, NULL, &leaks));
         assert_int_equal(cancelled + leaks.tasks_cancelled, 0);
     }
 }
@@ -230,7 +230,7 @@ static void threads_are_named_after_their_seats(void **state)
         .size = sizeof options, .name = "a-server-with-a-long-name", .devices = table, .devices_count = 2};
     char names[2][16];
     loch_engine *engine;
-    CHECK_OK(loch_engine_create(&options, &engine));
+    CHECK_OK(loch_engine_open(&options, &engine));
     CHECK_OK(loch_engine_for_each(engine, read_name, names, NULL));
     assert_string_equal(names[0], "a-server--0-0");
     assert_string_equal(names[1], "a-server--1-0");
@@ -251,28 +251,28 @@ static void captured_events_do_not_fill_a_pool(void **state)
     loch_sim_graph *graph;
     CHECK_OK(loch_device_open(SIM_A, &device));
     CHECK_OK(loch_stream_pool_create(device, &options, &pool));
-    CHECK_OK(loch_stream_pool_take(pool, &stream));
+    CHECK_OK(loch_stream_pool_acquire(pool, &stream));
     CHECK_OK(loch_sim_capture_begin(stream));
     for (int i = 0; i < 8; i++) {
-        CHECK_OK(loch_stream_pool_take_event(pool, LOCH_EVENT_PLAIN, &events[i]));
+        CHECK_OK(loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &events[i]));
         CHECK_OK(loch_event_record(events[i], stream));
     }
     CHECK_OK(loch_sim_capture_end(stream, &graph));
     loch_sim_graph_destroy(graph);
     for (int i = 0; i < 8; i++)
-        loch_stream_pool_give_event(pool, events[i]);
+        loch_stream_pool_release_event(pool, events[i]);
     loch_stream_pool_info early = {.size = sizeof early}, late = early;
     for (int i = 0; i < 1000; i++) {
         if (i == 900) CHECK_OK(loch_stream_pool_get_info(pool, &early));
-        CHECK_OK(loch_stream_pool_take_event(pool, LOCH_EVENT_PLAIN, &event));
+        CHECK_OK(loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event));
         CHECK_OK(loch_event_record(event, stream));
         CHECK_OK(loch_event_sync(event));
-        loch_stream_pool_give_event(pool, event);
+        loch_stream_pool_release_event(pool, event);
     }
     CHECK_OK(loch_stream_pool_get_info(pool, &late));
     assert_int_equal(late.events_made, early.events_made); /* by then the others are gone */
     assert_in_range(late.events_kept, 1, 8);
-    CHECK_OK(loch_stream_pool_give(pool, stream));
+    CHECK_OK(loch_stream_pool_release(pool, stream));
     loch_stream_pool_destroy(pool);
     loch_device_release(device);
 }

@@ -176,12 +176,12 @@ static void locks_belong_to_threads(void **state)
     gate_await(&l.after);
     assert_int_equal(l.locked, LOCH_OK);
     CHECK_FAILS(loch_engine_unlock(engine, LOCH_SEAT(1)), WRONG_THREAD);
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
     gate_open(&l.after);
     pthread_join(l.thread, NULL);
     assert_int_equal(l.again, LOCH_OK);
     CHECK_OK(loch_engine_lock(engine, LOCH_SEAT(1)));
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY); /* tasks may wait for it */
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY); /* tasks may wait for it */
     CHECK_OK(loch_engine_unlock(engine, LOCH_SEAT(1)));
     end_engine(engine);
 }

@@ -13,7 +13,7 @@ typedef struct ender {
 static loch_status task_ends_engine(void *user)
 {
     ender *e = user;
-    e->status = loch_engine_shutdown(e->engine, LOCH_WORKERS_CANCEL, NULL, NULL, NULL);
+    e->status = loch_engine_close(e->engine, LOCH_WORKERS_CANCEL, NULL, NULL, NULL);
     return LOCH_OK;
 }
 
@@ -26,20 +26,20 @@ static void busy_engines_do_not_end(void **state)
     assert_int_equal(e.status, LOCH_E_BUSY);
     CHECK_OK(lochi_engine_enter(engine));
     CHECK_OK(lochi_engine_enter(engine));
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
     lochi_engine_leave(engine);
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_CANCEL, NULL, NULL, NULL), BUSY);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_CANCEL, NULL, NULL, NULL), BUSY);
     lochi_engine_leave(engine);
-    CHECK_FAILS(loch_engine_shutdown(engine, (loch_workers_end)2, NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_engine_close(engine, (loch_workers_closing)2, NULL, NULL, NULL), INVALID);
     loch_engine_leaks leaks = {.size = 0};
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), INVALID);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), INVALID);
     CHECK_OK(lochi_engine_enter(engine)); /* and nothing has changed */
     lochi_engine_leave(engine);
     atomic_uint calls = 0;
     CHECK_OK(loch_engine_for_each(engine, each_counts, &calls, NULL));
     end_engine(engine);
     leaks = (loch_engine_leaks){.size = sizeof leaks, .blocks = 5};
-    CHECK_OK(loch_engine_shutdown(NULL, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
+    CHECK_OK(loch_engine_close(NULL, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks));
     assert_int_equal(leaks.blocks, 0);
 }
 
@@ -63,7 +63,7 @@ static void blocks_outlive_their_engine(void **state)
 {
     (void)state;
     loch_tag tag;
-    CHECK_OK(loch_tag_get("engine leak", &tag));
+    CHECK_OK(loch_tag_create("engine leak", &tag));
     for (int is_direct = 0; is_direct < 2; is_direct++) {
         const loch_engine_device table[] = {device_named("cpu"), device_named(SIM_A), device_named(SIM_B)};
         const loch_engine_options options = {.size = sizeof options,
@@ -71,7 +71,7 @@ static void blocks_outlive_their_engine(void **state)
                                              .devices_count = 3,
                                              .memory = is_direct ? LOCH_ENGINE_DIRECT : LOCH_ENGINE_POOLS};
         loch_engine *engine;
-        CHECK_OK(loch_engine_create(&options, &engine));
+        CHECK_OK(loch_engine_open(&options, &engine));
         loch_allocator *allocators[3];
         void *blocks[3], *freed;
         for (unsigned i = 0; i < 3; i++) {
@@ -83,7 +83,7 @@ static void blocks_outlive_their_engine(void **state)
         }
         found f = {.most = 8};
         loch_engine_leaks leaks = {.size = sizeof leaks};
-        CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
+        CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
         assert_int_equal(leaks.blocks, 3);
         assert_int_equal(leaks.bytes, 3 * 70000 + 3);
         assert_int_equal(f.count, 3);
@@ -123,7 +123,7 @@ static void blocks_of_children_are_leaks(void **state)
     loch_allocator_release(children[1]);
     found f = {.most = 8};
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
+    CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
     assert_int_equal(leaks.blocks, 2);
     assert_int_equal(leaks.bytes, 2 * 70000 + 1);
     assert_int_equal(f.count, 2);
@@ -144,7 +144,7 @@ static void a_visitor_of_leaks_may_stop(void **state)
     }
     found f = {.most = 1};
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_OK(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
+    CHECK_OK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, find_leak, &f, &leaks));
     assert_int_equal(f.count, 1);
     assert_int_equal(leaks.blocks, 3);
     for (unsigned i = 0; i < 3; i++)
@@ -209,7 +209,7 @@ static void threads_end_before_anything_is_freed(void **state)
 /* An end in a thread of its own. */
 typedef struct ending {
     loch_engine *engine;
-    loch_workers_end how;
+    loch_workers_closing how;
     loch_status status;
     loch_engine_leaks leaks;
     pthread_t thread;
@@ -219,11 +219,11 @@ static void *ending_run(void *user)
 {
     ending *e = user;
     e->leaks.size = sizeof e->leaks;
-    e->status = loch_engine_shutdown(e->engine, e->how, NULL, NULL, &e->leaks);
+    e->status = loch_engine_close(e->engine, e->how, NULL, NULL, &e->leaks);
     return NULL;
 }
 
-static void ending_begin(ending *e, loch_engine *engine, loch_workers_end how)
+static void ending_begin(ending *e, loch_engine *engine, loch_workers_closing how)
 {
     *e = (ending){.engine = engine, .how = how};
     pthread_create(&e->thread, NULL, ending_run, e);
@@ -323,7 +323,7 @@ static void only_workers_are_inside_while_it_ends(void **state)
         lochi_lock_drop(&engine->lock);
     }
     CHECK_FAILS(lochi_engine_enter(engine), CANCELLED);
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
     gate_open(&inside.gate);
     pthread_join(e.thread, NULL);
     assert_int_equal(e.status, LOCH_OK);
@@ -348,7 +348,7 @@ static void failures_of_tasks_come_out_in_the_end(void **state)
         CHECK_OK(
             loch_workers_run(loch_engine_get_workers(engine, LOCH_SEAT(i)), task_fails, (void *)&numbers[i], NULL));
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    CHECK_FAILS(loch_engine_shutdown(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), IO);
+    CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), IO);
     assert_string_equal(loch_error_get()->sentence, "task 1 went wrong");
     assert_int_equal(leaks.blocks, 1); /* it has ended all the same */
     CHECK_OK(loch_free(allocator, block));

@@ -100,11 +100,11 @@ static void everything_else_is_forwarded(void **state)
     assert_int_equal(loch_allocator_get_traits(fault), loch_allocator_get_traits(direct));
     assert_int_equal(loch_allocator_get_attributes(fault).bits, loch_allocator_get_attributes(direct).bits);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("fault", &tag));
+    CHECK_OK(loch_tag_create("fault", &tag));
     const loch_request request = {.size = sizeof request, .bytes = 100, .tag = tag};
     void *block;
     CHECK_OK(loch_allocator_alloc(fault, &request, &block));
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(fault, block, &found));
     assert_int_equal(found.tag, tag);
     loch_stats of_tag = {.size = sizeof of_tag};

@@ -4,9 +4,9 @@
 
 static loch_allocator *guard_around(loch_allocator *wrapped, size_t zone_bytes)
 {
-    const loch_guard_options options = {.size = sizeof options, .red_zone_bytes = zone_bytes};
+    const loch_redzone_options options = {.size = sizeof options, .red_zone_bytes = zone_bytes};
     loch_allocator *guard;
-    CHECK_OK(loch_guard_create(wrapped, "guard", &options, &guard));
+    CHECK_OK(loch_redzone_create(wrapped, "guard", &options, &guard));
     loch_allocator_release(wrapped);
     return guard;
 }
@@ -22,7 +22,7 @@ static void zones_are_checked_at_free(void **state)
     loch_allocator *guard = guard_around(wrap_direct(bed), 1500);
     loch_stream *stream = wrap_stream(bed);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("victim", &tag));
+    CHECK_OK(loch_tag_create("victim", &tag));
     const ptrdiff_t places[] = {-1, -1500, 777, 777 + 1499};
     for (size_t i = 0; i < 4; i++) {
         const loch_request request = {.size = sizeof request, .bytes = 777, .stream = stream, .tag = tag};
@@ -48,7 +48,7 @@ static void zones_are_checked_at_free(void **state)
         assert_int_equal(wrap_stats(loch_allocator_get_wrapped(guard)).blocks, 0); /* freed all the same */
         CHECK_FAILS(loch_free(guard, block), DOUBLE_FREE);
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(guard);
 }
 
@@ -58,21 +58,21 @@ static void live_blocks_are_checked_on_demand(void **state)
     loch_allocator *guard = guard_direct(bed);
     loch_stream *stream = wrap_stream(bed);
     void *blocks[5];
-    CHECK_OK(loch_guard_check(guard));
+    CHECK_OK(loch_redzone_check(guard));
     for (size_t i = 0; i < 5; i++)
         blocks[i] = wrap_alloc_on(guard, 100 * (i + 1), i % 2 ? stream : NULL);
-    CHECK_OK(loch_guard_check(guard));
+    CHECK_OK(loch_redzone_check(guard));
     wrap_poke(stream, (char *)blocks[3] + 400, 0xfc);
-    assert_int_equal(loch_guard_check(guard), bed->has_data ? LOCH_E_CORRUPT : LOCH_OK);
+    assert_int_equal(loch_redzone_check(guard), bed->has_data ? LOCH_E_CORRUPT : LOCH_OK);
     if (bed->has_data) assert_non_null(strstr(loch_error_get()->sentence, "of 400 bytes"));
     wrap_poke(stream, (char *)blocks[3] + 400, 0xfd); /* as it was: nothing is remembered */
-    CHECK_OK(loch_guard_check(guard));
+    CHECK_OK(loch_redzone_check(guard));
     for (size_t i = 0; i < 5; i++)
         CHECK_OK(loch_free(guard, blocks[i]));
-    CHECK_OK(loch_guard_check(guard));
-    CHECK_FAILS(loch_guard_check(NULL), INVALID);
-    CHECK_FAILS(loch_guard_check(loch_allocator_get_wrapped(guard)), INVALID);
-    loch_stream_destroy(stream);
+    CHECK_OK(loch_redzone_check(guard));
+    CHECK_FAILS(loch_redzone_check(NULL), INVALID);
+    CHECK_FAILS(loch_redzone_check(loch_allocator_get_wrapped(guard)), INVALID);
+    loch_stream_close(stream);
     loch_allocator_release(guard);
 }
 
@@ -81,10 +81,10 @@ static void new_and_freed_blocks_are_poisoned(void **state)
     const test_bed *bed = wrap_bed(state);
     for (int own = 0; own < 2; own++) {
         wrap_plain plain;
-        loch_allocator *wrapped = wrap_plain_create(bed, &plain, LOCH_THREAD_SAFE), *guard;
-        const loch_guard_options options = {
+        loch_allocator *wrapped = wrap_plain_create(bed, &plain, LOCH_TRAIT_THREAD_SAFE), *guard;
+        const loch_redzone_options options = {
             .size = sizeof options, .poison_new = own ? 0x12 : 0, .poison_freed = own ? 0x34 : 0};
-        CHECK_OK(loch_guard_create(wrapped, NULL, &options, &guard));
+        CHECK_OK(loch_redzone_create(wrapped, NULL, &options, &guard));
         loch_allocator_release(wrapped);
         assert_string_equal(loch_allocator_get_name(guard), "plain");
         assert_string_equal(loch_allocator_get_kind(guard), "guard");
@@ -105,11 +105,12 @@ static void zeroed_blocks_are_zero(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     wrap_plain plain;
-    loch_allocator *wrapped = wrap_plain_create(bed, &plain, LOCH_THREAD_SAFE | LOCH_ZEROES | LOCH_STREAM_ORDERED);
+    loch_allocator *wrapped =
+        wrap_plain_create(bed, &plain, LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_ZEROES | LOCH_TRAIT_STREAM_ORDERED);
     loch_allocator *guard = guard_around(wrapped, 0), *outer;
     CHECK_OK(loch_limit_create(guard, NULL, NULL, &outer));
     const uint32_t traits = loch_allocator_get_traits(outer);
-    assert_int_equal(traits, LOCH_THREAD_SAFE | LOCH_TRACKS_SIZES);
+    assert_int_equal(traits, LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_TRACKS_SIZES);
     const loch_request request = {.size = sizeof request, .bytes = 3000, .flags = LOCH_ALLOC_ZEROED};
     void *block;
     CHECK_OK(loch_allocator_alloc(outer, &request, &block));
@@ -130,12 +131,12 @@ static void sizes_are_the_users(void **state)
     const test_bed *bed = wrap_bed(state);
     loch_allocator *guard = guard_direct(bed), *direct = loch_allocator_get_wrapped(guard);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("guarded", &tag));
+    CHECK_OK(loch_tag_create("guarded", &tag));
     const loch_request request = {.size = sizeof request, .bytes = 500, .tag = tag, .alignment = 256};
     void *a, *b = wrap_alloc(guard, 1500);
     CHECK_OK(loch_allocator_alloc(guard, &request, &a));
     assert_int_equal((uintptr_t)a % 256, 0);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(guard, a, &found));
     assert_ptr_equal(found.address, a);
     assert_int_equal(found.requested_bytes, 500);
@@ -174,13 +175,13 @@ static void arguments_are_checked(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *guard = TEST_UNTOUCHED, *direct = wrap_direct(bed);
-    CHECK_FAILS(loch_guard_create(NULL, NULL, NULL, &guard), INVALID);
+    CHECK_FAILS(loch_redzone_create(NULL, NULL, NULL, &guard), INVALID);
     assert_null(guard);
-    CHECK_FAILS(loch_guard_create(direct, NULL, NULL, NULL), INVALID);
-    loch_guard_options options = {.size = 3};
-    CHECK_FAILS(loch_guard_create(direct, NULL, &options, &guard), INVALID);
-    options = (loch_guard_options){.size = sizeof options, .red_zone_bytes = SIZE_MAX / 2};
-    CHECK_FAILS(loch_guard_create(direct, NULL, &options, &guard), INVALID);
+    CHECK_FAILS(loch_redzone_create(direct, NULL, NULL, NULL), INVALID);
+    loch_redzone_options options = {.size = 3};
+    CHECK_FAILS(loch_redzone_create(direct, NULL, &options, &guard), INVALID);
+    options = (loch_redzone_options){.size = sizeof options, .red_zone_bytes = SIZE_MAX / 2};
+    CHECK_FAILS(loch_redzone_create(direct, NULL, &options, &guard), INVALID);
     guard = guard_around(direct, 0);
     void *block = TEST_UNTOUCHED;
     CHECK_FAILS(loch_alloc(guard, ((size_t)1 << 47) - 1, &block), OVERFLOW);
@@ -211,7 +212,7 @@ static void free_waits_for_the_streams_of_the_block(void **state)
     wrap_kernel(bed, unrelated, other, 3000);
     wrap_kernel(bed, unrelated, other, 3000);
     CHECK_OK(loch_allocator_record_use(guard, block, used));
-    CHECK_OK(loch_guard_check(guard)); /* in order behind all of them */
+    CHECK_OK(loch_redzone_check(guard)); /* in order behind all of them */
     wrap_kernel(bed, used, block + 1000, 1000);
     wrap_kernel(bed, unrelated, other, 3000);
     wrap_kernel(bed, unrelated, other, 3000);
@@ -221,10 +222,10 @@ static void free_waits_for_the_streams_of_the_block(void **state)
         CHECK_STATUS(loch_stream_query(unrelated), LOCH_E_BUSY);
     }
     CHECK_OK(loch_free(guard, other));
-    loch_stream_destroy(of_alloc);
-    loch_stream_destroy(used);
-    loch_stream_destroy(of_free);
-    loch_stream_destroy(unrelated);
+    loch_stream_close(of_alloc);
+    loch_stream_close(used);
+    loch_stream_close(of_free);
+    loch_stream_close(unrelated);
     loch_allocator_release(guard);
 }
 
@@ -238,9 +239,9 @@ static void streams_that_are_gone(void **state)
     wrap_kernel(bed, of_alloc, a, 2000);
     wrap_kernel(bed, used, b, 2000);
     CHECK_OK(loch_allocator_record_use(guard, b, used));
-    loch_stream_destroy(of_alloc);
-    loch_stream_destroy(used);
-    CHECK_OK(loch_guard_check(guard));
+    loch_stream_close(of_alloc);
+    loch_stream_close(used);
+    CHECK_OK(loch_redzone_check(guard));
     CHECK_OK(loch_free(guard, a));
     CHECK_OK(loch_free(guard, b));
     loch_allocator_release(guard);
@@ -255,7 +256,7 @@ static void what_cannot_be_waited_for_stays(void **state)
     const loch_sim_fault fault = {.size = sizeof fault, .mode = LOCH_SIM_FAULT_FOREVER};
     CHECK_OK(loch_sim_set_fault(bed->device, &fault));
     CHECK_FAILS(loch_free(guard, block), DRIVER);
-    CHECK_FAILS(loch_guard_check(guard), DRIVER);
+    CHECK_FAILS(loch_redzone_check(guard), DRIVER);
     CHECK_OK(loch_sim_set_fault(bed->device, NULL));
     assert_int_equal(wrap_stats(guard).blocks, 1);
     test_bed_expect_byte(bed, block, 1000, 0xcd); /* as it was */
@@ -283,7 +284,7 @@ static void a_corrupt_block_is_freed_in_every_layer(void **state)
         CHECK_FAILS(loch_alloc(outer, 100, &block), LIMIT); /* the outer zones count */
         CHECK_OK(loch_limit_set(limit, 10000, 0));
         block = wrap_alloc(outer, 100);
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         CHECK_OK(loch_allocator_find(outer, block, &found));
         loch_stream *stream = loch_stream_get_default(bed->device);
         wrap_poke(stream, (char *)block - 1, 0); /* the outer zone */
@@ -351,7 +352,7 @@ static void *work(void *user)
     void *blocks[8] = {NULL};
     for (int round = 0; round < 300; round++) {
         const size_t at = test_random_below(&random, 8);
-        if (it->checks && round % 20 == 0 && loch_guard_check(it->guard) != LOCH_OK) it->failed = "check";
+        if (it->checks && round % 20 == 0 && loch_redzone_check(it->guard) != LOCH_OK) it->failed = "check";
         if (blocks[at]) {
             if (loch_free(it->guard, blocks[at]) != LOCH_OK) it->failed = "free";
             blocks[at] = NULL;
@@ -383,7 +384,7 @@ static void eight_threads(void **state)
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
     }
     for (size_t i = 0; i < THREADS; i++)
-        loch_stream_destroy(workers[i].stream);
+        loch_stream_close(workers[i].stream);
     const loch_stats stats = wrap_stats(guard);
     assert_int_equal(stats.blocks, 0);
     assert_int_equal(stats.requested_bytes, 0);
@@ -397,20 +398,20 @@ static loch_status scenario(const test_bed *bed)
     loch_allocator *direct = NULL, *guard = NULL;
     loch_stream *stream = NULL;
     void *a = NULL, *b = NULL;
-    const loch_guard_options options = {.size = sizeof options, .red_zone_bytes = 3000};
+    const loch_redzone_options options = {.size = sizeof options, .red_zone_bytes = 3000};
     loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_guard_create(direct, NULL, &options, &guard);
+    if (status == LOCH_OK) status = loch_redzone_create(direct, NULL, &options, &guard);
     if (status == LOCH_OK) status = loch_stream_create(bed->device, NULL, &stream);
     const loch_request request = {.size = sizeof request, .bytes = 500, .stream = stream};
     if (status == LOCH_OK) status = loch_allocator_alloc(guard, &request, &a);
     if (status == LOCH_OK) status = loch_alloc(guard, 100, &b);
     if (status == LOCH_OK) status = loch_allocator_record_use(guard, a, NULL);
-    if (status == LOCH_OK) status = loch_guard_check(guard);
+    if (status == LOCH_OK) status = loch_redzone_check(guard);
     if (guard) {
         WRAP_BACK(loch_free(guard, a));
         WRAP_BACK(loch_free(guard, b));
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(guard);
     loch_allocator_release(direct);
     return status;

@@ -128,7 +128,7 @@ static void test_devices(void **state)
         CHECK_FAILS(loch_nccl_create(&device, 1, &nccl), UNSUPPORTED);
         expect_sentence("works on CUDA devices");
         assert_null(nccl);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         loch_device_release(device);
     }
 }
@@ -243,8 +243,8 @@ static size_t blocks_before;
 static int start(void **state)
 {
     (void)state;
-    loch_host_usage usage;
-    loch_host_get_usage(&usage);
+    loch_host_usage usage = {.size = sizeof usage};
+    CHECK_OK(loch_host_get_usage(&usage));
     blocks_before = usage.blocks;
     return 0;
 }
@@ -252,8 +252,8 @@ static int start(void **state)
 static int end(void **state)
 {
     (void)state;
-    loch_host_usage usage;
-    loch_host_get_usage(&usage);
+    loch_host_usage usage = {.size = sizeof usage};
+    CHECK_OK(loch_host_get_usage(&usage));
     return usage.blocks == blocks_before ? 0 : -1;
 }
 

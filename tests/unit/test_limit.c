@@ -151,8 +151,8 @@ static void around_an_allocator_without_sizes(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     wrap_plain plain;
-    loch_allocator *limit = limit_around(wrap_plain_create(bed, &plain, LOCH_THREAD_SAFE), 1000, 0, NULL);
-    assert_false(loch_allocator_get_traits(limit) & LOCH_TRACKS_SIZES);
+    loch_allocator *limit = limit_around(wrap_plain_create(bed, &plain, LOCH_TRAIT_THREAD_SAFE), 1000, 0, NULL);
+    assert_false(loch_allocator_get_traits(limit) & LOCH_TRAIT_TRACKS_SIZES);
     void *a = wrap_alloc(limit, 600), *b;
     CHECK_FAILS(loch_alloc(limit, 401, &b), LIMIT);
     b = wrap_alloc(limit, 400);

@@ -15,23 +15,24 @@ static void everything_is_forwarded(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     wrap_plain plain;
-    loch_allocator *locked = locked_around(wrap_plain_create(bed, &plain, LOCH_ZEROES));
+    loch_allocator *locked = locked_around(wrap_plain_create(bed, &plain, LOCH_TRAIT_ZEROES));
     assert_string_equal(loch_allocator_get_kind(locked), "locked");
     assert_string_equal(loch_allocator_get_name(locked), "plain");
-    assert_int_equal(loch_allocator_get_traits(locked), LOCH_THREAD_SAFE | LOCH_ZEROES);
+    assert_int_equal(loch_allocator_get_traits(locked), LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_ZEROES);
     void *block = wrap_alloc(locked, 100);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_FAILS(loch_allocator_find(locked, block, &found), UNSUPPORTED);
     assert_int_equal(wrap_stats(locked).blocks, 1);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("locked", &tag));
+    CHECK_OK(loch_tag_create("locked", &tag));
     loch_stats of_tag = {.size = sizeof of_tag};
     CHECK_FAILS(loch_allocator_get_tag_stats(locked, tag, &of_tag), UNSUPPORTED);
     size_t released;
     CHECK_OK(loch_allocator_trim(locked, 41, &released));
     assert_int_equal(released, 42);
     CHECK_FAILS(loch_allocator_record_use(locked, block, NULL), UNSUPPORTED);
-    const uint32_t of_device = test_bed_can(bed, LOCH_CAN_HOST_ACCESS) ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE;
+    const uint32_t of_device =
+        test_bed_can(bed, LOCH_CAN_HOST_ACCESS) ? LOCH_ATTRIBUTE_ON_HOST : LOCH_ATTRIBUTE_GPU_COMPATIBLE;
     assert_int_equal(loch_allocator_get_attributes(locked).bits, of_device);
     CHECK_OK(loch_allocator_free_sized(locked, block, 100));
     assert_int_equal(plain.bytes, 0);
@@ -51,7 +52,7 @@ static void around_an_allocator_that_knows_its_blocks(void **state)
     loch_allocator *locked = locked_around(wrap_direct(bed));
     loch_stream *stream = wrap_stream(bed);
     void *block = wrap_alloc_on(locked, 100, stream);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(locked, block, &found));
     assert_int_equal(found.requested_bytes, 100);
     size_t sum = 0;
@@ -63,7 +64,7 @@ static void around_an_allocator_that_knows_its_blocks(void **state)
     CHECK_FAILS(loch_free(locked, block), DOUBLE_FREE);
     CHECK_OK(loch_allocator_reset_stats(locked));
     assert_int_equal(wrap_stats(locked).peak_requested_bytes, 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(locked);
     CHECK_FAILS(loch_locked_create(NULL, NULL, &locked), INVALID);
     assert_null(locked);
@@ -179,11 +180,11 @@ static void eight_threads_through_a_stack(void **state)
     loch_allocator *base = wrap_plain_create(bed, &plain, 0), *inner, *outer;
     CHECK_OK(loch_limit_create(base, NULL, &below, &inner));
     loch_allocator_release(base);
-    assert_false(loch_allocator_get_traits(inner) & LOCH_THREAD_SAFE);
+    assert_false(loch_allocator_get_traits(inner) & LOCH_TRAIT_THREAD_SAFE);
     loch_allocator *locked = locked_around(inner);
     CHECK_OK(loch_limit_create(locked, NULL, &over, &outer));
     loch_allocator_release(locked);
-    assert_true(loch_allocator_get_traits(outer) & LOCH_THREAD_SAFE);
+    assert_true(loch_allocator_get_traits(outer) & LOCH_TRAIT_THREAD_SAFE);
     run_threads(outer, &plain);
     loch_allocator_release(outer);
     assert_true(plain.is_destroyed);

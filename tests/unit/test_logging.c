@@ -62,7 +62,7 @@ static void make_events(const test_bed *bed, loch_allocator *logging)
 {
     loch_stream *first = wrap_stream(bed), *second = wrap_stream(bed);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("a tag, \"quoted\"", &tag));
+    CHECK_OK(loch_tag_create("a tag, \"quoted\"", &tag));
     const loch_request request = {
         .size = sizeof request, .bytes = 300, .alignment = 64, .stream = first, .tag = tag, .flags = LOCH_ALLOC_LOGGED};
     void *a, *b = wrap_alloc(logging, 20);
@@ -74,8 +74,8 @@ static void make_events(const test_bed *bed, loch_allocator *logging)
     CHECK_OK(loch_free(logging, b));
     CHECK_FAILS(loch_alloc(logging, 5000, &b), LIMIT);
     CHECK_OK(loch_logging_flush(logging));
-    loch_stream_destroy(first);
-    loch_stream_destroy(second);
+    loch_stream_close(first);
+    loch_stream_close(second);
 }
 
 static loch_allocator *small_direct(const test_bed *bed)
@@ -168,7 +168,8 @@ static void failed_frees_are_not_written_as_frees(void **state)
     static char text[4096];
     char *lines[8] = {NULL};
     wrap_plain plain;
-    loch_allocator *logging = logging_around(wrap_plain_create(bed, &plain, LOCH_THREAD_SAFE), LOCH_LOGGING_TRACE, 0);
+    loch_allocator *logging =
+        logging_around(wrap_plain_create(bed, &plain, LOCH_TRAIT_THREAD_SAFE), LOCH_LOGGING_TRACE, 0);
     void *block = wrap_alloc(logging, 10);
     if (bed->is_sim) {
         const loch_sim_fault fault = {.size = sizeof fault, .call = "device_sync"};
@@ -190,7 +191,7 @@ static void frees_behind_its_back(void **state)
     static char text[4096];
     char *lines[8] = {NULL};
     wrap_plain plain;
-    loch_allocator *base = wrap_plain_create(bed, &plain, LOCH_THREAD_SAFE);
+    loch_allocator *base = wrap_plain_create(bed, &plain, LOCH_TRAIT_THREAD_SAFE);
     loch_allocator *logging = logging_around(base, LOCH_LOGGING_TRACE, 0);
     plain.keeps = true;
     void *block = wrap_alloc(logging, 10);
@@ -214,7 +215,7 @@ static void a_guard_below_is_believed(void **state)
     static char text[4096];
     char *lines[8] = {NULL};
     loch_allocator *direct = wrap_direct(bed), *guard;
-    CHECK_OK(loch_guard_create(direct, NULL, NULL, &guard));
+    CHECK_OK(loch_redzone_create(direct, NULL, NULL, &guard));
     loch_allocator_release(direct);
     loch_allocator *logging = logging_around(guard, LOCH_LOGGING_TRACE, 0);
     char *block = wrap_alloc(logging, 10);
@@ -316,7 +317,7 @@ static void the_rest_is_forwarded(void **state)
     loch_allocator *logging = logging_around(direct, LOCH_LOGGING_CSV, 0);
     assert_int_equal(loch_allocator_get_traits(logging), loch_allocator_get_traits(direct));
     void *block = wrap_alloc(logging, 100);
-    loch_block above, below;
+    loch_block above = {.size = sizeof above}, below = {.size = sizeof below};
     CHECK_OK(loch_allocator_find(logging, block, &above));
     CHECK_OK(loch_allocator_find(direct, block, &below));
     assert_memory_equal(&above, &below, sizeof above);
@@ -410,7 +411,7 @@ static void eight_threads_write_one_trace(void **state)
     }
     loch_allocator_release(logging);
     for (size_t i = 0; i < THREADS; i++)
-        loch_stream_destroy(workers[i].stream);
+        loch_stream_close(workers[i].stream);
     check_trace(allocs);
 }
 
@@ -431,7 +432,7 @@ static loch_status scenario(const test_bed *bed)
     if (status == LOCH_OK) status = loch_allocator_record_use(logging, block, NULL);
     if (logging) WRAP_BACK(loch_free(logging, block));
     if (status == LOCH_OK) status = loch_logging_flush(logging);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(logging);
     loch_allocator_release(direct);
     return status;

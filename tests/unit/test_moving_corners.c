@@ -178,7 +178,7 @@ static void pins_are_for_streams_of_the_device(void **state)
     CHECK_FAILS(loch_buffer_unpin(h.moves, foreign), INVALID);
     assert_ptr_equal(loch_buffer_get_address(h.moves), address); /* still pinned */
     CHECK_OK(loch_buffer_unpin(h.moves, h.b.streams[0]));
-    loch_stream_destroy(foreign);
+    loch_stream_close(foreign);
     loch_device_release(other);
     halves_close(&h);
 }
@@ -396,7 +396,7 @@ static void a_move_comes_behind_what_another_device_does(void **state)
     CHECK_OK(loch_buffer_pin(h.moves, h.b.streams[0], &source));
     CHECK_OK(loch_buffer_pin(there, NULL, &target));
     CHECK_OK(sim_busy(foreign, 50000000));
-    CHECK_OK(loch_copy_on(foreign, target, source, HALF));
+    CHECK_OK(loch_copy_on(target, source, HALF, foreign));
     CHECK_OK(loch_buffer_record_use(h.moves, foreign)); /* says so before the unpin */
     CHECK_OK(loch_buffer_unpin(h.moves, h.b.streams[0]));
     halves_move(&h, 1);
@@ -408,7 +408,7 @@ static void a_move_comes_behind_what_another_device_does(void **state)
     expect_order(other);
     loch_buffer_release(next);
     loch_buffer_release(there);
-    loch_stream_destroy(foreign);
+    loch_stream_close(foreign);
     loch_allocator_release(pool);
     halves_close(&h);
     loch_device_release(other);
@@ -559,10 +559,10 @@ static void frozen_blocks_of_a_guard_are_not_written(void **state)
     static const size_t zones[] = {64, 4096, 20000};
     for (size_t i = 0; i < 3; i++) {
         const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-        const loch_guard_options guarded = {.size = sizeof guarded, .red_zone_bytes = zones[i]};
+        const loch_redzone_options guarded = {.size = sizeof guarded, .red_zone_bytes = zones[i]};
         bed b = bed_open("cpu", &options);
         loch_allocator *guard;
-        CHECK_OK(loch_guard_create(b.pool, "guard", &guarded, &guard));
+        CHECK_OK(loch_redzone_create(b.pool, "guard", &guarded, &guard));
         loch_buffer *buffers[6];
         for (size_t j = 0; j < 6; j++)
             CHECK_OK(loch_buffer_create(guard, 100000 + 512 * j, NULL, &buffers[j]));
@@ -584,7 +584,7 @@ static void a_sleeping_block_is_not_resized_on_another_stream(void **state)
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
     bed b = bed_open("sim:256MiB,backed,granule=64KiB", &options);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("corner asleep", &tag));
+    CHECK_OK(loch_tag_create("corner asleep", &tag));
     const loch_request request = {.size = sizeof request, .bytes = MIB, .tag = tag, .stream = b.streams[0]};
     void *block, *out;
     CHECK_OK(loch_allocator_alloc(b.pool, &request, &block));

@@ -50,7 +50,7 @@ static void scene_close(scene *s)
     pool_expect_whole(s->pool);
     assert_int_equal(tensor_live_blocks(s->pool), 0);
     for (size_t i = 0; i < STREAMS; i++)
-        loch_stream_destroy(s->streams[i]);
+        loch_stream_close(s->streams[i]);
     loch_allocator_release(s->pool);
     loch_device_release(s->device);
 }
@@ -142,7 +142,7 @@ static void expect_word(worker *w, loch_buffer *buffer)
     const uint32_t word = (uint32_t)loch_buffer_get_id(buffer);
     TRY(loch_buffer_pin(buffer, w->stream, &address));
     const loch_copy_options copy = {.size = sizeof copy, .stream = w->stream, .wait = LOCH_WAIT_END};
-    TRY(loch_copy_with(&copy, seen, (char *)address + bytes - sizeof seen, sizeof seen));
+    TRY(loch_copy_with(seen, (char *)address + bytes - sizeof seen, sizeof seen, &copy));
     TRY(loch_buffer_unpin(buffer, w->stream));
     for (size_t i = 0; i < 64; i++)
         EXPECT(seen[i] == word);
@@ -646,12 +646,12 @@ static void moves_are_ordered_with_streams_that_ended(void **state)
     }
     for (size_t i = 0; i < MANY; i += 2)
         loch_buffer_clear(&buffers[i]);
-    loch_stream_destroy(user);
+    loch_stream_close(user);
     const loch_compact_options options = {.size = sizeof options, .stream = mover};
     loch_compact_report report = {.size = sizeof report};
     CHECK_OK(loch_pool_compact(s.pool, &options, &report));
     assert_true(report.moves > 2);
-    loch_stream_destroy(mover);
+    loch_stream_close(mover);
     for (size_t i = 1; i < MANY; i += 2) {
         if (loch_buffer_get_generation(buffers[i])) {
             CHECK_OK(busy_write(s.streams[i % 3], address_of(buffers[i], s.streams[i % 3]), 300 * KIB));
@@ -1045,7 +1045,7 @@ static void handles_outlive_everything(void **state)
         CHECK_OK(loch_buffer_pin(pinned, s.streams[1], &address));
         CHECK_OK(loch_buffer_slice(buffers[0], 10, 20, &part));
         for (size_t i = 0; i < STREAMS; i++)
-            loch_stream_destroy(s.streams[i]);
+            loch_stream_close(s.streams[i]);
         loch_allocator_release(s.pool);
         loch_allocator_release(range);
         loch_allocator_release(quota);
@@ -1138,7 +1138,7 @@ static void the_direct_allocator_gives_all_back(void **state)
         }
         CHECK_FAILS(loch_alloc(direct, 1, &none), LIMIT); /* what is put off counts */
         if (session == 4) break;
-        CHECK_OK(loch_direct_end_session(direct, &released));
+        CHECK_OK(loch_direct_free_deferred(direct, &released));
         assert_int_equal(released, 40 * KIB);
         assert_int_equal(sim_stats(device).physical_bytes, 0);
     }
@@ -1146,7 +1146,7 @@ static void the_direct_allocator_gives_all_back(void **state)
     loch_allocator_release(direct); /* the last session ends with it */
     assert_int_equal(sim_stats(device).physical_bytes, 0);
     assert_int_equal(sim_violations(device, NULL), 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 

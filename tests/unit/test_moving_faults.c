@@ -125,12 +125,12 @@ static void compact(world *w)
 static void capture(world *w)
 {
     loch_sim_graph *graph;
-    loch_capture_info info;
+    loch_capture_info info = {.size = sizeof info};
     if (!w->is_sim) return;
     if (!w->is_captured) {
         CHECK_OK(loch_sim_capture_begin(w->b.streams[2]));
     } else {
-        CHECK_OK(loch_stream_get_capture(w->b.streams[2], &info));
+        CHECK_OK(loch_stream_query_capture(w->b.streams[2], &info));
         CHECK_OK(loch_sim_capture_end(w->b.streams[2], &graph)); /* nobody has made it void */
         loch_sim_graph_destroy(graph);
         const loch_status status = loch_pool_release_capture(w->b.pool, info.id);
@@ -157,7 +157,7 @@ static void change_stream(world *w)
     for (size_t slot = 0; slot < SLOTS; slot++)
         if (w->streams[slot] == i) look_at(w, slot);
     CHECK_OK(loch_stream_sync(w->b.streams[i])); /* so that the next one need not be ordered behind it */
-    loch_stream_destroy(w->b.streams[i]);
+    loch_stream_close(w->b.streams[i]);
     w->b.streams[i] = sim_stream(w->b.device, LOCH_STREAM_INDEPENDENT);
 }
 

@@ -104,7 +104,7 @@ static void expect(const world *w, const slot *s)
     loch_stream *stream = w->streams[s->stream];
     const void *address = hold(s, stream);
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_copy_with(&copy, seen, address, s->bytes));
+    CHECK_OK(loch_copy_with(seen, address, s->bytes, &copy));
     let_go(s, stream);
     char when[32];
     snprintf(when, sizeof when, "step %u", w->step);
@@ -370,8 +370,8 @@ static void finish(world *w)
     sim_expect_order(w->device);
     assert_int_equal(tensor_live_blocks(w->pool), 0);
     pool_expect_whole(w->pool);
-    loch_stream_destroy(w->streams[0]);
-    loch_stream_destroy(w->streams[1]);
+    loch_stream_close(w->streams[0]);
+    loch_stream_close(w->streams[1]);
     loch_allocator_release(w->pool);
     loch_device_release(w->device);
 }
@@ -388,8 +388,8 @@ static void random_programs(void **state)
         w.pool = pool_make(w.device, &options);
         for (size_t i = 0; i < 2; i++)
             w.streams[i] = sim_stream(w.device, LOCH_STREAM_INDEPENDENT);
-        CHECK_OK(loch_tag_get("model red", &w.tags[0]));
-        CHECK_OK(loch_tag_get("model blue", &w.tags[1]));
+        CHECK_OK(loch_tag_create("model red", &w.tags[0]));
+        CHECK_OK(loch_tag_create("model blue", &w.tags[1]));
         for (w.step = 1; w.step <= STEPS; w.step++)
             step(&w);
         finish(&w);

@@ -57,9 +57,9 @@ static void scene_close(scene *s)
         fail_msg("%s", found.text);
     pool_expect_whole(s->pool);
     assert_int_equal(tensor_live_blocks(s->pool), 0);
-    loch_stream_destroy(s->own);
-    loch_stream_destroy(s->other);
-    loch_stream_destroy(s->mover);
+    loch_stream_close(s->own);
+    loch_stream_close(s->other);
+    loch_stream_close(s->mover);
     loch_allocator_release(s->pool);
     loch_device_release(s->device);
 }
@@ -112,8 +112,8 @@ static void a_release_comes_behind_an_unpin(void **state)
         CHECK_OK(busy_write(own, next, bytes));
         CHECK_OK(loch_free(pool, next));
         CHECK_OK(loch_device_sync(device));
-        loch_stream_destroy(own);
-        loch_stream_destroy(user);
+        loch_stream_close(own);
+        loch_stream_close(user);
         pool_end_sim(pool, device);
     }
 }
@@ -131,7 +131,7 @@ static void pins_are_for_streams_of_the_device(void **state)
     CHECK_FAILS(loch_buffer_unpin(s.buffers[1], foreign), INVALID);
     CHECK_OK(loch_buffer_unpin(s.buffers[1], s.own));
     assert_true(compact(&s) > 0);
-    loch_stream_destroy(foreign);
+    loch_stream_close(foreign);
     loch_device_release(other);
     scene_close(&s);
 }
@@ -198,7 +198,7 @@ static void work_of_another_device(void **state)
         }
         loch_buffer_release(large);
         scene_close(&s);
-        loch_stream_destroy(foreign);
+        loch_stream_close(foreign);
         loch_allocator_release(there);
         loch_device_release(other);
     }
@@ -268,7 +268,7 @@ static void detach_and_resize_behind_a_move(void **state)
             }
             static uint32_t host[BYTES / 4];
             const loch_copy_options copy = {.size = sizeof copy, .stream = s.own, .wait = LOCH_WAIT_END};
-            CHECK_OK(loch_copy_with(&copy, host, address, BYTES));
+            CHECK_OK(loch_copy_with(host, address, BYTES, &copy));
             expect_words(host, i);
             if (is_resized)
                 CHECK_OK(loch_buffer_unpin(s.buffers[i], s.own));

@@ -44,7 +44,7 @@ static double item(loch_tensor *tensor, size_t place, bool is_columns)
         place /= (size_t)shape[axis];
     }
     loch_scalar scalar;
-    CHECK_OK(loch_tensor_get_item(tensor, dimensions, indices, NULL, &scalar));
+    CHECK_OK(loch_tensor_read_item(tensor, dimensions, indices, NULL, &scalar));
     return scalar.dtype == LOCH_F64   ? scalar.value.f
            : scalar.dtype == LOCH_I64 ? (double)scalar.value.i
                                       : (double)scalar.value.u;
@@ -114,7 +114,7 @@ static void written_as_by_numpy(void **state)
         npy_put_file(npy_path, expected, length);
         loch_tensor *tensor = load(NULL);
         unlink(npy_path);
-        CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
+        CHECK_OK(loch_npy_save(tensor, npy_path, NULL));
         loch_tensor_release(tensor);
         size_t bytes;
         char *written = npy_get_file(npy_path, &bytes);
@@ -146,7 +146,7 @@ static void round_trip(loch_tensor *tensor, const loch_tensor_options *memory)
 {
     const loch_npy_save_options raw = {.size = sizeof raw, .as_bits = 1};
     loch_npy_load_options options = {.size = sizeof options, .dtype = loch_tensor_get_dtype(tensor), .memory = memory};
-    CHECK_OK(loch_npy_save(npy_path, tensor, &raw));
+    CHECK_OK(loch_npy_save(tensor, npy_path, &raw));
     for (options.mapping = LOCH_NPY_MAP_AUTO; options.mapping <= LOCH_NPY_MAP_NEVER; options.mapping++) {
         loch_tensor *back = load(&options);
         expect_equal(tensor, back);
@@ -466,9 +466,9 @@ static void bad_calls(void **state)
     options.memory = &unsized;
     LOAD_FAILS(&options, INVALID);
     CHECK_OK(loch_tensor_wrap(LOCH_I8, LOCH_SCALAR, &data, NULL, &tensor));
-    CHECK_FAILS(loch_npy_save(NULL, tensor, NULL), INVALID);
-    CHECK_FAILS(loch_npy_save(npy_path, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_npy_save(npy_path, tensor, &(loch_npy_save_options){.size = 0}), INVALID);
+    CHECK_FAILS(loch_npy_save(tensor, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_npy_save(NULL, npy_path, NULL), INVALID);
+    CHECK_FAILS(loch_npy_save(tensor, npy_path, &(loch_npy_save_options){.size = 0}), INVALID);
     loch_tensor_release(tensor);
 }
 
@@ -479,10 +479,10 @@ static void raw_bytes(void **state)
     loch_tensor *tensor;
     uint16_t data[2] = {0x3fc0, 0x4000}; /* 1.5 and 2 as bf16 */
     CHECK_OK(loch_tensor_wrap(LOCH_BF16, LOCH_SHAPE(2), data, NULL, &tensor));
-    CHECK_FAILS(loch_npy_save(npy_path, tensor, NULL), UNSUPPORTED);
+    CHECK_FAILS(loch_npy_save(tensor, npy_path, NULL), UNSUPPORTED);
     assert_int_equal(npy_count_files(), 0);
     const loch_npy_save_options raw = {.size = sizeof raw, .as_bits = 1};
-    CHECK_OK(loch_npy_save(npy_path, tensor, &raw));
+    CHECK_OK(loch_npy_save(tensor, npy_path, &raw));
     loch_tensor_release(tensor);
     LOAD_FAILS(&options, UNSUPPORTED);
     options.dtype = LOCH_F8E4M3;
@@ -521,7 +521,7 @@ static void mapped(void **state)
     assert_string_equal(loch_tensor_get_name(tensor), "mapped");
     assert_null(loch_buffer_get_allocator(loch_tensor_get_buffer(tensor)));
     /* what is written stays with the tensor */
-    CHECK_OK(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL));
+    CHECK_OK(loch_tensor_write_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL));
     assert_true(item(tensor, 0, false) == 99);
     size_t length;
     char *now = npy_get_file(npy_path, &length);
@@ -531,9 +531,9 @@ static void mapped(void **state)
     options.access = LOCH_READ_ONLY;
     tensor = load(&options);
     assert_int_equal(loch_tensor_get_access(tensor), LOCH_READ_ONLY);
-    CHECK_FAILS(loch_tensor_set_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL), INVALID);
+    CHECK_FAILS(loch_tensor_write_item(tensor, 2, (int64_t[]){0, 0}, loch_scalar_of(99), NULL), INVALID);
     /* the file may go: the mapping holds it, and saving over it is no harm */
-    CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
+    CHECK_OK(loch_npy_save(tensor, npy_path, NULL));
     unlink(npy_path);
     expect_case(tensor, what);
     loch_tensor_release(tensor);
@@ -597,22 +597,22 @@ static void cannot_be_written(void **state)
     loch_tensor *tensor = small_tensor();
     char path[128];
     snprintf(path, sizeof path, "%s/nowhere/a.npy", npy_folder);
-    CHECK_FAILS(loch_npy_save(path, tensor, NULL), IO);
-    CHECK_FAILS(loch_npy_save(npy_folder, tensor, NULL), IO);
-    CHECK_FAILS(loch_npy_save("", tensor, NULL), IO);
+    CHECK_FAILS(loch_npy_save(tensor, path, NULL), IO);
+    CHECK_FAILS(loch_npy_save(tensor, npy_folder, NULL), IO);
+    CHECK_FAILS(loch_npy_save(tensor, "", NULL), IO);
     char *longer = malloc(8192);
     assert_non_null(longer);
     memset(longer, 'x', 8191);
     longer[8191] = '\0';
-    CHECK_FAILS(loch_npy_save(longer, tensor, NULL), IO);
+    CHECK_FAILS(loch_npy_save(tensor, longer, NULL), IO);
     free(longer);
     if (access("/dev/full", W_OK) == 0) {
-        CHECK_FAILS(loch_npy_save("/dev/full", tensor, NULL), IO);
+        CHECK_FAILS(loch_npy_save(tensor, "/dev/full", NULL), IO);
         assert_int_equal(access("/dev/full", F_OK), 0);
     }
     if (access("/dev/null", W_OK) == 0) {
         struct stat about;
-        CHECK_OK(loch_npy_save("/dev/null", tensor, NULL));
+        CHECK_OK(loch_npy_save(tensor, "/dev/null", NULL));
         assert_int_equal(stat("/dev/null", &about), 0);
         assert_true(S_ISCHR(about.st_mode));
     }
@@ -630,7 +630,7 @@ static void old_file_stays(void **state)
     npy_put_file(npy_path, "old", 3);
     const loch_sim_fault fault = {.size = sizeof fault, .mode = LOCH_SIM_FAULT_FOREVER};
     CHECK_OK(loch_sim_set_fault(device, &fault));
-    CHECK_FAILS(loch_npy_save(npy_path, tensor, NULL), DRIVER);
+    CHECK_FAILS(loch_npy_save(tensor, npy_path, NULL), DRIVER);
     CHECK_OK(loch_sim_set_fault(device, NULL));
     size_t bytes;
     char *now = npy_get_file(npy_path, &bytes);
@@ -638,7 +638,7 @@ static void old_file_stays(void **state)
     assert_memory_equal(now, "old", 3);
     free(now);
     assert_int_equal(npy_count_files(), 1);
-    CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
+    CHECK_OK(loch_npy_save(tensor, npy_path, NULL));
     assert_int_equal(npy_count_files(), 1);
     loch_tensor_release(tensor);
     loch_allocator_release(memory.allocator);
@@ -658,7 +658,7 @@ static void limit_on_files(void **state)
     npy_put_file(npy_path, "old", 3);
     sigaction(SIGXFSZ, &ignore, &old);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    CHECK_FAILS(loch_npy_save(npy_path, tensor, NULL), IO);
+    CHECK_FAILS(loch_npy_save(tensor, npy_path, NULL), IO);
     setrlimit(RLIMIT_FSIZE, &before);
     sigaction(SIGXFSZ, &old, NULL);
     assert_int_equal(npy_count_files(), 1);
@@ -676,13 +676,13 @@ static void permissions_and_links(void **state)
     char link[128];
     snprintf(link, sizeof link, "%s/link", npy_folder);
     const mode_t mask = umask(027);
-    CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
+    CHECK_OK(loch_npy_save(tensor, npy_path, NULL));
     umask(mask);
     assert_int_equal(stat(npy_path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0640);
     assert_int_equal(chmod(npy_path, 0600), 0);
     assert_int_equal(symlink("a.npy", link), 0);
-    CHECK_OK(loch_npy_save(link, tensor, NULL)); /* through the link */
+    CHECK_OK(loch_npy_save(tensor, link, NULL)); /* through the link */
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
     assert_int_equal(stat(npy_path, &about), 0);
@@ -690,10 +690,10 @@ static void permissions_and_links(void **state)
     assert_int_equal(unlink(link), 0);
     if (geteuid() != 0) {
         assert_int_equal(chmod(npy_path, 0400), 0);
-        CHECK_FAILS(loch_npy_save(npy_path, tensor, NULL), IO);
+        CHECK_FAILS(loch_npy_save(tensor, npy_path, NULL), IO);
         assert_int_equal(chmod(npy_folder, 0500), 0);
         unlink(npy_path);
-        CHECK_FAILS(loch_npy_save(npy_path, tensor, NULL), IO);
+        CHECK_FAILS(loch_npy_save(tensor, npy_path, NULL), IO);
         assert_int_equal(chmod(npy_folder, 0700), 0);
     }
     loch_tensor_release(tensor);
@@ -768,7 +768,7 @@ static void through_pipes(void **state)
         assert_true(item(tensor, i, false) == (double)i);
     memset(pipe_data, 0, sizeof pipe_data);
     thread = start_deaf(drain_pipe);
-    CHECK_OK(loch_npy_save(npy_path, tensor, NULL));
+    CHECK_OK(loch_npy_save(tensor, npy_path, NULL));
     pthread_join(thread, NULL);
     setitimer(ITIMER_REAL, &never, NULL);
     sigaction(SIGALRM, &old, NULL);
@@ -804,14 +804,14 @@ static loch_status save_and_load(loch_device *device)
     memory.allocator = allocator;
     if (status == LOCH_OK) status = loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(3, 4, 5), data, NULL, &tensor);
     if (status == LOCH_OK) status = loch_tensor_permute(tensor, 3, (int[]){1, 0, 2}, &turned);
-    if (status == LOCH_OK) status = loch_npy_save(npy_path, turned, NULL);
+    if (status == LOCH_OK) status = loch_npy_save(turned, npy_path, NULL);
     if (status == LOCH_OK) status = loch_npy_load(npy_path, NULL, &back);
     loch_tensor_clear(&back);
     loch_tensor_clear(&turned);
     if (status == LOCH_OK) status = loch_tensor_permute(tensor, 3, (int[]){2, 1, 0}, &turned);
-    if (status == LOCH_OK) status = loch_npy_save(npy_path, turned, NULL);
+    if (status == LOCH_OK) status = loch_npy_save(turned, npy_path, NULL);
     if (status == LOCH_OK) status = loch_npy_load(npy_path, &options, &back);
-    if (status == LOCH_OK) status = loch_npy_save(npy_path, back, NULL);
+    if (status == LOCH_OK) status = loch_npy_save(back, npy_path, NULL);
     loch_tensor_release(back);
     loch_tensor_release(turned);
     loch_tensor_release(tensor);

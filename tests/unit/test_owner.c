@@ -139,8 +139,8 @@ static void of_a_device_s_own(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *shared, *scoped;
-    CHECK_OK(loch_device_get_allocator(bed->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &shared));
-    CHECK_OK(loch_device_get_allocator(bed->device, (loch_attributes){.scope = 7}, LOCH_FALLBACK_NONE, &scoped));
+    CHECK_OK(loch_device_acquire_allocator(bed->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &shared));
+    CHECK_OK(loch_device_acquire_allocator(bed->device, (loch_attributes){.scope = 7}, LOCH_FALLBACK_NONE, &scoped));
     void *a = wrap_alloc(shared, 5000), *b = wrap_alloc(scoped, 5000);
     CHECK_OK(loch_address_free(a));
     assert_int_equal(wrap_stats(scoped).blocks, 1);
@@ -200,8 +200,11 @@ static loch_status arena_free(void *self, void *address, size_t bytes, loch_stre
 static void two_that_have_it(void **state)
 {
     const test_bed *bed = wrap_bed(state);
-    const loch_allocator_ops ops = {
-        .size = sizeof ops, .kind = "arena", .traits = LOCH_THREAD_SAFE, .alloc = arena_alloc, .free = arena_free};
+    const loch_allocator_ops ops = {.size = sizeof ops,
+                                    .kind = "arena",
+                                    .traits = LOCH_TRAIT_THREAD_SAFE,
+                                    .alloc = arena_alloc,
+                                    .free = arena_free};
     loch_allocator *pool = owner_pool(bed), *allocator;
     arena cut = {.block = wrap_alloc(pool, 100000)};
     CHECK_OK(loch_allocator_create(bed->device, "arena", &ops, &cut, &allocator));
@@ -268,7 +271,7 @@ static void not_thread_safe(void **state)
     const test_bed *bed = wrap_bed(state);
     loch_allocator *allocator;
     CHECK_OK(test_stack_create(bed->device, "user-full", &allocator));
-    const bool is_safe = loch_allocator_get_traits(allocator) & LOCH_THREAD_SAFE;
+    const bool is_safe = loch_allocator_get_traits(allocator) & LOCH_TRAIT_THREAD_SAFE;
     void *block = wrap_alloc(allocator, 100), *freed;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, thread_frees, block), 0);

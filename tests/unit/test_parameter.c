@@ -9,8 +9,8 @@ static loch_tensor *host_tensor(loch_dtype dtype, int64_t rows, int64_t columns,
     CHECK_OK(loch_tensor_create(dtype, LOCH_SHAPE(rows, columns), NULL, &tensor));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++)
-            CHECK_OK(loch_tensor_set_item(tensor, LOCH_SHAPE(i, k), loch_scalar_of(first + (double)(i * columns + k)),
-                                          NULL));
+            CHECK_OK(loch_tensor_write_item(tensor, LOCH_SHAPE(i, k), loch_scalar_of(first + (double)(i * columns + k)),
+                                            NULL));
     return tensor;
 }
 
@@ -44,7 +44,7 @@ static void expect_on(const bench *b, const loch_parameter *parameter, unsigned 
                       int64_t start, int64_t end)
 {
     loch_tensor *there, *part = cut(all, axis, start, end), *rows;
-    CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(seat), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(seat), &there));
     assert_ptr_equal(loch_tensor_get_device(there), b->devices[seat]);
     CHECK_OK(loch_tensor_contiguous(part, NULL, &rows));
     bench_expect_same(b, there, rows);
@@ -63,9 +63,9 @@ static void declaring_takes_no_memory(void **state)
     assert_false(loch_parameter_is_loaded(parameter));
     assert_string_equal(loch_parameter_get_name(parameter), "weight");
     loch_tensor *none = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_parameter_get(parameter, LOCH_SEAT(0), &none), BUSY);
+    CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &none), BUSY);
     assert_null(none);
-    CHECK_FAILS(loch_parameter_get(parameter, LOCH_SEAT(9), &none), NOT_FOUND);
+    CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(9), &none), NOT_FOUND);
     assert_ptr_equal(loch_parameter_retain(parameter), parameter);
     loch_parameter_release(parameter);
     loch_parameter_release(parameter);
@@ -104,7 +104,7 @@ static void one_seat_copies_and_parts(void **state)
         CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(0)));
         CHECK_OK(loch_context_load(b.context, one, host)); /* goes where it was declared */
         expect_on(&b, one, 1, host, 0, 0, 10);
-        CHECK_FAILS(loch_parameter_get(one, LOCH_SEAT(0), &none), NOT_FOUND);
+        CHECK_FAILS(loch_parameter_acquire_tensor(one, LOCH_SEAT(0), &none), NOT_FOUND);
         loch_parameter *copies = declare(&b, LOCH_F32, 10, 7, LOCH_SPREAD_COPIES, 0);
         CHECK_OK(loch_context_load(b.context, copies, host));
         for (unsigned i = 0; i < b.count; i++)
@@ -139,7 +139,7 @@ static void fewer_rows_than_seats(void **state)
     CHECK_OK(loch_context_load(b.context, parameter, host));
     expect_on(&b, parameter, 0, host, 0, 0, 1);
     expect_on(&b, parameter, 1, host, 0, 1, 2);
-    CHECK_FAILS(loch_parameter_get(parameter, LOCH_SEAT(2), &none), NOT_FOUND);
+    CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(2), &none), NOT_FOUND);
     loch_parameter_release(parameter);
     loch_tensor_release(host);
     bench_close(&b);
@@ -153,7 +153,7 @@ static void types_are_converted(void **state)
     loch_tensor *host = host_tensor(LOCH_F32, 4, 6, 0), *there, *back;
     loch_parameter *parameter = declare(&b, LOCH_F16, 4, 6, LOCH_SPREAD_PARTS, 1);
     CHECK_OK(loch_context_load(b.context, parameter, host));
-    CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(1), &there)); /* columns 2 and 3 */
+    CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(1), &there)); /* columns 2 and 3 */
     assert_int_equal(loch_tensor_get_dtype(there), LOCH_F16);
     CHECK_OK(loch_tensor_to(there, LOCH_F32, NULL, &back));
     loch_tensor *columns = cut(host, 1, 2, 4), *rows;
@@ -181,14 +181,14 @@ static void scalars_and_nothing(void **state)
     assert_string_equal(loch_parameter_get_name(one), "");
     CHECK_FAILS(loch_context_load_part(b.context, one, 0, 0, scalar), INVALID);
     CHECK_OK(loch_context_load(b.context, one, scalar));
-    CHECK_OK(loch_parameter_get(one, LOCH_SEAT(1), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(one, LOCH_SEAT(1), &there));
     bench_expect_same(&b, there, scalar);
     loch_tensor_release(there);
     none = declare(&b, LOCH_F32, 0, 3, LOCH_SPREAD_PARTS, 0);
     assert_false(loch_parameter_is_loaded(none));
     CHECK_OK(loch_context_load(b.context, none, empty));
     assert_true(loch_parameter_is_loaded(none));
-    CHECK_OK(loch_parameter_get(none, LOCH_SEAT(1), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(none, LOCH_SEAT(1), &there));
     assert_int_equal(loch_tensor_get_elements(there), 0);
     loch_tensor_release(there);
     loch_parameter_release(one);
@@ -211,7 +211,7 @@ static void what_was_loaded_from_may_be_written_at_once(void **state)
     loch_parameter *parameter = declare(&b, LOCH_F32, 4, 4, LOCH_SPREAD_COPIES, 0);
     for (unsigned i = 0; i < BENCH_SIMS; i++) {
         CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(i)));
-        CHECK_OK(sim_busy(loch_context_get_stream(b.context), 1000000));
+        CHECK_OK(sim_busy(test_context_stream(b.context), 1000000));
     }
     CHECK_OK(loch_context_load(b.context, parameter, host));
     memset(pinned, 0, 16 * sizeof(float));
@@ -309,9 +309,9 @@ static void bad_loads_are_told(void **state)
     const loch_seat one[] = {{1}};
     const loch_context_options options = {.size = sizeof options, .seats = one, .seats_count = 1};
     loch_context *few;
-    CHECK_OK(loch_context_create(b.engine, &options, &few));
+    CHECK_OK(loch_context_open(b.engine, &options, &few));
     CHECK_FAILS(loch_context_load(few, parameter, host), NOT_FOUND); /* it lies on seats that this one has not */
-    CHECK_OK(loch_context_destroy(few));
+    CHECK_OK(loch_context_close(few));
     loch_tensor_release(on_device);
     loch_tensor_release(flat);
     loch_tensor_release(host);
@@ -334,7 +334,7 @@ static void a_load_that_fails_takes_nothing(void **state)
     CHECK_FAILS(loch_context_load(b.context, parameter, host), DRIVER);
     CHECK_OK(loch_sim_set_fault(b.devices[1], NULL));
     assert_false(loch_parameter_is_loaded(parameter));
-    CHECK_FAILS(loch_parameter_get(parameter, LOCH_SEAT(0), &none), BUSY);
+    CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &none), BUSY);
     assert_int_equal(bench_stats(&b).used_bytes, 0);
     for (unsigned i = 0; i < b.count; i++)
         assert_int_equal(bench_blocks(&b, i), 0);
@@ -409,8 +409,8 @@ static void larger_and_larger_loads_leave_no_staging_memory(void **state)
         loch_parameter_release(parameter);
         loch_tensor_release(turned);
         loch_tensor_release(host);
-        loch_host_usage usage;
-        loch_host_get_usage(&usage);
+        loch_host_usage usage = {.size = sizeof usage};
+        CHECK_OK(loch_host_get_usage(&usage));
         for (size_t i = 0; i < BENCH_SIMS; i++) {
             const size_t now = sim_stats(b.devices[i]).pinned_bytes;
             if (rows > 16) assert_int_equal(now, pinned[i]);
@@ -432,14 +432,14 @@ static void loading_raises_versions(void **state)
     loch_tensor *host = host_tensor(LOCH_F32, 8, 4, 1), *other = host_tensor(LOCH_F32, 8, 4, 9), *there, *copy;
     loch_parameter *parameter = declare(&b, LOCH_F32, 8, 4, LOCH_SPREAD_ONE, 0);
     CHECK_OK(loch_context_load(b.context, parameter, host));
-    CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(0), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &there));
     CHECK_OK(loch_context_set_seat(b.context, LOCH_SEAT(1)));
-    CHECK_OK(loch_context_get_copy(b.context, there, &copy));
+    CHECK_OK(loch_context_acquire_copy(b.context, there, &copy));
     loch_tensor_release(copy);
     const uint64_t version = loch_buffer_get_version(loch_tensor_get_buffer(there));
     CHECK_OK(load_part(&b, parameter, other, 0, 2, 4));
     assert_true(loch_buffer_get_version(loch_tensor_get_buffer(there)) > version);
-    CHECK_OK(loch_context_get_copy(b.context, there, &copy)); /* a new one */
+    CHECK_OK(loch_context_acquire_copy(b.context, there, &copy)); /* a new one */
     bench_expect_same(&b, there, copy);
     loch_tensor_release(copy);
     loch_tensor_release(there);
@@ -455,7 +455,7 @@ static void memory_is_the_seats_own_and_tagged(void **state)
     bench b;
     bench_open(&b);
     loch_tag tag;
-    CHECK_OK(loch_tag_get("parameters", &tag));
+    CHECK_OK(loch_tag_create("parameters", &tag));
     loch_tensor *host = host_tensor(LOCH_F32, 8, 4, 1), *there;
     const loch_child_options range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = TEST_MIB};
     CHECK_OK(loch_context_push_pool(b.context, "range", &range, NULL));
@@ -463,7 +463,7 @@ static void memory_is_the_seats_own_and_tagged(void **state)
     char name[100] = "model.layers.31.mlp.experts.127.with.a.very.long.path.to.it.down_proj.weight";
     CHECK_OK(loch_context_declare(b.context, name, LOCH_F32, LOCH_SHAPE(8, 4), LOCH_SPREAD_ONE, 0, tag, &parameter));
     CHECK_OK(loch_context_load(b.context, parameter, host));
-    CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(0), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &there));
     loch_allocator *own = loch_engine_get_allocator(b.engine, LOCH_SEAT(0));
     assert_ptr_equal(loch_buffer_get_allocator(loch_tensor_get_buffer(there)), own);
     loch_stats stats = {.size = sizeof stats};
@@ -472,9 +472,9 @@ static void memory_is_the_seats_own_and_tagged(void **state)
     assert_string_equal(loch_parameter_get_name(parameter), name);
     assert_non_null(strstr(loch_tensor_get_name(there), "down_proj.weight")); /* the end of a long name */
     loch_tensor_release(there);
-    CHECK_OK(loch_context_destroy(b.context)); /* a parameter outlives its context */
+    CHECK_OK(loch_context_close(b.context)); /* a parameter outlives its context */
     b.context = NULL;
-    CHECK_OK(loch_parameter_get(parameter, LOCH_SEAT(0), &there));
+    CHECK_OK(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &there));
     bench_expect_same(&b, there, host);
     loch_tensor_release(there);
     loch_parameter_release(parameter);

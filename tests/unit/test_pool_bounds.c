@@ -29,16 +29,16 @@ static void expect_all(char *address, size_t bytes, void *good, bool is_inside)
         CHECK_OK(loch_copy(address, good, bytes));
         CHECK_OK(loch_copy(good, address, bytes));
         CHECK_OK(loch_fill(address, bytes, "x", 1));
-        CHECK_OK(loch_copy_pitched(NULL, address, good, &rows));
-        CHECK_OK(loch_copy_pitched(NULL, good, address, &rows));
+        CHECK_OK(loch_copy_pitched(address, good, &rows, NULL));
+        CHECK_OK(loch_copy_pitched(good, address, &rows, NULL));
         return;
     }
     CHECK_FAILS(loch_copy(address, good, bytes), OUT_OF_RANGE);
     CHECK_FAILS(loch_copy(good, address, bytes), OUT_OF_RANGE);
     CHECK_FAILS(loch_fill(address, bytes, "x", 1), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, address, good, &rows), OUT_OF_RANGE);
-    CHECK_FAILS(loch_copy_pitched(NULL, good, address, &rows), OUT_OF_RANGE);
-    if (bytes > 2) CHECK_FAILS(loch_copy_pitched(NULL, address, good, &apart), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(address, good, &rows, NULL), OUT_OF_RANGE);
+    CHECK_FAILS(loch_copy_pitched(good, address, &rows, NULL), OUT_OF_RANGE);
+    if (bytes > 2) CHECK_FAILS(loch_copy_pitched(address, good, &apart, NULL), OUT_OF_RANGE);
 }
 
 static void expect_block(char *block, size_t bytes, char *good)
@@ -149,14 +149,14 @@ static void what_waits_for_a_stream_is_free(void **state)
     static const size_t sizes[] = {100, MIB};
     for (size_t s = 0; s < 2; s++) {
         char *block = pool_alloc(pool, sizes[s]);
-        CHECK_OK(loch_fill_on(stream, block, sizes[s], "x", 1));
+        CHECK_OK(loch_fill_on(block, sizes[s], "x", 1, stream));
         CHECK_OK(loch_allocator_record_use(pool, block, stream));
         CHECK_OK(loch_free(pool, block));
         expect_all(block, 10, good, false);
         CHECK_OK(loch_stream_sync(stream));
     }
     CHECK_OK(loch_free(pool, good));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -170,7 +170,7 @@ static void growable_blocks_end_where_they_were_asked_to(void **state)
         char *good = pool_alloc(pool, 32 * MIB);
         const loch_request request = {.size = sizeof request};
         void *block;
-        CHECK_OK(loch_pool_alloc_growable(pool, &request, 64 * MIB, &block));
+        CHECK_OK(loch_pool_alloc_growable(pool, 64 * MIB, &request, &block));
         expect_all(block, 1, good, false);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             CHECK_OK(loch_pool_resize_growable(pool, block, sizes[i]));
@@ -384,7 +384,7 @@ static void a_block_may_grow_meanwhile(void **state)
     grower w = {.pool = pool};
     const loch_request request = {.size = sizeof request, .bytes = MIB};
     char *good = pool_alloc(pool, MIB);
-    CHECK_OK(loch_pool_alloc_growable(pool, &request, 64 * MIB, &w.block));
+    CHECK_OK(loch_pool_alloc_growable(pool, 64 * MIB, &request, &w.block));
     assert_int_equal(pthread_create(&w.thread, NULL, grower_run, &w), 0);
     for (size_t i = 0; i < 2000; i++)
         CHECK_OK(loch_copy(good, w.block, MIB));

@@ -23,16 +23,16 @@ static bench bench_open(const char *name, const loch_pool_options *options)
 
 static void bench_close(bench *it)
 {
-    loch_stream_destroy(it->stream);
-    loch_stream_destroy(it->other);
+    loch_stream_close(it->stream);
+    loch_stream_close(it->other);
     pool_end_sim(it->pool, it->device);
 }
 
 static uint64_t capture_begin(loch_stream *stream)
 {
-    loch_capture_info info;
+    loch_capture_info info = {.size = sizeof info};
     CHECK_OK(loch_sim_capture_begin(stream));
-    CHECK_OK(loch_stream_get_capture(stream, &info));
+    CHECK_OK(loch_stream_query_capture(stream, &info));
     assert_true(info.active);
     return info.id;
 }
@@ -62,10 +62,10 @@ static void memory_stays_with_its_capture(void **state)
     char *captured[SIZES];
     for (size_t i = 0; i < SIZES; i++) {
         captured[i] = pool_alloc_on(it.pool, sizes[i], it.stream);
-        CHECK_OK(loch_fill_on(it.stream, captured[i], sizes[i], "c", 1));
+        CHECK_OK(loch_fill_on(captured[i], sizes[i], "c", 1, it.stream));
         CHECK_OK(loch_free(it.pool, captured[i]));
         char *again = pool_alloc_on(it.pool, sizes[i], it.stream); /* inside, it is used again */
-        CHECK_OK(loch_fill_on(it.stream, again, sizes[i], "d", 1));
+        CHECK_OK(loch_fill_on(again, sizes[i], "d", 1, it.stream));
         CHECK_OK(loch_free(it.pool, again));
         char *outside = pool_alloc_on(it.pool, sizes[i], it.other); /* another stream goes on meanwhile */
         memset(outside, 'o', sizes[i]);
@@ -105,8 +105,8 @@ static void a_graph_finds_its_memory(void **state)
     bench it = bench_open(BACKED, NULL);
     const uint64_t id = capture_begin(it.stream);
     char *block = pool_alloc_on(it.pool, MIB, it.stream), *scratch = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(it.stream, scratch, MIB, "s", 1));
-    CHECK_OK(loch_copy_on(it.stream, block, scratch, MIB));
+    CHECK_OK(loch_fill_on(scratch, MIB, "s", 1, it.stream));
+    CHECK_OK(loch_copy_on(block, scratch, MIB, it.stream));
     CHECK_OK(loch_free(it.pool, scratch));
     loch_sim_graph *graph = capture_end(it.stream);
     assert_true(pool_info(it.pool).captured_bytes >= MIB);
@@ -141,7 +141,7 @@ static void released_memory_serves_everybody(void **state)
     bench it = bench_open(BACKED, &options);
     const uint64_t id = capture_begin(it.stream);
     char *block = pool_alloc_on(it.pool, 12 * MIB, it.stream);
-    CHECK_OK(loch_fill_on(it.stream, block, 12 * MIB, "c", 1));
+    CHECK_OK(loch_fill_on(block, 12 * MIB, "c", 1, it.stream));
     CHECK_OK(loch_free(it.pool, block));
     loch_sim_graph *graph = capture_end(it.stream);
     void *none = TEST_UNTOUCHED;
@@ -225,7 +225,7 @@ static void no_call_voids_a_capture(void **state)
     CHECK_OK(loch_free(sibling, theirs));
     const uint64_t id = capture_begin(it.stream);
     char *captured = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(it.stream, captured, MIB, "c", 1));
+    CHECK_OK(loch_fill_on(captured, MIB, "c", 1, it.stream));
     for (size_t i = 0; i < SIZES; i++)
         CHECK_OK(loch_free(it.pool, blocks[i]));
     (void)pool_trim(it.pool, 0);
@@ -253,7 +253,7 @@ static void a_pool_ends_before_its_graph(void **state)
     bench it = bench_open(BACKED, NULL);
     (void)capture_begin(it.stream);
     char *block = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(it.stream, block, MIB, "c", 1));
+    CHECK_OK(loch_fill_on(block, MIB, "c", 1, it.stream));
     CHECK_OK(loch_free(it.pool, block));
     loch_sim_graph *graph = capture_end(it.stream);
     CHECK_OK(loch_sim_graph_launch(graph, it.other));
@@ -261,8 +261,8 @@ static void a_pool_ends_before_its_graph(void **state)
     assert_int_equal(sim_violations(it.device, NULL), 0);
     assert_int_equal(sim_stats(it.device).physical_bytes, 0);
     loch_sim_graph_destroy(graph);
-    loch_stream_destroy(it.stream);
-    loch_stream_destroy(it.other);
+    loch_stream_close(it.stream);
+    loch_stream_close(it.other);
     loch_device_release(it.device);
 }
 
@@ -297,7 +297,7 @@ static void many_captures_come_and_go(void **state)
         const uint64_t id = capture_begin(it.stream);
         for (size_t k = 0; k < SIZES; k++) {
             char *block = pool_alloc_on(it.pool, sizes[k], it.stream);
-            CHECK_OK(loch_fill_on(it.stream, block, sizes[k], "c", 1));
+            CHECK_OK(loch_fill_on(block, sizes[k], "c", 1, it.stream));
             CHECK_OK(loch_free(it.pool, block));
         }
         loch_sim_graph *graph = capture_end(it.stream);
@@ -306,11 +306,11 @@ static void many_captures_come_and_go(void **state)
         CHECK_OK(loch_pool_release_capture(it.pool, id));
         pool_expect_whole(it.pool);
         if (i == 20) {
-            loch_host_get_usage(&before);
+            CHECK_OK(loch_host_get_usage(&before));
             held = pool_info(it.pool).reserved_bytes;
         }
     }
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_true(after.bytes <= before.bytes + before.bytes / 4);
     assert_true(pool_info(it.pool).reserved_bytes <= held + 4 * MIB);
     bench_close(&it);

@@ -57,7 +57,7 @@ static void a_range_is_a_block_of_its_parent(void **state)
     loch_device *device = sim_open("sim:1GiB,backed");
     loch_allocator *parent = pool_make(device, NULL), *child;
     loch_tag tag;
-    CHECK_OK(loch_tag_get("child range", &tag));
+    CHECK_OK(loch_tag_create("child range", &tag));
     const loch_child_options options = {
         .size = sizeof options, .kind = LOCH_CHILD_RANGE, .limit_bytes = 5 * MIB, .tag = tag};
     CHECK_OK(loch_pool_create_child(parent, NULL, &options, &child));
@@ -80,7 +80,7 @@ static void a_range_is_a_block_of_its_parent(void **state)
     CHECK_FAILS(loch_pool_set_idle(child, MIB), UNSUPPORTED);
     void *growable = TEST_UNTOUCHED;
     const loch_request request = {.size = sizeof request, .bytes = 1};
-    CHECK_FAILS(loch_pool_alloc_growable(child, &request, MIB, &growable), UNSUPPORTED);
+    CHECK_FAILS(loch_pool_alloc_growable(child, MIB, &request, &growable), UNSUPPORTED);
     CHECK_OK(loch_free(child, first));
     loch_allocator_release(child);
     assert_int_equal(pool_stats(parent).blocks, 0);
@@ -359,7 +359,7 @@ static void growable_blocks_borrow(void **state)
     CHECK_OK(loch_free(parent, pool_alloc(parent, 12 * MIB))); /* idle now */
     const loch_request request = {.size = sizeof request, .bytes = 6 * MIB};
     void *block = TEST_UNTOUCHED;
-    CHECK_OK(loch_pool_alloc_growable(child, &request, 64 * MIB, &block));
+    CHECK_OK(loch_pool_alloc_growable(child, 64 * MIB, &request, &block));
     CHECK_OK(loch_free(parent, pool_alloc(parent, 8 * MIB)));
     CHECK_OK(loch_pool_resize_growable(child, block, 15 * MIB));
     CHECK_FAILS(loch_pool_resize_growable(child, block, 17 * MIB), LIMIT);
@@ -437,8 +437,8 @@ static void a_range_in_stream_order(void **state)
     void *after = pool_alloc_on(parent, 8 * MIB, one);
     CHECK_OK(sim_writes(one, after, 8 * MIB));
     CHECK_OK(loch_free(parent, after));
-    loch_stream_destroy(two);
-    loch_stream_destroy(one);
+    loch_stream_close(two);
+    loch_stream_close(one);
     pool_end_sim(parent, device);
 }
 
@@ -459,8 +459,8 @@ static void streams_that_end_before_the_child(void **state)
         CHECK_OK(sim_busy(two, 1000000));
         CHECK_OK(sim_writes(two, other, 4 * MIB));
         CHECK_OK(loch_free(child, mine));
-        loch_stream_destroy(two);
-        loch_stream_destroy(one);
+        loch_stream_close(two);
+        loch_stream_close(one);
         CHECK_OK(loch_free(child, other));
         loch_allocator_release(child);
         void *after = pool_alloc(parent, 8 * MIB);
@@ -492,7 +492,7 @@ static void captures_in_a_child(void **state)
     CHECK_OK(sim_writes(loch_stream_get_default(device), after, 8 * MIB));
     CHECK_OK(loch_free(parent, after));
     loch_sim_graph_destroy(graph);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(parent, device);
 }
 
@@ -619,7 +619,7 @@ static void misuse(void **state)
     loch_allocator_release(out);
     loch_allocator_release(range);
     loch_allocator_release(direct);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(other);
     pool_end_sim(parent, device);
 }

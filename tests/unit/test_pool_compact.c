@@ -43,7 +43,7 @@ static void bench_close(bench *b)
 {
     sim_expect_order(b->device);
     for (size_t i = 0; i < 2; i++)
-        loch_stream_destroy(b->streams[i]);
+        loch_stream_close(b->streams[i]);
     assert_int_equal(tensor_live_blocks(b->pool), 0);
     loch_allocator_release(b->pool);
     loch_device_release(b->device);
@@ -64,7 +64,7 @@ static void transfer(const bench *b, loch_buffer *buffer, void *host, size_t str
     void *address;
     const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
     CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
-    CHECK_OK(loch_copy_with(&copy, is_put ? address : host, is_put ? host : address, loch_buffer_get_bytes(buffer)));
+    CHECK_OK(loch_copy_with(is_put ? address : host, is_put ? host : address, loch_buffer_get_bytes(buffer), &copy));
     CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
 }
 
@@ -526,7 +526,7 @@ static void test_in_a_session(void **state)
         CHECK_OK(loch_buffer_unpin(buffers[last], NULL));
         CHECK_OK(loch_session_end(session, NULL, &bytes)); /* takes the block from under its buffer, wherever it is */
         assert_int_equal(bytes, size);
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         CHECK_FAILS_SET(loch_allocator_find(b.pool, other, &found), TEST_SET(FOREIGN) | TEST_SET(DOUBLE_FREE));
         expect(&b, buffers[1], 2, 0);
         loch_buffer_release(buffers[1]);

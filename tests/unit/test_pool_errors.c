@@ -48,7 +48,7 @@ static void a_double_free_right_away(void **state)
             CHECK_OK(loch_free(pool, block));
             WRONG(pool, loch_free(pool, block), TEST_SET(DOUBLE_FREE));
             WRONG(pool, loch_allocator_free_sized(pool, block, sizes[i]), TEST_SET(DOUBLE_FREE));
-            loch_block found;
+            loch_block found = {.size = sizeof found};
             WRONG(pool, loch_allocator_find(pool, block, &found), TEST_SET(DOUBLE_FREE));
             CHECK_OK(loch_free(pool, other));
         }
@@ -99,8 +99,8 @@ static void a_double_free_of_a_block_that_waits(void **state)
         WRONG(pool, loch_free(pool, block), TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN));
         if (sizes[i] > POOL_SMALL_MAX) WRONG(pool, loch_free(pool, block), TEST_SET(DOUBLE_FREE));
     }
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     pool_end_sim(pool, device);
 }
 
@@ -114,7 +114,7 @@ static void an_address_inside(void **state)
             char *block = pool_alloc(pool, sizes[i]);
             const size_t offsets[] = {1, sizes[i] / 2, sizes[i] - 1};
             for (size_t k = 0; k < 3; k++) {
-                loch_block found;
+                loch_block found = {.size = sizeof found};
                 WRONG(pool, loch_free(pool, block + offsets[k]), TEST_SET(INTERIOR));
                 WRONG(pool, loch_allocator_find(pool, block + offsets[k], &found), TEST_SET(INTERIOR));
                 WRONG(pool, loch_allocator_record_use(pool, block + offsets[k], NULL), TEST_SET(INTERIOR));

@@ -44,7 +44,7 @@ static bed bed_open(const ground *on)
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = on->limit, .handle_bytes = on->handle};
     b.pool = pool_make(b.device, &options);
     b.stream = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
-    CHECK_OK(loch_tag_get("frozen weights", &b.weights));
+    CHECK_OK(loch_tag_create("frozen weights", &b.weights));
     return b;
 }
 
@@ -52,7 +52,7 @@ static void bed_close(bed *b)
 {
     sim_expect_order(b->device);
     assert_int_equal(tensor_live_blocks(b->pool), 0);
-    loch_stream_destroy(b->stream);
+    loch_stream_close(b->stream);
     loch_allocator_release(b->pool);
     loch_device_release(b->device);
 }
@@ -74,7 +74,7 @@ static void expect(const bed *b, loch_buffer *buffer, uint32_t seed)
     void *address;
     CHECK_OK(loch_buffer_pin(buffer, b->stream, &address));
     const loch_copy_options copy = {.size = sizeof copy, .stream = b->stream, .wait = LOCH_WAIT_END};
-    CHECK_OK(loch_copy_with(&copy, seen, address, bytes));
+    CHECK_OK(loch_copy_with(seen, address, bytes, &copy));
     CHECK_OK(loch_buffer_unpin(buffer, b->stream));
     for (size_t i = 0; i < bytes / 4; i++)
         if (seen[i] != seed) fail_msg("word %zu of %zu is %x, not %x", i, bytes / 4, seen[i], seed);
@@ -284,7 +284,7 @@ static uintptr_t where(const bed *b, loch_buffer *buffer)
 
 static uint64_t id_of(const bed *b, loch_buffer *buffer)
 {
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_find(b->pool, (void *)where(b, buffer), &block));
     return block.id;
 }
@@ -368,7 +368,7 @@ static void small_blocks_are_packed_and_counted(void **state)
         expect(&b, large, 9);
         loch_buffer_release(large);
         pool_expect_whole(b.pool);
-        loch_stream_destroy(second);
+        loch_stream_close(second);
         bed_close(&b);
     }
 }

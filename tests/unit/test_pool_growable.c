@@ -14,13 +14,13 @@ static char *growable_make(loch_allocator *pool, size_t bytes, size_t max_bytes,
 {
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
     void *block;
-    CHECK_OK(loch_pool_alloc_growable(pool, &request, max_bytes, &block));
+    CHECK_OK(loch_pool_alloc_growable(pool, max_bytes, &request, &block));
     return block;
 }
 
 static size_t growable_requested(loch_allocator *pool, void *block)
 {
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(pool, block, &found));
     assert_true(found.allocated_bytes >= found.requested_bytes);
     return found.requested_bytes;
@@ -112,18 +112,18 @@ static void requests_that_cannot_be(void **state)
     loch_allocator *pool = pool_make(device, NULL);
     loch_request request = {.size = sizeof request, .bytes = 2 * MIB};
     void *none = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_pool_alloc_growable(pool, &request, MIB, &none), OUT_OF_RANGE);
+    CHECK_FAILS(loch_pool_alloc_growable(pool, MIB, &request, &none), OUT_OF_RANGE);
     assert_null(none);
-    CHECK_FAILS(loch_pool_alloc_growable(pool, &request, 0, &none), INVALID);
-    CHECK_FAILS_SET(loch_pool_alloc_growable(pool, &request, SIZE_MAX, &none), TEST_SET(OVERFLOW));
-    CHECK_FAILS_SET(loch_pool_alloc_growable(pool, &request, (size_t)1 << 60, &none), POOL_SHORT);
+    CHECK_FAILS(loch_pool_alloc_growable(pool, 0, &request, &none), INVALID);
+    CHECK_FAILS_SET(loch_pool_alloc_growable(pool, SIZE_MAX, &request, &none), TEST_SET(OVERFLOW));
+    CHECK_FAILS_SET(loch_pool_alloc_growable(pool, (size_t)1 << 60, &request, &none), POOL_SHORT);
     request.alignment = 3;
-    CHECK_FAILS(loch_pool_alloc_growable(pool, &request, 4 * MIB, &none), INVALID);
+    CHECK_FAILS(loch_pool_alloc_growable(pool, 4 * MIB, &request, &none), INVALID);
     assert_null(none);
     assert_int_equal(pool_stats(pool).blocks, 0);
     request.alignment = 16 * MIB;
     void *block;
-    CHECK_OK(loch_pool_alloc_growable(pool, &request, 4 * MIB, &block));
+    CHECK_OK(loch_pool_alloc_growable(pool, 4 * MIB, &request, &block));
     assert_int_equal((uintptr_t)block & (16 * MIB - 1), 0);
     CHECK_FAILS(loch_pool_resize_growable(pool, block, 4 * MIB + 1), OUT_OF_RANGE);
     assert_int_equal(growable_requested(pool, block), 2 * MIB);
@@ -144,7 +144,7 @@ static void raw_memory_has_none(void **state)
     loch_allocator *pool = pool_make(device, NULL);
     const loch_request request = {.size = sizeof request, .bytes = MIB};
     void *none = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_pool_alloc_growable(pool, &request, 2 * MIB, &none), UNSUPPORTED);
+    CHECK_FAILS(loch_pool_alloc_growable(pool, 2 * MIB, &request, &none), UNSUPPORTED);
     assert_null(none);
     pool_end_sim(pool, device);
 }
@@ -175,7 +175,7 @@ static void a_failure_leaves_it_as_it_was(void **state)
         CHECK_OK(loch_pool_resize_growable(pool, block, 20 * MIB));
         const loch_request request = {.size = sizeof request, .bytes = 50 * MIB};
         void *none = TEST_UNTOUCHED;
-        CHECK_FAILS_SET(loch_pool_alloc_growable(pool, &request, 60 * MIB, &none), POOL_SHORT);
+        CHECK_FAILS_SET(loch_pool_alloc_growable(pool, 60 * MIB, &request, &none), POOL_SHORT);
         assert_null(none);
         assert_int_equal(pool_stats(pool).blocks, 2);
         CHECK_OK(loch_free(pool, other));
@@ -210,7 +210,7 @@ static void shrunk_memory_stays_while_it_is_used(void **state)
         CHECK_OK(loch_free(pool, others[i]));
     CHECK_OK(loch_free(pool, large));
     CHECK_OK(loch_free(pool, block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -231,7 +231,7 @@ static void a_failure_after_shrinking(void **state)
     CHECK_OK(loch_pool_resize_growable(pool, block, 16 * MIB));
     CHECK_OK(sim_writes(stream, block, 16 * MIB));
     CHECK_OK(loch_free(pool, block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -252,8 +252,8 @@ static void one_that_another_stream_uses(void **state)
         CHECK_OK(loch_free(pool, next));
         pool_expect_whole(pool);
     }
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     pool_end_sim(pool, device);
 }
 
@@ -318,8 +318,8 @@ static void resizing_on_another_stream(void **state)
     if (sim_violations(device, &found)) fail_msg("%s", found.text);
     CHECK_OK(loch_allocator_free_on(pool, moved, b));
     CHECK_OK(loch_free(pool, next));
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     pool_end_sim(pool, device);
 }
 

@@ -261,7 +261,7 @@ static void blocks_that_others_use(void **state)
     idle_do(IDLE_LARGE);
     assert_int_equal(pool_info(it.pool).waiting_bytes, 0);
     assert_true(idle_free_bytes() <= 32 * MIB);
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     pool_end_sim(it.pool, it.device);
 }
 
@@ -339,7 +339,7 @@ static void idle_run(const char *device, const loch_pool_options *options, uint6
     idle_do_any(&random, is_lagging);
     idle_expect(options->idle_bytes, seed, SIZE_MAX);
     for (size_t i = 0; i < count; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     pool_end_sim(it.pool, it.device);
 }
 

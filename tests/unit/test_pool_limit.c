@@ -352,7 +352,7 @@ static void run_with_capacity(size_t granules, const char *more, const loch_pool
     if (options) assert_true(stats.physical_peak_bytes <= options->limit_bytes);
     for (size_t i = 0; i < 24; i++)
         CHECK_OK(loch_free(pool, blocks[i]));
-    loch_stream_destroy(streams[1]);
+    loch_stream_close(streams[1]);
     pool_end_sim(pool, device);
 }
 

@@ -186,7 +186,7 @@ static void model_alloc_growable(model *m)
     const loch_request request = {
         .size = sizeof request, .bytes = block->requested, .stream = model_stream(m, block->stream)};
     void *address = TEST_UNTOUCHED;
-    const loch_status status = loch_pool_alloc_growable(m->pool, &request, block->max_bytes, &address);
+    const loch_status status = loch_pool_alloc_growable(m->pool, block->max_bytes, &request, &address);
     if (status != LOCH_OK) {
         assert_null(address);
         model_expect_short(m, status, block->requested);
@@ -294,7 +294,7 @@ static void model_record_use(model *m)
 
 static void model_find(model *m, model_block *block)
 {
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(m->pool, block->address, &found));
     assert_ptr_equal(found.address, block->address);
     assert_int_equal(found.requested_bytes, block->requested);
@@ -342,7 +342,7 @@ static void model_expect_figures(model *m)
     pool_expect_whole(m->pool);
     size_t allocated = 0, left = m->count;
     for (size_t i = 0; i < m->count; i++) {
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         model_find(m, &m->blocks[i]);
         model_expect_contents(m, &m->blocks[i]);
         CHECK_OK(loch_allocator_find(m->pool, m->blocks[i].address, &found));
@@ -416,7 +416,7 @@ static void model_end(model *m)
     while (m->count)
         model_free(m);
     for (int i = 1; i < MODEL_STREAMS && m->is_sim; i++)
-        loch_stream_destroy(m->streams[i]);
+        loch_stream_close(m->streams[i]);
     if (m->is_sim)
         pool_end_sim(m->pool, m->device);
     else

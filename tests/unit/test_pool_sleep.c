@@ -97,7 +97,7 @@ static void bed_grow(bed *b, size_t bytes, size_t max_bytes, loch_tag tag)
 {
     const loch_request request = {.size = sizeof request, .bytes = bytes, .tag = tag};
     void *address;
-    CHECK_OK(loch_pool_alloc_growable(b->pool, &request, max_bytes, &address));
+    CHECK_OK(loch_pool_alloc_growable(b->pool, max_bytes, &request, &address));
     b->pieces[b->count] = (piece){address, bytes, tag};
     bed_put(b, &b->pieces[b->count], b->count);
     b->count++;
@@ -138,7 +138,7 @@ static bed bed_open(const char *name, const loch_pool_options *options)
 static void give_up_defaults(void)
 {
     size_t leaks;
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, 0);
 }
 
@@ -147,8 +147,8 @@ static void bed_close(bed *b)
     give_up_defaults();
     for (size_t i = 0; i < b->count; i++)
         if (b->pieces[i].address) bed_give(b, i);
-    loch_stream_destroy(b->streams[0]);
-    loch_stream_destroy(b->streams[1]);
+    loch_stream_close(b->streams[0]);
+    loch_stream_close(b->streams[1]);
     if (bed_is_sim(b))
         pool_end_sim(b->pool, b->device);
     else
@@ -311,7 +311,7 @@ static void random_programs(void **state)
                 if (test_random_below(&random, 8))
                     CHECK_OK(loch_allocator_alloc(b.pool, &request, &address));
                 else
-                    CHECK_OK(loch_pool_alloc_growable(b.pool, &request, 4 * MIB, &address));
+                    CHECK_OK(loch_pool_alloc_growable(b.pool, 4 * MIB, &request, &address));
                 *p = (piece){address, request.bytes, tag};
                 bed_put(&b, p, i);
             }
@@ -346,13 +346,13 @@ static void nothing_is_handed_out(void **state)
         assert_null(none);
         CHECK_FAILS(pool_try_alloc(b.pool, 30 * KIB, 0, b.streams[0], &none), BUSY);
         const loch_request request = {.size = sizeof request, .bytes = 1};
-        CHECK_FAILS(loch_pool_alloc_growable(b.pool, &request, MIB, &none), BUSY);
+        CHECK_FAILS(loch_pool_alloc_growable(b.pool, MIB, &request, &none), BUSY);
         CHECK_FAILS(loch_allocator_realloc(b.pool, b.pieces[0].address, 60, NULL, &none), BUSY);
         CHECK_FAILS(loch_pool_resize_growable(b.pool, b.pieces[27].address, 2 * MIB), BUSY);
         CHECK_FAILS(loch_pool_resize_growable(b.pool, b.pieces[27].address, 1), BUSY);
         const loch_sleep_options again = how(LOCH_SLEEP_DROP, 0);
         CHECK_FAILS(loch_pool_sleep(b.pool, &again, NULL), BUSY);
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         CHECK_OK(loch_allocator_find(b.pool, b.pieces[24].address, &found));
         assert_int_equal(found.requested_bytes, b.pieces[24].bytes);
         size_t walked = 0;
@@ -429,8 +429,8 @@ static void a_pool_ends_asleep(void **state)
             put_to_sleep(&b, contents, 0);
             for (size_t i = 0; i < b.count; i++)
                 if (b.pieces[i].address) bed_give(&b, i);
-            loch_stream_destroy(b.streams[0]);
-            loch_stream_destroy(b.streams[1]);
+            loch_stream_close(b.streams[0]);
+            loch_stream_close(b.streams[1]);
             loch_allocator_release(b.pool);
             give_up_defaults();
             if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).reserved_bytes, 0);
@@ -489,8 +489,8 @@ static void captured_memory_stays(void **state)
     bed_take(&b, 5 * MIB, red, NULL);
     CHECK_OK(loch_sim_capture_begin(b.streams[0]));
     void *captured = pool_alloc_on(b.pool, 3 * MIB, b.streams[0]);
-    loch_capture_info info = {0};
-    CHECK_OK(loch_stream_get_capture(b.streams[0], &info));
+    loch_capture_info info = {.size = sizeof info};
+    CHECK_OK(loch_stream_query_capture(b.streams[0], &info));
     loch_sim_graph *graph;
     CHECK_OK(loch_sim_capture_end(b.streams[0], &graph));
     const loch_sleep_options options = how(LOCH_SLEEP_HOST, 0);
@@ -688,8 +688,8 @@ static void sweep(const fault_kind *kind, loch_sleep_contents contents, test_fai
             bed_expect(&b);
             for (size_t i = 0; i < b.count; i++)
                 if (b.pieces[i].address) bed_give(&b, i);
-            loch_stream_destroy(b.streams[0]);
-            loch_stream_destroy(b.streams[1]);
+            loch_stream_close(b.streams[0]);
+            loch_stream_close(b.streams[1]);
             give_up_defaults();
             pool_end(b.pool, b.device);
         }
@@ -723,8 +723,8 @@ static void the_device_is_lost(void **state)
     pool_expect_whole(b.pool);
     for (size_t i = 0; i < b.count; i++)
         if (b.pieces[i].address) bed_give(&b, i);
-    loch_stream_destroy(b.streams[0]);
-    loch_stream_destroy(b.streams[1]);
+    loch_stream_close(b.streams[0]);
+    loch_stream_close(b.streams[1]);
     loch_allocator_release(b.pool);
     give_up_defaults();
     loch_device_release(b.device);
@@ -800,7 +800,7 @@ static void threads_meanwhile(void **state)
 int main(void)
 {
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
-    if (loch_tag_get("red", &red) != LOCH_OK || loch_tag_get("blue", &blue) != LOCH_OK) return 1;
+    if (loch_tag_create("red", &red) != LOCH_OK || loch_tag_create("blue", &blue) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {POOL_TEST(threads_meanwhile),       POOL_TEST(contents_come_back),
                                        POOL_TEST(contents_may_be_dropped), POOL_TEST(a_device_without_data),
                                        POOL_TEST(a_tag_sleeps_alone),      POOL_TEST(random_programs),

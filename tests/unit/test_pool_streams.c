@@ -23,8 +23,8 @@ static bench bench_open(const char *name, const loch_pool_options *options)
 
 static void bench_close(bench *it)
 {
-    loch_stream_destroy(it->a);
-    loch_stream_destroy(it->b);
+    loch_stream_close(it->a);
+    loch_stream_close(it->b);
     pool_end_sim(it->pool, it->device);
 }
 
@@ -202,7 +202,7 @@ static void small_blocks_in_borrowed_memory(void **state)
     expect_order(&it);
     CHECK_OK(loch_free(it.pool, block));
     CHECK_OK(loch_free(it.pool, small));
-    loch_stream_destroy(c);
+    loch_stream_close(c);
     bench_close(&it);
 }
 
@@ -222,7 +222,7 @@ static void a_stream_ends_before_its_blocks(void **state)
         CHECK_OK(sim_writes(stream, cached, sizes[i]));
         CHECK_OK(loch_free(it.pool, cached));
     }
-    loch_stream_destroy(stream); /* its work has not ended */
+    loch_stream_close(stream); /* its work has not ended */
     assert_int_equal(pool_info(it.pool).streams, 0);
     for (size_t i = 0; i < 4; i++) {
         void *other = pool_alloc_on(it.pool, sizes[i], it.a);
@@ -249,7 +249,7 @@ static void a_recorded_stream_ends(void **state)
         loch_stream *stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
         CHECK_OK(loch_allocator_record_use(it.pool, block, stream));
         CHECK_OK(sim_writes(stream, block, bytes));
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         CHECK_OK(loch_free(it.pool, block));
         void *next = pool_alloc_on(it.pool, bytes, it.a);
         CHECK_OK(sim_writes(it.a, next, bytes));
@@ -271,16 +271,16 @@ static void many_streams_come_and_go(void **state)
         (void)use_and_free(&it, 3 * MIB, stream);
         (void)use_and_free(&it, 100, stream);
         (void)use_and_free(&it, 50000, stream);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         if (i % 10 == 9) CHECK_OK(loch_device_sync(it.device));
         if (i == 99) {
-            loch_host_get_usage(&before);
+            CHECK_OK(loch_host_get_usage(&before));
             held = pool_info(it.pool).reserved_bytes;
             events = sim_stats(it.device).events;
         }
     }
     CHECK_OK(loch_device_sync(it.device));
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     expect_order(&it);
     pool_expect_whole(it.pool);
     assert_true(pool_info(it.pool).reserved_bytes <= held + 8 * MIB);

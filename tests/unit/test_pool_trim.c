@@ -203,7 +203,7 @@ static void figures_add_up(void **state)
     assert_true(loch_pool_print(pool, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "20971520"));
     CHECK_OK(loch_free(pool, used));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -226,7 +226,7 @@ static void trimming_waits_for_streams(void **state)
         assert_int_equal(pool_info(pool).reserved_bytes, 0);
         assert_int_equal(sim_violations(device, NULL), 0);
     }
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -248,7 +248,7 @@ static void handles_shared_by_streams_go_back(void **state)
     assert_true(pool_info(pool).reserved_bytes > 0);
     (void)pool_trim(pool, 0);
     assert_int_equal(pool_info(pool).reserved_bytes, 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     pool_end_sim(pool, device);
 }
 
@@ -263,7 +263,7 @@ static void whole_blocks(void **state)
     CHECK_OK(loch_free(pool, large));
     char *little_less = pool_alloc(pool, 20 * MIB - 1000), *much_less = pool_alloc(pool, 18 * MIB);
     assert_ptr_equal(little_less, large);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     CHECK_OK(loch_allocator_find(pool, little_less, &found));
     assert_int_equal(found.allocated_bytes, 20 * MIB);
     assert_true(much_less < large || much_less >= large + 20 * MIB);
@@ -285,7 +285,7 @@ static void rounding(void **state)
     loch_device *device = sim_open("sim:64MiB,granule=2MiB");
     const loch_pool_options options = {.size = sizeof options, .round_bytes = 2 * MIB, .handle_bytes = 3 * MIB};
     loch_allocator *pool = pool_make(device, &options);
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     void *block = pool_alloc(pool, 2 * MIB + 1);
     CHECK_OK(loch_allocator_find(pool, block, &found));
     assert_int_equal(found.requested_bytes, 2 * MIB + 1);

@@ -106,12 +106,12 @@ static void growable_blocks(void **state)
         loch_allocator *pool = wipe_make(device, LOCH_POOL_STANDARD);
         const loch_request request = {.size = sizeof request, .bytes = 16 * MIB};
         void *first, *second;
-        CHECK_OK(loch_pool_alloc_growable(pool, &request, 64 * MIB, &first));
+        CHECK_OK(loch_pool_alloc_growable(pool, 64 * MIB, &request, &first));
         memset(first, 0xaa, 16 * MIB);
         CHECK_OK(loch_pool_resize_growable(pool, first, 4 * MIB));
         CHECK_OK(loch_device_sync(device));
         assert_true(holds(first, 4 * MIB, 0xaa));
-        CHECK_OK(loch_pool_alloc_growable(pool, &request, 64 * MIB, &second)); /* has what the first one gave up */
+        CHECK_OK(loch_pool_alloc_growable(pool, 64 * MIB, &request, &second)); /* has what the first one gave up */
         CHECK_OK(loch_device_sync(device));
         assert_true(is_zero(second, 16 * MIB));
         memset(second, 0xaa, 16 * MIB);
@@ -209,7 +209,7 @@ static void sleeping_memory(void **state)
     CHECK_OK(loch_free(pool, block));
     pool_end(keeper, host);
     size_t leaks;
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks)); /* the default that a stage came from */
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks)); /* the default that a stage came from */
     pool_end_sim(pool, device);
 }
 
@@ -284,8 +284,8 @@ static void wiping_is_ordered(void **state)
         CHECK_OK(loch_device_sync(device));
         assert_int_equal(next.seen, 0);
         assert_int_equal(pool_info(pool).waits_on_host, 0);
-        loch_stream_destroy(own);
-        loch_stream_destroy(other);
+        loch_stream_close(own);
+        loch_stream_close(other);
         pool_end_sim(pool, device);
     }
 }
@@ -300,7 +300,7 @@ static void a_stream_that_has_gone(void **state)
         loch_stream *own = sim_stream(device, LOCH_STREAM_INDEPENDENT);
         peek p = {.block = pool_alloc_on(pool, sizes[s], own), .bytes = sizes[s]};
         wipe_launch(own, &p, paint_run);
-        loch_stream_destroy(own);
+        loch_stream_close(own);
         CHECK_OK(loch_free(pool, p.block));
         CHECK_OK(loch_device_sync(device));
         loch_stream *next = sim_stream(device, LOCH_STREAM_INDEPENDENT);
@@ -311,7 +311,7 @@ static void a_stream_that_has_gone(void **state)
             assert_int_equal(q.seen, 0);
             CHECK_OK(loch_free(pool, q.block));
         }
-        loch_stream_destroy(next);
+        loch_stream_close(next);
         pool_end_sim(pool, device);
     }
 }
@@ -326,10 +326,10 @@ static void captured_memory(void **state)
         loch_device *device = sim_open("sim:256MiB,backed");
         loch_allocator *pool = wipe_make(device, LOCH_POOL_STANDARD);
         loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
-        loch_capture_info info = {0};
+        loch_capture_info info = {.size = sizeof info};
         loch_sim_graph *graph;
         CHECK_OK(loch_sim_capture_begin(stream));
-        CHECK_OK(loch_stream_get_capture(stream, &info));
+        CHECK_OK(loch_stream_query_capture(stream, &info));
         peek p = {.block = pool_alloc_on(pool, sizes[s], stream), .bytes = sizes[s]};
         wipe_launch(stream, &p, paint_run);
         CHECK_OK(loch_free(pool, p.block));
@@ -345,7 +345,7 @@ static void captured_memory(void **state)
         assert_true(is_zero(p.block, p.bytes));
         CHECK_OK(loch_sim_set_fault(device, NULL));
         loch_sim_graph_destroy(graph);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         pool_end_sim(pool, device);
     }
 }
@@ -375,7 +375,7 @@ static void a_free_under_capture(void **state)
         CHECK_OK(loch_device_sync(device));
         assert_true(is_zero(block, sizes[s]));
         CHECK_OK(loch_free(pool, block));
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         pool_end_sim(pool, device);
     }
 }
@@ -441,7 +441,7 @@ static void a_range_that_cannot_be_wiped(void **state)
     CHECK_OK(loch_sim_set_fault(device, NULL));
     void *found = NULL;
     for (uintptr_t at = (uintptr_t)block; !found; at -= 512) { /* the test knows where: it may give it back */
-        loch_block about;
+        loch_block about = {.size = sizeof about};
         if (loch_allocator_find(parent, (void *)at, &about) == LOCH_OK) found = about.address;
     }
     memset(found, 0, 8 * MIB);
@@ -527,7 +527,7 @@ static void random_programs(void **state)
         while (live)
             CHECK_OK(loch_free(pool, blocks[--live].paint.block));
         for (size_t i = 0; i < STREAMS; i++)
-            loch_stream_destroy(streams[i]);
+            loch_stream_close(streams[i]);
         pool_end_sim(pool, device);
     }
 }

@@ -15,7 +15,7 @@ static int print_teardown(void **state)
 {
     size_t leaks;
     if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK) return -1;
-    return loch_registry_shutdown(NULL, NULL, &leaks) == LOCH_OK && !leaks ? sim_teardown(state) : -1;
+    return loch_registry_clear(NULL, NULL, &leaks) == LOCH_OK && !leaks ? sim_teardown(state) : -1;
 }
 
 #define PRINT_TEST(function) cmocka_unit_test_setup_teardown(function, sim_setup, print_teardown)
@@ -32,10 +32,10 @@ static size_t count_elements(size_t dimensions, const int64_t *shape)
 static char *format(loch_tensor *tensor, const loch_print_options *options)
 {
     size_t length, again;
-    CHECK_OK(loch_tensor_format(tensor, options, NULL, 0, &length));
+    CHECK_OK(loch_tensor_print(tensor, options, NULL, 0, &length));
     char *text = malloc(length + 1);
     assert_non_null(text);
-    CHECK_OK(loch_tensor_format(tensor, options, text, length + 1, &again));
+    CHECK_OK(loch_tensor_print(tensor, options, text, length + 1, &again));
     assert_int_equal(length, again);
     assert_int_equal(strlen(text), length);
     return text;
@@ -271,13 +271,13 @@ static void room(void **state)
     CHECK_OK(loch_tensor_wrap(LOCH_F64, LOCH_SHAPE(3), data, NULL, &tensor));
     for (size_t bytes = 1; bytes < sizeof text; bytes++) {
         memset(text, 'x', sizeof text);
-        CHECK_OK(loch_tensor_format(tensor, NULL, text, bytes, &length));
+        CHECK_OK(loch_tensor_print(tensor, NULL, text, bytes, &length));
         assert_int_equal(length, 10);
         assert_int_equal(strlen(text), bytes > 10 ? 10 : bytes - 1);
         assert_memory_equal(text, "[1. 2. 3.]", strlen(text));
         assert_true(text[bytes] == 'x' || bytes > 10);
     }
-    CHECK_OK(loch_tensor_format(tensor, NULL, text, sizeof text, NULL));
+    CHECK_OK(loch_tensor_print(tensor, NULL, text, sizeof text, NULL));
     loch_tensor_release(tensor);
 }
 
@@ -290,14 +290,14 @@ static void to_a_file(void **state)
     CHECK_OK(loch_tensor_wrap(LOCH_F64, LOCH_SHAPE(3), data, NULL, &tensor));
     FILE *file = tmpfile();
     assert_non_null(file);
-    CHECK_OK(loch_tensor_print(tensor, NULL, file));
+    CHECK_OK(loch_tensor_print_to(tensor, NULL, file));
     rewind(file);
     assert_int_equal(fread(text, 1, sizeof text - 1, file), 11);
     assert_string_equal(text, "[1. 2. 3.]\n");
     fclose(file);
     file = fopen("/dev/full", "w");
     if (file) {
-        CHECK_FAILS(loch_tensor_print(tensor, NULL, file), IO);
+        CHECK_FAILS(loch_tensor_print_to(tensor, NULL, file), IO);
         fclose(file);
     }
     loch_tensor_release(tensor);
@@ -400,13 +400,13 @@ static void behind_a_stream(void **state)
     CHECK_OK(loch_tensor_get_address(tensor, &address));
     const unsigned char pattern = 7;
     CHECK_OK(sim_busy(stream, 1000000));
-    CHECK_OK(loch_fill_on(stream, address, 2000, &pattern, 1));
+    CHECK_OK(loch_fill_on(address, 2000, &pattern, 1, stream));
     const loch_print_options options = {.size = sizeof options, .stream = stream};
     expect_text(tensor, &options, "[7 7 7 ... 7 7 7]");
     loch_tensor_release(tensor);
     CHECK_OK(loch_stream_sync(stream));
     loch_allocator_release(memory.allocator);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     assert_int_equal(sim_violations(device, NULL), 0);
     loch_device_release(device);
 }
@@ -421,21 +421,21 @@ static void bad_calls(void **state)
     char text[8];
     size_t length = 9;
     CHECK_OK(loch_tensor_wrap(LOCH_F64, LOCH_SHAPE(1), data, NULL, &tensor));
-    CHECK_FAILS(loch_tensor_format(NULL, NULL, text, sizeof text, &length), INVALID);
+    CHECK_FAILS(loch_tensor_print(NULL, NULL, text, sizeof text, &length), INVALID);
     assert_int_equal(length, 0);
-    CHECK_FAILS(loch_tensor_format(tensor, NULL, NULL, 4, NULL), INVALID);
-    CHECK_FAILS(loch_tensor_print(NULL, NULL, stdout), INVALID);
-    CHECK_FAILS(loch_tensor_print(tensor, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_print(tensor, NULL, NULL, 4, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_print_to(NULL, NULL, stdout), INVALID);
+    CHECK_FAILS(loch_tensor_print_to(tensor, NULL, NULL), INVALID);
     CHECK_FAILS(loch_tensor_describe(NULL, text, sizeof text, NULL), INVALID);
     CHECK_FAILS(loch_tensor_describe(tensor, NULL, 1, NULL), INVALID);
     loch_print_options options = {.size = sizeof options, .precision = -2};
-    CHECK_FAILS(loch_tensor_format(tensor, &options, text, sizeof text, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_print(tensor, &options, text, sizeof text, NULL), INVALID);
     options = (loch_print_options){.size = sizeof options, .notation = (loch_notation)3};
-    CHECK_FAILS(loch_tensor_format(tensor, &options, text, sizeof text, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_print(tensor, &options, text, sizeof text, NULL), INVALID);
     options = (loch_print_options){.size = 0};
-    CHECK_FAILS(loch_tensor_format(tensor, &options, text, sizeof text, NULL), INVALID);
+    CHECK_FAILS(loch_tensor_print(tensor, &options, text, sizeof text, NULL), INVALID);
     options = (loch_print_options){.size = sizeof options.size}; /* an older, shorter one */
-    CHECK_OK(loch_tensor_format(tensor, &options, text, sizeof text, NULL));
+    CHECK_OK(loch_tensor_print(tensor, &options, text, sizeof text, NULL));
     assert_string_equal(text, "[1.]");
     loch_tensor_release(tensor);
 }
@@ -450,8 +450,8 @@ static void too_much(void **state)
     CHECK_OK(loch_tensor_wrap(LOCH_U8, LOCH_SCALAR, data, NULL, &tensor));
     CHECK_OK(loch_tensor_expand(tensor, LOCH_SHAPE(INT64_MAX / 4), &wide));
     const loch_print_options options = {.size = sizeof options, .threshold = SIZE_MAX};
-    CHECK_FAILS(loch_tensor_format(wide, &options, text, sizeof text, NULL), HOST_MEMORY);
-    CHECK_OK(loch_tensor_format(wide, NULL, text, sizeof text, NULL));
+    CHECK_FAILS(loch_tensor_print(wide, &options, text, sizeof text, NULL), HOST_MEMORY);
+    CHECK_OK(loch_tensor_print(wide, NULL, text, sizeof text, NULL));
     assert_string_equal(text, "[0 0 0 ");
     loch_tensor_release(wide);
     loch_tensor_release(tensor);
@@ -465,7 +465,7 @@ static loch_status print_something(void)
     loch_status status = loch_tensor_wrap(LOCH_F64, LOCH_SHAPE(40, 50), data, NULL, &tensor);
     if (status != LOCH_OK) return status;
     status = loch_tensor_transpose(tensor, 0, 1, &turned);
-    if (status == LOCH_OK) status = loch_tensor_format(turned, NULL, text, sizeof text, NULL);
+    if (status == LOCH_OK) status = loch_tensor_print(turned, NULL, text, sizeof text, NULL);
     loch_tensor_release(turned);
     loch_tensor_release(tensor);
     return status;

@@ -398,7 +398,7 @@ static void blocks_by_id(void **state)
         const loch_block *block = loch_census_at(full, i);
         assert_true(block->id > last);
         last = block->id;
-        loch_block same;
+        loch_block same = {.size = sizeof same};
         CHECK_OK(loch_allocator_find(a, block->address, &same));
         assert_int_equal(same.id, block->id);
         assert_int_equal(same.requested_bytes, block->requested_bytes);
@@ -426,7 +426,7 @@ static void the_difference_between_two_points(void **state)
     found f = {0};
     CHECK_OK(loch_census_compare(before, after, note, &f));
     assert_int_equal(f.count, 11);
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     for (int i = 0; i < 11; i++) {
         if (i) assert_true(f.ids[i] > f.ids[i - 1]);
         size_t seen = 0;
@@ -461,8 +461,8 @@ static void leaks_by_tag(void **state)
     (void)state;
     loch_allocator *a = open_direct();
     loch_tag weights, cache;
-    CHECK_OK(loch_tag_get("weights \"w\"", &weights));
-    CHECK_OK(loch_tag_get("cache", &cache));
+    CHECK_OK(loch_tag_create("weights \"w\"", &weights));
+    CHECK_OK(loch_tag_create("cache", &cache));
     void *old = take(a, 1 << 20, weights);
     loch_census *before = census_of(a);
     void *blocks[4] = {take(a, 1000, cache), take(a, 2000, cache), take(a, 500, 0), take(a, 7000, weights)};
@@ -491,7 +491,7 @@ static void leaks_by_tag(void **state)
     assert_non_null(strstr(text, "4 blocks, 10500 bytes\n"));
     assert_non_null(strstr(text, "  weights \"w\": 1 block, 7000 bytes\n  cache: 2 blocks, 3000 bytes\n"
                                  "  (no tag): 1 block, 500 bytes\nlargest:\n"));
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_find(a, blocks[1], &block));
     snprintf(line, sizeof line, "  block %" PRIu64 " at %p: 2000 bytes, cache\n", block.id, blocks[1]);
     assert_non_null(strstr(text, line));

@@ -224,7 +224,7 @@ static void damage_is_found_when_the_old_one_goes(void **state)
     const test_bed *bed = wrap_bed(state);
     if (!bed->has_data) skip(); /* nothing is ever found there */
     loch_allocator *direct = wrap_direct(bed), *guard;
-    CHECK_OK(loch_guard_create(direct, NULL, NULL, &guard));
+    CHECK_OK(loch_redzone_create(direct, NULL, NULL, &guard));
     char *block = wrap_alloc(guard, 100);
     void *out = TEST_UNTOUCHED;
     CHECK_OK(loch_fill(block, 100, "k", 1));
@@ -250,12 +250,12 @@ static void every_kind_of_stream_is_found(void **state)
     CHECK_OK(loch_device_open("sim:1GiB,backed,clock=stepped,lag=1000", &device));
     CHECK_OK(loch_direct_create(device, NULL, NULL, &direct));
     CHECK_OK(loch_stream_create(device, NULL, &streams[0]));
-    CHECK_OK(loch_stream_get_thread_default(device, &streams[1]));
+    CHECK_OK(loch_stream_require_thread_default(device, &streams[1]));
     CHECK_OK(loch_stream_wrap(device, loch_stream_get_native(streams[0]), &streams[2]));
     for (size_t i = 0; i < 3; i++) {
         const loch_request request = {.size = sizeof request, .bytes = 100, .stream = streams[i]};
         void *block, *moved;
-        loch_block found;
+        loch_block found = {.size = sizeof found};
         CHECK_OK(loch_allocator_alloc(direct, &request, &block));
         CHECK_OK(loch_device_measure_calls(device, LOCH_MEASURE_OFF));
         CHECK_OK(loch_allocator_realloc(direct, block, 1000, NULL, &moved));
@@ -264,8 +264,8 @@ static void every_kind_of_stream_is_found(void **state)
         assert_int_equal(found.stream_id, loch_stream_get_id(streams[i]));
         CHECK_OK(loch_free(direct, moved));
     }
-    loch_stream_destroy(streams[2]);
-    loch_stream_destroy(streams[0]);
+    loch_stream_close(streams[2]);
+    loch_stream_close(streams[0]);
     loch_allocator_release(direct);
     loch_device_release(device);
 }

@@ -11,8 +11,8 @@
 #define THREADS 8
 
 static const loch_attributes own = {0, 0};
-static const loch_attributes on_host = {LOCH_ON_HOST, 0};
-static const loch_attributes pinned = {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 0};
+static const loch_attributes on_host = {LOCH_ATTRIBUTE_ON_HOST, 0};
+static const loch_attributes pinned = {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0};
 
 static loch_allocator *direct(loch_device *device, const char *name)
 {
@@ -24,7 +24,7 @@ static loch_allocator *direct(loch_device *device, const char *name)
 static loch_allocator *get(loch_device *device, loch_attributes attributes)
 {
     loch_allocator *allocator;
-    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &allocator));
+    CHECK_OK(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &allocator));
     return allocator;
 }
 
@@ -39,7 +39,7 @@ static void add(loch_device *device, const char *name, int priority)
 static void expect_best(loch_device *device, loch_attributes attributes, const char *name)
 {
     loch_allocator *found;
-    CHECK_OK(loch_registry_find_best(device, attributes, &found));
+    CHECK_OK(loch_registry_acquire_best(device, attributes, &found));
     assert_string_equal(loch_allocator_get_name(found), name);
     loch_allocator_release(found);
 }
@@ -47,14 +47,14 @@ static void expect_best(loch_device *device, loch_attributes attributes, const c
 static void expect_none(loch_device *device, loch_attributes attributes, unsigned set)
 {
     loch_allocator *found = TEST_UNTOUCHED;
-    CHECK_FAILS_SET(loch_registry_find_best(device, attributes, &found), set);
+    CHECK_FAILS_SET(loch_registry_acquire_best(device, attributes, &found), set);
     assert_null(found);
 }
 
 static void shut_down(size_t expected)
 {
     size_t leaks = 99;
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, expected);
 }
 
@@ -119,13 +119,13 @@ static void entries_have_names_of_their_own(void **state)
     CHECK_FAILS(loch_registry_add(b, "weights", 5), EXISTS);
     CHECK_OK(loch_registry_walk(note_names, names));
     assert_string_equal(names, "weights=a cache=a weights=b b=b ");
-    CHECK_OK(loch_registry_find("cache", NULL, &found));
+    CHECK_OK(loch_registry_acquire("cache", NULL, &found));
     assert_ptr_equal(found, a);
     loch_allocator_release(found);
-    CHECK_FAILS(loch_registry_find("a", NULL, &found), NOT_FOUND);
+    CHECK_FAILS(loch_registry_acquire("a", NULL, &found), NOT_FOUND);
     CHECK_FAILS(loch_registry_remove("a", 5), NOT_FOUND);
     CHECK_OK(loch_registry_remove("weights", 5));
-    CHECK_OK(loch_registry_find("weights", device, &found));
+    CHECK_OK(loch_registry_acquire("weights", device, &found));
     assert_ptr_equal(found, b);
     loch_allocator_release(found);
     shut_down(0);
@@ -140,7 +140,8 @@ static void the_best_of_all_devices(void **state)
     (void)state;
     loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1"), *cpu = sim_open("cpu");
     const loch_direct_options of_pinned = {.size = sizeof of_pinned, .kind = LOCH_MEMORY_PINNED};
-    const loch_attributes for_gpu = {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 0}, for_host = {LOCH_ON_HOST, 0};
+    const loch_attributes for_gpu = {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0},
+                          for_host = {LOCH_ATTRIBUTE_ON_HOST, 0};
     loch_allocator *allocator;
     int calls = 0;
     expect_none(NULL, own, TEST_SET(NOT_FOUND));
@@ -196,14 +197,15 @@ static void wrong_registrations_are_refused(void **state)
     CHECK_FAILS(loch_registry_remove("a", 5), NOT_FOUND);
     CHECK_FAILS(loch_registry_remove("b", 3), NOT_FOUND);
     CHECK_FAILS(loch_registry_remove(NULL, 3), INVALID);
-    CHECK_FAILS(loch_registry_find(NULL, device, &found), INVALID);
-    CHECK_FAILS(loch_registry_find("a", device, NULL), INVALID);
-    CHECK_FAILS(loch_registry_find_best(device, own, NULL), INVALID);
+    CHECK_FAILS(loch_registry_acquire(NULL, device, &found), INVALID);
+    CHECK_FAILS(loch_registry_acquire("a", device, NULL), INVALID);
+    CHECK_FAILS(loch_registry_acquire_best(device, own, NULL), INVALID);
     CHECK_FAILS(loch_registry_add(allocator, "", 9), INVALID);
     CHECK_FAILS(loch_registry_walk(NULL, NULL), INVALID);
-    CHECK_FAILS(loch_device_get_allocator(NULL, own, LOCH_FALLBACK_NONE, &found), INVALID);
-    CHECK_FAILS(loch_device_get_allocator(device, own, (loch_fallback)2, &found), INVALID);
-    CHECK_FAILS(loch_device_get_allocator(device, (loch_attributes){1 << 12, 0}, LOCH_FALLBACK_NONE, &found), INVALID);
+    CHECK_FAILS(loch_device_acquire_allocator(NULL, own, LOCH_FALLBACK_NONE, &found), INVALID);
+    CHECK_FAILS(loch_device_acquire_allocator(device, own, (loch_fallback)2, &found), INVALID);
+    CHECK_FAILS(loch_device_acquire_allocator(device, (loch_attributes){1 << 12, 0}, LOCH_FALLBACK_NONE, &found),
+                INVALID);
     shut_down(0);
     assert_int_equal(calls, 0);
     loch_allocator_release(allocator);
@@ -219,20 +221,20 @@ static void found_by_name(void **state)
     CHECK_OK(loch_registry_add(low, NULL, 1));
     CHECK_OK(loch_registry_add(high, NULL, 2));
     CHECK_OK(loch_registry_add_factory("x", 9, never_called, &calls));
-    CHECK_OK(loch_registry_find("x", NULL, &found)); /* no device: no factory is asked */
+    CHECK_OK(loch_registry_acquire("x", NULL, &found)); /* no device: no factory is asked */
     assert_ptr_equal(found, high);
     loch_allocator_release(found);
-    CHECK_FAILS(loch_registry_find("x", device, &found), INVALID); /* the factory's own failure ends the search */
+    CHECK_FAILS(loch_registry_acquire("x", device, &found), INVALID); /* the factory's own failure ends the search */
     assert_null(found);
     assert_int_equal(calls, 1);
     CHECK_OK(loch_registry_remove("x", 9));
-    CHECK_OK(loch_registry_find("x", device, &found));
+    CHECK_OK(loch_registry_acquire("x", device, &found));
     assert_ptr_equal(found, low);
     loch_allocator_release(found);
-    CHECK_FAILS(loch_registry_find("y", device, &found), NOT_FOUND);
+    CHECK_FAILS(loch_registry_acquire("y", device, &found), NOT_FOUND);
     assert_non_null(strstr(loch_error_get()->sentence, "y"));
     shut_down(0);
-    CHECK_FAILS(loch_registry_find("x", NULL, &found), NOT_FOUND);
+    CHECK_FAILS(loch_registry_acquire("x", NULL, &found), NOT_FOUND);
     loch_allocator_release(low);
     loch_allocator_release(high);
     loch_device_release(device);
@@ -250,13 +252,13 @@ static void attributes_are_never_bent(void **state)
     loch_allocator_release(allocator);
     expect_best(device, pinned, "pins");
     expect_best(device, on_host, "pins"); /* pinned memory is on the host */
-    expect_best(device, loch_attributes_with(pinned, LOCH_TRACK_SIZES), "pins");
+    expect_best(device, loch_attributes_with(pinned, LOCH_ATTRIBUTE_TRACK_SIZES), "pins");
     expect_none(device, own, TEST_SET(UNSUPPORTED)); /* but not the device's own */
     expect_none(device, (loch_attributes){pinned.bits, 4}, TEST_SET(UNSUPPORTED));
     expect_none(device, loch_attributes_with(pinned, 1u << 24), TEST_SET(UNSUPPORTED));
     add(device, "mine", 1);
     expect_best(device, own, "mine");
-    expect_best(device, (loch_attributes){LOCH_GPU_COMPATIBLE, 0}, "mine");
+    expect_best(device, (loch_attributes){LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0}, "mine");
     add(cpu, "plain", 1);
     expect_best(cpu, own, "plain");
     expect_best(cpu, on_host, "plain");
@@ -333,8 +335,8 @@ static loch_status work(loch_device *device, loch_attributes attributes, void *u
     if (!shop->wraps) return loch_direct_create(device, "made", NULL, out);
     if (shop->meet) pthread_barrier_wait(shop->meet);
     loch_allocator *inner;
-    loch_status status = *shop->wraps ? loch_registry_find(shop->wraps, device, &inner)
-                                      : loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
+    loch_status status = *shop->wraps ? loch_registry_acquire(shop->wraps, device, &inner)
+                                      : loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
     if (status == LOCH_E_NOT_FOUND) return loch_direct_create(device, "alone", NULL, out);
     if (status == LOCH_OK) {
         status = loch_tracking_create(inner, "around", NULL, out);
@@ -351,8 +353,8 @@ static void factories_are_asked_once(void **state)
     loch_allocator *a, *b;
     CHECK_OK(loch_registry_add_factory("shop", 10, work, &shop));
     assert_int_equal(shop.calls, 0);
-    CHECK_OK(loch_registry_find_best(device, own, &a));
-    CHECK_OK(loch_registry_find("shop", device, &b));
+    CHECK_OK(loch_registry_acquire_best(device, own, &a));
+    CHECK_OK(loch_registry_acquire("shop", device, &b));
     assert_ptr_equal(a, b);
     assert_int_equal(shop.calls, 1);
     loch_allocator_release(b);
@@ -360,10 +362,10 @@ static void factories_are_asked_once(void **state)
     a = get(device, own); /* a device's allocator is the registered one */
     assert_ptr_equal(a, b);
     loch_allocator_release(a);
-    CHECK_OK(loch_registry_find_best(device, (loch_attributes){0, 3}, &b)); /* other attributes, another allocator */
+    CHECK_OK(loch_registry_acquire_best(device, (loch_attributes){0, 3}, &b)); /* other attributes, another allocator */
     assert_ptr_not_equal(a, b);
     loch_allocator_release(b);
-    CHECK_OK(loch_registry_find_best(other, own, &b));
+    CHECK_OK(loch_registry_acquire_best(other, own, &b));
     assert_ptr_not_equal(a, b);
     loch_allocator_release(b);
     assert_int_equal(shop.calls, 3);
@@ -388,11 +390,11 @@ static void factories_that_fail(void **state)
     add(device, "rest", 1);
     CHECK_OK(loch_registry_add_factory("shop", 10, work, &shop));
     expect_none(device, own, TEST_SET(DEVICE_MEMORY)); /* no silent substitute */
-    CHECK_FAILS(loch_device_get_allocator(device, own, LOCH_FALLBACK_NONE, &found), DEVICE_MEMORY);
+    CHECK_FAILS(loch_device_acquire_allocator(device, own, LOCH_FALLBACK_NONE, &found), DEVICE_MEMORY);
     assert_null(found);
     shop.status = LOCH_E_UNSUPPORTED;
     expect_best(device, own, "rest");
-    CHECK_FAILS(loch_registry_find("shop", device, &found), UNSUPPORTED);
+    CHECK_FAILS(loch_registry_acquire("shop", device, &found), UNSUPPORTED);
     shop.status = LOCH_OK;
     shop.gives_nothing = true;
     expect_none(device, own, TEST_SET(INVALID));
@@ -408,7 +410,7 @@ static loch_status meddle(loch_device *device, loch_attributes attributes, void 
     (void)attributes;
     loch_status *statuses = user;
     statuses[0] = loch_registry_remove("meddler", 1);
-    statuses[1] = loch_registry_shutdown(NULL, NULL, NULL);
+    statuses[1] = loch_registry_clear(NULL, NULL, NULL);
     return loch_direct_create(device, "made", NULL, out);
 }
 
@@ -427,7 +429,7 @@ static void factories_wrap_what_would_be_found_without_them(void **state)
     assert_null(loch_allocator_get_wrapped(innermost));
     assert_string_equal(loch_allocator_get_kind(innermost), "pool");
     loch_allocator_release(found);
-    CHECK_OK(loch_registry_find("inner", device, &found));
+    CHECK_OK(loch_registry_acquire("inner", device, &found));
     assert_ptr_equal(found, middle);
     loch_allocator_release(found);
     assert_int_equal(inner.calls + outer.calls, 2);
@@ -457,8 +459,8 @@ static void *race(void *user)
 {
     racer *r = user;
     if (r->start) pthread_barrier_wait(r->start);
-    r->status = r->name ? loch_registry_find(r->name, r->device, &r->found)
-                        : loch_device_get_allocator(r->device, r->attributes, LOCH_FALLBACK_NONE, &r->found);
+    r->status = r->name ? loch_registry_acquire(r->name, r->device, &r->found)
+                        : loch_device_acquire_allocator(r->device, r->attributes, LOCH_FALLBACK_NONE, &r->found);
     return NULL;
 }
 
@@ -487,7 +489,8 @@ static void made_once_under_any_race(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
-    const loch_attributes kinds[] = {own, pinned, on_host, {0, 7}, {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 7}};
+    const loch_attributes kinds[] = {
+        own, pinned, on_host, {0, 7}, {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 7}};
     for (int round = 0; round < 20; round++) {
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
             race_for(device, kinds[i], THREADS);
@@ -622,17 +625,17 @@ static void storm_step(stormer *w, int step)
     } else if (what == 2) {
         status = loch_registry_walk(count_entry, &count);
     } else if (what == 3) {
-        status = loch_registry_find(name, w->device, &found);
+        status = loch_registry_acquire(name, w->device, &found);
         if (status == LOCH_E_NOT_FOUND) status = LOCH_OK;
     } else if (what == 4 && step % 64 == 0) {
-        status = loch_registry_shutdown(NULL, NULL, NULL);
+        status = loch_registry_clear(NULL, NULL, NULL);
     } else if (what == 5 && step % 16 == 0) {
         status = loch_device_set_allocator(w->device, NULL);
     } else {
         const loch_attributes attributes = {test_random_below(&w->random, 2) ? pinned.bits : 0,
                                             (int32_t)test_random_below(&w->random, 2)};
         void *block = NULL;
-        status = loch_device_get_allocator(w->device, attributes, LOCH_FALLBACK_NONE, &found);
+        status = loch_device_acquire_allocator(w->device, attributes, LOCH_FALLBACK_NONE, &found);
         if (status == LOCH_OK) status = loch_alloc(found, 512, &block);
         if (status == LOCH_OK) status = loch_free(found, block);
     }
@@ -682,44 +685,47 @@ static void what_serves_which_attributes(void **state)
         bool falls;     /* with the fallback: plain host memory */
     } cases[] = {
         {0, 0, "own", false},
-        {LOCH_TRACK_SIZES, 0, "own", false},
-        {LOCH_GPU_COMPATIBLE, 0, "own", false},
-        {LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES, 0, "own", false},
-        {LOCH_NIC_COMPATIBLE, 0, NULL, false},
-        {LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE, 0, NULL, false},
-        {LOCH_ON_HOST, 0, "host", false},
-        {LOCH_ON_HOST | LOCH_TRACK_SIZES, 0, "host", false},
-        {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 0, "pinned", false},
-        {LOCH_ON_HOST | LOCH_NIC_COMPATIBLE, 0, "pinned", false},
-        {LOCH_ON_HOST | LOCH_NIC_COMPATIBLE | LOCH_GPU_COMPATIBLE | LOCH_TRACK_SIZES, 0, "pinned", false},
+        {LOCH_ATTRIBUTE_TRACK_SIZES, 0, "own", false},
+        {LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0, "own", false},
+        {LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_TRACK_SIZES, 0, "own", false},
+        {LOCH_ATTRIBUTE_NIC_COMPATIBLE, 0, NULL, false},
+        {LOCH_ATTRIBUTE_NIC_COMPATIBLE | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0, NULL, false},
+        {LOCH_ATTRIBUTE_ON_HOST, 0, "host", false},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_TRACK_SIZES, 0, "host", false},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 0, "pinned", false},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE, 0, "pinned", false},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE | LOCH_ATTRIBUTE_GPU_COMPATIBLE |
+             LOCH_ATTRIBUTE_TRACK_SIZES,
+         0, "pinned", false},
         {device_bit, 0, NULL, false},
-        {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE | device_bit, 0, NULL, false},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE | device_bit, 0, NULL, false},
         {LOCH_ATTRIBUTES_OF_DEVICE, 0, NULL, false},
         {0, 1, "host", false},
-        {LOCH_ON_HOST, 1, "host", false},
-        {LOCH_TRACK_SIZES, 1, "host", false},
-        {LOCH_GPU_COMPATIBLE, 1, NULL, true},
-        {LOCH_ON_HOST | LOCH_GPU_COMPATIBLE, 1, NULL, true},
-        {LOCH_NIC_COMPATIBLE, 1, NULL, true},
+        {LOCH_ATTRIBUTE_ON_HOST, 1, "host", false},
+        {LOCH_ATTRIBUTE_TRACK_SIZES, 1, "host", false},
+        {LOCH_ATTRIBUTE_GPU_COMPATIBLE, 1, NULL, true},
+        {LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, 1, NULL, true},
+        {LOCH_ATTRIBUTE_NIC_COMPATIBLE, 1, NULL, true},
         {device_bit, 1, NULL, false},
     };
     loch_allocator *kinds[3] = {get(device, own), get(device, pinned), get(cpu, own)};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < i; k++)
             assert_ptr_not_equal(kinds[i], kinds[k]);
-    assert_true(loch_attributes_has(loch_allocator_get_attributes(kinds[1]), pinned.bits | LOCH_TRACK_SIZES));
-    assert_false(loch_attributes_has(loch_allocator_get_attributes(kinds[0]), LOCH_ON_HOST));
+    assert_true(loch_attributes_has(loch_allocator_get_attributes(kinds[1]), pinned.bits | LOCH_ATTRIBUTE_TRACK_SIZES));
+    assert_false(loch_attributes_has(loch_allocator_get_attributes(kinds[0]), LOCH_ATTRIBUTE_ON_HOST));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const loch_attributes attributes = {cases[i].bits, 0};
         for (loch_fallback fallback = LOCH_FALLBACK_NONE; fallback <= LOCH_FALLBACK_PAGEABLE; fallback++) {
             loch_allocator *found = TEST_UNTOUCHED;
             const char *is = fallback && cases[i].falls ? "host" : cases[i].is;
             if (!is) {
-                CHECK_FAILS(loch_device_get_allocator(asked[cases[i].of], attributes, fallback, &found), UNSUPPORTED);
+                CHECK_FAILS(loch_device_acquire_allocator(asked[cases[i].of], attributes, fallback, &found),
+                            UNSUPPORTED);
                 assert_null(found);
                 continue;
             }
-            CHECK_OK(loch_device_get_allocator(asked[cases[i].of], attributes, fallback, &found));
+            CHECK_OK(loch_device_acquire_allocator(asked[cases[i].of], attributes, fallback, &found));
             assert_ptr_equal(found, kinds[*is == 'o' ? 0 : *is == 'p' ? 1 : 2]);
             if (*is == 'p')
                 assert_true(loch_attributes_at_most_as_strict(attributes, loch_allocator_get_attributes(found)));
@@ -727,7 +733,7 @@ static void what_serves_which_attributes(void **state)
         }
     }
     void *block;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     const loch_memory_kind expected[3] = {LOCH_MEMORY_DEVICE, LOCH_MEMORY_PINNED, LOCH_MEMORY_DEVICE};
     for (int i = 0; i < 3; i++) {
         CHECK_OK(loch_alloc(kinds[i], 4096, &block));
@@ -749,9 +755,9 @@ static void pinned_memory_has_a_switch_and_a_limit(void **state)
     loch_allocator *found, *scoped;
     void *block, *more;
     CHECK_OK(loch_option_set("pinned", "off"));
-    CHECK_FAILS(loch_device_get_allocator(device, pinned, LOCH_FALLBACK_NONE, &found), UNSUPPORTED);
+    CHECK_FAILS(loch_device_acquire_allocator(device, pinned, LOCH_FALLBACK_NONE, &found), UNSUPPORTED);
     assert_non_null(strstr(loch_error_get()->sentence, "pinned"));
-    CHECK_OK(loch_device_get_allocator(device, pinned, LOCH_FALLBACK_PAGEABLE, &found));
+    CHECK_OK(loch_device_acquire_allocator(device, pinned, LOCH_FALLBACK_PAGEABLE, &found));
     assert_ptr_equal(loch_allocator_get_device(found), cpu);
     loch_allocator_release(found);
     CHECK_OK(loch_option_set("pinned", NULL));
@@ -813,7 +819,7 @@ static void scopes_have_allocators_of_their_own(void **state)
     (void)state;
     loch_device *device = sim_open(DEVICE);
     loch_allocator *plain = get(device, own), *five = get(device, (loch_attributes){0, 5}),
-                   *six = get(device, (loch_attributes){LOCH_TRACK_SIZES, 6}),
+                   *six = get(device, (loch_attributes){LOCH_ATTRIBUTE_TRACK_SIZES, 6}),
                    *again = get(device, (loch_attributes){0, 5});
     assert_ptr_equal(five, again);
     assert_ptr_not_equal(five, six);
@@ -896,7 +902,7 @@ static void shutdown_lists_what_is_live_and_harms_nobody(void **state)
     loch_allocator *first = get(device, own), *pins = get(device, pinned),
                    *scoped = get(device, (loch_attributes){0, 9}), *around, *registered = direct(device, "registered");
     loch_tag tag;
-    CHECK_OK(loch_tag_get("registry test", &tag));
+    CHECK_OK(loch_tag_create("registry test", &tag));
     CHECK_OK(loch_tracking_create(first, "around", NULL, &around));
     CHECK_OK(loch_registry_add(around, NULL,
                                3)); /* around one that the registry holds as well: its blocks are told of once */
@@ -911,13 +917,13 @@ static void shutdown_lists_what_is_live_and_harms_nobody(void **state)
     loch_allocator_release(pins); /* its block alone keeps it from now on, and the registry */
     leak_list list = {0};
     size_t leaks = 0;
-    CHECK_OK(loch_registry_shutdown(note_leak, &list, &leaks));
+    CHECK_OK(loch_registry_clear(note_leak, &list, &leaks));
     assert_int_equal(leaks, 5);
     assert_int_equal(list.count, 5);
     assert_int_equal(list.named, 5);
     assert_int_equal(list.bytes, 5 * 1000 + 10);
     assert_int_equal(list.tag, tag);
-    CHECK_OK(loch_registry_shutdown(note_leak, &list, &leaks));
+    CHECK_OK(loch_registry_clear(note_leak, &list, &leaks));
     assert_int_equal(leaks, 0);
 
     /* handles that outlive it work, and so do blocks whose allocator nobody holds any more */
@@ -942,7 +948,7 @@ static void removal_while_held(void **state)
     workshop shop = {0};
     CHECK_OK(loch_registry_add_factory("shop", 1, work, &shop));
     loch_allocator *held;
-    CHECK_OK(loch_registry_find("shop", device, &held));
+    CHECK_OK(loch_registry_acquire("shop", device, &held));
     void *block;
     CHECK_OK(loch_alloc(held, 4096, &block));
     CHECK_OK(loch_registry_remove("shop", 1));
@@ -963,9 +969,10 @@ static loch_status scarce(void)
     void *block = NULL;
     loch_status status = loch_device_open(DEVICE, &device);
     if (status == LOCH_OK) status = loch_registry_add_factory("shop", 1, work, &shop);
-    if (status == LOCH_OK) status = loch_device_get_allocator(device, own, LOCH_FALLBACK_NONE, &best);
+    if (status == LOCH_OK) status = loch_device_acquire_allocator(device, own, LOCH_FALLBACK_NONE, &best);
     if (status == LOCH_OK)
-        status = loch_device_get_allocator(device, (loch_attributes){LOCH_ON_HOST, 3}, LOCH_FALLBACK_NONE, &scoped);
+        status = loch_device_acquire_allocator(device, (loch_attributes){LOCH_ATTRIBUTE_ON_HOST, 3}, LOCH_FALLBACK_NONE,
+                                               &scoped);
     if (status == LOCH_OK) status = loch_direct_create(device, "set", NULL, &set);
     if (status == LOCH_OK) status = loch_registry_add(set, NULL, 2);
     if (status == LOCH_OK) status = loch_device_set_allocator(device, set);
@@ -975,7 +982,7 @@ static loch_status scarce(void)
     loch_allocator_release(best);
     loch_allocator_release(scoped);
     loch_allocator_release(set);
-    const loch_status ended = loch_registry_shutdown(NULL, NULL, NULL);
+    const loch_status ended = loch_registry_clear(NULL, NULL, NULL);
     loch_device_release(device);
     if (best && (freed != LOCH_OK || ended != LOCH_OK)) return LOCH_E_CORRUPT;
     if (status != LOCH_OK) return loch_error_set(first.status, NULL, 0, "%s", first.sentence);

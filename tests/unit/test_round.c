@@ -30,7 +30,7 @@ static void by_every_allocator(void **state)
         for (size_t j = 0; j < sizeof cases / sizeof *cases; j++) {
             const size_t bytes = cases[j].bytes, round = cases[j].round;
             void *block = round_alloc(stack, bytes, round);
-            loch_block found;
+            loch_block found = {.size = sizeof found};
             CHECK_OK(loch_allocator_find(stack, block, &found));
             assert_int_equal(found.requested_bytes, bytes);
             assert_true(found.allocated_bytes >= (bytes + round - 1) / round * round);

@@ -120,7 +120,7 @@ static void every_kind(void **state)
     LOCH_AUTO(buffer) buffer = NULL;
     CHECK_OK(loch_buffer_create(allocator, 100, NULL, &buffer));
     LOCH_AUTO(tensor) tensor = NULL;
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(5, 5), NULL, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(5, 5), NULL, &tensor));
     assert_int_equal(loch_tensor_get_elements(tensor), 25);
     loch_device_clear(NULL);
     loch_allocator_clear(NULL);

@@ -73,7 +73,7 @@ static size_t size_of(size_t i)
 typedef struct subject {
     loch_device *device;
     loch_allocator *allocator;
-    loch_host_usage usage;
+    loch_host_usage usage = {.size = sizeof usage};
     uint64_t alive, wrong;
 } subject;
 
@@ -81,20 +81,20 @@ static subject open_subject(const char *device, const char *stack)
 {
     subject it = {.alive = test_user_alive(), .wrong = test_user_wrong()};
     it.device = sim_open(device);
-    loch_host_get_usage(&it.usage);
+    CHECK_OK(loch_host_get_usage(&it.usage));
     CHECK_OK(test_stack_create(it.device, stack, &it.allocator));
     return it;
 }
 
 static void close_subject(subject *it)
 {
-    loch_host_usage usage;
+    loch_host_usage usage = {.size = sizeof usage};
     assert_int_equal(live(it->allocator), 0);
     if (lochi_pool_of(it->allocator)) pool_expect_whole(it->allocator);
     loch_allocator_release(it->allocator);
     assert_int_equal(test_user_alive(), it->alive);
     assert_int_equal(test_user_wrong(), it->wrong);
-    loch_host_get_usage(&usage);
+    CHECK_OK(loch_host_get_usage(&usage));
     assert_int_equal(usage.blocks, it->usage.blocks);
     loch_device_release(it->device);
 }
@@ -517,9 +517,9 @@ static void growable_blocks(void **state)
     const loch_request request = {.size = sizeof request, .bytes = 100000};
     void *inside, *outside;
     CHECK_OK(loch_session_enter(session));
-    CHECK_OK(loch_pool_alloc_growable(it.allocator, &request, TEST_MIB, &inside));
+    CHECK_OK(loch_pool_alloc_growable(it.allocator, TEST_MIB, &request, &inside));
     CHECK_OK(loch_session_leave(session));
-    CHECK_OK(loch_pool_alloc_growable(it.allocator, &request, TEST_MIB, &outside));
+    CHECK_OK(loch_pool_alloc_growable(it.allocator, TEST_MIB, &request, &outside));
     expect(session, 1, 100000);
     CHECK_OK(loch_pool_resize_growable(it.allocator, inside, 500000));
     expect(session, 1, 500000);
@@ -614,8 +614,8 @@ static void in_the_order_of_streams(void **state)
                 pool_expect_whole(pool);
             }
             for (size_t i = 0; i < COUNT(streams); i++)
-                loch_stream_destroy(streams[i]);
-            loch_stream_destroy(last);
+                loch_stream_close(streams[i]);
+            loch_stream_close(last);
             pool_end_sim(pool, device);
         }
 }

@@ -30,18 +30,18 @@ static void bench_close(bench *it)
     CHECK_OK(loch_device_sync(it->device));
     CHECK_OK(loch_raw_free(it->block));
     loch_event_destroy(it->event);
-    loch_stream_destroy(it->stream);
-    loch_stream_destroy(it->other);
+    loch_stream_close(it->stream);
+    loch_stream_close(it->other);
     loch_device_release(it->device);
 }
 
 static void expect_void(bench *it)
 {
     loch_sim_graph *graph = TEST_UNTOUCHED;
-    loch_capture_info info;
+    loch_capture_info info = {.size = sizeof info};
     CHECK_FAILS(loch_sim_capture_end(it->stream, &graph), DRIVER);
     assert_null(graph);
-    CHECK_OK(loch_stream_get_capture(it->stream, &info)); /* it has ended all the same */
+    CHECK_OK(loch_stream_query_capture(it->stream, &info)); /* it has ended all the same */
     assert_int_equal(info.active, 0);
     CHECK_OK(sim_busy(it->stream, 1));
 }
@@ -51,16 +51,16 @@ static void a_graph_runs_when_launched(void **state)
     (void)state;
     bench it = bench_open();
     loch_sim_graph *graph;
-    loch_capture_info info;
-    CHECK_OK(loch_stream_get_capture(it.stream, &info));
+    loch_capture_info info = {.size = sizeof info};
+    CHECK_OK(loch_stream_query_capture(it.stream, &info));
     assert_int_equal(info.active, 0);
     CHECK_OK(loch_sim_capture_begin(it.stream));
     CHECK_FAILS(loch_sim_capture_begin(it.stream), INVALID);
-    CHECK_OK(loch_stream_get_capture(it.stream, &info));
+    CHECK_OK(loch_stream_query_capture(it.stream, &info));
     assert_int_equal(info.active, 1);
     assert_true(info.id != 0);
-    CHECK_OK(loch_fill_on(it.stream, it.block, BYTES, "a", 1));
-    CHECK_OK(loch_copy_on(it.stream, it.block + 8, it.block + 100, 4));
+    CHECK_OK(loch_fill_on(it.block, BYTES, "a", 1, it.stream));
+    CHECK_OK(loch_copy_on(it.block + 8, it.block + 100, 4, it.stream));
     CHECK_OK(loch_event_record(it.event, it.stream));
     CHECK_STATUS(loch_stream_query(it.stream), LOCH_E_BUSY); /* asking does not disturb it */
     CHECK_STATUS(loch_event_query(it.event), LOCH_E_BUSY);
@@ -85,7 +85,7 @@ static void a_graph_runs_again(void **state)
     bench it = bench_open();
     loch_sim_graph *graph;
     CHECK_OK(loch_sim_capture_begin(it.stream));
-    CHECK_OK(loch_fill_on(it.stream, it.block, BYTES, "a", 1));
+    CHECK_OK(loch_fill_on(it.block, BYTES, "a", 1, it.stream));
     CHECK_OK(sim_busy(it.stream, 500));
     CHECK_OK(loch_sim_capture_end(it.stream, &graph));
     for (int i = 0; i < 3; i++) {
@@ -109,14 +109,14 @@ static void streams_fork_and_join(void **state)
     (void)state;
     bench it = bench_open();
     loch_sim_graph *graph;
-    loch_capture_info ours, theirs;
+    loch_capture_info ours = {.size = sizeof ours}, theirs = {.size = sizeof theirs};
     loch_event *joined = sim_event(it.device);
     CHECK_OK(loch_sim_capture_begin(it.stream));
     CHECK_OK(sim_busy(it.stream, 100));
     CHECK_OK(loch_event_record(it.event, it.stream));
     CHECK_OK(loch_stream_wait(it.other, it.event));
-    CHECK_OK(loch_stream_get_capture(it.stream, &ours));
-    CHECK_OK(loch_stream_get_capture(it.other, &theirs));
+    CHECK_OK(loch_stream_query_capture(it.stream, &ours));
+    CHECK_OK(loch_stream_query_capture(it.other, &theirs));
     assert_true(theirs.active && theirs.id == ours.id);
     CHECK_OK(sim_busy(it.other, 400));
     CHECK_OK(loch_event_record(joined, it.other));
@@ -124,7 +124,7 @@ static void streams_fork_and_join(void **state)
     CHECK_OK(loch_stream_wait(it.stream, joined));
     CHECK_OK(sim_busy(it.stream, 10));
     CHECK_OK(loch_sim_capture_end(it.stream, &graph));
-    CHECK_OK(loch_stream_get_capture(it.other, &theirs));
+    CHECK_OK(loch_stream_query_capture(it.other, &theirs));
     assert_int_equal(theirs.active, 0);
     CHECK_OK(sim_busy(it.stream, 1000)); /* the graph comes behind it */
     CHECK_OK(loch_sim_graph_launch(graph, it.stream));
@@ -238,7 +238,7 @@ static void the_default_stream_and_captures(void **state)
     CHECK_FAILS(sim_busy(legacy, 5), DRIVER);
     expect_void(&it);
     it.stream = keep;
-    loch_stream_destroy(tied);
+    loch_stream_close(tied);
     bench_close(&it);
 }
 
@@ -249,11 +249,11 @@ static void streams_that_go_while_captured(void **state)
     CHECK_OK(loch_sim_capture_begin(it.stream));
     CHECK_OK(loch_event_record(it.event, it.stream));
     CHECK_OK(loch_stream_wait(it.other, it.event));
-    loch_stream_destroy(it.other);
+    loch_stream_close(it.other);
     it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     expect_void(&it);
     CHECK_OK(loch_sim_capture_begin(it.other));
-    loch_stream_destroy(it.other);
+    loch_stream_close(it.other);
     it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     bench_close(&it);
 }
@@ -266,8 +266,8 @@ static void memory_and_graphs(void **state)
     loch_sim_graph *graph;
     CHECK_OK(loch_sim_capture_begin(it.stream));
     unsigned char *more = sim_raw(it.device, 64);
-    CHECK_OK(loch_fill_on(it.stream, it.block, 64, "b", 1));
-    CHECK_OK(loch_fill_on(it.stream, more, 64, "b", 1));
+    CHECK_OK(loch_fill_on(it.block, 64, "b", 1, it.stream));
+    CHECK_OK(loch_fill_on(more, 64, "b", 1, it.stream));
     CHECK_OK(loch_sim_capture_end(it.stream, &graph));
     CHECK_OK(loch_raw_free(more));
     CHECK_FAILS(loch_sim_graph_launch(graph, it.stream), OUT_OF_RANGE);
@@ -289,7 +289,7 @@ static void without_captures(void **state)
     loch_device *device = sim_open("sim:1GiB,capture=off");
     loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
     CHECK_FAILS(loch_sim_capture_begin(stream), UNSUPPORTED);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -303,7 +303,7 @@ static void pinned_memory_is_filled_at_every_launch(void **state)
     loch_sim_graph *graph;
     char *pinned = sim_pinned(it.device, BYTES);
     CHECK_OK(loch_sim_capture_begin(it.stream));
-    CHECK_OK(loch_fill_on(it.stream, pinned, BYTES, "ab", 2));
+    CHECK_OK(loch_fill_on(pinned, BYTES, "ab", 2, it.stream));
     CHECK_OK(loch_sim_capture_end(it.stream, &graph));
     for (int i = 0; i < 3; i++) {
         memset(pinned, 0, BYTES);
@@ -313,7 +313,7 @@ static void pinned_memory_is_filled_at_every_launch(void **state)
         assert_int_equal(pinned[BYTES - 1], 'b');
     }
     loch_sim_graph_destroy(graph);
-    CHECK_OK(loch_fill_on(it.stream, pinned, BYTES, "c", 1)); /* as ever */
+    CHECK_OK(loch_fill_on(pinned, BYTES, "c", 1, it.stream)); /* as ever */
     CHECK_OK(loch_stream_sync(it.stream));
     assert_int_equal(pinned[BYTES - 1], 'c');
     CHECK_OK(loch_raw_free(pinned));
@@ -333,14 +333,14 @@ static void what_the_host_does_is_refused(void **state)
     const loch_copy_options ended = {.size = sizeof ended, .stream = it.stream, .wait = LOCH_WAIT_END};
     memset(it.block, 'x', BYTES);
     CHECK_OK(loch_sim_capture_begin(it.stream));
-    CHECK_FAILS(loch_fill_on(it.stream, plain, sizeof plain, "a", 1), BUSY);
-    CHECK_FAILS(loch_copy_on(it.stream, plain, other, sizeof plain), BUSY);
-    CHECK_FAILS(loch_copy_on(it.stream, pinned, plain, sizeof plain), BUSY);
-    CHECK_FAILS(loch_copy_on(it.stream, pinned, pinned + 64, 64), BUSY);
-    CHECK_FAILS(loch_copy_pitched(&queued, plain, other, &rows), BUSY);
-    CHECK_FAILS(loch_copy_pitched(&queued, plain, plain + 4, &wide), BUSY); /* through a block of its own */
-    CHECK_FAILS(loch_copy_with(&ended, plain, it.block, sizeof plain), BUSY);
-    CHECK_FAILS(loch_copy_pitched(&ended, plain, it.block, &rows), BUSY);
+    CHECK_FAILS(loch_fill_on(plain, sizeof plain, "a", 1, it.stream), BUSY);
+    CHECK_FAILS(loch_copy_on(plain, other, sizeof plain, it.stream), BUSY);
+    CHECK_FAILS(loch_copy_on(pinned, plain, sizeof plain, it.stream), BUSY);
+    CHECK_FAILS(loch_copy_on(pinned, pinned + 64, 64, it.stream), BUSY);
+    CHECK_FAILS(loch_copy_pitched(plain, other, &rows, &queued), BUSY);
+    CHECK_FAILS(loch_copy_pitched(plain, plain + 4, &wide, &queued), BUSY); /* through a block of its own */
+    CHECK_FAILS(loch_copy_with(plain, it.block, sizeof plain, &ended), BUSY);
+    CHECK_FAILS(loch_copy_pitched(plain, it.block, &rows, &ended), BUSY);
     CHECK_OK(loch_sim_capture_end(it.stream, &graph)); /* none of it made the capture void */
     for (int i = 0; i < 2; i++) {
         CHECK_OK(loch_sim_graph_launch(graph, it.stream));
@@ -348,9 +348,9 @@ static void what_the_host_does_is_refused(void **state)
     }
     assert_int_equal(plain[0], 0);
     loch_sim_graph_destroy(graph);
-    CHECK_OK(loch_copy_with(&ended, plain, it.block, sizeof plain));
+    CHECK_OK(loch_copy_with(plain, it.block, sizeof plain, &ended));
     assert_int_equal(plain[0], 'x');
-    CHECK_OK(loch_copy_on(it.stream, pinned, plain, sizeof plain));
+    CHECK_OK(loch_copy_on(pinned, plain, sizeof plain, it.stream));
     CHECK_OK(loch_stream_sync(it.stream));
     assert_int_equal(pinned[63], 'x');
     CHECK_OK(loch_raw_free(pinned));

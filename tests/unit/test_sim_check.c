@@ -29,8 +29,8 @@ static void bench_close(bench *it)
     CHECK_OK(loch_device_sync(it->device));
     CHECK_OK(loch_raw_free(it->block));
     loch_event_destroy(it->event);
-    loch_stream_destroy(it->a);
-    loch_stream_destroy(it->b);
+    loch_stream_close(it->a);
+    loch_stream_close(it->b);
     loch_device_release(it->device);
 }
 
@@ -111,7 +111,7 @@ static void order_over_a_third_stream(void **state)
     CHECK_OK(loch_stream_wait(it.b, it.event));
     CHECK_OK(sim_writes(it.b, it.block, BYTES));
     assert_int_equal(sim_violations(it.device, NULL), 0);
-    loch_stream_destroy(third);
+    loch_stream_close(third);
     bench_close(&it);
 }
 
@@ -159,11 +159,11 @@ static void order_by_the_default_stream(void **state)
     CHECK_OK(sim_writes(tied, it.block, BYTES));
     CHECK_OK(sim_writes(legacy, it.block, BYTES));
     CHECK_OK(sim_writes(tied, it.block, BYTES));
-    loch_stream_destroy(tied);
+    loch_stream_close(tied);
     CHECK_OK(sim_writes(legacy, it.block, BYTES)); /* behind a stream that is being destroyed */
     tied = sim_stream(it.device, LOCH_STREAM_WITH_DEFAULT);
     CHECK_OK(sim_writes(tied, it.block, BYTES));
-    loch_stream_destroy(tied);
+    loch_stream_close(tied);
     CHECK_OK(loch_sim_advance(it.device, 10000));
     CHECK_OK(sim_writes(legacy, it.block, BYTES)); /* behind one that is no more */
     tied = sim_stream(it.device, LOCH_STREAM_WITH_DEFAULT);
@@ -171,7 +171,7 @@ static void order_by_the_default_stream(void **state)
     assert_int_equal(sim_violations(it.device, NULL), 0);
     CHECK_OK(sim_reads(it.a, it.block, BYTES)); /* independent */
     assert_int_equal(sim_violations(it.device, NULL), 1);
-    loch_stream_destroy(tied);
+    loch_stream_close(tied);
     bench_close(&it);
 }
 
@@ -185,12 +185,12 @@ static void work_of_a_stream_that_is_no_more(void **state)
     loch_sim_violation found;
     CHECK_OK(sim_writes(gone, it.block, BYTES));
     CHECK_OK(loch_sim_advance(it.device, 10000));
-    loch_stream_destroy(gone);
+    loch_stream_close(gone);
     gone = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     CHECK_OK(sim_writes(gone, it.block, BYTES));
     assert_int_equal(sim_violations(it.device, &found), 1);
     assert_int_equal(found.other_stream, number);
-    loch_stream_destroy(gone);
+    loch_stream_close(gone);
     CHECK_OK(loch_sim_advance(it.device, 10000));
     CHECK_OK(loch_device_sync(it.device)); /* streams that are no more count */
     CHECK_OK(sim_writes(it.a, it.block, BYTES));
@@ -266,13 +266,13 @@ static void copies_and_fills_are_uses(void **state)
     (void)state;
     bench it = bench_open("sim:64MiB,backed,clock=stepped");
     char *pinned = sim_pinned(it.device, BYTES);
-    CHECK_OK(loch_fill_on(it.a, it.block, BYTES, "x", 1));
-    CHECK_OK(loch_copy_on(it.b, pinned, it.block, BYTES)); /* reads what a fills */
+    CHECK_OK(loch_fill_on(it.block, BYTES, "x", 1, it.a));
+    CHECK_OK(loch_copy_on(pinned, it.block, BYTES, it.b)); /* reads what a fills */
     assert_int_equal(sim_violations(it.device, NULL), 1);
-    CHECK_OK(loch_copy_on(it.a, it.block + BYTES, pinned, BYTES)); /* reads what b writes */
+    CHECK_OK(loch_copy_on(it.block + BYTES, pinned, BYTES, it.a)); /* reads what b writes */
     assert_int_equal(sim_violations(it.device, NULL), 2);
     char pageable[16];
-    CHECK_OK(loch_copy_on(it.b, pageable, it.block + 2 * BYTES, 16)); /* waits: the host has seen all of b */
+    CHECK_OK(loch_copy_on(pageable, it.block + 2 * BYTES, 16, it.b)); /* waits: the host has seen all of b */
     CHECK_OK(sim_writes(it.a, pinned, BYTES));
     assert_int_equal(sim_violations(it.device, NULL), 2);
     CHECK_OK(loch_device_sync(it.device));
@@ -335,8 +335,8 @@ static void order_between_devices(void **state)
     CHECK_OK(loch_device_sync(b));
     CHECK_OK(loch_raw_free(block));
     loch_event_destroy(event);
-    loch_stream_destroy(in_a);
-    loch_stream_destroy(in_b);
+    loch_stream_close(in_a);
+    loch_stream_close(in_b);
     loch_device_release(a);
     loch_device_release(b);
 }
@@ -371,7 +371,7 @@ static void no_false_alarms(void **state)
         for (size_t i = first; i < first + count; i++)
             CHECK_OK(loch_event_record(last[i], streams[at]));
         if (test_random_below(&random, 16) == 0) { /* streams come and go; their slots are used again */
-            loch_stream_destroy(streams[at]);
+            loch_stream_close(streams[at]);
             streams[at] = sim_stream(device, LOCH_STREAM_INDEPENDENT);
         }
     }
@@ -380,7 +380,7 @@ static void no_false_alarms(void **state)
     assert_int_equal(sim_violations(device, NULL), 0);
     CHECK_OK(loch_device_sync(device));
     for (size_t i = 0; i < STREAMS; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     for (size_t i = 0; i < PIECES; i++)
         loch_event_destroy(last[i]);
     CHECK_OK(loch_raw_free(block));
@@ -435,7 +435,7 @@ static void the_same_as_a_plain_checker(void **state)
     }
     CHECK_OK(loch_device_sync(device));
     for (size_t i = 0; i < STREAMS; i++)
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
     CHECK_OK(loch_raw_free(block));
     loch_device_release(device);
 }

@@ -31,7 +31,7 @@ static void curves_between_and_beyond_their_points(void **state)
     assert_int_equal(lochi_sim_cost(&costs, LOCH_CALL_handle_release, 512 * TEST_MIB), 148000);
     assert_int_equal(lochi_sim_cost(&costs, LOCH_CALL_event_query, 0), 140);
     assert_int_equal(lochi_sim_cost(&costs, LOCH_CALL_event_record, 0), 1300);
-    assert_int_equal(lochi_sim_cost(&costs, LOCH_CALL_move, TEST_MIB), 0); /* no such call here */
+    assert_int_equal(lochi_sim_cost(&costs, LOCH_CALL_remap, TEST_MIB), 0); /* no such call here */
 }
 
 static void a_curve_that_falls_ends_at_nothing(void **state)

@@ -97,7 +97,7 @@ static void a_lost_device_gives_everything_back(void **state)
     unsigned char *block = sim_raw(device, 64), *pinned = sim_pinned(device, 64);
     void *address, *self, *ordered, *none;
     loch_handle *handle;
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     int runs = 0;
     const loch_driver *driver = loch_device_get_driver(device, &self);
     CHECK_OK(loch_virtual_reserve(device, 64 * TEST_KIB, 0, &address));
@@ -105,7 +105,7 @@ static void a_lost_device_gives_everything_back(void **state)
     CHECK_OK(loch_virtual_map(address, handle, NULL, 0));
     CHECK_OK(driver->ordered_alloc(self, 512, loch_stream_get_native(stream), &ordered));
     memset(block, 1, 64);
-    CHECK_OK(loch_fill_on(stream, block, 64, "x", 1));
+    CHECK_OK(loch_fill_on(block, 64, "x", 1, stream));
     CHECK_OK(loch_stream_call(stream, count_runs, &runs));
     CHECK_OK(loch_sim_lose(device));
     assert_int_equal(block[0], 1); /* what was queued did nothing */
@@ -124,7 +124,7 @@ static void a_lost_device_gives_everything_back(void **state)
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(pinned));
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     const loch_sim_stats stats = sim_stats(device);
     assert_int_equal(stats.physical_bytes + stats.reserved_bytes + stats.pinned_bytes + stats.handles + stats.mappings +
                          stats.streams + stats.events,
@@ -200,7 +200,7 @@ static loch_status program_take(program *it)
     it->mapped = it->addresses;
     GO(loch_virtual_map((char *)it->addresses + 64 * TEST_KIB, it->handle, NULL, 0));
     it->aliased = (char *)it->addresses + 64 * TEST_KIB;
-    GO(loch_handle_export(it->handle, LOCH_SHARE_FD, &it->fd, sizeof it->fd));
+    GO(loch_handle_export(it->handle, LOCH_SHARE_FD, sizeof it->fd, &it->fd));
     GO(loch_handle_import(it->peer, LOCH_SHARE_FD, &it->fd, 64 * TEST_KIB, &it->imported));
     GO(loch_device_enable_peer(it->peer, it->device));
     return LOCH_OK;
@@ -214,8 +214,8 @@ static loch_status program_work(program *it)
     loch_stream *stream = it->streams[0], *of_thread;
     GO(driver->ordered_alloc(self, 4096, loch_stream_get_native(stream), &it->ordered));
     GO(sim_writes(stream, it->ordered, 4096));
-    GO(loch_copy_on(stream, it->block, pageable, 64));
-    GO(loch_fill_on(stream, it->mapped, 128, "y", 1));
+    GO(loch_copy_on(it->block, pageable, 64, stream));
+    GO(loch_fill_on(it->mapped, 128, "y", 1, stream));
     for (size_t i = 0; i < 8; i++) { /* many cells, several readers */
         GO(sim_writes(stream, (char *)it->block + i * 512, 100));
         GO(sim_reads(it->streams[1 + i % 3], (char *)it->mapped + i * 100, 200));
@@ -224,8 +224,8 @@ static loch_status program_work(program *it)
     GO(loch_event_record(it->event, stream));
     GO(loch_stream_wait(it->streams[1], it->event));
     GO(loch_stream_wait(loch_stream_get_default(it->peer), it->event));
-    GO(loch_stream_get_thread_default(it->device, &of_thread));
-    GO(loch_copy_on(stream, it->pinned, it->block, 64));
+    GO(loch_stream_require_thread_default(it->device, &of_thread));
+    GO(loch_copy_on(it->pinned, it->block, 64, stream));
     GO(loch_sim_capture_begin(it->streams[2]));
     GO(sim_writes(it->streams[2], it->block, 10));
     GO(loch_event_record(it->event, it->streams[2]));
@@ -254,7 +254,7 @@ static void program_give_back(program *it)
     CHECK_OK(loch_raw_free(it->managed));
     loch_event_destroy(it->event);
     for (size_t i = 0; i < 12; i++)
-        loch_stream_destroy(it->streams[i]);
+        loch_stream_close(it->streams[i]);
     if (it->fd >= 0) close(it->fd);
     loch_device_release(it->device);
     loch_device_release(it->peer);
@@ -281,8 +281,8 @@ static void the_host_has_no_memory(void **state)
         const uint64_t used = heap_count;
         program_give_back(&it);
         assert_int_equal(heap_count, used); /* giving back needs none */
-        loch_host_usage usage;
-        loch_host_get_usage(&usage);
+        loch_host_usage usage = {.size = sizeof usage};
+        CHECK_OK(loch_host_get_usage(&usage));
         assert_int_equal(usage.blocks, 0);
         if (heap_fails_at == 0) assert_int_equal(status, LOCH_OK);
         if (heap_fails_at && used < heap_fails_at) break;

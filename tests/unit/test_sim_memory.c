@@ -11,7 +11,7 @@ static void capacity_is_exact(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:8MiB,granule=1MiB");
-    loch_memory_info info;
+    loch_memory_info info = {.size = sizeof info};
     void *small = sim_raw(device, 1), *large = sim_raw(device, 2 * TEST_MIB + 1), *rest, *none = TEST_UNTOUCHED;
     assert_int_equal(sim_stats(device).physical_bytes, 512 + 3 * TEST_MIB);
     CHECK_OK(loch_device_calculate_memory(device, &info));
@@ -245,39 +245,39 @@ static void copies_and_their_staging(void **state)
     loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
     char *block = sim_raw(device, 16), *pinned = sim_pinned(device, 16), pageable[16] = "first", out[16] = "";
     memset(block, 0, 16);
-    CHECK_OK(loch_copy_on(stream, block, pageable, 16));
+    CHECK_OK(loch_copy_on(block, pageable, 16, stream));
     strcpy(pageable, "changed"); /* too late: it was taken when queued */
     assert_string_equal(block, "");
     CHECK_OK(loch_stream_sync(stream));
     assert_string_equal(block, "first");
 
     strcpy(pinned, "second");
-    CHECK_OK(loch_copy_on(stream, block, pinned, 16));
+    CHECK_OK(loch_copy_on(block, pinned, 16, stream));
     strcpy(pinned, "third"); /* in time: page-locked memory is read when the copy runs */
     CHECK_OK(loch_stream_sync(stream));
     assert_string_equal(block, "third");
 
-    CHECK_OK(loch_copy_on(stream, pinned, block, 16));
+    CHECK_OK(loch_copy_on(pinned, block, 16, stream));
     strcpy(pinned, "?");
     assert_string_equal(pinned, "?"); /* not there before its time */
     CHECK_OK(loch_stream_sync(stream));
     assert_string_equal(pinned, "third");
 
     const uint64_t before = sim_now(device);
-    CHECK_OK(loch_copy_on(stream, out, block, 16)); /* pageable: waits */
+    CHECK_OK(loch_copy_on(out, block, 16, stream)); /* pageable: waits */
     assert_string_equal(out, "third");
     assert_int_equal(sim_now(device), before + SIM_LAG);
 
     CHECK_OK(loch_raw_register(device, out, sizeof out));
     strcpy(out, "?");
-    CHECK_OK(loch_copy_on(stream, out, block, 16)); /* page-locked now */
+    CHECK_OK(loch_copy_on(out, block, 16, stream)); /* page-locked now */
     assert_string_equal(out, "?");
     CHECK_OK(loch_stream_sync(stream));
     assert_string_equal(out, "third");
     CHECK_OK(loch_raw_unregister(out));
     CHECK_OK(loch_raw_free(block));
     CHECK_OK(loch_raw_free(pinned));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     assert_int_equal(sim_violations(device, NULL), 0);
     loch_device_release(device);
 }
@@ -311,7 +311,7 @@ static void memory_that_goes_under_queued_work(void **state)
     char *from = sim_raw(device, 64), *to = sim_raw(device, 64), *addresses;
     memset(from, 1, 64);
     memset(to, 2, 64);
-    CHECK_OK(loch_copy_on(stream, to, from, 64));
+    CHECK_OK(loch_copy_on(to, from, 64, stream));
     CHECK_OK(loch_raw_free(from));
     assert_int_equal(sim_violations(device, &found), 1);
     assert_int_equal(found.kind, LOCH_SIM_GONE_IN_USE);
@@ -339,7 +339,7 @@ static void memory_that_goes_under_queued_work(void **state)
     CHECK_OK(loch_sim_clear_violations(device));
     assert_int_equal(sim_violations(device, NULL), 0);
     CHECK_OK(loch_raw_free(to));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -364,7 +364,7 @@ static void ordered_memory_follows_its_stream(void **state)
     CHECK_OK(driver->ordered_free(self, second, 2 * TEST_MIB, native));
     assert_int_equal(sim_stats(device).physical_bytes, 0);
     assert_int_equal(sim_violations(device, NULL), 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -377,7 +377,7 @@ static void handles_shared_by_descriptor(void **state)
     char *in_a, *in_b;
     int fd = -1, copy, other = dup(0);
     CHECK_OK(loch_handle_create(a, GRANULE, &options, &handle));
-    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, &fd, sizeof fd));
+    CHECK_OK(loch_handle_export(handle, LOCH_SHARE_FD, sizeof fd, &fd));
     copy = dup(fd);
     CHECK_FAILS(loch_handle_import(b, LOCH_SHARE_FD, &copy, 2 * GRANULE, &none), INVALID);
     CHECK_FAILS(loch_handle_import(b, LOCH_SHARE_FD, &other, GRANULE, &none), INVALID);
@@ -441,7 +441,7 @@ static void addresses_that_the_driver_knows(void **state)
     void *self;
     const loch_driver *driver = loch_device_get_driver(device, &self);
     char *raw = sim_raw(device, 1000), *pinned = sim_pinned(device, 1000);
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     CHECK_OK(driver->address_query(self, raw + 999, &info));
     assert_int_equal(info.kind, LOCH_MEMORY_DEVICE);
     assert_ptr_equal(info.base, raw);

@@ -12,7 +12,7 @@ static const loch_pitched into_columns = {16, 100, 1, 64, 0, 16, 0}, out_of_colu
 static loch_status copy_rows(loch_stream *stream, void *to, const void *from, const loch_pitched *shape)
 {
     const loch_copy_options options = {.size = sizeof options, .stream = stream};
-    return loch_copy_pitched(&options, to, from, shape);
+    return loch_copy_pitched(to, from, shape, &options);
 }
 
 static void gaps_are_not_touched(void **state)
@@ -31,8 +31,8 @@ static void gaps_are_not_touched(void **state)
     CHECK_OK(loch_device_sync(device));
     CHECK_OK(loch_raw_free(matrix));
     CHECK_OK(loch_raw_free(columns));
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     loch_device_release(device);
 }
 
@@ -55,8 +55,8 @@ static void every_row_is_seen(void **state)
         CHECK_OK(loch_device_sync(device));
         CHECK_OK(loch_raw_free(matrix));
         CHECK_OK(loch_raw_free(column));
-        loch_stream_destroy(a);
-        loch_stream_destroy(b);
+        loch_stream_close(a);
+        loch_stream_close(b);
         loch_device_release(device);
     }
 }
@@ -80,7 +80,7 @@ static void rows_that_overlap_themselves(void **state)
     assert_int_equal(sim_violations(device, NULL), 2);
     CHECK_OK(loch_device_sync(device));
     CHECK_OK(loch_raw_free(block));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -105,7 +105,7 @@ static void effect_comes_at_the_end(void **state)
             assert_int_equal(matrix[row * 64 + i], i < 16 ? 'q' : i < 32 ? 'h' : 0);
     CHECK_OK(loch_raw_free(matrix));
     CHECK_OK(loch_raw_free(pinned));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -130,7 +130,7 @@ static void captured_and_launched(void **state)
     loch_sim_graph_destroy(graph);
     CHECK_OK(loch_raw_free(matrix));
     CHECK_OK(loch_raw_free(pinned));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -140,7 +140,7 @@ static void costs_and_counts(void **state)
     loch_device *device = sim_open(UNBACKED);
     char *matrix = sim_raw(device, 6400), *column = sim_raw(device, 1600);
     const uint64_t count = test_call_count(device, "copy_pitched"), ns = test_call_ns(device, "copy_pitched");
-    CHECK_OK(loch_copy_pitched(NULL, matrix, column, &into_columns));
+    CHECK_OK(loch_copy_pitched(matrix, column, &into_columns, NULL));
     assert_int_equal(test_call_count(device, "copy_pitched"), count + 1);
     assert_true(test_call_ns(device, "copy_pitched") > ns);
     CHECK_OK(loch_raw_free(matrix));
@@ -175,7 +175,7 @@ static void row_by_row_without_the_slot(void **state)
     char *matrix = sim_raw(device, 6400), host[1600];
     test_pattern_write(host, sizeof host, 3);
     const uint64_t before = test_call_count(device, "copy");
-    CHECK_OK(loch_copy_pitched(NULL, matrix, host, &into_columns));
+    CHECK_OK(loch_copy_pitched(matrix, host, &into_columns, NULL));
     assert_int_equal(test_call_count(device, "copy") - before, 100);
     assert_int_equal(test_call_count(device, "copy_pitched"), 0);
     for (size_t row = 0; row < 100; row++)

@@ -59,7 +59,7 @@ static void *worker_run(void *user)
     TRY(loch_stream_create(it->device, NULL, &stream));
     TRY(loch_stream_create(it->other, NULL, &far));
     TRY(loch_event_create(it->device, LOCH_EVENT_PLAIN, &event));
-    TRY(loch_stream_get_thread_default(it->device, &of_thread));
+    TRY(loch_stream_require_thread_default(it->device, &of_thread));
     for (int round = 0; round < 150; round++) {
         it->bytes = 1 + test_random_below(&random, 8192);
         TRY(loch_raw_alloc(it->device, LOCH_MEMORY_DEVICE, it->bytes, 0, (void **)&it->block));
@@ -90,8 +90,8 @@ static void *worker_run(void *user)
     TRY(loch_device_sync(it->device));
     TRY(loch_device_sync(it->other));
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
-    loch_stream_destroy(far);
+    loch_stream_close(stream);
+    loch_stream_close(far);
     return it;
 }
 

@@ -25,7 +25,7 @@ static void work_ends_when_the_clock_passes(void **state)
     assert_int_equal(sim_now(device), 2200);
     CHECK_FAILS(loch_sim_set_time(device, 2199), INVALID);
     CHECK_OK(loch_sim_set_time(device, 2200));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -46,7 +46,7 @@ static void steps_go_operation_by_operation(void **state)
     assert_int_equal(sim_now(device), 1000);
     CHECK_OK(loch_sim_step(stream, 9));
     assert_int_equal(sim_now(device), 1000);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -84,8 +84,8 @@ static void effects_come_in_the_order_of_their_ends(void **state)
     assert_string_equal(written, "abcdD");
     CHECK_OK(loch_device_sync(device));
     assert_string_equal(written, "abcdDe");
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     loch_device_release(device);
 }
 
@@ -113,7 +113,7 @@ static void events_are_marks_in_time(void **state)
     CHECK_OK(loch_event_query(behind)); /* what comes later does not move the mark */
     loch_event_destroy(before);
     loch_event_destroy(behind);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -132,8 +132,8 @@ static void a_stream_waits_for_an_event(void **state)
     CHECK_OK(loch_stream_sync(b));
     assert_int_equal(sim_now(device), 1000);
     CHECK_STATUS(loch_stream_query(a), LOCH_E_BUSY);
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     loch_device_release(device);
 }
 
@@ -151,9 +151,9 @@ static void the_default_stream_waits_both_ways(void **state)
     assert_int_equal(sim_now(device), 300);
     CHECK_OK(loch_stream_sync(tied));
     assert_int_equal(sim_now(device), 900);
-    loch_stream_destroy(apart);
+    loch_stream_close(apart);
     CHECK_OK(sim_busy(tied, 300));
-    loch_stream_destroy(tied); /* its work still counts */
+    loch_stream_close(tied); /* its work still counts */
     CHECK_OK(sim_busy(loch_stream_get_default(device), 300));
     CHECK_OK(loch_stream_sync(loch_stream_get_default(device)));
     assert_int_equal(sim_now(device), 1500);
@@ -163,8 +163,8 @@ static void the_default_stream_waits_both_ways(void **state)
 static void *thread_default_id(void *user)
 {
     loch_stream *stream, *again;
-    CHECK_OK(loch_stream_get_thread_default(user, &stream));
-    CHECK_OK(loch_stream_get_thread_default(user, &again));
+    CHECK_OK(loch_stream_require_thread_default(user, &stream));
+    CHECK_OK(loch_stream_require_thread_default(user, &again));
     CHECK_OK(sim_busy(stream, 100));
     return stream == again ? loch_stream_get_native(stream) : NULL;
 }
@@ -196,7 +196,7 @@ static void destroyed_streams_run_to_their_end(void **state)
     written[0] = '\0';
     CHECK_OK(append_later(stream, 100, "a"));
     CHECK_OK(append_later(stream, 100, "b"));
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     assert_int_equal(sim_stats(device).streams, 0);
     assert_int_equal(sim_stats(device).pending, 2);
     CHECK_OK(loch_sim_advance(device, 100));
@@ -214,7 +214,7 @@ static void wrapped_streams(void **state)
     assert_int_equal(sim_number(wrapped), sim_number(stream));
     CHECK_OK(sim_busy(wrapped, 100));
     CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
-    loch_stream_destroy(wrapped);
+    loch_stream_close(wrapped);
     int other;
     CHECK_FAILS(loch_stream_wrap(device, &other, &wrapped), INVALID);
     CHECK_OK(loch_stream_wrap(device, NULL, &wrapped));
@@ -222,9 +222,9 @@ static void wrapped_streams(void **state)
     CHECK_OK(loch_stream_wrap(device, (void *)1, &wrapped)); /* CUDA's name for it */
     assert_ptr_equal(wrapped, loch_stream_get_default(device));
     CHECK_OK(loch_stream_wrap(device, (void *)2, &wrapped)); /* CUDA's name for the thread's */
-    CHECK_OK(loch_stream_get_thread_default(device, &of_thread));
+    CHECK_OK(loch_stream_require_thread_default(device, &of_thread));
     assert_ptr_equal(wrapped, of_thread);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -250,12 +250,12 @@ static void waiting_for_another_device(void **state)
     CHECK_OK(loch_stream_wait(here, event));
     CHECK_OK(append_later(here, 100, "d"));
     loch_event_destroy(event);
-    loch_stream_destroy(there);
+    loch_stream_close(there);
     loch_device_release(far); /* closing runs c, so that d has nothing left to wait for */
     assert_string_equal(written, "abc");
     CHECK_OK(loch_stream_sync(here));
     assert_string_equal(written, "abcd");
-    loch_stream_destroy(here);
+    loch_stream_close(here);
     loch_device_release(near);
 }
 
@@ -281,7 +281,7 @@ static void devices_that_wait_for_each_other(void **state)
     assert_string_equal(written, "abcdefgh");
     for (size_t i = 0; i < 2; i++) {
         loch_event_destroy(events[i]);
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
         loch_device_release(devices[i]);
     }
 }
@@ -295,7 +295,7 @@ static void work_at_once(void **state)
     assert_string_equal(written, "a");
     assert_int_equal(sim_now(device), 300);
     unsigned char *bytes = sim_raw(device, 64);
-    CHECK_OK(loch_fill_on(loch_stream_get_default(device), bytes, 64, "x", 1));
+    CHECK_OK(loch_fill_on(bytes, 64, "x", 1, loch_stream_get_default(device)));
     assert_int_equal(bytes[63], 'x');
     CHECK_OK(loch_stream_query(loch_stream_get_default(device)));
     CHECK_OK(loch_raw_free(bytes));
@@ -335,7 +335,7 @@ static void events_pass_a_lag_later(void **state)
     loch_event_destroy(first);
     loch_event_destroy(second);
     loch_event_destroy(third);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -357,7 +357,7 @@ static void a_lag_and_work_on_one_stream(void **state)
     CHECK_OK(loch_device_sync(device)); /* nothing but the lag is queued */
     assert_int_equal(sim_now(device), 19100);
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -387,8 +387,8 @@ static void lags_add_up_along_waits(void **state)
     loch_event_destroy(first);
     loch_event_destroy(second);
     loch_event_destroy(own);
-    loch_stream_destroy(a);
-    loch_stream_destroy(b);
+    loch_stream_close(a);
+    loch_stream_close(b);
     loch_device_release(device);
 }
 
@@ -406,8 +406,8 @@ static void lags_across_devices(void **state)
     assert_int_equal(sim_now(near), 10000);
     loch_event_destroy(theirs);
     loch_event_destroy(ours);
-    loch_stream_destroy(here);
-    loch_stream_destroy(there);
+    loch_stream_close(here);
+    loch_stream_close(there);
     loch_device_release(near);
     loch_device_release(far);
 }
@@ -450,7 +450,7 @@ static uint64_t seeded_run(const char *name, uint64_t *time_ns)
         seen = seen << 1 | (loch_stream_query(stream) == LOCH_OK);
     }
     *time_ns = sim_now(device);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
     return seen;
 }

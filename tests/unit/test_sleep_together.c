@@ -80,7 +80,7 @@ static void a_child_with_a_range(void **state)
     for (size_t d = 0; d < DEVICES; d++) {
         loch_device *device = sim_open(devices[d]);
         loch_tag weights;
-        CHECK_OK(loch_tag_get("sleep together", &weights));
+        CHECK_OK(loch_tag_create("sleep together", &weights));
         loch_allocator *parent = make_pool(device, 64 * MIB), *child = child_range(parent, 8 * MIB), *second;
         loch_buffer *mine = make_buffer(parent, 8 * MIB, 3, weights);
         CHECK_FAILS(loch_pool_sleep(parent, &keep, NULL), BUSY);
@@ -113,7 +113,7 @@ static void compaction_around_what_sleeps(void **state)
     for (size_t d = 0; d < DEVICES; d++) {
         loch_device *device = sim_open(devices[d]);
         loch_tag weights;
-        CHECK_OK(loch_tag_get("sleep together", &weights));
+        CHECK_OK(loch_tag_create("sleep together", &weights));
         loch_allocator *pool = make_pool(device, 32 * MIB);
         loch_buffer *buffers[30] = {NULL};
         for (size_t i = 0; i < 30; i++)

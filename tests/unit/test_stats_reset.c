@@ -20,7 +20,7 @@ static loch_status make_tracking(loch_allocator *wrapped, loch_allocator **out)
 
 static loch_status make_guard(loch_allocator *wrapped, loch_allocator **out)
 {
-    return loch_guard_create(wrapped, NULL, NULL, out);
+    return loch_redzone_create(wrapped, NULL, NULL, out);
 }
 
 static loch_status make_fault(loch_allocator *wrapped, loch_allocator **out)

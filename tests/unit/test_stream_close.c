@@ -60,24 +60,24 @@ static void listeners_hear_of_streams_that_go(void **state)
     loch_stream *wrapped;
     CHECK_OK(loch_stream_wrap(device, loch_stream_get_native(a), &wrapped));
     uint64_t id = loch_stream_get_id(wrapped);
-    loch_stream_destroy(wrapped);
+    loch_stream_close(wrapped);
     check_heard(&first, 1, id);
     check_heard(&second, 1, id);
     id = loch_stream_get_id(a);
     CHECK_OK(sim_busy(a, 500));
-    loch_stream_destroy(a);
+    loch_stream_close(a);
     check_heard(&first, 2, id);
     CHECK_STATUS(loch_event_query(first.event), LOCH_E_BUSY); /* behind the work that was queued */
     CHECK_OK(loch_event_sync(first.event));
     assert_int_equal(sim_now(device), 500);
     ear_close(&first); /* the older of the two */
     id = loch_stream_get_id(b);
-    loch_stream_destroy(b);
+    loch_stream_close(b);
     check_heard(&second, 3, id);
-    loch_stream_destroy(loch_stream_get_default(device)); /* does nothing */
+    loch_stream_close(loch_stream_get_default(device)); /* does nothing */
     assert_int_equal(second.heard, 3);
     ear_close(&second);
-    loch_stream_destroy(sim_stream(device, LOCH_STREAM_INDEPENDENT)); /* nobody listens */
+    loch_stream_close(sim_stream(device, LOCH_STREAM_INDEPENDENT)); /* nobody listens */
     loch_device_release(device);
 }
 
@@ -87,9 +87,9 @@ static void listeners_hear_of_their_device_alone(void **state)
     loch_device *near = sim_open(DEVICE ",id=1"), *far = sim_open(DEVICE ",id=2");
     ear e;
     ear_open(&e, near);
-    loch_stream_destroy(sim_stream(far, LOCH_STREAM_INDEPENDENT));
+    loch_stream_close(sim_stream(far, LOCH_STREAM_INDEPENDENT));
     assert_int_equal(e.heard, 0);
-    loch_stream_destroy(sim_stream(near, LOCH_STREAM_INDEPENDENT));
+    loch_stream_close(sim_stream(near, LOCH_STREAM_INDEPENDENT));
     assert_int_equal(e.heard, 1);
     ear_close(&e);
     loch_device_release(near);
@@ -107,7 +107,7 @@ static void *visit_devices(void *argument)
     visit *v = argument;
     for (size_t i = 0; i < 2; i++) {
         loch_stream *stream;
-        const loch_status status = loch_stream_get_thread_default(v->devices[i], &stream);
+        const loch_status status = loch_stream_require_thread_default(v->devices[i], &stream);
         if (status != LOCH_OK) v->status = status;
         v->ids[i] = loch_stream_get_id(stream);
     }
@@ -168,7 +168,7 @@ static void the_end_waits_for_those_inside(void **state)
     assert_int_equal(pthread_create(&thread, NULL, stay, &g), 0);
     while (!atomic_load(&g.is_inside))
         sched_yield();
-    loch_stream_destroy(g.stream);
+    loch_stream_close(g.stream);
     assert_true(atomic_load(&g.has_left));
     pthread_join(thread, NULL);
     assert_true(g.was_open);
@@ -224,16 +224,16 @@ static void a_destroy_ends_it_for_all(void **state)
     loch_stream_retain(stream);
     loch_stream_retain(stream);
     loch_stream_retain(wrapped);
-    loch_stream_destroy(stream);
-    loch_stream_destroy(wrapped);
-    loch_stream_destroy(owned);
+    loch_stream_close(stream);
+    loch_stream_close(wrapped);
+    loch_stream_close(owned);
     assert_int_equal(e.heard, 3);
     assert_int_equal(live_streams(device), before);
     CHECK_FAILS(loch_stream_sync(stream), INVALID);
     CHECK_FAILS(loch_stream_sync(wrapped), INVALID);
-    CHECK_FAILS(loch_fill_on(stream, (char[1]){0}, 1, "", 1), INVALID);
+    CHECK_FAILS(loch_fill_on((char[1]){0}, 1, "", 1, stream), INVALID);
     assert_null(loch_stream_get_native(wrapped));
-    loch_stream_destroy(stream); /* the second owner's: it has ended already */
+    loch_stream_close(stream); /* the second owner's: it has ended already */
     assert_int_equal(e.heard, 3);
     ear_close(&e);
     loch_device_release(device);
@@ -248,13 +248,13 @@ static void default_streams_are_not_counted(void **state)
     (void)state;
     loch_device *device = sim_open(DEVICE);
     loch_stream *own = loch_stream_get_default(device), *of_thread;
-    CHECK_OK(loch_stream_get_thread_default(device, &of_thread));
+    CHECK_OK(loch_stream_require_thread_default(device, &of_thread));
     loch_stream *const streams[] = {own, of_thread};
     for (size_t i = 0; i < 2; i++) {
         assert_ptr_equal(loch_stream_retain(streams[i]), streams[i]);
         for (size_t times = 0; times < 3; times++)
             loch_stream_release(streams[i]);
-        loch_stream_destroy(streams[i]);
+        loch_stream_close(streams[i]);
         CHECK_OK(loch_stream_query(streams[i]));
     }
     assert_null(loch_stream_retain(NULL));

@@ -34,20 +34,20 @@ static void bench_close(bench *b)
 static loch_stream *take(bench *b)
 {
     loch_stream *stream;
-    CHECK_OK(loch_stream_pool_take(b->pool, &stream));
+    CHECK_OK(loch_stream_pool_acquire(b->pool, &stream));
     CHECK_OK(loch_stream_query(stream)); /* always without work */
     return stream;
 }
 
 static void give(bench *b, loch_stream *stream)
 {
-    CHECK_OK(loch_stream_pool_give(b->pool, stream));
+    CHECK_OK(loch_stream_pool_release(b->pool, stream));
 }
 
 static loch_event *take_event(bench *b, loch_event_kind kind)
 {
     loch_event *event;
-    CHECK_OK(loch_stream_pool_take_event(b->pool, kind, &event));
+    CHECK_OK(loch_stream_pool_acquire_event(b->pool, kind, &event));
     CHECK_OK(loch_event_query(event));
     return event;
 }
@@ -161,7 +161,7 @@ static void no_more_are_kept_than_said(void **state)
     for (int i = 0; i < 4; i++)
         give(&b, streams[i]);
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_give_event(b.pool, events[i]);
+        loch_stream_pool_release_event(b.pool, events[i]);
     const loch_stream_pool_info info = info_of(&b);
     assert_int_equal(info.streams_kept, 2); /* busy ones count */
     assert_int_equal(info.streams_out, 0);
@@ -186,7 +186,7 @@ static void streams_are_made_as_said(void **state)
     CHECK_OK(sim_busy(loch_stream_get_default(b.device), LONG));
     CHECK_OK(loch_event_record(event, stream)); /* behind the default stream's work */
     CHECK_STATUS(loch_event_query(event), LOCH_E_BUSY);
-    loch_stream_pool_give_event(b.pool, event);
+    loch_stream_pool_release_event(b.pool, event);
     CHECK_OK(loch_device_sync(b.device));
     give(&b, stream);
     bench_close(&b);
@@ -202,8 +202,8 @@ static void captured_streams_stay_the_callers(void **state)
     CHECK_OK(loch_sim_capture_begin(stream));
     CHECK_OK(loch_event_record(event, stream));
     CHECK_OK(loch_stream_wait(forked, event));
-    CHECK_FAILS(loch_stream_pool_give(b.pool, stream), INVALID);
-    CHECK_FAILS(loch_stream_pool_give(b.pool, forked), INVALID);
+    CHECK_FAILS(loch_stream_pool_release(b.pool, stream), INVALID);
+    CHECK_FAILS(loch_stream_pool_release(b.pool, forked), INVALID);
     assert_int_equal(info_of(&b).streams_out, 2);
     other = take(&b); /* taking and giving do not disturb the capture */
     give(&b, other);
@@ -214,12 +214,12 @@ static void captured_streams_stay_the_callers(void **state)
     give(&b, stream);
     give(&b, forked);
     /* A mark that went into a graph never passes: such an event is not handed out. */
-    loch_stream_pool_give_event(b.pool, event);
-    loch_stream_pool_give_event(b.pool, join);
+    loch_stream_pool_release_event(b.pool, event);
+    loch_stream_pool_release_event(b.pool, join);
     loch_event *fresh = take_event(&b, LOCH_EVENT_PLAIN);
     CHECK_OK(loch_event_record(fresh, stream));
     CHECK_OK(loch_event_sync(fresh));
-    loch_stream_pool_give_event(b.pool, fresh);
+    loch_stream_pool_release_event(b.pool, fresh);
     bench_close(&b);
 }
 
@@ -230,20 +230,20 @@ static void foreign_streams_stay_the_callers(void **state)
     loch_stream_pool *second;
     loch_stream *own = sim_stream(b.device, LOCH_STREAM_INDEPENDENT), *stream = take(&b), *of_thread, *wrapped;
     CHECK_OK(loch_stream_pool_create(b.device, NULL, &second));
-    CHECK_FAILS(loch_stream_pool_give(b.pool, own), FOREIGN);
-    CHECK_FAILS(loch_stream_pool_give(other.pool, stream), INVALID); /* of another device */
-    CHECK_FAILS(loch_stream_pool_give(second, stream), FOREIGN);
-    CHECK_FAILS(loch_stream_pool_give(b.pool, loch_stream_get_default(b.device)), INVALID);
-    CHECK_OK(loch_stream_get_thread_default(b.device, &of_thread));
-    CHECK_FAILS(loch_stream_pool_give(b.pool, of_thread), INVALID);
+    CHECK_FAILS(loch_stream_pool_release(b.pool, own), FOREIGN);
+    CHECK_FAILS(loch_stream_pool_release(other.pool, stream), INVALID); /* of another device */
+    CHECK_FAILS(loch_stream_pool_release(second, stream), FOREIGN);
+    CHECK_FAILS(loch_stream_pool_release(b.pool, loch_stream_get_default(b.device)), INVALID);
+    CHECK_OK(loch_stream_require_thread_default(b.device, &of_thread));
+    CHECK_FAILS(loch_stream_pool_release(b.pool, of_thread), INVALID);
     CHECK_OK(loch_stream_wrap(b.device, loch_stream_get_native(own), &wrapped));
-    CHECK_FAILS(loch_stream_pool_give(b.pool, wrapped), INVALID);
-    loch_stream_destroy(wrapped);
+    CHECK_FAILS(loch_stream_pool_release(b.pool, wrapped), INVALID);
+    loch_stream_close(wrapped);
     give(&b, stream);
-    CHECK_FAILS(loch_stream_pool_give(b.pool, stream), FOREIGN); /* twice */
+    CHECK_FAILS(loch_stream_pool_release(b.pool, stream), FOREIGN); /* twice */
     assert_int_equal(info_of(&b).streams_kept, 1);
     assert_int_equal(info_of(&b).streams_out, 0);
-    loch_stream_destroy(own);
+    loch_stream_close(own);
     loch_stream_pool_destroy(second);
     bench_close(&other);
     bench_close(&b);
@@ -267,7 +267,7 @@ static void what_is_out_outlives_the_pool(void **state)
     CHECK_OK(loch_event_sync(event));
     assert_int_equal(calls, 1);
     loch_event_destroy(event);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     bench_close(&b);
 }
 
@@ -284,7 +284,7 @@ static void pending_events_are_not_handed_out(void **state)
     CHECK_OK(sim_busy(stream, 2 * LONG));
     CHECK_OK(loch_event_record(events[1], stream));
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_give_event(b.pool, events[i]);
+        loch_stream_pool_release_event(b.pool, events[i]);
     loch_event *third = take_event(&b, LOCH_EVENT_PLAIN);
     assert_true(third != events[0] && third != events[1]);
     CHECK_OK(loch_sim_advance(b.device, 2 * LONG));
@@ -297,10 +297,10 @@ static void pending_events_are_not_handed_out(void **state)
     assert_int_equal(info.events_out, 3);
     assert_int_equal(info.events_kept, 0);
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_give_event(b.pool, events[i]);
-    loch_stream_pool_give_event(b.pool, events[1]); /* twice: left alone */
-    loch_stream_pool_give_event(b.pool, third);
-    loch_stream_pool_give_event(b.pool, NULL);
+        loch_stream_pool_release_event(b.pool, events[i]);
+    loch_stream_pool_release_event(b.pool, events[1]); /* twice: left alone */
+    loch_stream_pool_release_event(b.pool, third);
+    loch_stream_pool_release_event(b.pool, NULL);
     assert_int_equal(info_of(&b).events_kept, 3);
     give(&b, stream);
     bench_close(&b);
@@ -318,13 +318,13 @@ static void events_behind_a_slow_one_are_found(void **state)
         events[i] = take_event(&b, LOCH_EVENT_PLAIN);
     for (int i = 0; i < 8; i++) {
         if (i < 7) CHECK_OK(loch_event_record(events[i], slow));
-        loch_stream_pool_give_event(b.pool, events[i]);
+        loch_stream_pool_release_event(b.pool, events[i]);
     }
     loch_event *fresh = take_event(&b, LOCH_EVENT_PLAIN); /* after a few that have not passed a new one is cheaper */
     assert_int_equal(info_of(&b).events_made, 9);
     assert_ptr_equal(take_event(&b, LOCH_EVENT_PLAIN), events[7]); /* those asked before stand behind it */
-    loch_stream_pool_give_event(b.pool, events[7]);
-    loch_stream_pool_give_event(b.pool, fresh);
+    loch_stream_pool_release_event(b.pool, events[7]);
+    loch_stream_pool_release_event(b.pool, fresh);
     give(&b, slow);
     bench_close(&b);
 }
@@ -343,16 +343,16 @@ static void kinds_of_events_are_kept_apart(void **state)
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_event_elapsed(start, last, &ns));
     assert_true(ns >= LONG);
-    loch_stream_pool_give_event(b.pool, plain);
-    loch_stream_pool_give_event(b.pool, start);
+    loch_stream_pool_release_event(b.pool, plain);
+    loch_stream_pool_release_event(b.pool, start);
     assert_ptr_equal(take_event(&b, LOCH_EVENT_TIMED), start);
     CHECK_FAILS(loch_event_elapsed(start, last, &ns), INVALID); /* as if it were new: the old mark is forgotten */
     assert_ptr_equal(take_event(&b, LOCH_EVENT_PLAIN), plain);
-    CHECK_FAILS(loch_stream_pool_take_event(b.pool, (loch_event_kind)2, &event), INVALID);
+    CHECK_FAILS(loch_stream_pool_acquire_event(b.pool, (loch_event_kind)2, &event), INVALID);
     assert_null(event);
-    loch_stream_pool_give_event(b.pool, plain);
-    loch_stream_pool_give_event(b.pool, start);
-    loch_stream_pool_give_event(b.pool, last);
+    loch_stream_pool_release_event(b.pool, plain);
+    loch_stream_pool_release_event(b.pool, start);
+    loch_stream_pool_release_event(b.pool, last);
     assert_int_equal(info_of(&b).events_kept, 3);
     give(&b, stream);
     bench_close(&b);
@@ -377,13 +377,13 @@ static void wrong_calls_are_refused(void **state)
     CHECK_FAILS(loch_stream_pool_create(b.device, &options, &pool), INVALID);
     options.size = 1;
     CHECK_FAILS(loch_stream_pool_create(b.device, &options, &pool), INVALID);
-    CHECK_FAILS(loch_stream_pool_take(NULL, &stream), INVALID);
+    CHECK_FAILS(loch_stream_pool_acquire(NULL, &stream), INVALID);
     assert_null(stream);
-    CHECK_FAILS(loch_stream_pool_take(b.pool, NULL), INVALID);
-    CHECK_FAILS(loch_stream_pool_take_event(NULL, LOCH_EVENT_PLAIN, &event), INVALID);
+    CHECK_FAILS(loch_stream_pool_acquire(b.pool, NULL), INVALID);
+    CHECK_FAILS(loch_stream_pool_acquire_event(NULL, LOCH_EVENT_PLAIN, &event), INVALID);
     assert_null(event);
-    CHECK_FAILS(loch_stream_pool_give(NULL, NULL), INVALID);
-    CHECK_OK(loch_stream_pool_give(b.pool, NULL));
+    CHECK_FAILS(loch_stream_pool_release(NULL, NULL), INVALID);
+    CHECK_OK(loch_stream_pool_release(b.pool, NULL));
     CHECK_FAILS(loch_stream_pool_get_info(b.pool, &info), INVALID);
     info = (loch_stream_pool_info){.size = 2 * sizeof(size_t), .streams_out = 77};
     CHECK_OK(loch_stream_pool_get_info(b.pool, &info)); /* a caller's that is older */
@@ -402,15 +402,15 @@ static loch_status small_program(void)
         loch_stream *streams[2] = {NULL, NULL};
         loch_event *event = NULL;
         for (int s = 0; s < 2 && status == LOCH_OK; s++)
-            status = loch_stream_pool_take(pool, &streams[s]);
-        if (status == LOCH_OK) status = loch_stream_pool_take_event(pool, LOCH_EVENT_PLAIN, &event);
+            status = loch_stream_pool_acquire(pool, &streams[s]);
+        if (status == LOCH_OK) status = loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event);
         if (status == LOCH_OK) status = sim_busy(streams[0], LONG);
         if (status == LOCH_OK) status = loch_event_record(event, streams[0]);
         const loch_error failure = *loch_error_get();
-        loch_stream_pool_give_event(pool, event);
+        loch_stream_pool_release_event(pool, event);
         for (int s = 0; s < 2; s++) {
-            given = loch_stream_pool_give(pool, streams[s]);
-            if (given != LOCH_OK) loch_stream_destroy(streams[s]);
+            given = loch_stream_pool_release(pool, streams[s]);
+            if (given != LOCH_OK) loch_stream_close(streams[s]);
             if (given != LOCH_OK && status == LOCH_OK) status = given;
         }
         if (failure.status == status && status != LOCH_OK)

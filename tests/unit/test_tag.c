@@ -14,9 +14,9 @@ static void names_and_numbers(void **state)
     assert_int_equal(loch_tag_count(), 1); /* 0 is no tag */
     assert_string_equal(loch_tag_name(0), "");
     assert_string_equal(loch_tag_name(1), "");
-    CHECK_OK(loch_tag_get("weights", &a));
-    CHECK_OK(loch_tag_get("activations", &b));
-    CHECK_OK(loch_tag_get("weights", &again));
+    CHECK_OK(loch_tag_create("weights", &a));
+    CHECK_OK(loch_tag_create("activations", &b));
+    CHECK_OK(loch_tag_create("weights", &again));
     assert_int_equal(a, again);
     assert_true(a != 0 && b != 0 && a != b);
     assert_string_equal(loch_tag_name(a), "weights");
@@ -34,14 +34,14 @@ static void wrong_names(void **state)
     memset(name, 'n', sizeof name);
     name[LOCH_TAG_NAME_MAX] = '\0';
     const size_t before = loch_tag_count();
-    CHECK_FAILS(loch_tag_get("", &tag), INVALID);
+    CHECK_FAILS(loch_tag_create("", &tag), INVALID);
     assert_int_equal(tag, 0);
-    CHECK_FAILS(loch_tag_get(NULL, &tag), INVALID);
-    CHECK_FAILS(loch_tag_get(name, &tag), INVALID);
-    CHECK_FAILS(loch_tag_get("x", NULL), INVALID);
+    CHECK_FAILS(loch_tag_create(NULL, &tag), INVALID);
+    CHECK_FAILS(loch_tag_create(name, &tag), INVALID);
+    CHECK_FAILS(loch_tag_create("x", NULL), INVALID);
     assert_int_equal(loch_tag_count(), before);
     name[LOCH_TAG_NAME_MAX - 1] = '\0';
-    CHECK_OK(loch_tag_get(name, &tag));
+    CHECK_OK(loch_tag_create(name, &tag));
     assert_string_equal(loch_tag_name(tag), name);
 }
 
@@ -59,7 +59,7 @@ static void *ask(void *user)
     for (int i = 0; i < NAMES; i++) {
         char name[32];
         snprintf(name, sizeof name, "shared %d", i);
-        if (loch_tag_get(name, &a->tags[i]) != LOCH_OK || strcmp(loch_tag_name(a->tags[i]), name) != 0) a->wrong++;
+        if (loch_tag_create(name, &a->tags[i]) != LOCH_OK || strcmp(loch_tag_name(a->tags[i]), name) != 0) a->wrong++;
     }
     return NULL;
 }
@@ -93,12 +93,12 @@ static void too_many(void **state)
     size_t made = 0;
     while (loch_tag_count() < LOCH_TAG_COUNT_MAX) {
         snprintf(name, sizeof name, "filler %zu", made++);
-        CHECK_OK(loch_tag_get(name, &last));
+        CHECK_OK(loch_tag_create(name, &last));
     }
     assert_int_equal(last, LOCH_TAG_COUNT_MAX - 1);
-    CHECK_FAILS(loch_tag_get("one too many", &tag), LIMIT);
+    CHECK_FAILS(loch_tag_create("one too many", &tag), LIMIT);
     assert_int_equal(tag, 0);
-    CHECK_OK(loch_tag_get(name, &tag)); /* what there is stays */
+    CHECK_OK(loch_tag_create(name, &tag)); /* what there is stays */
     assert_int_equal(tag, last);
     assert_string_equal(loch_tag_name(last), name);
 

@@ -7,7 +7,7 @@ static void test_create(void **state)
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
     loch_tag tag;
-    CHECK_OK(loch_tag_get("weights", &tag));
+    CHECK_OK(loch_tag_create("weights", &tag));
     const loch_tensor_options options = {.size = sizeof options, .device = device, .tag = tag, .name = "w"};
     loch_tensor *tensor;
     CHECK_OK(loch_tensor_create(LOCH_BF16, LOCH_SHAPE(4, 3, 5), &options, &tensor));
@@ -136,29 +136,29 @@ static void test_on_a_buffer(void **state)
 {
     (void)state;
     loch_buffer *buffer;
-    CHECK_OK(loch_buffer_create_on(NULL, 96, NULL, &buffer));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 96, NULL, &buffer));
     loch_tensor *tensor;
     void *address;
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(24), NULL, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(24), NULL, &tensor));
     loch_tensor_release(tensor);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(25), NULL, &tensor), OUT_OF_RANGE);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 4, LOCH_F32, LOCH_SHAPE(24), NULL, &tensor), OUT_OF_RANGE);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 100, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), OUT_OF_RANGE);
-    CHECK_FAILS(loch_tensor_create_on(buffer, SIZE_MAX - 3, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), OUT_OF_RANGE);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 2, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), INVALID);
-    CHECK_FAILS(loch_tensor_create_on(NULL, 0, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), INVALID);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(25), NULL, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 4, LOCH_F32, LOCH_SHAPE(24), NULL, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 100, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, SIZE_MAX - 3, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 2, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), INVALID);
+    CHECK_FAILS(loch_tensor_create_in(NULL, 0, LOCH_F32, LOCH_SHAPE(1), NULL, &tensor), INVALID);
     /* negative strides reach before the first element */
     const int64_t backwards[] = {-4, 1};
-    CHECK_OK(loch_tensor_create_on(buffer, 80, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 80, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor));
     CHECK_OK(loch_tensor_get_address(tensor, &address));
     assert_ptr_equal(address, (char *)loch_buffer_get_address(buffer) + 80);
     loch_tensor_release(tensor);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 76, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor), OUT_OF_RANGE);
-    CHECK_FAILS(loch_tensor_create_on(buffer, 84, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 76, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 84, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor), OUT_OF_RANGE);
     const int64_t huge[] = {INT64_MIN, INT64_MAX};
-    CHECK_FAILS(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(6, 4), huge, &tensor), OVERFLOW);
+    CHECK_FAILS(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(6, 4), huge, &tensor), OVERFLOW);
     /* a stride that nobody follows may be anything */
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(1, 1), huge, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(1, 1), huge, &tensor));
     loch_tensor *view;
     CHECK_OK(loch_tensor_view(tensor, LOCH_SHAPE(1), &view));
     loch_tensor_release(view);
@@ -167,7 +167,7 @@ static void test_on_a_buffer(void **state)
     CHECK_OK(loch_tensor_unsqueeze(tensor, 0, &view));
     loch_tensor_release(view);
     loch_tensor_release(tensor);
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_F32, LOCH_SHAPE(0, 9), huge, &tensor));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(0, 9), huge, &tensor));
     CHECK_OK(loch_tensor_index(tensor, 1, 8, &view));
     loch_tensor_release(view);
     CHECK_OK(loch_tensor_slice(tensor, 1, 8, LOCH_OPEN, -2, &view));
@@ -182,9 +182,9 @@ static void test_views_follow_their_buffer(void **state)
     (void)state;
     loch_buffer *buffer, *blocker;
     loch_tensor *tensor, *view;
-    CHECK_OK(loch_buffer_create_on(NULL, 4096, NULL, &buffer));
-    CHECK_OK(loch_buffer_create_on(NULL, 4096, NULL, &blocker));
-    CHECK_OK(loch_tensor_create_on(buffer, 0, LOCH_I32, LOCH_SHAPE(32, 32), NULL, &tensor));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 4096, NULL, &buffer));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 4096, NULL, &blocker));
+    CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_I32, LOCH_SHAPE(32, 32), NULL, &tensor));
     CHECK_OK(loch_tensor_index(tensor, 0, 31, &view));
     void *address;
     CHECK_OK(loch_tensor_get_address(view, &address));
@@ -221,7 +221,7 @@ static void test_bind_changes_one_tensor(void **state)
     CHECK_OK(loch_tensor_get_address(view, &before));
     loch_buffer *buffer, *small;
     CHECK_OK(loch_buffer_wrap(memory, sizeof memory, &external, &buffer));
-    CHECK_OK(loch_buffer_create_on(NULL, 8, NULL, &small));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 8, NULL, &small));
     CHECK_FAILS(loch_tensor_bind(tensor, small, 0), OUT_OF_RANGE);
     CHECK_FAILS(loch_tensor_bind(tensor, buffer, 4), OUT_OF_RANGE);
     CHECK_FAILS(loch_tensor_bind(tensor, NULL, 0), INVALID);
@@ -293,11 +293,11 @@ static void test_on_a_part_that_was_cut_off(void **state)
     (void)state;
     loch_buffer *whole, *part;
     loch_tensor *tensor;
-    CHECK_OK(loch_buffer_create_on(NULL, 64, NULL, &whole));
+    CHECK_OK(loch_buffer_create_for_device(NULL, 64, NULL, &whole));
     CHECK_OK(loch_buffer_slice(whole, 33, 16, &part));
-    CHECK_FAILS(loch_tensor_create_on(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), INVALID);
+    CHECK_FAILS(loch_tensor_create_in(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), INVALID);
     CHECK_OK(loch_buffer_resize(whole, 32, LOCH_CONTENTS_KEEP, NULL));
-    CHECK_FAILS(loch_tensor_create_on(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), OUT_OF_RANGE);
+    CHECK_FAILS(loch_tensor_create_in(part, 0, LOCH_F32, LOCH_SHAPE(4), NULL, &tensor), OUT_OF_RANGE);
     loch_buffer_release(part);
     loch_buffer_release(whole);
 }

@@ -89,17 +89,17 @@ static void test_items(void **state)
         loch_tensor *tensor = make_grid(device), *turned;
         loch_scalar value;
         CHECK_OK(loch_tensor_transpose(tensor, 0, 1, &turned));
-        CHECK_OK(loch_tensor_get_item(turned, LOCH_SHAPE(-1, 2), NULL, &value));
+        CHECK_OK(loch_tensor_read_item(turned, LOCH_SHAPE(-1, 2), NULL, &value));
         assert_int_equal(value.dtype, LOCH_I64);
         assert_int_equal(value.value.i, 17);
-        CHECK_OK(loch_tensor_set_item(turned, LOCH_SHAPE(-1, 2), loch_scalar_of(-5.9), NULL));
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(2, 5), NULL, &value));
+        CHECK_OK(loch_tensor_write_item(turned, LOCH_SHAPE(-1, 2), loch_scalar_of(-5.9), NULL));
+        CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(2, 5), NULL, &value));
         assert_int_equal(value.value.i, -5);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(4, 0), NULL, &value), OUT_OF_RANGE);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, -7), NULL, &value), OUT_OF_RANGE);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0), NULL, &value), INVALID);
-        CHECK_FAILS(loch_tensor_get_item(tensor, LOCH_SHAPE(0, 0), NULL, NULL), INVALID);
-        CHECK_FAILS(loch_tensor_set_item(tensor, 2, NULL, value, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_read_item(tensor, LOCH_SHAPE(4, 0), NULL, &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_read_item(tensor, LOCH_SHAPE(0, -7), NULL, &value), OUT_OF_RANGE);
+        CHECK_FAILS(loch_tensor_read_item(tensor, LOCH_SHAPE(0), NULL, &value), INVALID);
+        CHECK_FAILS(loch_tensor_read_item(tensor, LOCH_SHAPE(0, 0), NULL, NULL), INVALID);
+        CHECK_FAILS(loch_tensor_write_item(tensor, 2, NULL, value, NULL), INVALID);
         loch_tensor_release(turned);
         loch_tensor_release(tensor);
     }
@@ -115,15 +115,15 @@ static void test_items_behind_a_stream(void **state)
     loch_scalar value;
     CHECK_OK(loch_tensor_create(LOCH_I32, LOCH_SHAPE(8), &options, &tensor));
     CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(3), stream));
-    CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(5), stream, &value));
+    CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(5), stream, &value));
     assert_int_equal(value.value.i, 3);
     CHECK_OK(loch_tensor_fill(tensor, loch_scalar_of(4), stream));
-    CHECK_OK(loch_tensor_set_item(tensor, LOCH_SHAPE(5), loch_scalar_of(9), stream));
-    CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(5), stream, &value));
+    CHECK_OK(loch_tensor_write_item(tensor, LOCH_SHAPE(5), loch_scalar_of(9), stream));
+    CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(5), stream, &value));
     assert_int_equal(value.value.i, 9);
     assert_int_equal(sim_violations(device, NULL), 0);
     loch_tensor_release(tensor);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 
@@ -136,7 +136,7 @@ static void test_written_only_where_allowed(void **state)
     loch_mapping mapping;
     CHECK_OK(loch_tensor_wrap(LOCH_F32, LOCH_SHAPE(4), memory, &external, &tensor));
     CHECK_FAILS(loch_tensor_write(tensor, memory, sizeof memory, NULL), INVALID);
-    CHECK_FAILS(loch_tensor_set_item(tensor, LOCH_SHAPE(0), loch_scalar_of(9), NULL), INVALID);
+    CHECK_FAILS(loch_tensor_write_item(tensor, LOCH_SHAPE(0), loch_scalar_of(9), NULL), INVALID);
     CHECK_FAILS(loch_tensor_fill(tensor, loch_scalar_of(9), NULL), INVALID);
     CHECK_FAILS(loch_tensor_map(tensor, LOCH_MAP_READ_WRITE, NULL, &mapping), INVALID);
     CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_READ, NULL, &mapping));
@@ -148,7 +148,7 @@ static void test_written_only_where_allowed(void **state)
     assert_true(memory[0] == 1);
     CHECK_OK(loch_tensor_expand(other, LOCH_SHAPE(3, 4), &stretched));
     CHECK_FAILS(loch_tensor_fill(stretched, loch_scalar_of(1), NULL), INVALID);
-    CHECK_FAILS(loch_tensor_set_item(stretched, LOCH_SHAPE(0, 0), loch_scalar_of(9), NULL), INVALID);
+    CHECK_FAILS(loch_tensor_write_item(stretched, LOCH_SHAPE(0, 0), loch_scalar_of(9), NULL), INVALID);
     float seen[12];
     CHECK_OK(loch_tensor_read(stretched, seen, sizeof seen, NULL));
     assert_true(seen[11] == 9);
@@ -240,8 +240,8 @@ static void test_to(void **state)
     loch_tensor_release(same);
     /* pinned memory is the device's, but not on it */
     loch_allocator *pinned;
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
-    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
+    CHECK_OK(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
     const loch_tensor_options to_pinned = {.size = sizeof to_pinned, .allocator = pinned};
     loch_tensor *staged, *moved;
     CHECK_OK(loch_tensor_to(host, LOCH_DTYPE_NONE, &to_pinned, &staged));
@@ -281,13 +281,13 @@ static void test_map(void **state)
         assert_null(mapping.address);
         CHECK_OK(loch_tensor_unmap(&mapping, NULL)); /* again: nothing */
         loch_scalar value;
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
+        CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
         assert_int_equal(value.value.i, 99);
         CHECK_OK(loch_tensor_map(tensor, LOCH_MAP_WRITE, NULL, &mapping));
         for (size_t i = 0; i < 24; i++)
             ((int32_t *)mapping.address)[i] = -(int32_t)i;
         CHECK_OK(loch_tensor_unmap(&mapping, NULL));
-        CHECK_OK(loch_tensor_get_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
+        CHECK_OK(loch_tensor_read_item(tensor, LOCH_SHAPE(3, 5), NULL, &value));
         assert_int_equal(value.value.i, -23);
         CHECK_FAILS(loch_tensor_map(tensor, (loch_map_access)9, NULL, &mapping), INVALID);
         CHECK_FAILS(loch_tensor_map(NULL, LOCH_MAP_READ, NULL, &mapping), INVALID);
@@ -359,7 +359,7 @@ static void test_to_the_host_on_a_stream(void **state)
     CHECK_OK(loch_device_sync(device));
     CHECK_OK(loch_raw_free(memory));
     assert_int_equal(sim_violations(device, NULL), 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(cpu);
     loch_device_release(device);
 }
@@ -375,13 +375,13 @@ typedef struct pending_read {
 static void pending_read_begin(pending_read *pending)
 {
     const unsigned char first = 1;
-    const loch_attributes pinned = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    const loch_attributes pinned = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     pending->device = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
-    CHECK_OK(loch_device_get_allocator(pending->device, pinned, LOCH_FALLBACK_NONE, &pending->pinned));
+    CHECK_OK(loch_device_acquire_allocator(pending->device, pinned, LOCH_FALLBACK_NONE, &pending->pinned));
     loch_buffer *source;
     CHECK_OK(loch_buffer_create(pending->pinned, 4096, NULL, &source));
     CHECK_OK(loch_buffer_fill(source, &first, 1, NULL));
-    CHECK_OK(loch_buffer_create_on(pending->device, 4096, NULL, &pending->target));
+    CHECK_OK(loch_buffer_create_for_device(pending->device, 4096, NULL, &pending->target));
     loch_stream *stream = loch_stream_get_default(pending->device);
     CHECK_OK(sim_busy(stream, 100000));
     const loch_buffer_copy_options options = {.size = sizeof options, .stream = stream};
@@ -425,7 +425,7 @@ static void test_to_pinned_memory_of_another_device(void **state)
         loch_tensor_release(copy);
         pending_read_end(&pending);
         loch_tensor_release(tensor);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         loch_device_release(device);
     }
 }
@@ -449,7 +449,7 @@ static void test_map_takes_memory_in_order(void **state)
         CHECK_OK(loch_stream_sync(loch_stream_get_default(pending.device)));
         CHECK_OK(loch_tensor_unmap(&mapping, stream));
         loch_tensor_release(tensor);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         pending_read_end(&pending);
     }
 }

@@ -205,7 +205,7 @@ static void a_start_without_an_end_loses_nothing(void **state)
     assert_int_equal(tl_read(timeline)->count, 0);
     loch_timeline_destroy(timeline);
     assert_int_equal(sim_stats(device).events, 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_allocator_release(allocator);
     loch_device_release(device);
 }
@@ -333,8 +333,8 @@ static void clearing_keeps_open_spans(void **state)
         assert_int_equal(lost, 1);
         loch_timeline_clear(timeline);
     }
-    loch_host_usage usage;
-    loch_host_get_usage(&usage);
+    loch_host_usage usage = {.size = sizeof usage};
+    CHECK_OK(loch_host_get_usage(&usage));
     assert_true(usage.bytes < 200 * TEST_KIB); /* what was forgotten is used again */
     tl_now_ns += 5;
     loch_span_end(&outer);
@@ -372,10 +372,10 @@ static void a_walk_can_be_ended_and_cleared_under(void **state)
     int count = 0;
     CHECK_FAILS(loch_timeline_walk(timeline, stop, &count), CANCELLED);
     assert_int_equal(count, 1);
-    loch_host_usage before, after;
-    loch_host_get_usage(&before);
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&before));
     CHECK_OK(loch_timeline_walk(timeline, clear_while_walking, timeline));
-    loch_host_get_usage(&after);
+    CHECK_OK(loch_host_get_usage(&after));
     assert_true(after.blocks < before.blocks - 100); /* the names have gone with the end of the walk */
     assert_int_equal(tl_read(timeline)->count, 0);
     loch_timeline_destroy(timeline);
@@ -522,7 +522,7 @@ static void on_close(on_device *on)
 {
     loch_timeline_destroy(on->timeline);
     assert_int_equal(sim_stats(on->device).events, 0);
-    loch_stream_destroy(on->stream);
+    loch_stream_close(on->stream);
     loch_device_release(on->device);
 }
 
@@ -675,7 +675,7 @@ static void a_stream_may_go_inside_a_span(void **state)
     (void)state;
     on_device on = on_open("sim:64MiB,clock=stepped");
     loch_span span = loch_span_begin(on.timeline, "a", &on.timed);
-    loch_stream_destroy(on.stream);
+    loch_stream_close(on.stream);
     loch_span_end(&span);
     on.stream = NULL;
     const tl_list *list = tl_read(on.timeline);
@@ -706,7 +706,7 @@ static void a_lost_device_leaves_the_hosts_time(void **state)
     loch_timeline_destroy(on.timeline);
     assert_int_equal(loch_error_get()->status, LOCH_E_LIMIT);
     assert_string_equal(loch_error_get()->sentence, "mine");
-    loch_stream_destroy(on.stream);
+    loch_stream_close(on.stream);
     loch_device_release(on.device);
 }
 

@@ -53,7 +53,7 @@ static void a_thread_that_is_interrupted_displaces_no_span(void **state)
         if (!strstr(text, place)) fail_msg("no %s in %s", place, text);
         free(text);
         loch_timeline_destroy(timeline);
-        loch_stream_destroy(stream);
+        loch_stream_close(stream);
         loch_device_release(device);
     }
 }
@@ -97,7 +97,7 @@ static void a_link_to_nothing_leads_to_the_new_file(void **state)
     snprintf(file, sizeof file, "%s/trace.json", folder);
     snprintf(link, sizeof link, "%s/link", folder);
     assert_int_equal(symlink("trace.json", link), 0);
-    CHECK_OK(loch_timeline_save(timeline, LOCH_TIMELINE_TRACE, 0, link));
+    CHECK_OK(loch_timeline_save(timeline, link, LOCH_TIMELINE_TRACE, 0));
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
     assert_int_equal(stat(file, &about), 0);

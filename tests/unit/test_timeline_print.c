@@ -62,7 +62,7 @@ static void filled_close(filled *f)
     CHECK_OK(loch_free(f->allocator, f->kept));
     loch_timeline_destroy(f->timeline);
     loch_allocator_release(f->allocator);
-    loch_stream_destroy(f->stream);
+    loch_stream_close(f->stream);
     loch_device_release(f->device);
 }
 
@@ -391,16 +391,16 @@ static void a_file_holds_what_is_printed(void **state)
     snprintf(path, sizeof path, "%s/trace.json", folder);
     filled f = filled_open();
     for (loch_timeline_format format = LOCH_TIMELINE_TREE; format <= LOCH_TIMELINE_TRACE; format++) {
-        CHECK_OK(loch_timeline_save(f.timeline, format, 40, path));
+        CHECK_OK(loch_timeline_save(f.timeline, path, format, 40));
         text = tl_print(f.timeline, format, 40);
         read = read_whole(path);
         assert_string_equal(text, read);
         free(read);
         free(text);
     }
-    CHECK_FAILS(loch_timeline_save(NULL, LOCH_TIMELINE_TREE, 0, path), INVALID);
-    CHECK_FAILS(loch_timeline_save(f.timeline, LOCH_TIMELINE_TREE, 0, NULL), INVALID);
-    CHECK_FAILS(loch_timeline_save(f.timeline, (loch_timeline_format)3, 0, path), INVALID);
+    CHECK_FAILS(loch_timeline_save(NULL, path, LOCH_TIMELINE_TREE, 0), INVALID);
+    CHECK_FAILS(loch_timeline_save(f.timeline, NULL, LOCH_TIMELINE_TREE, 0), INVALID);
+    CHECK_FAILS(loch_timeline_save(f.timeline, path, (loch_timeline_format)3, 0), INVALID);
     filled_close(&f);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0); /* nothing else was left */
@@ -414,13 +414,13 @@ static void a_file_that_cannot_be_written_is_left_as_it_was(void **state)
     loch_timeline *timeline = tl_create(0, 0);
     span(timeline, "a", 1);
     snprintf(path, sizeof path, "%s/no/trace.json", folder);
-    CHECK_FAILS(loch_timeline_save(timeline, LOCH_TIMELINE_TRACE, 0, path), IO);
+    CHECK_FAILS(loch_timeline_save(timeline, path, LOCH_TIMELINE_TRACE, 0), IO);
     assert_non_null(strstr(loch_error_get()->sentence, path));
-    CHECK_FAILS(loch_timeline_save(timeline, LOCH_TIMELINE_TRACE, 0, folder), IO);
+    CHECK_FAILS(loch_timeline_save(timeline, folder, LOCH_TIMELINE_TRACE, 0), IO);
     assert_non_null(strstr(loch_error_get()->sentence, folder));
-    CHECK_FAILS(loch_timeline_save(timeline, LOCH_TIMELINE_TRACE, 0, ""), IO);
+    CHECK_FAILS(loch_timeline_save(timeline, "", LOCH_TIMELINE_TRACE, 0), IO);
     if (access("/dev/full", W_OK) == 0)
-        CHECK_FAILS(loch_timeline_save(timeline, LOCH_TIMELINE_TREE, 0, "/dev/full"), IO);
+        CHECK_FAILS(loch_timeline_save(timeline, "/dev/full", LOCH_TIMELINE_TREE, 0), IO);
     loch_timeline_destroy(timeline);
     assert_int_equal(rmdir(folder), 0);
 }

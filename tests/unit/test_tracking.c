@@ -76,7 +76,7 @@ static void beneath_new_segment(void *self)
 
 static const loch_allocator_ops beneath_ops = {.size = sizeof beneath_ops,
                                                .kind = "beneath",
-                                               .traits = LOCH_THREAD_SAFE | LOCH_TRACKS_SIZES,
+                                               .traits = LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_TRACKS_SIZES,
                                                .alloc = beneath_alloc,
                                                .free = beneath_free,
                                                .find = beneath_find,
@@ -93,7 +93,7 @@ typedef struct fixture {
 static void setup(fixture *f, uint32_t traits, size_t records)
 {
     loch_allocator_ops ops = beneath_ops;
-    ops.traits = LOCH_THREAD_SAFE | traits;
+    ops.traits = LOCH_TRAIT_THREAD_SAFE | traits;
     const loch_tracking_options options = {.size = sizeof options, .records = records};
     memset(f, 0, sizeof *f);
     f->beneath.peak_reserved = 5 << 20;
@@ -128,7 +128,7 @@ static void it_says_what_it_is(void **state)
     assert_string_equal(loch_allocator_get_kind(f.tracking), "tracking");
     assert_string_equal(loch_allocator_get_name(f.tracking), "tracked");
     assert_ptr_equal(loch_allocator_get_wrapped(f.tracking), f.wrapped);
-    assert_true(loch_allocator_get_traits(f.tracking) & LOCH_TRACKS_SIZES);
+    assert_true(loch_allocator_get_traits(f.tracking) & LOCH_TRAIT_TRACKS_SIZES);
     CHECK_OK(loch_tracking_create(f.wrapped, NULL, NULL, &unnamed));
     assert_string_equal(loch_allocator_get_name(unnamed), "beneath");
     loch_allocator_release(unnamed);
@@ -168,7 +168,7 @@ static void a_free_that_fails_changes_nothing(void **state)
     (void)state;
     fixture f;
     void *block;
-    loch_block before, after;
+    loch_block before = {.size = sizeof before}, after = {.size = sizeof after};
     setup(&f, 0, 4);
     CHECK_OK(loch_alloc(f.tracking, 100, &block));
     CHECK_OK(loch_allocator_find(f.tracking, block, &before));
@@ -246,7 +246,7 @@ static void figures_by_tag(void **state)
     loch_tag tag;
     void *tagged, *plain;
     setup(&f, 0, 0);
-    CHECK_OK(loch_tag_get("weights", &tag));
+    CHECK_OK(loch_tag_create("weights", &tag));
     const loch_request request = {.size = sizeof request, .bytes = 70, .tag = tag};
     CHECK_OK(loch_allocator_alloc(f.tracking, &request, &tagged));
     CHECK_OK(loch_alloc(f.tracking, 30, &plain));
@@ -279,9 +279,9 @@ static void blocks_are_found(void **state)
     for (int with_sizes = 0; with_sizes < 2; with_sizes++) {
         fixture f;
         void *first, *second;
-        loch_block one, two;
+        loch_block one = {.size = sizeof one}, two = {.size = sizeof two};
         seen s = {.count = 0};
-        setup(&f, with_sizes ? LOCH_TRACKS_SIZES : 0, 0);
+        setup(&f, with_sizes ? LOCH_TRAIT_TRACKS_SIZES : 0, 0);
         CHECK_OK(loch_alloc(f.tracking, 10, &first));
         CHECK_OK(loch_alloc(f.tracking, 20, &second));
         CHECK_OK(loch_allocator_find(f.tracking, first, &one));
@@ -307,7 +307,7 @@ static void empty_blocks_are_blocks(void **state)
     (void)state;
     fixture f;
     void *first, *second;
-    setup(&f, LOCH_ALLOCATES_EMPTY, 0);
+    setup(&f, LOCH_TRAIT_ALLOCATES_EMPTY, 0);
     CHECK_OK(loch_alloc(f.tracking, 0, &first));
     CHECK_OK(loch_alloc(f.tracking, 0, &second));
     assert_true(first && second && first != second);
@@ -330,7 +330,7 @@ static void records_are_the_newest_in_order(void **state)
     loch_tracking_record records[8];
     size_t count = 99;
     void *blocks[6];
-    loch_block found;
+    loch_block found = {.size = sizeof found};
     setup(&f, 0, 5);
     CHECK_OK(loch_tracking_get_records(f.tracking, records, 8, &count));
     assert_int_equal(count, 0);
@@ -438,7 +438,7 @@ static void eight_threads(void **state)
         fixture f;
         pthread_t threads[THREADS];
         worker workers[THREADS];
-        setup(&f, LOCH_TRACKS_SIZES, records);
+        setup(&f, LOCH_TRAIT_TRACKS_SIZES, records);
         for (size_t i = 0; i < THREADS; i++) {
             workers[i] = (worker){f.tracking, seed + i, 0};
             assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);

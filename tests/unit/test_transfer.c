@@ -45,12 +45,12 @@ static void bed_close(bed *b)
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
     assert_int_equal(waiting, 0);
     for (int i = 0; i < 3; i++)
-        loch_stream_destroy(b->streams[i]);
+        loch_stream_close(b->streams[i]);
     for (int i = 1; i < 3; i++) {
         loch_sim_violation violation;
         if (sim_violations(b->devices[i], &violation)) fail_msg("%s", violation.text);
     }
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, 0);
     for (int i = 0; i < 3; i++)
         loch_device_release(b->devices[i]);
@@ -76,13 +76,13 @@ static void side_view(side *s, loch_dtype dtype, size_t axes, const int64_t *sha
     lochi_layout layout;
     CHECK_OK(lochi_layout_make(dtype, axes, shape, strides, &layout));
     const size_t offset = layout.below + extra * layout.element_bytes;
-    CHECK_OK(loch_tensor_create_on(s->buffer, offset, dtype, axes, shape, strides, &s->tensor));
+    CHECK_OK(loch_tensor_create_in(s->buffer, offset, dtype, axes, shape, strides, &s->tensor));
 }
 
 static void side_make_buffer(side *s, loch_device *device, size_t bytes, uint64_t seed)
 {
     s->bytes = bytes;
-    CHECK_OK(loch_buffer_create_on(device, bytes, NULL, &s->buffer));
+    CHECK_OK(loch_buffer_create_for_device(device, bytes, NULL, &s->buffer));
     s->mirror = malloc(bytes);
     test_pattern_write(s->mirror, bytes, seed);
     CHECK_OK(loch_copy(loch_buffer_get_address(s->buffer), s->mirror, bytes));
@@ -296,7 +296,7 @@ static void released_right_away(void **state)
         loch_buffer_release(from.buffer);
         loch_tensor_clear(&to.tensor);
         loch_buffer *reuse; /* memory that the queued copy must not lose */
-        CHECK_OK(loch_buffer_create_on(b.devices[from_at], from.bytes, NULL, &reuse));
+        CHECK_OK(loch_buffer_create_for_device(b.devices[from_at], from.bytes, NULL, &reuse));
         CHECK_OK(loch_fill(loch_buffer_get_address(reuse), loch_buffer_get_bytes(reuse) / 4 * 4, "abcd", 4));
         CHECK_OK(loch_stream_sync(b.streams[1]));
         side_expect(&to, "released", (uint64_t)i);
@@ -450,11 +450,11 @@ static void bad_asking(void **state)
     CHECK_FAILS(loch_tensor_fill(NULL, loch_scalar_of(1), NULL), INVALID);
     CHECK_FAILS(loch_tensor_fill(to.tensor, loch_scalar_of(1), b.streams[2]), INVALID);
     loch_tensor *folded, *empty;
-    CHECK_OK(loch_tensor_create_on(to.buffer, 0, LOCH_F32, 2, shape, still, &folded));
+    CHECK_OK(loch_tensor_create_in(to.buffer, 0, LOCH_F32, 2, shape, still, &folded));
     CHECK_FAILS(loch_tensor_copy(folded, from.tensor, NULL), INVALID);
     CHECK_FAILS(loch_tensor_fill(folded, loch_scalar_of(1), NULL), INVALID);
     CHECK_OK(loch_tensor_copy(from.tensor, folded, NULL));
-    CHECK_OK(loch_tensor_create_on(to.buffer, 0, LOCH_F32, 3, none, NULL, &empty));
+    CHECK_OK(loch_tensor_create_in(to.buffer, 0, LOCH_F32, 3, none, NULL, &empty));
     CHECK_OK(loch_tensor_copy(empty, empty, NULL));
     CHECK_OK(loch_tensor_fill(empty, loch_scalar_of(1), NULL));
     static char constant[80];
@@ -483,8 +483,8 @@ static void staging_waits_for_its_memory(void **state)
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
     loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT), *usual = loch_stream_get_default(device);
     loch_allocator *pinned;
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
-    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
+    CHECK_OK(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
     const loch_tensor_options from_pinned = {.size = sizeof from_pinned, .allocator = pinned};
     const loch_tensor_options on_stream = {.size = sizeof on_stream, .device = device, .stream = stream};
     const loch_tensor_options on_device = {.size = sizeof on_device, .device = device};
@@ -501,19 +501,19 @@ static void staging_waits_for_its_memory(void **state)
     CHECK_OK(loch_tensor_to(numbers, LOCH_F32, &on_stream, &converted));
     CHECK_OK(loch_device_sync(device));
     loch_scalar value;
-    CHECK_OK(loch_tensor_get_item(target, LOCH_SHAPE(0), NULL, &value));
+    CHECK_OK(loch_tensor_read_item(target, LOCH_SHAPE(0), NULL, &value));
     assert_true(value.value.f == 7);
-    CHECK_OK(loch_tensor_get_item(converted, LOCH_SHAPE(-1), NULL, &value));
+    CHECK_OK(loch_tensor_read_item(converted, LOCH_SHAPE(-1), NULL, &value));
     assert_true(value.value.f == 1);
     loch_tensor_release(converted);
     loch_tensor_release(numbers);
     loch_tensor_release(target);
     loch_allocator_release(pinned);
     size_t leaks;
-    CHECK_OK(loch_registry_shutdown(NULL, NULL, &leaks));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
     assert_int_equal(leaks, 0);
     assert_int_equal(sim_violations(device, NULL), 0);
-    loch_stream_destroy(stream);
+    loch_stream_close(stream);
     loch_device_release(device);
 }
 

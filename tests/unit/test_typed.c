@@ -65,23 +65,23 @@ static void made_in_order_ended_in_reverse(void **state)
     assert_int_equal((uintptr_t)elements % 256, 0);
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(elements[i].number, i);
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_find(allocator, elements, &block));
     assert_int_equal(block.requested_bytes, 100 * sizeof(thing));
 
     /* wrong ends finish nothing */
-    CHECK_FAILS(loch_free_typed(allocator, &type, 99, elements), INVALID);
-    CHECK_FAILS(loch_free_typed(allocator, &type, 101, elements), INVALID);
-    CHECK_FAILS(loch_free_typed(allocator, &type, 100, &elements[1]), INTERIOR);
-    CHECK_FAILS(loch_free_typed(allocator, &type, 100, &all), FOREIGN);
-    CHECK_FAILS(loch_free_typed(allocator, &type, SIZE_MAX, elements), OVERFLOW);
+    CHECK_FAILS(loch_free_typed(allocator, elements, &type, 99), INVALID);
+    CHECK_FAILS(loch_free_typed(allocator, elements, &type, 101), INVALID);
+    CHECK_FAILS(loch_free_typed(allocator, &elements[1], &type, 100), INTERIOR);
+    CHECK_FAILS(loch_free_typed(allocator, &all, &type, 100), FOREIGN);
+    CHECK_FAILS(loch_free_typed(allocator, elements, &type, SIZE_MAX), OVERFLOW);
     assert_int_equal(all.ended, 0);
-    CHECK_OK(loch_free_typed(allocator, &type, 100, elements));
+    CHECK_OK(loch_free_typed(allocator, elements, &type, 100));
     assert_int_equal(all.ended, 100);
     assert_int_equal(all.wrong, 0);
-    CHECK_FAILS(loch_free_typed(allocator, &type, 100, elements), DOUBLE_FREE);
+    CHECK_FAILS(loch_free_typed(allocator, elements, &type, 100), DOUBLE_FREE);
     assert_int_equal(all.ended, 100);
-    CHECK_OK(loch_free_typed(allocator, &type, 100, NULL));
+    CHECK_OK(loch_free_typed(allocator, NULL, &type, 100));
     loch_allocator_release(allocator);
 }
 
@@ -162,7 +162,7 @@ static void wrong_types(void **state)
     type.size = sizeof type;
     CHECK_OK(loch_alloc_typed(allocator, &type, 0, NULL, &elements)); /* no elements: no block */
     assert_null(elements);
-    CHECK_OK(loch_free_typed(allocator, &type, 0, elements));
+    CHECK_OK(loch_free_typed(allocator, elements, &type, 0));
     loch_allocator_release(allocator);
 }
 
@@ -182,11 +182,11 @@ static void only_where_the_host_can_reach(void **state)
     CHECK_FAILS(loch_alloc_typed(own, &type, 3, NULL, &elements), UNSUPPORTED);
     assert_null(elements);
     CHECK_OK(loch_alloc_typed(pinned, &type, 3, NULL, &elements));
-    CHECK_OK(loch_free_typed(pinned, &type, 3, elements));
+    CHECK_OK(loch_free_typed(pinned, elements, &type, 3));
     assert_int_equal(all.wrong, 0);
     const loch_type plain = {.size = sizeof plain, .bytes = 16};
     CHECK_OK(loch_alloc_typed(own, &plain, 3, NULL, &elements)); /* nothing to make: anywhere */
-    CHECK_OK(loch_free_typed(own, &plain, 3, elements));
+    CHECK_OK(loch_free_typed(own, elements, &plain, 3));
     loch_allocator_release(own);
     loch_allocator_release(pinned);
     loch_device_release(device);
@@ -206,20 +206,20 @@ static void behind_queued_work(void **state)
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
     loch_stream *stream = loch_stream_get_default(device);
     loch_allocator *pinned;
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
-    CHECK_OK(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
+    CHECK_OK(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &pinned));
     char *target = sim_raw(device, 4096), seen = 0;
     void *block, *again;
     CHECK_OK(loch_alloc(pinned, 4096, &block));
     memset(block, 7, 4096);
     CHECK_OK(sim_busy(stream, 1000000));
-    CHECK_OK(loch_copy_on(stream, target, block, 4096));
+    CHECK_OK(loch_copy_on(target, block, 4096, stream));
     CHECK_OK(loch_free(pinned, block));
     const loch_type type = {.size = sizeof type, .bytes = 1, .init = write_one};
     CHECK_OK(loch_alloc_typed(pinned, &type, 4096, NULL, &again));
     CHECK_OK(loch_copy(&seen, target, 1));
     assert_int_equal(seen, 7);
-    CHECK_OK(loch_free_typed(pinned, &type, 4096, again));
+    CHECK_OK(loch_free_typed(pinned, again, &type, 4096));
     loch_allocator_release(pinned);
     CHECK_OK(loch_device_set_allocator(device, NULL));
     CHECK_OK(loch_raw_free(target));

@@ -554,7 +554,7 @@ static void test_numbers_at_the_end_of_the_range(void **state)
     char memory;
     const int64_t far = (int64_t)1 << 62;
     CHECK_OK(loch_buffer_wrap(&memory, (size_t)far + 1, NULL, &all));
-    CHECK_FAILS(loch_tensor_create_on(all, 0, LOCH_U8, LOCH_SHAPE(2), &far, &wide), OVERFLOW);
+    CHECK_FAILS(loch_tensor_create_in(all, 0, LOCH_U8, LOCH_SHAPE(2), &far, &wide), OVERFLOW);
     loch_buffer_release(all);
     loch_tensor_release(one);
 }

@@ -51,10 +51,10 @@ static void raw_blocks_in_order_and_in_reverse(void **state)
     (void)state;
     loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1");
     void *block, *elsewhere;
-    CHECK_OK(loch_visitor_add(device, write_down, "a"));
-    CHECK_OK(loch_visitor_add(NULL, write_down, "b"));
-    CHECK_OK(loch_visitor_add(device, write_down, "c"));
-    CHECK_OK(loch_visitor_add(other, write_down, "o"));
+    CHECK_OK(loch_observer_add(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(NULL, write_down, "b"));
+    CHECK_OK(loch_observer_add(device, write_down, "c"));
+    CHECK_OK(loch_observer_add(other, write_down, "o"));
     const loch_memory_kind kinds[] = {LOCH_MEMORY_DEVICE, LOCH_MEMORY_PINNED, LOCH_MEMORY_MANAGED};
     for (int i = 0; i < 3; i++) {
         CHECK_OK(loch_raw_alloc(device, kinds[i], 1000, 0, &block));
@@ -70,12 +70,12 @@ static void raw_blocks_in_order_and_in_reverse(void **state)
     expect_diary("b+o+", other, LOCH_MEMORY_DEVICE, elsewhere, 50);
     CHECK_FAILS(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, TEST_GIB, 0, &block), DEVICE_MEMORY);
     assert_int_equal(diary_length, 0);
-    CHECK_OK(loch_visitor_remove(NULL, write_down, "b"));
+    CHECK_OK(loch_observer_remove(NULL, write_down, "b"));
     CHECK_OK(loch_raw_free(elsewhere));
     expect_diary("o-", other, LOCH_MEMORY_DEVICE, elsewhere, 50);
-    CHECK_OK(loch_visitor_remove(device, write_down, "c"));
-    CHECK_OK(loch_visitor_remove(other, write_down, "o"));
-    CHECK_OK(loch_visitor_remove(device, write_down, "a"));
+    CHECK_OK(loch_observer_remove(device, write_down, "c"));
+    CHECK_OK(loch_observer_remove(other, write_down, "o"));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 1000, 0, &block));
     CHECK_OK(loch_raw_free(block));
     assert_int_equal(diary_length, 0);
@@ -88,11 +88,11 @@ static void registered_memory_is_the_callers(void **state)
     (void)state;
     loch_device *device = sim_open(DEVICE);
     static char mine[4096];
-    CHECK_OK(loch_visitor_add(NULL, write_down, "a"));
+    CHECK_OK(loch_observer_add(NULL, write_down, "a"));
     CHECK_OK(loch_raw_register(device, mine, sizeof mine));
     CHECK_OK(loch_raw_unregister(mine));
     assert_int_equal(diary_length, 0);
-    CHECK_OK(loch_visitor_remove(NULL, write_down, "a"));
+    CHECK_OK(loch_observer_remove(NULL, write_down, "a"));
     loch_device_release(device);
 }
 
@@ -107,8 +107,8 @@ static void mappings(void **state)
         const size_t granule = properties.granule_bytes;
         char *addresses;
         loch_handle *handle;
-        CHECK_OK(loch_visitor_add(device, write_down, "a"));
-        CHECK_OK(loch_visitor_add(device, write_down, "b"));
+        CHECK_OK(loch_observer_add(device, write_down, "a"));
+        CHECK_OK(loch_observer_add(device, write_down, "b"));
         CHECK_OK(loch_virtual_reserve(device, 8 * granule, 0, (void **)&addresses));
         CHECK_OK(loch_handle_create(device, 2 * granule, NULL, &handle));
         assert_int_equal(diary_length, 0); /* neither addresses nor handles can be used yet */
@@ -116,16 +116,16 @@ static void mappings(void **state)
         expect_diary("a+b+", device, LOCH_MEMORY_DEVICE, addresses, 2 * granule);
         CHECK_FAILS(loch_virtual_map(addresses + granule, handle, NULL, 0), EXISTS);
         assert_int_equal(diary_length, 0);
-        if (loch_device_can(device, LOCH_CAN_MOVE)) {
-            CHECK_OK(loch_virtual_move(addresses, addresses + 4 * granule));
+        if (loch_device_can(device, LOCH_CAN_REMAP)) {
+            CHECK_OK(loch_virtual_remap(addresses, addresses + 4 * granule));
             assert_int_equal(diary_length, 4);
             assert_ptr_equal(diary[0].range.address, addresses);
             assert_ptr_equal(diary[3].range.address, addresses + 4 * granule);
             diary[2].range = diary[3].range = diary[0].range;
             expect_diary("b-a-a+b+", device, LOCH_MEMORY_DEVICE, addresses, 2 * granule);
-            CHECK_FAILS(loch_virtual_move(addresses + 4 * granule, addresses + 5 * granule), EXISTS);
+            CHECK_FAILS(loch_virtual_remap(addresses + 4 * granule, addresses + 5 * granule), EXISTS);
             assert_int_equal(diary_length, 0);
-            CHECK_OK(loch_virtual_move(addresses + 4 * granule, addresses));
+            CHECK_OK(loch_virtual_remap(addresses + 4 * granule, addresses));
             diary_length = 0;
         }
         CHECK_FAILS(loch_virtual_unmap(addresses + granule), INTERIOR);
@@ -135,8 +135,8 @@ static void mappings(void **state)
         loch_handle_destroy(handle);
         CHECK_OK(loch_virtual_unreserve(addresses));
         assert_int_equal(diary_length, 0);
-        CHECK_OK(loch_visitor_remove(device, write_down, "a"));
-        CHECK_OK(loch_visitor_remove(device, write_down, "b"));
+        CHECK_OK(loch_observer_remove(device, write_down, "a"));
+        CHECK_OK(loch_observer_remove(device, write_down, "b"));
         loch_device_release(device);
     }
 }
@@ -150,7 +150,7 @@ static void committed_memory_goes_in_parts(void **state)
     const size_t granule = properties.granule_bytes;
     char *base;
     CHECK_OK(loch_virtual_reserve(device, 200 * granule, 0, (void **)&base));
-    CHECK_OK(loch_visitor_add(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(device, write_down, "a"));
     CHECK_OK(loch_virtual_commit(base + 2 * granule, 2 * granule));
     expect_diary("a+", device, LOCH_MEMORY_DEVICE, base + 2 * granule, 2 * granule);
     CHECK_OK(loch_virtual_commit(base + 2 * granule, 2 * granule)); /* nothing new */
@@ -162,7 +162,7 @@ static void committed_memory_goes_in_parts(void **state)
     expect_diary("a+a+", device, LOCH_MEMORY_DEVICE, base, 2 * granule);
     CHECK_OK(loch_virtual_decommit(base + granule, granule));
     expect_diary("a-", device, LOCH_MEMORY_DEVICE, base + granule, granule);
-    CHECK_OK(loch_visitor_add(device, write_down, "b")); /* finds the two runs */
+    CHECK_OK(loch_observer_add(device, write_down, "b")); /* finds the two runs */
     assert_int_equal(diary_length, 2);
     assert_int_equal(diary[0].range.bytes, granule);
     assert_ptr_equal(diary[1].range.address, base + 2 * granule);
@@ -179,8 +179,8 @@ static void committed_memory_goes_in_parts(void **state)
     CHECK_OK(loch_virtual_decommit(base + 60 * granule, 100 * granule));
     diary_length = 0;
     CHECK_OK(loch_virtual_unreserve(base));
-    CHECK_OK(loch_visitor_remove(device, write_down, "a"));
-    CHECK_OK(loch_visitor_remove(device, write_down, "b"));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
+    CHECK_OK(loch_observer_remove(device, write_down, "b"));
     loch_device_release(device);
 }
 
@@ -188,7 +188,7 @@ static void committed_memory_goes_in_parts(void **state)
 static void use(loch_range_event event, const loch_range *range, void *user)
 {
     char byte = 0;
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     CHECK_OK(loch_address_query(range->address, &info));
     assert_ptr_equal(info.base, range->address);
     assert_int_equal(info.bytes, range->bytes);
@@ -211,12 +211,12 @@ static void usable_during_the_call(void **state)
     loch_device *device = sim_open(DEVICE);
     int calls = 0, others = 0;
     void *block;
-    CHECK_OK(loch_visitor_add(device, use, &calls));
+    CHECK_OK(loch_observer_add(device, use, &calls));
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 4096, 0, &block));
-    CHECK_OK(loch_visitor_remove(device, use, &calls));
-    CHECK_OK(loch_visitor_add(device, second_free, &others)); /* a second free meanwhile does not reach the driver */
+    CHECK_OK(loch_observer_remove(device, use, &calls));
+    CHECK_OK(loch_observer_add(device, second_free, &others)); /* a second free meanwhile does not reach the driver */
     CHECK_OK(loch_raw_free(block));
-    CHECK_OK(loch_visitor_remove(device, second_free, &others));
+    CHECK_OK(loch_observer_remove(device, second_free, &others));
     assert_int_equal(calls, 1);
     assert_int_equal(others, 2);
     loch_device_release(device);
@@ -230,7 +230,7 @@ static void newcomers_hear_of_what_is_there(void **state)
     for (int i = 0; i < 40; i++)
         CHECK_OK(loch_raw_alloc(device, i % 2 ? LOCH_MEMORY_PINNED : LOCH_MEMORY_DEVICE, 100, 0, &blocks[i]));
     CHECK_OK(loch_raw_alloc(other, LOCH_MEMORY_DEVICE, 100, 0, &elsewhere));
-    CHECK_OK(loch_visitor_add(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(device, write_down, "a"));
     assert_int_equal(diary_length, 40);
     for (int i = 0; i < 40; i++) {
         int found = 0;
@@ -239,11 +239,11 @@ static void newcomers_hear_of_what_is_there(void **state)
         assert_int_equal(found, 1);
     }
     diary_length = 0;
-    CHECK_OK(loch_visitor_remove(device, write_down, "a"));
-    CHECK_OK(loch_visitor_add(NULL, write_down, "a"));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(NULL, write_down, "a"));
     assert_int_equal(diary_length, 41);
     diary_length = 0;
-    CHECK_OK(loch_visitor_remove(NULL, write_down, "a"));
+    CHECK_OK(loch_observer_remove(NULL, write_down, "a"));
     for (int i = 0; i < 40; i++)
         CHECK_OK(loch_raw_free(blocks[i]));
     CHECK_OK(loch_raw_free(elsewhere));
@@ -255,15 +255,15 @@ static void wrong_calls(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
-    CHECK_FAILS(loch_visitor_add(device, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_visitor_remove(device, write_down, "a"), NOT_FOUND);
-    CHECK_OK(loch_visitor_add(device, write_down, diary));
-    CHECK_FAILS(loch_visitor_add(device, write_down, diary), EXISTS);
-    CHECK_OK(loch_visitor_add(NULL, write_down, diary)); /* for all devices: another one */
-    CHECK_FAILS(loch_visitor_remove(device, write_down, "b"), NOT_FOUND);
-    CHECK_OK(loch_visitor_remove(device, write_down, diary));
-    CHECK_FAILS(loch_visitor_remove(device, write_down, diary), NOT_FOUND);
-    CHECK_OK(loch_visitor_remove(NULL, write_down, diary));
+    CHECK_FAILS(loch_observer_add(device, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_observer_remove(device, write_down, "a"), NOT_FOUND);
+    CHECK_OK(loch_observer_add(device, write_down, diary));
+    CHECK_FAILS(loch_observer_add(device, write_down, diary), EXISTS);
+    CHECK_OK(loch_observer_add(NULL, write_down, diary)); /* for all devices: another one */
+    CHECK_FAILS(loch_observer_remove(device, write_down, "b"), NOT_FOUND);
+    CHECK_OK(loch_observer_remove(device, write_down, diary));
+    CHECK_FAILS(loch_observer_remove(device, write_down, diary), NOT_FOUND);
+    CHECK_OK(loch_observer_remove(NULL, write_down, diary));
     loch_device_release(device);
 }
 
@@ -276,7 +276,7 @@ static void a_driver_that_cannot(void **state)
     loch_handle *handle;
     CHECK_OK(loch_virtual_reserve(device, 4 * GRANULE, 0, (void **)&addresses));
     CHECK_OK(loch_handle_create(device, GRANULE, NULL, &handle));
-    CHECK_OK(loch_visitor_add(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(device, write_down, "a"));
     const loch_sim_fault fault = {.size = sizeof fault, .call = "map", .mode = LOCH_SIM_FAULT_ONCE};
     CHECK_OK(loch_sim_set_fault(device, &fault));
     CHECK_FAILS(loch_virtual_map(addresses, handle, NULL, 0), DRIVER);
@@ -287,7 +287,7 @@ static void a_driver_that_cannot(void **state)
     diary_length = 0;
     loch_handle_destroy(handle);
     CHECK_OK(loch_virtual_unreserve(addresses));
-    CHECK_OK(loch_visitor_remove(device, write_down, "a"));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
     loch_device_release(device);
 }
 
@@ -350,7 +350,7 @@ static loch_status stubborn_decommit(void *self, void *address, size_t bytes)
 static void fail_something(loch_range_event event, const loch_range *range, void *user)
 {
     (void)event, (void)range, (void)user;
-    CHECK_FAILS(loch_tag_get("", &(loch_tag){0}), INVALID);
+    CHECK_FAILS(loch_tag_create("", &(loch_tag){0}), INVALID);
 }
 
 /* What the driver refuses to take back was not given back: visitors hear of it again. */
@@ -368,8 +368,8 @@ static void a_driver_that_refuses(void **state)
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, (void **)&block));
     CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
     CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 2 * granule));
-    CHECK_OK(loch_visitor_add(device, write_down, "a"));
-    CHECK_OK(loch_visitor_add(device, fail_something, NULL)); /* the record stays the library's */
+    CHECK_OK(loch_observer_add(device, write_down, "a"));
+    CHECK_OK(loch_observer_add(device, fail_something, NULL)); /* the record stays the library's */
     diary_length = 0;
     is_stubborn = true;
     CHECK_FAILS(loch_raw_free(block), DRIVER);
@@ -386,8 +386,8 @@ static void a_driver_that_refuses(void **state)
     expect_diary("a-", device, LOCH_MEMORY_DEVICE, addresses, granule);
     CHECK_OK(loch_virtual_decommit(addresses, 4 * granule));
     expect_diary("a-", device, LOCH_MEMORY_DEVICE, addresses + 2 * granule, 2 * granule);
-    CHECK_OK(loch_visitor_remove(device, fail_something, NULL));
-    CHECK_OK(loch_visitor_remove(device, write_down, "a"));
+    CHECK_OK(loch_observer_remove(device, fail_something, NULL));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
     loch_handle_destroy(handle);
     CHECK_OK(loch_virtual_unreserve(addresses));
     loch_device_release(device);
@@ -472,7 +472,7 @@ static void nobody_is_left_out_or_told_twice(void **state)
     static watcher whole, brief;
     pthread_mutex_init(&whole.mutex, NULL);
     pthread_mutex_init(&brief.mutex, NULL);
-    CHECK_OK(loch_visitor_add(NULL, watch, &whole));
+    CHECK_OK(loch_observer_add(NULL, watch, &whole));
     atomic_bool stop = false;
     churner churners[THREADS - 1];
     for (size_t i = 0; i < THREADS - 1; i++) {
@@ -483,14 +483,14 @@ static void nobody_is_left_out_or_told_twice(void **state)
     for (int round = 0; round < 300; round++) { /* visitors come and go under the others */
         brief.count = brief.wrong = 0;
         atomic_store(&brief.heard, 0);
-        CHECK_OK(loch_visitor_add(round % 2 ? device : NULL, watch, &brief));
+        CHECK_OK(loch_observer_add(round % 2 ? device : NULL, watch, &brief));
         while (round % 10 == 0 && !atomic_load(&brief.heard)) {} /* somebody takes or gives back all the time */
-        CHECK_OK(loch_visitor_remove(round % 2 ? device : NULL, watch, &brief));
+        CHECK_OK(loch_observer_remove(round % 2 ? device : NULL, watch, &brief));
         wrong += brief.wrong;
         heard += atomic_load(&brief.heard);
     }
     brief.count = 0;
-    CHECK_OK(loch_visitor_add(device, watch, &brief));
+    CHECK_OK(loch_observer_add(device, watch, &brief));
     atomic_store(&stop, true);
     for (size_t i = 0; i < THREADS - 1; i++) {
         pthread_join(churners[i].thread, NULL);
@@ -502,8 +502,8 @@ static void nobody_is_left_out_or_told_twice(void **state)
     assert_int_equal(whole.count, 0); /* all that was taken has gone */
     assert_int_equal(brief.wrong, 0);
     assert_int_equal(brief.count, 0);
-    CHECK_OK(loch_visitor_remove(device, watch, &brief));
-    CHECK_OK(loch_visitor_remove(NULL, watch, &whole));
+    CHECK_OK(loch_observer_remove(device, watch, &brief));
+    CHECK_OK(loch_observer_remove(NULL, watch, &whole));
     pthread_mutex_destroy(&whole.mutex);
     pthread_mutex_destroy(&brief.mutex);
     loch_device_release(device);
@@ -569,14 +569,14 @@ static void hear_slowly(loch_range_event event, const loch_range *range, void *u
 static void *call_add(void *user)
 {
     call *c = user;
-    c->status = loch_visitor_add(c->device, hear_slowly, c);
+    c->status = loch_observer_add(c->device, hear_slowly, c);
     return NULL;
 }
 
 static void *call_remove(void *user)
 {
     call *c = user;
-    c->status = loch_visitor_remove(c->device, hear_slowly, c);
+    c->status = loch_observer_remove(c->device, hear_slowly, c);
     atomic_fetch_add(&c->wrong, !atomic_load(&c->heard)); /* back before the other has left */
     return NULL;
 }
@@ -588,7 +588,7 @@ static void removal_waits_for_threads_inside(void **state)
     meeting room;
     meeting_init(&room);
     call visitor = {.device = device, .room = &room}, taker = {.device = device};
-    CHECK_OK(loch_visitor_add(device, hear_slowly, &visitor));
+    CHECK_OK(loch_observer_add(device, hear_slowly, &visitor));
     start(&taker, call_alloc);
     pthread_barrier_wait(&room.entered);
     start(&visitor, call_remove);
@@ -624,7 +624,7 @@ static void going_waits_for_newcomers(void **state)
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &freer.address));
     start(&newcomer, call_add);
     pthread_barrier_wait(&room.entered);
-    CHECK_OK(loch_visitor_add(device, count_going, &is_going)); /* newer still: hears of the end first */
+    CHECK_OK(loch_observer_add(device, count_going, &is_going)); /* newer still: hears of the end first */
     start(&freer, call_free);
     while (!atomic_load(&is_going))
         sched_yield();
@@ -638,8 +638,8 @@ static void going_waits_for_newcomers(void **state)
     assert_int_equal(newcomer.wrong, 0);
     assert_int_equal(newcomer.heard, 1);
     assert_int_equal(newcomer.gone, 1);
-    CHECK_OK(loch_visitor_remove(device, count_going, &is_going));
-    CHECK_OK(loch_visitor_remove(device, hear_slowly, &newcomer));
+    CHECK_OK(loch_observer_remove(device, count_going, &is_going));
+    CHECK_OK(loch_observer_remove(device, hear_slowly, &newcomer));
     meeting_fini(&room);
     loch_device_release(device);
 }
@@ -659,17 +659,17 @@ static void newcomers_while_a_range_goes(void **state)
     meeting_init(&room);
     call newcomer = {0}, freer = {0};
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &freer.address));
-    CHECK_OK(loch_visitor_add(device, meet_at_the_end, &room));
+    CHECK_OK(loch_observer_add(device, meet_at_the_end, &room));
     start(&freer, call_free);
     pthread_barrier_wait(&room.entered);
-    CHECK_OK(loch_visitor_add(NULL, hear_slowly, &newcomer));
+    CHECK_OK(loch_observer_add(NULL, hear_slowly, &newcomer));
     assert_int_equal(newcomer.heard, 1);
     pthread_barrier_wait(&room.leave);
     pthread_join(freer.thread, NULL);
     CHECK_OK(freer.status);
     assert_int_equal(newcomer.gone, 1);
-    CHECK_OK(loch_visitor_remove(NULL, hear_slowly, &newcomer));
-    CHECK_OK(loch_visitor_remove(device, meet_at_the_end, &room));
+    CHECK_OK(loch_observer_remove(NULL, hear_slowly, &newcomer));
+    CHECK_OK(loch_observer_remove(device, meet_at_the_end, &room));
     meeting_fini(&room);
     loch_device_release(device);
 }
@@ -689,7 +689,7 @@ static void newcomers_while_the_driver_works(void **state)
     inside_driver = &room;
     start(&mapper, call_map);
     pthread_barrier_wait(&room.entered);
-    CHECK_OK(loch_visitor_add(device, hear_slowly, &newcomer));
+    CHECK_OK(loch_observer_add(device, hear_slowly, &newcomer));
     assert_int_equal(newcomer.heard, 0);
     CHECK_FAILS(loch_virtual_unmap(mapper.address), NOT_FOUND); /* nothing there yet */
     pthread_barrier_wait(&room.leave);
@@ -699,7 +699,7 @@ static void newcomers_while_the_driver_works(void **state)
     start(&mapper, call_unmap);
     pthread_barrier_wait(&room.entered);
     assert_int_equal(newcomer.gone, 1);
-    CHECK_OK(loch_visitor_add(device, hear_slowly, &late));
+    CHECK_OK(loch_observer_add(device, hear_slowly, &late));
     assert_int_equal(late.heard, 0);
     pthread_barrier_wait(&room.leave);
     pthread_join(mapper.thread, NULL);
@@ -707,8 +707,8 @@ static void newcomers_while_the_driver_works(void **state)
     inside_driver = NULL;
     assert_int_equal(newcomer.heard + newcomer.gone, 2);
     assert_int_equal(late.heard + late.gone, 0);
-    CHECK_OK(loch_visitor_remove(device, hear_slowly, &newcomer));
-    CHECK_OK(loch_visitor_remove(device, hear_slowly, &late));
+    CHECK_OK(loch_observer_remove(device, hear_slowly, &newcomer));
+    CHECK_OK(loch_observer_remove(device, hear_slowly, &late));
     loch_handle_destroy(mapper.handle);
     CHECK_OK(loch_virtual_unreserve(mapper.address));
     meeting_fini(&room);
@@ -728,9 +728,9 @@ static loch_status scarce(void)
     void *block = NULL;
     loch_status status = loch_device_open(DEVICE, &device);
     if (status == LOCH_OK) status = loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &block);
-    if (status == LOCH_OK) status = loch_visitor_add(device, ignore, NULL);
+    if (status == LOCH_OK) status = loch_observer_add(device, ignore, NULL);
     const loch_error first = *loch_error_get();
-    loch_status ended = status == LOCH_OK ? loch_visitor_remove(device, ignore, NULL) : LOCH_OK;
+    loch_status ended = status == LOCH_OK ? loch_observer_remove(device, ignore, NULL) : LOCH_OK;
     if (loch_raw_free(block) != LOCH_OK) ended = LOCH_E_CORRUPT;
     loch_device_release(device);
     if (ended != LOCH_OK) return ended;

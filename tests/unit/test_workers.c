@@ -76,7 +76,7 @@ static loch_workers *make(size_t threads)
 {
     loch_workers *workers;
     const loch_workers_options options = {.size = sizeof options, .name = "test", .threads = threads};
-    CHECK_OK(loch_workers_create(&options, &workers));
+    CHECK_OK(loch_workers_open(&options, &workers));
     assert_int_equal(loch_workers_get_threads(workers), threads);
     return workers;
 }
@@ -84,7 +84,7 @@ static loch_workers *make(size_t threads)
 static void end(loch_workers *workers)
 {
     size_t cancelled = 7;
-    CHECK_OK(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, &cancelled));
+    CHECK_OK(loch_workers_close(workers, LOCH_WORKERS_DRAIN, &cancelled));
     assert_int_equal(cancelled, 0);
 }
 
@@ -174,7 +174,7 @@ static void threads_are_named_and_run_on_their_cpus(void **state)
         .size = sizeof options, .name = "a-rather-long-name", .threads = 3, .cpus = cpus, .cpus_count = count};
     gate g = GATE_CLOSED;
     place places[3] = {{0}};
-    CHECK_OK(loch_workers_create(&options, &places[0].workers));
+    CHECK_OK(loch_workers_open(&options, &places[0].workers));
     for (int i = 0; i < 3; i++) {
         places[i].workers = places[0].workers;
         places[i].gate = &g;
@@ -246,7 +246,7 @@ static void wait_tells_the_first_failure_and_how_many(void **state)
     CHECK_OK(loch_workers_wait(workers, &failed)); /* told once */
     assert_int_equal(failed, 0);
     CHECK_OK(loch_workers_run(workers, fail_with_code, &numbers[1], NULL));
-    CHECK_FAILS(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL), DRIVER); /* and it is gone all the same */
+    CHECK_FAILS(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL), DRIVER); /* and it is gone all the same */
     assert_string_equal(loch_error_get()->sentence, "task 2 went wrong");
 }
 
@@ -619,7 +619,7 @@ static void *open_when_ending(void *argument)
 static void tasks_queued_at_the_end_are_drained_or_cancelled(void **state)
 {
     (void)state;
-    for (loch_workers_end how = LOCH_WORKERS_DRAIN; how <= LOCH_WORKERS_CANCEL; how++) {
+    for (loch_workers_closing how = LOCH_WORKERS_DRAIN; how <= LOCH_WORKERS_CANCEL; how++) {
         gate g = GATE_CLOSED;
         atomic_int count = 0, extra = 0;
         loch_workers *workers = plant(&count, &g); /* a tree of 15 */
@@ -634,7 +634,7 @@ static void tasks_queued_at_the_end_are_drained_or_cancelled(void **state)
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, open_when_ending, &o), 0);
         size_t cancelled;
-        CHECK_OK(loch_workers_destroy(workers, how, &cancelled));
+        CHECK_OK(loch_workers_close(workers, how, &cancelled));
         pthread_join(thread, NULL);
         pthread_join(of_one.thread, NULL);
         pthread_join(of_all.thread, NULL);
@@ -702,7 +702,7 @@ static void a_running_task_is_told_of_a_cancelling_end(void **state)
     opener o = {.workers = make(2), .gate = &g, .count = &count};
     CHECK_OK(loch_workers_run(o.workers, queue_until_cancelled, &o, NULL));
     (void)!gate_pass(&g);
-    CHECK_FAILS(loch_workers_destroy(o.workers, LOCH_WORKERS_CANCEL, NULL), CANCELLED);
+    CHECK_FAILS(loch_workers_close(o.workers, LOCH_WORKERS_CANCEL, NULL), CANCELLED);
     assert_non_null(strstr(loch_error_get()->sentence, "ending"));
 }
 
@@ -713,7 +713,7 @@ static loch_status misuse(void *user)
     loch_workers *workers = user;
     size_t failed, cancelled;
     if (loch_workers_wait(workers, &failed) != LOCH_E_INVALID) return LOCH_E_CORRUPT;
-    if (loch_workers_destroy(workers, LOCH_WORKERS_CANCEL, &cancelled) != LOCH_E_INVALID) return LOCH_E_CORRUPT;
+    if (loch_workers_close(workers, LOCH_WORKERS_CANCEL, &cancelled) != LOCH_E_INVALID) return LOCH_E_CORRUPT;
     return LOCH_OK;
 }
 
@@ -725,35 +725,35 @@ static void wrong_calls_are_refused(void **state)
     const unsigned none[] = {CPU_SETSIZE}, absent[] = {CPU_SETSIZE - 1};
     cpu_set_t allowed;
     loch_workers_options options = {.size = 3};
-    CHECK_FAILS(loch_workers_create(NULL, NULL), INVALID);
-    CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    CHECK_FAILS(loch_workers_open(NULL, NULL), INVALID);
+    CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     assert_null(workers);
     options = (loch_workers_options){.size = sizeof options, .threads = SIZE_MAX};
-    CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     options = (loch_workers_options){.size = sizeof options, .cpus = none};
-    CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     options = (loch_workers_options){.size = sizeof options, .cpus_count = 1};
-    CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     options = (loch_workers_options){.size = sizeof options, .cpus = none, .cpus_count = 1};
-    CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
     options.cpus = absent;
-    if (!CPU_ISSET(absent[0], &allowed)) CHECK_FAILS(loch_workers_create(&options, &workers), INVALID);
+    if (!CPU_ISSET(absent[0], &allowed)) CHECK_FAILS(loch_workers_open(&options, &workers), INVALID);
     CHECK_FAILS(loch_workers_run(NULL, count_up, NULL, &task), INVALID);
     assert_null(task);
     CHECK_FAILS(loch_workers_run_wait(NULL, count_up, NULL), INVALID);
     CHECK_FAILS(loch_workers_wait(NULL, NULL), INVALID);
-    CHECK_OK(loch_workers_destroy(NULL, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(NULL, LOCH_WORKERS_DRAIN, NULL));
     assert_int_equal(loch_workers_cancel(NULL), 0);
     assert_int_equal(loch_workers_get_threads(NULL), 0);
     assert_true(loch_workers_get_current(NULL) == SIZE_MAX);
     CHECK_FAILS(loch_task_wait(NULL), INVALID);
     CHECK_FAILS(loch_task_query(NULL), INVALID);
     CHECK_FAILS(loch_task_cancel(NULL), INVALID);
-    CHECK_OK(loch_workers_create(NULL, &workers));
+    CHECK_OK(loch_workers_open(NULL, &workers));
     assert_int_equal(loch_workers_get_threads(workers), 1);
     CHECK_FAILS(loch_workers_run(workers, NULL, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_workers_destroy(workers, (loch_workers_end)2, NULL), INVALID);
+    CHECK_FAILS(loch_workers_close(workers, (loch_workers_closing)2, NULL), INVALID);
     CHECK_OK(loch_workers_run_wait(workers, misuse, workers));
     end(workers);
 }
@@ -766,7 +766,7 @@ static loch_status small_program(void)
     loch_workers *workers = NULL;
     chain c = {.depth = 3};
     loch_task *task = NULL;
-    loch_status status = loch_workers_create(NULL, &workers);
+    loch_status status = loch_workers_open(NULL, &workers);
     c.workers = workers;
     for (int i = 0; i < 3 && status == LOCH_OK; i++)
         status = loch_workers_run(workers, count_up, &count, NULL);
@@ -774,7 +774,7 @@ static loch_status small_program(void)
     if (status == LOCH_OK) status = loch_workers_run(workers, count_up, &count, &task);
     if (status == LOCH_OK) status = loch_task_wait(task);
     loch_error failure = *loch_error_get();
-    if (loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL) != LOCH_OK) return LOCH_E_CORRUPT;
+    if (loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL) != LOCH_OK) return LOCH_E_CORRUPT;
     if (status != LOCH_OK) loch_error_set(failure.status, NULL, 0, "%s", failure.sentence);
     return status;
 }
@@ -801,10 +801,10 @@ static void signals_are_for_others(void **state)
     loch_workers *workers;
     bool is_blocked = false;
     sigset_t mine;
-    CHECK_OK(loch_workers_create(NULL, &workers));
+    CHECK_OK(loch_workers_open(NULL, &workers));
     CHECK_OK(loch_workers_run_wait(workers, look_at_signals, &is_blocked));
     assert_true(is_blocked);
-    CHECK_OK(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL));
     sigemptyset(&mine);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &mine), 0);
     assert_false(sigismember(&mine, SIGTERM));

@@ -13,13 +13,13 @@ static loch_workers *make(size_t threads)
 {
     loch_workers *workers;
     const loch_workers_options options = {.size = sizeof options, .name = "set", .threads = threads};
-    CHECK_OK(loch_workers_create(&options, &workers));
+    CHECK_OK(loch_workers_open(&options, &workers));
     return workers;
 }
 
 static void end(loch_workers *workers)
 {
-    CHECK_OK(loch_workers_destroy(workers, LOCH_WORKERS_DRAIN, NULL));
+    CHECK_OK(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
 static void await(const atomic_bool *flag)

@@ -28,7 +28,7 @@ static bench bench_open(const char *name, const loch_request *request)
 static void bench_close(bench *it)
 {
     loch_workspace_destroy(it->workspace);
-    loch_stream_destroy(it->stream);
+    loch_stream_close(it->stream);
     loch_sim_violation found;
     CHECK_OK(loch_device_sync(it->device));
     if (strncmp(loch_device_get_name(it->device), "sim", 3) == 0 && sim_violations(it->device, &found))
@@ -40,7 +40,7 @@ static void bench_close(bench *it)
 static loch_buffer *get(const bench *it, size_t bytes)
 {
     loch_buffer *buffer;
-    CHECK_OK(loch_workspace_get(it->workspace, bytes, &buffer));
+    CHECK_OK(loch_workspace_acquire(it->workspace, bytes, &buffer));
     assert_true(loch_buffer_get_bytes(buffer) >= bytes);
     return buffer;
 }
@@ -94,7 +94,7 @@ static void old_memory_stays_for_its_holders(void **state)
         CHECK_OK(sim_writes(other, block, 64 * KIB));
         CHECK_OK(loch_free(it.allocator, block));
     }
-    loch_stream_destroy(other);
+    loch_stream_close(other);
     loch_buffer_release(larger);
     bench_close(&it);
 }
@@ -123,7 +123,8 @@ static void failure_leaves_the_present_one(void **state)
     (void)state;
     bench it = bench_open(STEPPED, NULL);
     loch_buffer *buffer = get(&it, 1000), *out = TEST_UNTOUCHED;
-    CHECK_FAILS_SET(loch_workspace_get(it.workspace, 4 * TEST_GIB, &out), TEST_SET(DEVICE_MEMORY) | TEST_SET(LIMIT));
+    CHECK_FAILS_SET(loch_workspace_acquire(it.workspace, 4 * TEST_GIB, &out),
+                    TEST_SET(DEVICE_MEMORY) | TEST_SET(LIMIT));
     assert_null(out);
     assert_int_equal(loch_workspace_get_bytes(it.workspace), 1000);
     loch_buffer *again = get(&it, 1000);
@@ -180,9 +181,9 @@ static void misuse(void **state)
     CHECK_FAILS(loch_workspace_create(it.allocator, NULL, NULL, NULL), INVALID);
     CHECK_FAILS(loch_workspace_create(it.allocator, NULL, &sizeless, &workspace), INVALID);
     CHECK_FAILS(loch_workspace_create(it.allocator, loch_stream_get_default(cpu), NULL, &workspace), INVALID);
-    CHECK_FAILS(loch_workspace_get(NULL, 1, &out), INVALID);
+    CHECK_FAILS(loch_workspace_acquire(NULL, 1, &out), INVALID);
     assert_null(out);
-    CHECK_FAILS(loch_workspace_get(it.workspace, 1, NULL), INVALID);
+    CHECK_FAILS(loch_workspace_acquire(it.workspace, 1, NULL), INVALID);
     assert_int_equal(loch_workspace_get_bytes(NULL), 0);
     loch_workspace_destroy(NULL);
     loch_device_release(cpu);
@@ -202,9 +203,9 @@ static void worker_work(worker *w)
     for (int i = 0; i < 300; i++) {
         const size_t bytes = 1 + test_random_below(&random, (size_t)(i + 1) * 100);
         loch_buffer *buffer;
-        TRY(loch_workspace_get(w->it->workspace, bytes, &buffer));
+        TRY(loch_workspace_acquire(w->it->workspace, bytes, &buffer));
         EXPECT(loch_buffer_get_bytes(buffer) >= bytes);
-        TRY(loch_fill_on(w->it->stream, loch_buffer_get_address(buffer), bytes, "w", 1));
+        TRY(loch_fill_on(loch_buffer_get_address(buffer), bytes, "w", 1, w->it->stream));
         loch_buffer_release(buffer);
         if (i % 40 == 0) TRY(loch_workspace_trim(w->it->workspace, 100));
         EXPECT(loch_workspace_get_bytes(w->it->workspace) <= 30000);
@@ -245,7 +246,7 @@ static loch_status sweep_run(void)
     if (status == LOCH_OK) status = loch_workspace_create(allocator, NULL, NULL, &workspace);
     for (size_t bytes = 1000; status == LOCH_OK && bytes < 4000; bytes += 1000) {
         loch_buffer *buffer;
-        status = loch_workspace_get(workspace, bytes, &buffer);
+        status = loch_workspace_acquire(workspace, bytes, &buffer);
         assert_int_equal(loch_workspace_get_bytes(workspace), status == LOCH_OK ? bytes : bytes - 1000);
         loch_buffer_release(buffer);
     }

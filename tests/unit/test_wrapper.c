@@ -32,7 +32,7 @@ static void counter_destroy(void *self)
 
 static void use(loch_allocator *wrapper, loch_allocator *wrapped)
 {
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     void *a = wrap_alloc(wrapper, 100), *b = wrap_alloc(wrapper, 50000), *below = wrap_alloc(wrapped, 10), *same;
     CHECK_OK(loch_allocator_find(wrapper, b, &block));
     assert_int_equal(block.requested_bytes, 50000);

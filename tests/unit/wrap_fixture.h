@@ -74,7 +74,7 @@ WRAP_UNUSED void wrap_kernel(const test_bed *bed, loch_stream *stream, const voi
 /* Writes one byte, in the order of the stream. */
 WRAP_UNUSED void wrap_poke(loch_stream *stream, void *address, unsigned char value)
 {
-    CHECK_OK(loch_fill_on(stream, address, 1, &value, 1));
+    CHECK_OK(loch_fill_on(address, 1, &value, 1, stream));
 }
 
 /* --- a user's allocator: raw memory, figures without a lock, and no sizes --- */

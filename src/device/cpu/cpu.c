@@ -96,7 +96,7 @@ static loch_status cpu_get_properties(void *self, loch_device_properties *out)
     pthread_once(&cpu_machine.once, cpu_read_machine);
     memcpy(out->model, cpu_machine.model, sizeof out->model);
     out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT | LOCH_CAN_TIMING |
-                        LOCH_CAN_HUGE_PAGES | (cpu->can_move ? LOCH_CAN_MOVE : 0) |
+                        LOCH_CAN_HUGE_PAGES | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
                         (lochi_cpu_last_node("") >= 0 ? LOCH_CAN_NUMA : 0);
     out->index = cpu->node >= 0 ? cpu->node : 0;
     out->numa_node = cpu->node;

@@ -89,7 +89,7 @@ static timeline_pair *pair_get(timeline_track *track, timeline_clock *clock)
 static bool device_can_record(loch_stream *stream)
 {
     loch_capture_info capture;
-    return loch_stream_get_capture(stream, &capture) == LOCH_OK && !capture.active;
+    return loch_stream_query_capture(stream, &capture) == LOCH_OK && !capture.active;
 }
 
 static void device_begin(loch_timeline *timeline, timeline_track *track, timeline_record *record, loch_stream *stream)

@@ -20,7 +20,7 @@ static loch_status save_print(loch_timeline *timeline, loch_timeline_format form
     }
 }
 
-loch_status loch_timeline_save(loch_timeline *timeline, loch_timeline_format format, size_t width, const char *path)
+loch_status loch_timeline_save(loch_timeline *timeline, const char *path, loch_timeline_format format, size_t width)
 {
     if (!timeline || !path) return LOCH_FAIL(INVALID, "saving needs a timeline and a path");
     if ((unsigned)format > LOCH_TIMELINE_TRACE)

@@ -227,7 +227,7 @@ static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, si
     return status;
 }
 
-loch_status loch_pool_alloc_growable(loch_allocator *allocator, const loch_request *request, size_t max_bytes,
+loch_status loch_pool_alloc_growable(loch_allocator *allocator, size_t max_bytes, const loch_request *request,
                                      void **out)
 {
     if (out) *out = NULL;

@@ -545,9 +545,9 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
                                    uintptr_t at, pool_lane *lane)
 {
     const uintptr_t from = handle->at;
-    if (loch_device_can(pool->device, LOCH_CAN_MOVE)) {
+    if (loch_device_can(pool->device, LOCH_CAN_REMAP)) {
         lochi_pool_show(pool, from, handle->bytes);
-        LOCH_TRY_RETURN(loch_virtual_move((void *)from, (void *)at));
+        LOCH_TRY_RETURN(loch_virtual_remap((void *)from, (void *)at));
     } else {
         LOCH_TRY_RETURN(handle_unmap(pool, handle));
         const loch_status status = lochi_pool_map_loose(pool, handle, at);

@@ -175,12 +175,13 @@ static loch_status keep_choose_allocator(pool_keep *keep, loch_allocator *given)
         keep->allocator = loch_allocator_retain(given);
         return LOCH_OK;
     }
-    const uint32_t pinned = keep->contents == LOCH_SLEEP_PINNED ? LOCH_GPU_COMPATIBLE : 0;
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | pinned};
-    if (pinned) return loch_device_get_allocator(keep->device, attributes, LOCH_FALLBACK_PAGEABLE, &keep->allocator);
+    const uint32_t pinned = keep->contents == LOCH_SLEEP_PINNED ? LOCH_ATTRIBUTE_GPU_COMPATIBLE : 0;
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | pinned};
+    if (pinned)
+        return loch_device_acquire_allocator(keep->device, attributes, LOCH_FALLBACK_PAGEABLE, &keep->allocator);
     loch_device *cpu;
     LOCH_TRY_RETURN(loch_device_open("cpu", &cpu));
-    const loch_status status = loch_device_get_allocator(cpu, attributes, LOCH_FALLBACK_NONE, &keep->allocator);
+    const loch_status status = loch_device_acquire_allocator(cpu, attributes, LOCH_FALLBACK_NONE, &keep->allocator);
     loch_device_release(cpu);
     return status;
 }
@@ -196,7 +197,7 @@ loch_status lochi_keep_open(pool_keep *keep, loch_device *device, const loch_sle
     } else if (options->contents != LOCH_SLEEP_DROP) {
         status = keep_choose_allocator(keep, options->allocator);
         const bool is_pinned =
-            status == LOCH_OK && loch_allocator_get_attributes(keep->allocator).bits & LOCH_GPU_COMPATIBLE;
+            status == LOCH_OK && loch_allocator_get_attributes(keep->allocator).bits & LOCH_ATTRIBUTE_GPU_COMPATIBLE;
         keep->is_staged = !is_reached && !is_pinned;
     }
     if (status != LOCH_OK) lochi_keep_close(keep);
@@ -251,10 +252,10 @@ loch_status lochi_keep_grow(pool_keep *keep, size_t bytes)
 
 loch_status lochi_stage_open(pool_stage *stage, loch_device *device)
 {
-    const loch_attributes attributes = {.bits = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     loch_status status;
     void *memory;
-    LOCH_TRY(loch_device_get_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &stage->allocator), fail);
+    LOCH_TRY(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &stage->allocator), fail);
     LOCH_TRY(loch_alloc(stage->allocator, 2 * POOL_STAGE_HALF, &memory), fail);
     stage->memory = memory;
     for (int i = 0; i < 2; i++)

@@ -791,18 +791,20 @@ static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
 static loch_attributes pool_get_attributes(void *self)
 {
     const lochi_pool *pool = self;
-    static const uint32_t bits[] = {[LOCH_MEMORY_PINNED] = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE | LOCH_NIC_COMPATIBLE,
-                                    [LOCH_MEMORY_MANAGED] = LOCH_ON_HOST | LOCH_GPU_COMPATIBLE};
+    static const uint32_t bits[] = {[LOCH_MEMORY_PINNED] = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE |
+                                                           LOCH_ATTRIBUTE_NIC_COMPATIBLE,
+                                    [LOCH_MEMORY_MANAGED] = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     if (pool->kind != LOCH_MEMORY_DEVICE) return (loch_attributes){bits[pool->kind], 0};
-    uint32_t own = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) ? LOCH_ON_HOST : LOCH_GPU_COMPATIBLE;
-    if (pool->options.handle.rdma == LOCH_RDMA_ON) own |= LOCH_NIC_COMPATIBLE;
+    uint32_t own =
+        loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) ? LOCH_ATTRIBUTE_ON_HOST : LOCH_ATTRIBUTE_GPU_COMPATIBLE;
+    if (pool->options.handle.rdma == LOCH_RDMA_ON) own |= LOCH_ATTRIBUTE_NIC_COMPATIBLE;
     return (loch_attributes){own, 0};
 }
 
 static const loch_allocator_ops pool_ops = {
     .size = sizeof pool_ops,
     .kind = "pool",
-    .traits = LOCH_THREAD_SAFE | LOCH_TRACKS_SIZES | LOCH_STREAM_ORDERED,
+    .traits = LOCH_TRAIT_THREAD_SAFE | LOCH_TRAIT_TRACKS_SIZES | LOCH_TRAIT_STREAM_ORDERED,
     .alloc = pool_alloc,
     .free = pool_free,
     .destroy = pool_destroy,

@@ -460,7 +460,7 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
                          : has_pieces                     ? "in host memory"
                                                           : "dropped",
                          out->path ? "path" : "allocator");
-    if (out->allocator && !(loch_allocator_get_attributes(out->allocator).bits & LOCH_ON_HOST))
+    if (out->allocator && !(loch_allocator_get_attributes(out->allocator).bits & LOCH_ATTRIBUTE_ON_HOST))
         return LOCH_FAIL(INVALID, "\"%s\" hands out no host memory", loch_allocator_get_name(out->allocator));
     if (!pool->is_virtual)
         return LOCH_FAIL(UNSUPPORTED, "memory of \"%s\" cannot go and keep its addresses: it is not virtual",

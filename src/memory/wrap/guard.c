@@ -20,7 +20,7 @@
 
 typedef struct guard {
     loch_allocator *wrapped; /* retained by the allocator around this */
-    loch_guard_options options;
+    loch_redzone_options options;
     lochi_block_table table;
 } guard;
 
@@ -178,8 +178,8 @@ static void guard_new_segment(void *user)
 static const loch_allocator_ops guard_ops = {
     .size = sizeof guard_ops,
     .kind = "guard",
-    .traits = LOCH_TRACKS_SIZES,
-    .lost_traits = LOCH_STREAM_ORDERED | LOCH_ZEROES,
+    .traits = LOCH_TRAIT_TRACKS_SIZES,
+    .lost_traits = LOCH_TRAIT_STREAM_ORDERED | LOCH_TRAIT_ZEROES,
     .alloc = guard_alloc,
     .free = guard_free,
     .destroy = guard_destroy,
@@ -192,9 +192,9 @@ static const loch_allocator_ops guard_ops = {
 
 /* --- in public --- */
 
-static loch_status guard_read_options(const loch_guard_options *given, loch_guard_options *out)
+static loch_status guard_read_options(const loch_redzone_options *given, loch_redzone_options *out)
 {
-    *out = (loch_guard_options){.size = sizeof *out};
+    *out = (loch_redzone_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of guard options", given, out, sizeof *out));
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
         return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
@@ -205,12 +205,12 @@ static loch_status guard_read_options(const loch_guard_options *given, loch_guar
     return LOCH_OK;
 }
 
-loch_status loch_guard_create(loch_allocator *wrapped, const char *name, const loch_guard_options *options,
-                              loch_allocator **out)
+loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const loch_redzone_options *options,
+                                loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!wrapped || !out) return LOCH_FAIL(INVALID, "a guard needs an allocator to wrap, and a place");
-    loch_guard_options read;
+    loch_redzone_options read;
     LOCH_TRY_RETURN(guard_read_options(options, &read));
     guard *self = lochi_zalloc(sizeof *self);
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
@@ -237,7 +237,7 @@ static loch_status guard_check_block(const guard *self, const lochi_held *held)
     return status;
 }
 
-loch_status loch_guard_check(loch_allocator *allocator)
+loch_status loch_redzone_check(loch_allocator *allocator)
 {
     if (!allocator || allocator->ops.alloc != guard_alloc) return LOCH_FAIL(INVALID, "that is no guard");
     guard *self = allocator->self;

@@ -97,7 +97,7 @@ static loch_attributes locked_get_attributes(void *user)
 static const loch_allocator_ops locked_ops = {
     .size = sizeof locked_ops,
     .kind = "locked",
-    .traits = LOCH_THREAD_SAFE,
+    .traits = LOCH_TRAIT_THREAD_SAFE,
     .alloc = locked_alloc,
     .free = locked_free,
     .destroy = locked_destroy,

@@ -115,7 +115,8 @@ static loch_status tracking_find(void *user, const void *address, loch_block *ou
     LOCH_TRY_RETURN(lochi_ledger_find(self->ledger, address, &entry));
     lochi_ledger_to_block(&entry, out);
     loch_block inner;
-    if (self->wrapped->traits & LOCH_TRACKS_SIZES && loch_allocator_find(self->wrapped, address, &inner) == LOCH_OK) {
+    if (self->wrapped->traits & LOCH_TRAIT_TRACKS_SIZES &&
+        loch_allocator_find(self->wrapped, address, &inner) == LOCH_OK) {
         if (inner.allocated_bytes > out->allocated_bytes) out->allocated_bytes = inner.allocated_bytes;
         out->stream_id = inner.stream_id;
         out->time_ns = inner.time_ns;
@@ -149,7 +150,7 @@ static void tracking_new_segment(void *user)
 static const loch_allocator_ops tracking_ops = {
     .size = sizeof tracking_ops,
     .kind = "tracking",
-    .traits = LOCH_TRACKS_SIZES,
+    .traits = LOCH_TRAIT_TRACKS_SIZES,
     .alloc = tracking_alloc,
     .free = tracking_free,
     .destroy = tracking_destroy,
