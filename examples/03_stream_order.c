@@ -8,6 +8,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+static loch_status show_violation(const loch_sim_violation *violation, void *count)
+{
+    printf("  found: %s\n", violation->text);
+    ++*(size_t *)count;
+    return LOCH_OK;
+}
+
 /* Queues a writer on one stream and a reader on the other; returns how many violations the device has then. */
 static size_t run(loch_device *device, loch_stream *writer, loch_stream *reader, void *block, bool with_event)
 {
@@ -23,10 +30,8 @@ static size_t run(loch_device *device, loch_stream *writer, loch_stream *reader,
     if (status == LOCH_OK) status = loch_device_sync(device);
     loch_event_destroy(event);
 
-    loch_sim_violation found;
-    size_t count = 99;
-    if (status == LOCH_OK) status = loch_sim_get_violations(device, &found, 1, &count);
-    if (status == LOCH_OK && count) printf("  found: %s\n", found.text);
+    size_t count = 0;
+    if (status == LOCH_OK) status = loch_sim_walk_violations(device, show_violation, &count);
     if (status == LOCH_OK) status = loch_sim_clear_violations(device);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     return count;

@@ -93,7 +93,7 @@ int main(void)
     printf("freed twice: %s; freed inside: %s\n", loch_status_name(twice), loch_status_name(inside));
     const loch_status full = loch_alloc(mine, 2 * SLAB_BYTES, &c);
     printf("too much: %s (%s)\n", loch_status_name(full), loch_error_get()->sentence);
-    loch_stats_print(&stats, figures, sizeof figures);
+    LOCH_CHECK(loch_stats_print(&stats, LOCH_FORMAT_TEXT, figures, sizeof figures, NULL));
     printf("%s", figures);
 
     status = loch_free(mine, b);

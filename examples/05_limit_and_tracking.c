@@ -52,10 +52,8 @@ static loch_status run(loch_allocator *allocator)
     loch_census *census = NULL;
     char text[2048];
     if (status == LOCH_OK) status = loch_census_create(allocator, &census);
-    if (status == LOCH_OK) {
-        loch_census_print(NULL, census, text, sizeof text);
-        printf("still live: %s", text);
-    }
+    if (status == LOCH_OK) status = loch_census_print(census, NULL, LOCH_FORMAT_TEXT, text, sizeof text, NULL);
+    if (status == LOCH_OK) printf("still live: %s", text);
     loch_census_destroy(census);
     if (loch_address_free(weights) != LOCH_OK) status = LOCH_E_CORRUPT;
     cache_shrink(allocator, 8 * MIB, &c);

@@ -33,11 +33,12 @@ static const char *show_winner(loch_device *device, uint32_t bits, const char *w
     return name;
 }
 
-static void show_leak(loch_allocator *allocator, const loch_block *block, void *user)
+static loch_status show_leak(loch_allocator *allocator, const loch_block *block, void *user)
 {
     (void)user;
     printf("still live: block %llu of %zu bytes in \"%s\"\n", (unsigned long long)block->id, block->requested_bytes,
            loch_allocator_get_name(allocator));
+    return LOCH_OK;
 }
 
 int main(int count, char **arguments)

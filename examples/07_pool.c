@@ -57,7 +57,7 @@ int main(void)
     if (status == LOCH_OK) status = loch_pool_get_info(pool, &info);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     char text[1024];
-    if (pool && loch_pool_print(pool, text, sizeof text)) fputs(text, stdout);
+    if (pool && loch_pool_print(pool, text, sizeof text, NULL) == LOCH_OK) fputs(text, stdout);
     loch_allocator_release(pool);
     loch_device_release(device);
     return status == LOCH_OK && tokens == (LIMIT - 100 * MIB) / TOKEN && info.peak_reserved_bytes <= LIMIT ? 0 : 1;

@@ -48,7 +48,7 @@ int main(void)
     loch_event *computed = NULL;
     loch_allocator *pool = NULL;
     loch_pool_info info = {.size = sizeof info};
-    size_t violations = 1;
+    loch_sim_stats sim = {.size = sizeof sim, .violations = 1};
     loch_status status = loch_device_open("sim:1GiB", &device);
     if (status == LOCH_OK) status = loch_stream_create(device, NULL, &compute);
     if (status == LOCH_OK) status = loch_stream_create(device, NULL, &send);
@@ -58,16 +58,17 @@ int main(void)
         status = step(pool, compute, send, computed);
     if (status == LOCH_OK) status = loch_pool_get_info(pool, &info);
     if (status == LOCH_OK) status = loch_device_sync(device);
-    if (status == LOCH_OK) status = loch_sim_get_violations(device, NULL, 0, &violations);
+    if (status == LOCH_OK) status = loch_sim_get_stats(device, &sim);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     printf(
         "%d steps of two blocks of %zu MiB held %zu MiB: %llu waits on the device, %llu on the host, %zu violations\n",
         STEPS, BYTES >> 20, info.peak_reserved_bytes >> 20, (unsigned long long)info.waits_on_device,
-        (unsigned long long)info.waits_on_host, violations);
+        (unsigned long long)info.waits_on_host, sim.violations);
     loch_allocator_release(pool);
     loch_event_destroy(computed);
     loch_stream_close(compute);
     loch_stream_close(send);
     loch_device_release(device);
-    return status == LOCH_OK && !violations && !info.waits_on_host && info.peak_reserved_bytes < STEPS * BYTES ? 0 : 1;
+    return status == LOCH_OK && !sim.violations && !info.waits_on_host && info.peak_reserved_bytes < STEPS * BYTES ? 0
+                                                                                                                   : 1;
 }

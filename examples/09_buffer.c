@@ -101,8 +101,9 @@ int main(void)
     if (status == LOCH_OK) status = there_and_back(device, stream, text, sizeof text);
     puts("scratch:");
     if (status == LOCH_OK) status = scratch(allocator, stream, &stats);
-    size_t violations = 1; /* the simulated device checks the order between the streams */
-    if (status == LOCH_OK) status = loch_sim_get_violations(device, NULL, 0, &violations);
+    loch_sim_stats sim = {.size = sizeof sim,
+                          .violations = 1}; /* the simulated device checks the order between the streams */
+    if (status == LOCH_OK) status = loch_sim_get_stats(device, &sim);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
-    return status == LOCH_OK && deleted == 2 && stats.reused == 29 && violations == 0 ? 0 : 1;
+    return status == LOCH_OK && deleted == 2 && stats.reused == 29 && sim.violations == 0 ? 0 : 1;
 }

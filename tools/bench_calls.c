@@ -26,12 +26,24 @@ typedef struct bench_calls {
     bool has_size[LOCH_CALL_COUNT]; /* measured at several sizes */
 } bench_calls;
 
+typedef struct calls_read {
+    loch_call_count calls[LOCH_CALL_COUNT];
+    size_t count; /* calls come in the order of loch_driver_call */
+} calls_read;
+
+static loch_status calls_note(const loch_call_count *count, void *user)
+{
+    calls_read *read = user;
+    read->calls[read->count++] = *count;
+    return LOCH_OK;
+}
+
 /* Takes the times of what was called since the last time: of each call once, its mean. */
 static loch_status calls_collect(bench_calls *bench, int point)
 {
-    loch_call_count calls[LOCH_CALL_COUNT];
-    size_t count;
-    loch_status status = loch_device_get_calls(bench->device, calls, LOCH_CALL_COUNT, &count);
+    calls_read read = {.count = 0};
+    loch_call_count *calls = read.calls;
+    loch_status status = loch_device_walk_calls(bench->device, calls_note, &read);
     if (status == LOCH_OK) calls[LOCH_CALL_map].ns += calls[LOCH_CALL_access].ns; /* modelled apart, measured in one */
     for (size_t i = 0; status == LOCH_OK && i < LOCH_CALL_COUNT; i++) {
         int *samples = &bench->counts[i][point];

@@ -48,7 +48,7 @@ static loch_status sleep_open(sleep_bench *b, const char *name)
 /* As much as fits with room to spare, in whole blocks; 0 when that is too little. */
 static size_t sleep_choose_bytes(const sleep_bench *b, bool is_quick)
 {
-    loch_memory_info device = {0}, host = {0};
+    loch_memory_info device = {.size = sizeof device}, host = {.size = sizeof host};
     if (loch_device_calculate_memory(b->device, &device) != LOCH_OK ||
         loch_device_calculate_memory(b->cpu, &host) != LOCH_OK)
         return 0;

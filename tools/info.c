@@ -104,17 +104,28 @@ static void info_print_device(const char *name, const loch_device_properties *p,
     info_print_line("can", text);
 }
 
+/* Where drivers are written, and the names of the devices that are there. */
+typedef struct info_drivers {
+    json_writer *json; /* NULL: lines for people */
+    const info_names *names;
+} info_drivers;
+
+static loch_status info_print_driver(const loch_driver *driver, void *user)
+{
+    const info_drivers *drivers = user;
+    const size_t count = info_count_of(drivers->names, driver->name);
+    if (count)
+        printf("  %-6s %s: %zu device%s\n", driver->name, driver->summary, count, count == 1 ? "" : "s");
+    else
+        printf("  %-6s %s: %s\n", driver->name, driver->summary, info_why_none(driver));
+    return LOCH_OK;
+}
+
 static void info_print_drivers(const info_names *names)
 {
+    info_drivers drivers = {NULL, names};
     printf("loch %s\n\ndrivers\n", loch_version());
-    const loch_driver *driver;
-    for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
-        const size_t count = info_count_of(names, driver->name);
-        if (count)
-            printf("  %-6s %s: %zu device%s\n", driver->name, driver->summary, count, count == 1 ? "" : "s");
-        else
-            printf("  %-6s %s: %s\n", driver->name, driver->summary, info_why_none(driver));
-    }
+    (void)!loch_driver_walk(info_print_driver, &drivers); /* cannot fail: neither can its visitor */
 }
 
 static loch_status info_print_unknown(const char *variable, const char *nearest, void *user)
@@ -126,21 +137,33 @@ static loch_status info_print_unknown(const char *variable, const char *nearest,
     return LOCH_OK;
 }
 
+/* Where options are written, and the first one whose variable cannot be read. */
+typedef struct info_options {
+    json_writer *json; /* NULL: lines for people */
+    const char *unreadable;
+} info_options;
+
+static loch_status info_print_option(const loch_option *option, void *user)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    info_options *options = user;
+    const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
+    if (!is_good && !options->unreadable) options->unreadable = option->name;
+    printf("  %-22s %s\n", option->environment, !is_good ? "(cannot be read)" : *value ? value : "(empty)");
+    return LOCH_OK;
+}
+
 /* The options in force, and variables that are none. Fails with the sentence of the first option whose variable cannot be
  * read, behind all that can be told. */
 static int info_print_options(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    const loch_option *option;
-    const char *unreadable = NULL;
+    info_options options = {NULL, NULL};
     bool is_first = true;
     puts("\noptions");
-    for (size_t i = 0; (option = loch_option_at(i)); i++) {
-        const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
-        if (!is_good && !unreadable) unreadable = option->name;
-        printf("  %-22s %s\n", option->environment, !is_good ? "(cannot be read)" : *value ? value : "(empty)");
-    }
-    loch_status status = loch_option_walk_unknown(info_print_unknown, &is_first);
+    loch_status status = loch_option_walk(info_print_option, &options);
+    if (status == LOCH_OK) status = loch_option_walk_unknown(info_print_unknown, &is_first);
+    const char *unreadable = options.unreadable;
     if (status == LOCH_OK && unreadable) status = loch_option_get(unreadable, value);
     return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
@@ -175,19 +198,24 @@ static void info_json_device(json_writer *json, const char *name, const loch_dev
     json_close_object(json);
 }
 
+static loch_status info_json_driver(const loch_driver *driver, void *user)
+{
+    const info_drivers *drivers = user;
+    const size_t count = info_count_of(drivers->names, driver->name);
+    json_open_object(drivers->json, NULL);
+    json_text(drivers->json, "name", driver->name);
+    json_text(drivers->json, "summary", driver->summary);
+    json_number(drivers->json, "devices", count);
+    if (!count) json_text(drivers->json, "note", info_why_none(driver));
+    json_close_object(drivers->json);
+    return LOCH_OK;
+}
+
 static void info_json_drivers(json_writer *json, const info_names *names)
 {
-    const loch_driver *driver;
+    info_drivers drivers = {json, names};
     json_open_array(json, "drivers");
-    for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
-        const size_t count = info_count_of(names, driver->name);
-        json_open_object(json, NULL);
-        json_text(json, "name", driver->name);
-        json_text(json, "summary", driver->summary);
-        json_number(json, "devices", count);
-        if (!count) json_text(json, "note", info_why_none(driver));
-        json_close_object(json);
-    }
+    (void)!loch_driver_walk(info_json_driver, &drivers);
     json_close_array(json);
 }
 
@@ -201,28 +229,35 @@ static loch_status info_json_variable(const char *variable, const char *nearest,
     return LOCH_OK;
 }
 
-/* As info_print_options. */
+static loch_status info_json_option(const loch_option *option, void *user)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    info_options *options = user;
+    json_writer *json = options->json;
+    const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
+    if (!is_good && !options->unreadable) options->unreadable = option->name;
+    json_open_object(json, NULL);
+    json_text(json, "name", option->name);
+    json_text(json, "environment", option->environment);
+    json_text(json, "type", option->type);
+    json_text(json, "default", option->fallback);
+    json_text(json, is_good ? "value" : "error", is_good ? value : loch_error_get()->sentence);
+    json_close_object(json);
+    return LOCH_OK;
+}
+
+/* Fails as info_print_options does. */
 static int info_json_options(json_writer *json)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    const loch_option *option;
-    const char *unreadable = NULL;
+    info_options options = {json, NULL};
     json_open_array(json, "options");
-    for (size_t i = 0; (option = loch_option_at(i)); i++) {
-        const bool is_good = loch_option_get(option->name, value) == LOCH_OK;
-        if (!is_good && !unreadable) unreadable = option->name;
-        json_open_object(json, NULL);
-        json_text(json, "name", option->name);
-        json_text(json, "environment", option->environment);
-        json_text(json, "type", option->type);
-        json_text(json, "default", option->fallback);
-        json_text(json, is_good ? "value" : "error", is_good ? value : loch_error_get()->sentence);
-        json_close_object(json);
-    }
+    loch_status status = loch_option_walk(info_json_option, &options);
     json_close_array(json);
     json_open_array(json, "unknown_variables");
-    loch_status status = loch_option_walk_unknown(info_json_variable, json);
+    if (status == LOCH_OK) status = loch_option_walk_unknown(info_json_variable, json);
     json_close_array(json);
+    const char *unreadable = options.unreadable;
     if (status == LOCH_OK && unreadable) status = loch_option_get(unreadable, value);
     return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
@@ -265,6 +300,16 @@ static int info_show(const info_names *all, const info_names *shown, bool as_jso
     return code;
 }
 
+static loch_status info_document_option(const loch_option *option, void *user)
+{
+    (void)user;
+    printf("| `%s` | `%s` | ", option->name, option->environment);
+    for (const char *at = option->type; *at; at++)
+        printf(*at == '|' ? ", " : "%c", *at);
+    printf(" | %s | %s |\n", *option->fallback ? option->fallback : "(empty)", option->text);
+    return LOCH_OK;
+}
+
 /* The page docs/options.md. */
 static int info_print_markdown(void)
 {
@@ -284,14 +329,8 @@ static int info_print_markdown(void)
         "variables with the name that was probably meant, and every\n`loch` command prints a line for each on standard "
         "error (`loch_option_walk_unknown`).\n\n"
         "| option | environment | takes | default | |\n|---|---|---|---|---|");
-    const loch_option *option;
-    for (size_t i = 0; (option = loch_option_at(i)); i++) {
-        printf("| `%s` | `%s` | ", option->name, option->environment);
-        for (const char *at = option->type; *at; at++)
-            printf(*at == '|' ? ", " : "%c", *at);
-        printf(" | %s | %s |\n", *option->fallback ? option->fallback : "(empty)", option->text);
-    }
-    return TOOL_DONE;
+    const loch_status status = loch_option_walk(info_document_option, NULL);
+    return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
 
 static int info_run(int count, char **arguments)

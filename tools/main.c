@@ -50,15 +50,12 @@ static loch_status main_warn(const char *variable, const char *nearest, void *us
     return LOCH_OK;
 }
 
-/* Fails with the first option whose variable cannot be read, whether the command needs it or not: it was meant. */
-static loch_status main_read_options(void)
+/* Fails for an option whose variable cannot be read, whether the command needs it or not: it was meant. */
+static loch_status main_read_option(const loch_option *option, void *user)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    const loch_option *option;
-    loch_status status = LOCH_OK;
-    for (size_t i = 0; status == LOCH_OK && (option = loch_option_at(i)); i++)
-        status = loch_option_get(option->name, value);
-    return status;
+    (void)user;
+    return loch_option_get(option->name, value);
 }
 
 static int main_run(const tool_command *command, int count, char **arguments)
@@ -69,7 +66,8 @@ static int main_run(const tool_command *command, int count, char **arguments)
             return TOOL_DONE;
         }
     loch_status status = loch_option_walk_unknown(main_warn, NULL);
-    if (status == LOCH_OK && command != &tool_info) status = main_read_options(); /* info shows what is wrong */
+    if (status == LOCH_OK && command != &tool_info)
+        status = loch_option_walk(main_read_option, NULL); /* info shows what is wrong */
     return status == LOCH_OK ? command->run(count, arguments) : tool_fail_status(status);
 }
 

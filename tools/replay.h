@@ -4,6 +4,7 @@
 #define LOCH_TOOL_REPLAY_H
 
 #include "trace.h"
+#include <loch/driver.h>
 
 /* What stays between the runs of one process, as libc's heap does: the first run makes it. Starts as all zero. */
 typedef struct replay_kept {

@@ -5,6 +5,7 @@
  * On simulated devices the clock follows the trace. Telling it the time is not the allocator's work, so it is timed
  * apart, together with the cost of that timing, and taken off. */
 #include "replay.h"
+#include <loch/sim.h>
 #include "tool.h"
 
 #include <fcntl.h>
@@ -293,17 +294,27 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
     return status;
 }
 
-/* Takes down what the driver was asked; gives the part of the loop's time that was spent there. */
+/* What the driver was asked, and the part of the loop's time that was spent there. */
+typedef struct replay_calls {
+    replay_result *out;
+    size_t next; /* calls come in the order of loch_driver_call */
+    uint64_t inside_ns;
+} replay_calls;
+
+static loch_status replay_note_call(const loch_call_count *count, void *user)
+{
+    replay_calls *calls = user;
+    calls->out->driver_calls[calls->next++] = count->count;
+    calls->out->driver_ns += count->ns;
+    calls->inside_ns += count->real_ns;
+    return LOCH_OK;
+}
+
 static loch_status replay_read_driver(const replay_setup *setup, replay_result *out, uint64_t *inside_ns)
 {
-    loch_call_count calls[LOCH_CALL_COUNT];
-    size_t count;
-    loch_status status = loch_device_get_calls(setup->device, calls, LOCH_CALL_COUNT, &count);
-    for (size_t i = 0; status == LOCH_OK && i < LOCH_CALL_COUNT; i++) {
-        out->driver_calls[i] = calls[i].count;
-        out->driver_ns += calls[i].ns;
-        *inside_ns += calls[i].real_ns;
-    }
+    replay_calls calls = {.out = out};
+    const loch_status status = loch_device_walk_calls(setup->device, replay_note_call, &calls);
+    *inside_ns += calls.inside_ns;
     return status;
 }
 

@@ -230,7 +230,7 @@ _STATUS = {
     "loch_tensor_to": [_P, c_int, POINTER(_Memory), _OUT],
     "loch_tensor_print": [_P, POINTER(_Print), _P, c_size_t, POINTER(c_size_t)],
     "loch_tensor_describe": [_P, _P, c_size_t, POINTER(c_size_t)],
-    "loch_npy_save": [c_char_p, _P, POINTER(_Save)],
+    "loch_npy_save": [_P, c_char_p, POINTER(_Save)],
     "loch_npy_load": [c_char_p, POINTER(_Load), _OUT],
     "loch_tensor_to_dlpack": [_P, POINTER(_Export), _OUT],
     "loch_tensor_to_dlpack_legacy": [_P, POINTER(_Export), _OUT],
@@ -719,7 +719,7 @@ class Tensor:
 
     def save(self, path, as_bits=False):
         """Writes a .npy file; `as_bits` for types that NumPy lacks."""
-        _library.loch_npy_save(os.fsencode(path), self._handle, _Save(as_bits=as_bits))
+        _library.loch_npy_save(self._handle, os.fsencode(path), _Save(as_bits=as_bits))
 
     # DLPack
 

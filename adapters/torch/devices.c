@@ -38,7 +38,7 @@ static void torch_drop(void)
 /* The lock is held around calls of Loch: a fork takes it before Loch's own, so its handlers are registered after them. */
 static void torch_register_fork(void)
 {
-    (void)loch_driver_at(0);
+    (void)loch_driver_find("cpu"); /* Loch registers its handlers when it takes its first lock */
     (void)pthread_atfork(torch_take, torch_drop, torch_drop);
 }
 

@@ -31,7 +31,7 @@ static void torch_explain(loch_status status, size_t size, int number, char text
     const int length = snprintf(text, REPORT_MAX, "%sLoch has no %zu bytes on device %d: %s\n",
                                 is_short ? "CUDA out of memory. " : "", size, number, loch_error_get()->sentence);
     lochi_torch_device *device = lochi_torch_get(number);
-    if (is_short && device) loch_pool_print(device->pool, text + length, REPORT_MAX - (size_t)length);
+    if (is_short && device) (void)!loch_pool_print(device->pool, text + length, REPORT_MAX - (size_t)length, NULL);
 }
 
 /* Apart from the calls that can fail, so that those have small frames. */

@@ -30,18 +30,19 @@ static void torch_add_info(torch_sum *sum, loch_allocator *pool)
     sum->info.waits_on_host += info.waits_on_host;
 }
 
-/* Devices list their calls in one fixed order, so places match. */
-static void torch_add_calls(torch_sum *sum, loch_device *device)
+typedef struct torch_calls {
+    torch_sum *sum;
+    size_t next; /* devices list their calls in one fixed order, so places match */
+} torch_calls;
+
+static loch_status torch_add_call(const loch_call_count *count, void *user)
 {
-    loch_call_count calls[CALLS_MAX];
-    size_t count = 0;
-    if (loch_device_get_calls(device, calls, CALLS_MAX, &count) != LOCH_OK) return;
-    if (count > CALLS_MAX) count = CALLS_MAX;
-    for (size_t i = 0; i < count; i++) {
-        sum->calls[i].name = calls[i].name;
-        sum->calls[i].count += calls[i].count;
-    }
-    if (count > sum->calls_count) sum->calls_count = count;
+    torch_calls *calls = user;
+    if (calls->next == CALLS_MAX) return LOCH_OK;
+    calls->sum->calls[calls->next].name = count->name;
+    calls->sum->calls[calls->next++].count += count->count;
+    if (calls->next > calls->sum->calls_count) calls->sum->calls_count = calls->next;
+    return LOCH_OK;
 }
 
 static void torch_add(torch_sum *sum, loch_allocator *pool)
@@ -50,7 +51,8 @@ static void torch_add(torch_sum *sum, loch_allocator *pool)
     sum->devices++;
     if (loch_allocator_get_stats(pool, &stats) == LOCH_OK) loch_stats_add(&sum->stats, &stats);
     torch_add_info(sum, pool);
-    torch_add_calls(sum, loch_allocator_get_device(pool));
+    torch_calls calls = {sum, 0};
+    (void)!loch_device_walk_calls(loch_allocator_get_device(pool), torch_add_call, &calls);
 }
 
 typedef struct torch_text {

@@ -109,21 +109,24 @@ static void print_request(const decoder_request *request)
     printf("  %zu positions, cache %.1f KiB\n", request->length - 1, (double)request->cache_bytes / KIB);
 }
 
-/* What a function of Loch prints like snprintf, whole; and the caches, whose pools have gone. */
+/* Prints what the engine holds, whole, and the caches, whose pools have gone. */
 static void print_memory(loch_engine *engine, size_t caches_peak_bytes)
 {
-    const size_t bytes = loch_engine_print(engine, NULL, 0) + 1;
-    char *text = malloc(bytes);
-    if (text && loch_engine_print(engine, text, bytes)) printf("\n%s", text);
+    size_t length = 0;
+    LOCH_CHECK(loch_engine_print(engine, NULL, 0, &length));
+    char *text = malloc(length + 1);
+    if (text && loch_engine_print(engine, text, length + 1, NULL) == LOCH_OK) printf("\n%s", text);
     printf("    %-24speak %.1f KiB\n", "caches of all requests", (double)caches_peak_bytes / KIB);
     free(text);
 }
 
 static void print_timeline(loch_timeline *timeline)
 {
-    const size_t bytes = loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0) + 1;
-    char *text = malloc(bytes);
-    if (text && loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, bytes)) printf("\n%s", text);
+    size_t length = 0;
+    LOCH_CHECK(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0, &length));
+    char *text = malloc(length + 1);
+    if (text && loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, length + 1, NULL) == LOCH_OK)
+        printf("\n%s", text);
     free(text);
 }
 

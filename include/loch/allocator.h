@@ -52,6 +52,7 @@ typedef struct loch_request {
 
 /** What is known of a live block; 0 where the allocator does not know. */
 typedef struct loch_block {
+    size_t size;            /**< sizeof(loch_block); set by the caller of loch_allocator_find */
     void *address;          /**< where */
     size_t requested_bytes; /**< as asked for */
     size_t allocated_bytes; /**< as taken: at least that */
@@ -124,14 +125,6 @@ typedef struct loch_allocator_ops {
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, const char *name,
                                                          const loch_allocator_ops *ops, void *self,
                                                          loch_allocator **out);
-
-/** Makes a wrapper: as above, with the device of `wrapped`, which it retains, and empty slots that forward to it. Its own
- *  alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the outermost call retries and waits, once. It may leave out
- *  any slot, alloc and free included, and needs a size and a kind alone. The library
- *  knows which blocks came through the wrapper: others are E_FOREIGN to it, also if the wrapped allocator has them, and
- *  its `free` always gets the requested size. A block goes back through the allocator that handed it out. */
-LOCH_API LOCH_MUST_USE loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name,
-                                                       const loch_allocator_ops *ops, void *self, loch_allocator **out);
 
 /** Takes another reference; returns `allocator`. NULL gives NULL. Any thread. */
 LOCH_API loch_allocator *loch_allocator_retain(loch_allocator *allocator);

@@ -41,12 +41,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_for_device(loch_device *de
  *  thread that sees to that, without locks. It may call Loch. */
 typedef void loch_buffer_deleter(void *address, size_t bytes, void *user);
 
-/** Whether memory may be written. */
-typedef enum loch_access {
-    LOCH_READ_WRITE, /**< */
-    LOCH_READ_ONLY   /**< copies into it and fills are E_INVALID */
-} loch_access;
-
 /** About memory from outside; zero means default. */
 typedef struct loch_external {
     size_t size;                  /**< sizeof(loch_external) */

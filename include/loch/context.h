@@ -41,13 +41,17 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_close(loch_context *context);
 /** @name Where work is done */
 /** @{ */
 
+/** The engine. Borrowed. */
 LOCH_API loch_engine *loch_context_get_engine(const loch_context *context);
 
-/** The current seat, its device, and the current stream on it. Borrowed. The stream is the context's own until another is set; NULL, with
- *  the reason in the error record, when none can be had. */
+/** The current seat. */
 LOCH_API loch_seat loch_context_get_seat(const loch_context *context);
+
+/** The device of the current seat. Borrowed. */
 LOCH_API loch_device *loch_context_get_device(const loch_context *context);
-LOCH_API loch_stream *loch_context_get_stream(const loch_context *context);
+
+/** The current stream of the current seat: the context's own, made on first use, until another is set. Borrowed. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_require_stream(loch_context *context, loch_stream **out);
 
 /** Makes a seat of the context the current one. E_NOT_FOUND for one that it does not have. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_set_seat(loch_context *context, loch_seat seat);
@@ -120,8 +124,14 @@ LOCH_API loch_allocator *loch_context_get_allocator(const loch_context *context)
 LOCH_API LOCH_MUST_USE loch_status loch_context_push_pool(loch_context *context, const char *name,
                                                           const loch_child_options *options, loch_allocator **child);
 
-/** Whether new tensors come from the stack of the current seat (non-zero) or from the seat's own pool. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_use_pool(loch_context *context, int is_used);
+/** Where new tensors come from. */
+typedef enum loch_context_pool {
+    LOCH_CONTEXT_POOL_SEAT, /**< the seat's own pool */
+    LOCH_CONTEXT_POOL_STACK /**< the top pool of the seat's stack, if there is one */
+} loch_context_pool;
+
+/** Chooses where new tensors of the current seat come from. E_INVALID. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_use_pool(loch_context *context, loch_context_pool pool);
 
 /** Takes the top pool off the current seat's stack; blocks of it stay valid, and what was used before it was pushed, the stack or the
  *  seat's own pool, is used again. E_NOT_FOUND when the stack is empty. */

@@ -63,6 +63,7 @@ typedef struct loch_device_properties {
 
 /** Memory of a device now. */
 typedef struct loch_memory_info {
+    size_t size;        /**< set by the caller to sizeof(loch_memory_info) */
     size_t total_bytes; /**< as in the properties */
     size_t free_bytes;  /**< what could be taken now, by this or any other process */
 } loch_memory_info;
@@ -116,10 +117,12 @@ typedef struct loch_call_count {
     uint64_t real_ns; /**< time that the calls took here, while measuring is on; the same as `ns` but on sim */
 } loch_call_count;
 
-/** Copies the counters of all driver calls, in a fixed order, into `out[0..capacity)` and their number into `count`
- *  (`out` may be NULL when `capacity` is 0). Any thread; calls under way may be missing. */
-LOCH_API LOCH_MUST_USE loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity,
-                                                         size_t *count);
+/** Called with the counter of each driver call. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_call_visitor(const loch_call_count *count, void *user);
+
+/** Walks the counters of all driver calls, in a fixed order, those of calls never made too. Calls under way may be missing. Any
+ *  thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user);
 
 /** What loch_device_measure_calls does. */
 typedef enum loch_measure {

@@ -50,7 +50,7 @@ LOCH_BEGIN_DECLS
     X(map)                                                                                                             \
     X(access)                                                                                                          \
     X(unmap)                                                                                                           \
-    X(move)                                                                                                            \
+    X(remap)                                                                                                           \
     X(commit)                                                                                                          \
     X(decommit)                                                                                                        \
     X(copy)                                                                                                            \
@@ -136,7 +136,7 @@ typedef struct loch_driver {
                        size_t peers_count);
     loch_status (*unmap)(void *self, void *address, size_t bytes, loch_driver_handle handle);
     /** optional: LOCH_CAN_REMAP. */
-    loch_status (*move)(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
+    loch_status (*remap)(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
     /** optional: LOCH_CAN_COMMIT. */
     loch_status (*commit)(void *self, void *address, size_t bytes);
     loch_status (*decommit)(void *self, void *address, size_t bytes);
@@ -197,9 +197,9 @@ typedef struct loch_driver {
      *  source had been read first. Default: E_UNSUPPORTED; Loch then calls `copy` for each row. */
     loch_status (*copy_pitched)(void *self, loch_direction direction, void *to, const void *from,
                                 const loch_pitched *shape, void *peer, void *stream);
-    /** optional: makes whole pages of memory that the host reaches read-only for it (non-zero), or writable again. Multiples
+    /** optional: makes whole pages of memory that the host reaches read-only for it, or writable again. Multiples
      *  of 4 KiB. Default: E_UNSUPPORTED. */
-    loch_status (*protect)(void *self, void *address, size_t bytes, int is_read_only);
+    loch_status (*protect)(void *self, void *address, size_t bytes, loch_access access);
     /** optional, as a pair: `enter` makes the device current in the calling thread, for work that the thread queues by the
      *  driver's own interface, and gives in `before` what was current; NULL may stand for none. `leave` makes that current
      *  again, whatever the thread has made current meanwhile; its `self` may be another device of the driver. Guards of
@@ -221,8 +221,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_driver_register(const loch_driver *drive
  *  of one's own may call the slots of another to build on it. Any thread. */
 LOCH_API const loch_driver *loch_driver_find(const char *name);
 
-/** Driver `index` in order of registration, the built-in ones first; NULL past the end. Any thread. */
-LOCH_API const loch_driver *loch_driver_at(size_t index);
+/** Called with each driver. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_driver_visitor(const loch_driver *driver, void *user);
+
+/** Walks the drivers in order of registration, the built-in ones first. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_driver_walk(loch_driver_visitor *visitor, void *user);
 
 /** "map" for LOCH_CALL_map; NULL past the end. Static string. */
 LOCH_API const char *loch_driver_call_name(loch_driver_call call);

@@ -141,8 +141,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_engine_for_each(loch_engine *engine, loc
  *  @param bytes  frozen now; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_freeze(loch_engine *engine, loch_tag tag, size_t *bytes);
 
-/** Writes for people what each seat holds, by tag, with limit, peak, reserved bytes and fragmentation; like snprintf. */
-LOCH_API size_t loch_engine_print(loch_engine *engine, char *text, size_t bytes);
+/** Prints for people what each seat holds, by tag, with limit, peak, reserved bytes and fragmentation (loch_stats_print). */
+LOCH_API LOCH_MUST_USE loch_status loch_engine_print(loch_engine *engine, char *text, size_t bytes, size_t *length);
 
 /** @name Locks on seats: held by one thread at a time, and by that as often as it likes. Who takes several takes them by rising seat. */
 /** @{ */

@@ -25,12 +25,13 @@ LOCH_API LOCH_MUST_USE loch_status loch_host_set_allocator(const loch_host_alloc
 
 /** What the bookkeeping holds now. Consistent for one thread; other threads may change it meanwhile. */
 typedef struct loch_host_usage {
+    size_t size;   /**< set by the caller to sizeof(loch_host_usage) */
     size_t bytes;  /**< bytes held now */
     size_t blocks; /**< pieces held now */
 } loch_host_usage;
 
-/** Reads the bookkeeping's own use. Any thread. */
-LOCH_API void loch_host_get_usage(loch_host_usage *out);
+/** Reads the bookkeeping's own use. E_INVALID for a struct whose size is not set. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_host_get_usage(loch_host_usage *out);
 
 /** A clock: nanoseconds that never go backwards. Called from any thread; it must contain no cancellation point. */
 typedef uint64_t loch_clock(void *user);

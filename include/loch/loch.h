@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch.h
- *  All of Loch's public headers, from easy to advanced.
+ *  What an engine's author needs, from easy to advanced. Included by those who want them, and not here: raw.h (memory straight from a
+ *  driver), virtual.h (addresses and memory apart), observer.h (hearing of ranges that come and go), driver.h (new
+ *  devices) and sim.h (control of simulated devices).
  *
  *  Cancellation of threads (pthread_cancel): no call of Loch is a cancellation point. A thread is cancelled before or behind a
  *  call, never inside, however long the call waits. Functions of the user that Loch calls run with cancellation disabled; the
@@ -12,6 +14,7 @@
 
 #include <loch/macros.h>
 #include <loch/status.h>
+#include <loch/check.h>
 /* devices, their streams, and copies */
 #include <loch/device.h>
 #include <loch/stream.h>
@@ -51,11 +54,5 @@
 #include <loch/option.h>
 #include <loch/log.h>
 #include <loch/host.h>
-/* what allocators and new devices are built from */
-#include <loch/raw.h>
-#include <loch/virtual.h>
-#include <loch/observer.h>
-#include <loch/driver.h>
-#include <loch/sim.h>
 
 #endif

@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #define LOCH_VERSION_MAJOR 0
-#define LOCH_VERSION_MINOR 1
+#define LOCH_VERSION_MINOR 2
 #define LOCH_VERSION_PATCH 0
-#define LOCH_VERSION_STRING "0.1.0"
+#define LOCH_VERSION_STRING "0.2.0"
 
 #if defined(__GNUC__)
 #define LOCH_API __attribute__((visibility("default")))
@@ -33,7 +33,7 @@
 
 LOCH_BEGIN_DECLS
 
-/** The version of the library that is running, "0.1.0"; LOCH_VERSION_STRING is the one compiled against. Any thread. */
+/** The version of the library that is running, "0.2.0"; LOCH_VERSION_STRING is the one compiled against. Any thread. */
 LOCH_API const char *loch_version(void);
 
 LOCH_END_DECLS

@@ -27,11 +27,11 @@ typedef struct loch_option {
     const char *text;        /**< one sentence */
 } loch_option;
 
-/** How many options there are. */
-LOCH_API size_t loch_option_count(void);
+/** Called with each line of the table, which is static. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_option_visitor(const loch_option *option, void *user);
 
-/** Line `index` of the table, or NULL past its end. Static. Any thread. */
-LOCH_API const loch_option *loch_option_at(size_t index);
+/** Walks the table, in its order. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_option_walk(loch_option_visitor *visitor, void *user);
 
 /** Copies an option's value in force into `value`. E_NOT_FOUND for an unknown name, E_INVALID if the environment holds
  *  a value that the option does not take: `value` is empty then. Any thread. */

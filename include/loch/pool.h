@@ -109,9 +109,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_set_limit(loch_allocator *pool, siz
 /** Changes how much free memory the pool keeps, 0 for no cap. Waits for streams and gives back what is above it. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes);
 
-/** Writes for people what the pool holds and why a request may not fit, like snprintf: returns the length that the whole
- *  needs. Any thread. */
-LOCH_API size_t loch_pool_print(loch_allocator *pool, char *text, size_t bytes);
+/** Prints for people what the pool holds and why a request may not fit (loch_stats_print). E_INVALID for an allocator that is no
+ *  pool. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size_t *length);
 
 /** Says that no graph of the capture with this id will be launched any more: its memory serves everybody again once its
  *  blocks are freed. With LOCH_POOL_WIPE_FREED what is free is filled with zeros first; when that fails, nothing was released.

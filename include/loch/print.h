@@ -30,12 +30,11 @@ typedef struct loch_print_options {
     loch_stream *stream;    /**< that the elements are read behind; NULL: the default stream */
 } loch_print_options;
 
-/** Writes a tensor's elements as text, like snprintf: what fits in `bytes` is kept and ends with a zero (`text` may be NULL
- *  when `bytes` is 0), and `length` (may be NULL) is that of the whole. */
+/** Prints a tensor's elements (loch_stats_print tells what becomes of a text that does not fit). */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_print(loch_tensor *tensor, const loch_print_options *options, char *text,
                                                      size_t bytes, size_t *length);
 
-/** Prints a tensor's elements and a line end. E_IO when the file does not take it. */
+/** Prints a tensor's elements and a line end to a file. E_IO when the file does not take them. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_print_to(loch_tensor *tensor, const loch_print_options *options,
                                                         FILE *file);
 

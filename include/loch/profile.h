@@ -38,9 +38,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_profile_read(loch_profile *profile, loch
 /** Ends a scope; `out` (may be NULL) gets the last report, with a NULL label. NULL does nothing. */
 LOCH_API void loch_profile_end(loch_profile *profile, loch_profile_report *out);
 
-/** Writes a report as text or as a JSON object, like snprintf. */
-LOCH_API size_t loch_profile_print(const loch_profile_report *report, char *text, size_t bytes);
-LOCH_API size_t loch_profile_print_json(const loch_profile_report *report, char *text, size_t bytes);
+/** Prints a report, as one line or as a JSON object (loch_stats_print). */
+LOCH_API LOCH_MUST_USE loch_status loch_profile_print(const loch_profile_report *report, loch_format format, char *text,
+                                                      size_t bytes, size_t *length);
 
 /** The blocks that were live at one moment, sorted by id. */
 typedef struct loch_census loch_census;
@@ -52,16 +52,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_census_create(loch_allocator *allocator,
 /** NULL does nothing. */
 LOCH_API void loch_census_destroy(loch_census *census);
 
-/** How many blocks it holds. */
-LOCH_API size_t loch_census_count(const loch_census *census);
-
-/** Block `index`, in order of ids; NULL past the end. Borrowed. */
-LOCH_API const loch_block *loch_census_at(const loch_census *census, size_t index);
-
-/** Called with each block that is in `after` and not in `before` (`before` may be NULL), in order of ids. Both are
- *  of one allocator. */
-LOCH_API LOCH_MUST_USE loch_status loch_census_compare(const loch_census *before, const loch_census *after,
-                                                       loch_block_visitor *visitor, void *user);
+/** Walks the blocks that are in `census` and not in `before`, in order of ids. Both are of one allocator; NULL for `before` walks
+ *  all blocks. */
+LOCH_API LOCH_MUST_USE loch_status loch_census_walk(const loch_census *census, const loch_census *before,
+                                                    loch_block_visitor *visitor, void *user);
 
 /** The blocks of one tag. */
 typedef struct loch_census_tag {
@@ -70,15 +64,18 @@ typedef struct loch_census_tag {
     uint64_t requested_bytes; /**< as asked for */
 } loch_census_tag;
 
-/** Sums the blocks that are in `census` and not in `before` (may be NULL) by tag, most bytes first: the first
- *  `capacity` into `out`, their number into `count`. */
-LOCH_API LOCH_MUST_USE loch_status loch_census_by_tag(const loch_census *before, const loch_census *census,
-                                                      loch_census_tag *out, size_t capacity, size_t *count);
+/** Called with the sum of each tag. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_census_tag_visitor(const loch_census_tag *sum, void *user);
 
-/** Writes what is in `after` and not in `before` (may be NULL) as text (a line a tag, then the largest blocks) or as
- *  a JSON object (the sums, the tags, and a list of all blocks), like snprintf. */
-LOCH_API size_t loch_census_print(const loch_census *before, const loch_census *after, char *text, size_t bytes);
-LOCH_API size_t loch_census_print_json(const loch_census *before, const loch_census *after, char *text, size_t bytes);
+/** Sums the blocks that are in `census` and not in `before` (may be NULL) by tag, and walks the sums, most bytes first.
+ *  E_HOST_MEMORY. */
+LOCH_API LOCH_MUST_USE loch_status loch_census_walk_tags(const loch_census *census, const loch_census *before,
+                                                         loch_census_tag_visitor *visitor, void *user);
+
+/** Prints the blocks that are in `census` and not in `before` (may be NULL): a line a tag and the largest blocks, or a JSON object
+ *  with the sums, the tags, and a list of all blocks (loch_stats_print). */
+LOCH_API LOCH_MUST_USE loch_status loch_census_print(const loch_census *census, const loch_census *before,
+                                                     loch_format format, char *text, size_t bytes, size_t *length);
 
 LOCH_END_DECLS
 

@@ -21,6 +21,12 @@ typedef enum loch_memory_kind {
     LOCH_MEMORY_HOST        /**< host memory that no device knows; only in answers */
 } loch_memory_kind;
 
+/** Whether memory may be written. */
+typedef enum loch_access {
+    LOCH_READ_WRITE, /**< read and written */
+    LOCH_READ_ONLY   /**< copies into it and fills are E_INVALID */
+} loch_access;
+
 /** "device", "pinned", "managed", "registered", "host". Static string. */
 LOCH_API const char *loch_memory_kind_name(loch_memory_kind kind);
 
@@ -45,6 +51,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_raw_unregister(void *address);
 
 /** What is known of an address. */
 typedef struct loch_address_info {
+    size_t size;           /**< set by the caller to sizeof(loch_address_info) */
     loch_device *device;   /**< borrowed: alive as long as the memory is; NULL for plain host memory */
     loch_memory_kind kind; /**< LOCH_MEMORY_HOST when no device knows it */
     void *base;            /**< start of the block, mapping or registration; the address itself when unknown */

@@ -89,14 +89,18 @@ typedef enum loch_fallback {
 LOCH_API LOCH_MUST_USE loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes attributes,
                                                                  loch_fallback fallback, loch_allocator **out);
 
+/** Hands out a device's default allocator: the pool that serves its own memory. The short form of
+ *  loch_device_acquire_allocator without attributes. @param out  the caller's reference; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_device_acquire_default(loch_device *device, loch_allocator **out);
+
 /** Replaces a device's default allocator, for all attributes that the new one serves. NULL brings the library's own
  *  back, and gives up those that it made for the device: new ones are made when they are asked for, and meanwhile
  *  nothing here keeps the device open. Blocks of the old one stay its. E_INVALID for an allocator of another device. */
 LOCH_API LOCH_MUST_USE loch_status loch_device_set_allocator(loch_device *device, loch_allocator *allocator);
 
 /** Called with each block that is still live; the allocator is borrowed, and may be asked for its name, kind and device
- *  only. */
-typedef void loch_leak_visitor(loch_allocator *allocator, const loch_block *block, void *user);
+ *  only. A return other than LOCH_OK ends the calls, and is no failure. */
+typedef loch_status loch_leak_visitor(loch_allocator *allocator, const loch_block *block, void *user);
 
 /** Empties the registry and gives up every default allocator, calling `visitor` (may be NULL) for each block that is
  *  still live in one of them; once, by the innermost, when one of them wraps another. Blocks and references that

@@ -131,9 +131,12 @@ typedef struct loch_sim_violation {
  *  default stream is 1. */
 LOCH_API LOCH_MUST_USE loch_status loch_sim_get_stream_number(loch_stream *stream, uint64_t *out);
 
-/** Copies the first `capacity` findings and their number in all (the first 64 are kept, all are counted). */
-LOCH_API LOCH_MUST_USE loch_status loch_sim_get_violations(loch_device *device, loch_sim_violation *out,
-                                                           size_t capacity, size_t *count);
+/** Called with each finding. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_sim_violation_visitor(const loch_sim_violation *violation, void *user);
+
+/** Walks the findings, oldest first. The first 64 are kept; all are counted (loch_sim_stats). */
+LOCH_API LOCH_MUST_USE loch_status loch_sim_walk_violations(loch_device *device, loch_sim_violation_visitor *visitor,
+                                                            void *user);
 
 /** Forgets the findings. */
 LOCH_API LOCH_MUST_USE loch_status loch_sim_clear_violations(loch_device *device);

@@ -43,10 +43,19 @@ LOCH_API void loch_stats_add(loch_stats *a, const loch_stats *b);
 /** How broken up the cached bytes are: 1 - largest free / cached, 0 when nothing is cached. */
 LOCH_API double loch_stats_fragmentation(const loch_stats *stats);
 
-/** Writes the figures as lines "text: value" (skipping zeros) or as one JSON object, like snprintf: always ends with a
- *  zero if `bytes` is not 0, and returns the length that the whole needs. */
-LOCH_API size_t loch_stats_print(const loch_stats *stats, char *text, size_t bytes);
-LOCH_API size_t loch_stats_print_json(const loch_stats *stats, char *text, size_t bytes);
+/** What figures and reports are printed as. */
+typedef enum loch_format {
+    LOCH_FORMAT_TEXT, /**< lines for people */
+    LOCH_FORMAT_JSON  /**< one JSON object */
+} loch_format;
+
+/** Prints the figures: as lines "text: value", zeros left out, or as one JSON object.
+ *
+ *  All functions that print have this shape. They keep what fits into `bytes` and end it with a zero; `text` may be NULL when
+ *  `bytes` is 0. `length` (may be NULL) gets the length of the whole, without the zero: a text that did not fit has a length
+ *  of `bytes` or more. E_INVALID for an object that is NULL or a format that is not known. */
+LOCH_API LOCH_MUST_USE loch_status loch_stats_print(const loch_stats *stats, loch_format format, char *text,
+                                                    size_t bytes, size_t *length);
 
 /** A histogram over powers of two: bucket i counts values v with 2^(i-1) < v <= 2^i; bucket 0 counts 0 and 1. */
 typedef struct loch_histogram {

@@ -91,6 +91,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_call(loch_stream *stream, loch_st
 
 /** Whether a stream is being captured into a graph. */
 typedef struct loch_capture_info {
+    size_t size; /**< set by the caller to sizeof(loch_capture_info) */
     int active;  /**< non-zero while it is */
     uint64_t id; /**< which capture; streams forked into one capture share it */
 } loch_capture_info;

@@ -25,8 +25,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_tag_create(const char *name, loch_tag *o
 /** A tag's name; "" for 0 and for numbers that are no tag. Valid for the life of the process. Any thread. */
 LOCH_API const char *loch_tag_name(loch_tag tag);
 
-/** How many tags there are; they are 0 to that number less one. Any thread. */
-LOCH_API size_t loch_tag_count(void);
+/** Called with each tag and its name. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_tag_visitor(loch_tag tag, const char *name, void *user);
+
+/** Walks all tags but 0, in the order in which they were made. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_tag_walk(loch_tag_visitor *visitor, void *user);
 
 LOCH_END_DECLS
 

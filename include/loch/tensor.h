@@ -243,6 +243,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_clone(loch_tensor *tensor, const 
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype,
                                                   const loch_tensor_options *options, loch_tensor **out);
 
+/** The tensor on a device: another reference on this one where it is there, else a copy from the device's default allocator, queued on
+ *  `stream` (a stream of either device; NULL: the default stream, and waits). The short form of loch_tensor_to. */
+LOCH_API LOCH_MUST_USE loch_status loch_tensor_to_device(loch_tensor *tensor, loch_device *device, loch_stream *stream,
+                                                         loch_tensor **out);
+
 /** Reads all elements into host memory, row after row, and waits (loch_tensor_copy into a wrapped tensor does not). `bytes` has to be loch_tensor_get_bytes: E_INVALID. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_read(loch_tensor *tensor, void *to, size_t bytes, loch_stream *stream);
 

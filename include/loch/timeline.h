@@ -109,11 +109,10 @@ typedef enum loch_timeline_format {
     LOCH_TIMELINE_TRACE /**< JSON for chrome://tracing and Perfetto, memory as counters */
 } loch_timeline_format;
 
-/** Writes it, like snprintf: returns the length that the whole needs. Waits for the device's times.
- *  Spans that are open are shown as such.
- *  @param width  columns of the bars, 0: 100, at most 10000; ignored by the others */
-LOCH_API size_t loch_timeline_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char *text,
-                                    size_t bytes);
+/** Prints a timeline (loch_stats_print). Waits for the device's times. Spans that are open are shown as such.
+ *  @param width  columns of the bars, 0: 100, at most 10000; ignored by the other formats */
+LOCH_API LOCH_MUST_USE loch_status loch_timeline_print(loch_timeline *timeline, loch_timeline_format format,
+                                                       size_t width, char *text, size_t bytes, size_t *length);
 
 /** Writes it to a file, which is replaced as a whole when all of it is on the disk or, on failure, left as it was. Links are followed,
  *  and permissions are those of the file that is there, or the umask's. E_IO. */

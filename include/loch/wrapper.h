@@ -10,6 +10,16 @@
 
 LOCH_BEGIN_DECLS
 
+/** Makes a wrapper of one's own around `wrapped`, which it retains and whose device it has. `ops` needs a size and a kind alone:
+ *  empty slots forward to `wrapped`, alloc and free included. Its own alloc asks the wrapped allocator with LOCH_ALLOC_NO_RETRY set: the
+ *  outermost call retries and waits, once. The library knows which blocks came through the wrapper: others are E_FOREIGN to
+ *  it, also those of the wrapped allocator, and its `free` always gets the requested size. A block goes back through the allocator
+ *  that handed it out.
+ *  @param self  handed to every slot; `destroy` frees it. On failure it stays the caller's.
+ *  @param out   the caller's reference, given back by loch_allocator_release; NULL on failure */
+LOCH_API LOCH_MUST_USE loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name,
+                                                       const loch_allocator_ops *ops, void *self, loch_allocator **out);
+
 /* --- limit --- */
 
 /** Called when bytes in use rise above the soft limit, once for each time they do; after the allocation, without a lock
@@ -54,9 +64,13 @@ typedef struct loch_tracking_record {
 LOCH_API LOCH_MUST_USE loch_status loch_tracking_create(loch_allocator *wrapped, const char *name,
                                                         const loch_tracking_options *options, loch_allocator **out);
 
-/** Copies the newest `capacity` records, oldest first, and their number. E_INVALID when it is no tracking wrapper. */
-LOCH_API LOCH_MUST_USE loch_status loch_tracking_get_records(loch_allocator *tracking, loch_tracking_record *out,
-                                                             size_t capacity, size_t *count);
+/** Called with each record, without locks. A return other than LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_tracking_visitor(const loch_tracking_record *record, void *user);
+
+/** Walks the records that the ring holds, oldest first; those that are overwritten meanwhile are left out. E_INVALID for an
+ *  allocator that is no tracking wrapper. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_tracking_walk(loch_allocator *allocator, loch_tracking_visitor *visitor,
+                                                      void *user);
 
 /* --- logging --- */
 
@@ -67,13 +81,19 @@ typedef enum loch_logging_format {
     LOCH_LOGGING_TRACE /**< a file that `loch replay` reads: what succeeded */
 } loch_logging_format;
 
+/** Which allocations a logging wrapper writes. */
+typedef enum loch_logging_filter {
+    LOCH_LOGGING_ALL,    /**< all of them */
+    LOCH_LOGGING_FLAGGED /**< those with LOCH_ALLOC_LOGGED, and their frees */
+} loch_logging_filter;
+
 /** Zero means default. */
 typedef struct loch_logging_options {
     size_t size;                /**< sizeof(loch_logging_options) */
     loch_logging_format format; /**< what to write */
     const char *path; /**< the file; needed unless the format is the hook. A regular file there is replaced by a new one
                                      that its user alone may read; a pipe or terminal is written to; E_IO for a link */
-    uint32_t only_flagged; /**< non-zero: only allocations with LOCH_ALLOC_LOGGED, and their frees */
+    loch_logging_filter filter; /**< which allocations */
 } loch_logging_options;
 
 /** Writes down every allocation, further use and free: times since the wrapper was made, ids of its own that are never

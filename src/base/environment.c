@@ -21,8 +21,8 @@ static const char *const variable_others[] = {
 /* Name `at` of those that are known; NULL behind the last. */
 static const char *variable_at(size_t at)
 {
-    const size_t options = loch_option_count();
-    if (at < options) return loch_option_at(at)->environment;
+    const size_t options = lochi_option_count();
+    if (at < options) return lochi_option_at(at)->environment;
     return at - options < OTHER_COUNT ? variable_others[at - options] : NULL;
 }
 

@@ -4,6 +4,7 @@
 #include "base/heap.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/sized.h"
 #include <loch/host.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -50,10 +51,14 @@ loch_status loch_host_set_allocator(const loch_host_allocator *allocator)
     return LOCH_OK;
 }
 
-void loch_host_get_usage(loch_host_usage *out)
+loch_status loch_host_get_usage(loch_host_usage *out)
 {
-    out->bytes = atomic_load_explicit(&heap_bytes, memory_order_relaxed);
-    out->blocks = atomic_load_explicit(&heap_blocks, memory_order_relaxed);
+    if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "the use of host memory needs a struct whose size is set");
+    const loch_host_usage usage = {.size = sizeof usage,
+                                   .bytes = atomic_load_explicit(&heap_bytes, memory_order_relaxed),
+                                   .blocks = atomic_load_explicit(&heap_blocks, memory_order_relaxed)};
+    lochi_sized_write(out, &usage, sizeof usage);
+    return LOCH_OK;
 }
 
 void *lochi_alloc(size_t bytes)

@@ -2,6 +2,7 @@
 /* The option table. Values are kept as text; a value is checked against its type when it is set, and one from the
  * environment when it is read. One that does not fit is not kept: whoever reads the option fails, until the environment
  * is mended or a value is set. */
+#include "base/cancel.h"
 #include "base/options.h"
 #include "base/fail.h"
 #include "base/lock.h"
@@ -61,14 +62,23 @@ static struct {
 } option_values[OPTION_COUNT];
 static lochi_lock option_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_OPTIONS);
 
-size_t loch_option_count(void)
+size_t lochi_option_count(void)
 {
     return OPTION_COUNT;
 }
 
-const loch_option *loch_option_at(size_t index)
+const loch_option *lochi_option_at(size_t index)
 {
     return index < OPTION_COUNT ? &option_table[index] : NULL;
+}
+
+loch_status loch_option_walk(loch_option_visitor *visitor, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the options needs a visitor");
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        LOCH_TRY_RETURN(visitor(&option_table[i], user));
+    return LOCH_OK;
 }
 
 static size_t option_find(const char *name)

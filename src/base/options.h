@@ -19,4 +19,8 @@ bool lochi_option_try_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
  * process, the first time that the log hears warnings. */
 void lochi_option_warn_unknown(void);
 
+/* Number of lines of the table, and one of them; NULL past the end. */
+size_t lochi_option_count(void);
+const loch_option *lochi_option_at(size_t index);
+
 #endif

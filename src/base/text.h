@@ -13,7 +13,7 @@ typedef struct lochi_text {
     size_t length; /* of the whole so far, without the final zero */
 } lochi_text;
 
-/* An empty text. */
+/* Begins an empty text. */
 lochi_text lochi_text_begin(char *text, size_t bytes);
 
 void lochi_text_write(lochi_text *out, const char *format, ...) LOCH_PRINTF(2, 3);

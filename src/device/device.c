@@ -10,6 +10,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
+#include "base/sized.h"
 #include <loch/host.h>
 #include <string.h>
 
@@ -207,16 +208,19 @@ static loch_status device_visit(const char *arguments, void *user)
     return walk->visitor(name, walk->user);
 }
 
+static loch_status device_walk_driver(const loch_driver *driver, void *user)
+{
+    device_walk *walk = user;
+    walk->driver = driver;
+    return driver->enumerate(device_visit, walk);
+}
+
 loch_status loch_device_walk(loch_device_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!visitor) return LOCH_FAIL(INVALID, "loch_device_walk needs a visitor");
-    const loch_driver *driver;
-    for (size_t i = 0; (driver = loch_driver_at(i)); i++) {
-        device_walk walk = {driver, visitor, user};
-        LOCH_TRY_RETURN(driver->enumerate(device_visit, &walk));
-    }
-    return LOCH_OK;
+    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the devices needs a visitor");
+    device_walk walk = {.visitor = visitor, .user = user};
+    return loch_driver_walk(device_walk_driver, &walk);
 }
 
 bool lochi_device_any(bool (*visit)(loch_device *device, void *user), void *user)
@@ -257,9 +261,12 @@ const loch_driver *loch_device_get_driver(const loch_device *device, void **self
 
 loch_status loch_device_calculate_memory(loch_device *device, loch_memory_info *out)
 {
-    if (!device || !out) return LOCH_FAIL(INVALID, "memory info needs a device and a place");
+    if (!device || !lochi_sized_is_set(out))
+        return LOCH_FAIL(INVALID, "memory info needs a device and a struct whose size is set");
+    loch_memory_info info = {.size = sizeof info};
     loch_status status;
-    LOCHI_CALL(status, device, memory_info, (device->self, out));
+    LOCHI_CALL(status, device, memory_info, (device->self, &info));
+    if (status == LOCH_OK) lochi_sized_write(out, &info, sizeof info);
     return status;
 }
 
@@ -297,10 +304,10 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
     atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start_ns, memory_order_relaxed);
 }
 
-loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity, size_t *count)
+loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!device || (capacity && !out)) return LOCH_FAIL(INVALID, "call counts need a device and a place");
+    if (!device || !visitor) return LOCH_FAIL(INVALID, "a walk over driver calls needs a device and a visitor");
     uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
         ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
@@ -309,13 +316,13 @@ loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, siz
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
         ns[i] -= device->cost_base[i];
     lochi_lock_drop(&device->lock);
-    for (size_t i = 0; i < LOCH_CALL_COUNT && i < capacity; i++) {
-        out[i].name = loch_driver_call_name((loch_driver_call)i);
-        out[i].count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed);
-        out[i].ns = ns[i];
-        out[i].real_ns = real_ns[i];
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) {
+        const loch_call_count count = {.name = loch_driver_call_name((loch_driver_call)i),
+                                       .count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed),
+                                       .ns = ns[i],
+                                       .real_ns = real_ns[i]};
+        LOCH_TRY_RETURN(visitor(&count, user));
     }
-    if (count) *count = LOCH_CALL_COUNT;
     return LOCH_OK;
 }
 

@@ -122,7 +122,7 @@ bool lochi_device_copies_rows(const loch_device *device);
  * beside the memory would be protected, too. */
 size_t lochi_device_page_bytes(void);
 bool lochi_device_protects(const loch_device *device);
-loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only);
+loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, loch_access access);
 
 /* Whether the driver can make the device current in a thread (current.h). */
 bool lochi_device_enters(const loch_device *device);

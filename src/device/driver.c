@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of drivers. A driver is checked and copied once, its empty slots filled, so that nobody tests a slot later;
  * entries never move or go away. The built-in drivers are entered at first use: nothing runs before main. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "device/device.h"
 #include <pthread.h>
@@ -107,7 +108,7 @@ static loch_status no_unmap(void *self, void *address, size_t bytes, loch_driver
     return driver_cannot("virtual memory");
 }
 
-static loch_status no_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
+static loch_status no_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
 {
     (void)self, (void)from, (void)to, (void)bytes, (void)handle;
     return driver_cannot("way of moving a mapping");
@@ -162,9 +163,9 @@ static loch_status no_copy_pitched(void *self, loch_direction direction, void *t
     return driver_cannot("way of copying rows in one call");
 }
 
-static loch_status no_protect(void *self, void *address, size_t bytes, int is_read_only)
+static loch_status no_protect(void *self, void *address, size_t bytes, loch_access access)
 {
-    (void)self, (void)address, (void)bytes, (void)is_read_only;
+    (void)self, (void)address, (void)bytes, (void)access;
     return driver_cannot("way of protecting memory");
 }
 
@@ -195,10 +196,10 @@ bool lochi_device_protects(const loch_device *device)
     return device->driver->protect != no_protect;
 }
 
-loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only)
+loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, loch_access access)
 {
     loch_status status;
-    LOCHI_CALL(status, device, protect, (device->self, address, bytes, is_read_only));
+    LOCHI_CALL(status, device, protect, (device->self, address, bytes, access));
     return status;
 }
 
@@ -258,7 +259,7 @@ static uint32_t driver_slots_allow(const loch_driver *d, bool has_streams)
     if (d->peer_enable) possible |= LOCH_CAN_PEER;
     if (d->reserve && d->unreserve && d->handle_create && d->handle_release && d->map && d->unmap) {
         possible |= LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_RDMA;
-        if (d->move) possible |= LOCH_CAN_REMAP;
+        if (d->remap) possible |= LOCH_CAN_REMAP;
         if (d->handle_export && d->handle_import) possible |= LOCH_CAN_SHARE_FD | LOCH_CAN_SHARE_FABRIC;
     }
     if (d->reserve && d->unreserve && d->commit && d->decommit) possible |= LOCH_CAN_COMMIT;
@@ -287,7 +288,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(handle_release, no_handle_release);
     DRIVER_FILL(map, no_map);
     DRIVER_FILL(unmap, no_unmap);
-    DRIVER_FILL(move, no_move);
+    DRIVER_FILL(remap, no_remap);
     DRIVER_FILL(commit, no_commit);
     DRIVER_FILL(decommit, no_commit);
     DRIVER_FILL(handle_export, no_export);
@@ -383,13 +384,23 @@ const loch_driver *loch_driver_find(const char *name)
     return entry ? &entry->driver : NULL;
 }
 
-const loch_driver *loch_driver_at(size_t index)
+static const loch_driver *driver_at(size_t index)
 {
     pthread_once(&driver_once, driver_enter_built_in);
     lochi_lock_take(&driver_lock);
     const loch_driver *driver = index < driver_count ? &driver_table[index].driver : NULL;
     lochi_lock_drop(&driver_lock);
     return driver;
+}
+
+loch_status loch_driver_walk(loch_driver_visitor *visitor, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the drivers needs a visitor");
+    const loch_driver *driver;
+    for (size_t i = 0; (driver = driver_at(i)); i++)
+        LOCH_TRY_RETURN(visitor(driver, user));
+    return LOCH_OK;
 }
 
 uint32_t lochi_driver_possible(const loch_driver *driver)

@@ -88,7 +88,7 @@ static loch_status forked_unmap(void *self, void *address, size_t bytes, loch_dr
     return LOCH_OK;
 }
 
-static loch_status forked_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
+static loch_status forked_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
 {
     (void)from, (void)to, (void)bytes, (void)handle;
     return forked_refuse(self);
@@ -200,10 +200,10 @@ static void forked_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
 }
 
 /* What is made writable again is about to be freed. */
-static loch_status forked_protect(void *self, void *address, size_t bytes, int is_read_only)
+static loch_status forked_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     (void)address, (void)bytes;
-    return is_read_only ? forked_refuse(self) : LOCH_OK;
+    return access == LOCH_READ_ONLY ? forked_refuse(self) : LOCH_OK;
 }
 
 const loch_driver lochi_forked_driver = {
@@ -230,7 +230,7 @@ const loch_driver lochi_forked_driver = {
     .handle_release = forked_handle_release,
     .map = forked_map,
     .unmap = forked_unmap,
-    .move = forked_move,
+    .remap = forked_remap,
     .commit = forked_register,
     .decommit = forked_free,
     .handle_export = forked_export,

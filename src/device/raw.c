@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "device/visitors.h"
 #include <string.h>
 
@@ -207,10 +208,13 @@ loch_status lochi_ordered_free(loch_stream *stream, void *address, size_t bytes)
 
 loch_status loch_address_query(const void *address, loch_address_info *out)
 {
-    if (!address || !out) return LOCH_FAIL(INVALID, "asking for an address needs one, and a place");
-    memset(out, 0, sizeof *out);
+    if (!address || !lochi_sized_is_set(out))
+        return LOCH_FAIL(INVALID, "asking for an address needs one, and a struct whose size is set");
+    loch_address_info info = {.size = sizeof info};
     lochi_place place;
-    LOCH_TRY_RETURN(lochi_ranges_locate(address, 1, &place));
-    *out = (loch_address_info){place.device, place.kind, (void *)place.start, place.bytes};
-    return LOCH_OK;
+    const loch_status status = lochi_ranges_locate(address, 1, &place);
+    if (status == LOCH_OK)
+        info = (loch_address_info){sizeof info, place.device, place.kind, (void *)place.start, place.bytes};
+    lochi_sized_write(out, &info, sizeof info);
+    return status;
 }

@@ -386,15 +386,17 @@ loch_status loch_stream_call(loch_stream *stream, loch_stream_function *function
 loch_status loch_stream_query_capture(loch_stream *stream, loch_capture_info *out)
 {
     STREAM_NEEDED(stream);
-    if (!out) return LOCH_FAIL(INVALID, "capture info needs a place");
+    if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "capture info needs a struct whose size is set");
+    loch_capture_info info = {.size = sizeof info};
     loch_status status;
-    LOCHI_CALL(status, stream->device, stream_capture, (stream->device->self, stream->native, out));
+    LOCHI_CALL(status, stream->device, stream_capture, (stream->device->self, stream->native, &info));
+    if (status == LOCH_OK) lochi_sized_write(out, &info, sizeof info);
     return status;
 }
 
 bool lochi_stream_is_captured(loch_stream *stream)
 {
-    loch_capture_info capture = {0};
+    loch_capture_info capture = {.size = sizeof capture};
     return loch_stream_query_capture(stream, &capture) == LOCH_OK && capture.active;
 }
 

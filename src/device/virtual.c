@@ -252,7 +252,7 @@ loch_status loch_virtual_remap(void *from, void *to)
     lochi_ranges_unlock();
     if (status == LOCH_OK) {
         loch_device *device = range->device;
-        LOCHI_CALL(status, device, move, (device->self, from, to, range->bytes, range->handle->native));
+        LOCHI_CALL(status, device, remap, (device->self, from, to, range->bytes, range->handle->native));
         lochi_range *gone = status == LOCH_OK ? range : claim;
         lochi_ranges_lock();
         lochi_ranges_remove(gone);

@@ -87,10 +87,11 @@ loch_status loch_context_push_pool(loch_context *context, const char *name, cons
     return LOCH_OK;
 }
 
-loch_status loch_context_use_pool(loch_context *context, int is_used)
+loch_status loch_context_use_pool(loch_context *context, loch_context_pool pool)
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
-    context->seats[context->current].uses_pools = is_used != 0;
+    if ((unsigned)pool > LOCH_CONTEXT_POOL_STACK) return LOCH_FAIL(INVALID, "%d is no pool of a context", (int)pool);
+    context->seats[context->current].uses_pools = pool == LOCH_CONTEXT_POOL_STACK;
     return LOCH_OK;
 }
 

@@ -84,7 +84,7 @@ static bool limits_ask_for_free(const loch_engine_device *wish)
 static loch_status limits_sum_up(const loch_engine *engine, const loch_engine_device *wishes, loch_device *device,
                                  limits_sum *out)
 {
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     LOCH_TRY_RETURN(loch_device_calculate_memory(device, &memory));
     *out = (limits_sum){.free = memory.free_bytes};
     for (unsigned i = 0; i < engine->count; i++)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What an engine's seats hold: figures for programs, and a summary for people. */
 #include "base/fail.h"
-#include "base/text.h"
+#include "base/printing.h"
 #include "engine/engine.h"
 #include "memory/allocator.h"
+#include "memory/tag.h"
 #include <loch/child.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 
 static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
 {
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     loch_stats stats = {.size = sizeof stats};
     loch_device_properties properties = {.size = sizeof properties};
     LOCH_TRY_RETURN(loch_device_get_properties(seat->device, &properties));
@@ -71,7 +72,7 @@ static uint64_t print_less(uint64_t all, uint64_t part)
 static void print_tags(lochi_text *out, loch_allocator *allocator, const loch_stats *all)
 {
     loch_stats rest = {.size = sizeof rest, .requested_bytes = all->requested_bytes, .blocks = all->blocks};
-    for (loch_tag tag = 1; tag < loch_tag_count(); tag++) {
+    for (loch_tag tag = 1; tag < lochi_tag_count(); tag++) {
         loch_stats stats = {.size = sizeof stats};
         if (loch_allocator_get_tag_stats(allocator, tag, &stats) != LOCH_OK) continue;
         rest.requested_bytes = print_less(rest.requested_bytes, stats.requested_bytes);
@@ -110,7 +111,7 @@ static void print_seat(lochi_text *out, loch_engine *engine, unsigned number)
     lochi_seat *seat = &engine->seats[number];
     loch_device_properties properties = {.size = sizeof properties};
     loch_stats stats = {.size = sizeof stats};
-    loch_memory_info memory;
+    loch_memory_info memory = {.size = sizeof memory};
     if (loch_device_get_properties(seat->device, &properties) != LOCH_OK) return;
     lochi_text_write(out, "  seat %u: %s, %s; workers %zu", number, loch_device_get_name(seat->device),
                      properties.model, loch_workers_get_threads(seat->workers));
@@ -135,18 +136,15 @@ static void print_seat(lochi_text *out, loch_engine *engine, unsigned number)
     if (seat->allocator->pool) (void)!loch_pool_walk_children(seat->allocator, print_child, out);
 }
 
-size_t loch_engine_print(loch_engine *engine, char *text, size_t bytes)
+loch_status loch_engine_print(loch_engine *engine, char *text, size_t bytes, size_t *length)
 {
+    LOCH_TRY_RETURN(lochi_printing_begin(engine, text, bytes, length));
     lochi_text out = lochi_text_begin(text, bytes);
-    if (!engine) {
-        lochi_text_write(&out, "no engine\n");
-        return out.length;
-    }
     const loch_error saved = lochi_error_save();
     lochi_text_write(&out, "engine \"%s\": seats %u, memory from %s\n", engine->name, engine->count,
                      engine->is_direct ? "the driver, block by block" : "pools");
     for (unsigned i = 0; i < engine->count; i++)
         print_seat(&out, engine, i);
     lochi_error_restore(&saved);
-    return out.length;
+    return lochi_printing_end(&out, length);
 }

@@ -283,7 +283,7 @@ static loch_status stream_pool_check(loch_stream_pool *pool, loch_stream *stream
     if (stream->kind != LOCHI_STREAM_OWNED)
         return LOCH_FAIL(INVALID, "a default or wrapped stream is not for a pool of streams");
     if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
-    loch_capture_info capture;
+    loch_capture_info capture = {.size = sizeof capture};
     LOCH_TRY_RETURN(loch_stream_query_capture(stream, &capture));
     return capture.active ? LOCH_FAIL(INVALID, "stream %llu is being captured", (unsigned long long)stream->id)
                           : LOCH_OK;

@@ -10,6 +10,7 @@
  * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
 #include "base/fail.h"
 #include "memory/session.h"
+#include "memory/tag.h"
 #include <string.h>
 
 #define ACCOUNT_PEAKS(X)                                                                                               \
@@ -180,7 +181,7 @@ loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
 loch_status loch_allocator_get_tag_stats(loch_allocator *allocator, loch_tag tag, loch_stats *out)
 {
     LOCH_TRY_RETURN(account_check(allocator, out));
-    if (!tag || tag >= loch_tag_count()) return LOCH_FAIL(INVALID, "%u is no tag", (unsigned)tag);
+    if (!tag || tag >= lochi_tag_count()) return LOCH_FAIL(INVALID, "%u is no tag", (unsigned)tag);
     loch_stats stats = {.size = sizeof stats};
     LOCH_TRY_RETURN(lochi_allocator_read_stats(allocator, tag, &stats));
     account_hand_over(&stats, out);

@@ -7,6 +7,7 @@
  * allocator that it runs in: frees mark themselves (base/inside.h), and whoever ends the allocator waits for the
  * others. */
 #include "memory/allocator.h"
+#include <loch/wrapper.h>
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -540,7 +541,7 @@ loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loc
 loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes)
 {
     if (address && !bytes && allocator) { /* to the slots 0 means an unknown size */
-        loch_block block = {.requested_bytes = 1};
+        loch_block block = {.size = sizeof block, .requested_bytes = 1};
         if (allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)
             LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
         if (block.requested_bytes) return LOCH_FAIL(INVALID, "the block at %p has not 0 bytes", address);
@@ -602,17 +603,26 @@ loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator)
     return attributes;
 }
 
-loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+/* Asks the outermost allocator that keeps account of its blocks. */
+static loch_status allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
 {
-    if (!allocator || !address || !out)
-        return LOCH_FAIL(INVALID, "finding a block needs an allocator, an address, a place");
-    memset(out, 0, sizeof *out);
+    while (!allocator->ops.find && allocator->wrapped)
+        allocator = allocator->wrapped;
     if (allocator->ops.find) return allocator->ops.find(allocator->self, address, out);
-    if (allocator->wrapped) return loch_allocator_find(allocator->wrapped, address, out);
     lochi_entry entry;
     LOCH_TRY_RETURN(lochi_ledger_find(allocator->ledger, address, &entry));
     lochi_ledger_to_block(&entry, out);
     return LOCH_OK;
+}
+
+loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+{
+    if (!allocator || !address || !lochi_sized_is_set(out))
+        return LOCH_FAIL(INVALID, "finding a block needs an allocator, an address and a struct whose size is set");
+    loch_block block = {.size = sizeof block};
+    const loch_status status = allocator_find(allocator, address, &block);
+    lochi_sized_write(out, &block, sizeof block);
+    return status;
 }
 
 typedef struct allocator_walk {

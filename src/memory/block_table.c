@@ -131,7 +131,8 @@ static loch_status table_explain(lochi_block_table *table, const void *address)
 
 static void held_describe(const lochi_held *held, loch_block *out)
 {
-    *out = (loch_block){.address = lochi_held_address(held),
+    *out = (loch_block){.size = sizeof *out,
+                        .address = lochi_held_address(held),
                         .requested_bytes = held->requested,
                         .allocated_bytes = held->taken,
                         .id = held->id,

@@ -4,8 +4,8 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
 #include "memory/allocator.h"
+#include "memory/format.h"
 #include <inttypes.h>
 #include <loch/profile.h>
 #include <stdlib.h>
@@ -77,12 +77,7 @@ void loch_census_destroy(loch_census *census)
     lochi_free(census);
 }
 
-size_t loch_census_count(const loch_census *census)
-{
-    return census ? census->count : 0;
-}
-
-const loch_block *loch_census_at(const loch_census *census, size_t index)
+static const loch_block *census_at(const loch_census *census, size_t index)
 {
     return census && index < census->count ? &census->blocks[index] : NULL;
 }
@@ -98,20 +93,20 @@ typedef struct census_cursor {
 static const loch_block *census_next(census_cursor *cursor)
 {
     const loch_block *old, *block;
-    while ((block = loch_census_at(cursor->after, cursor->at_after++))) {
-        while ((old = loch_census_at(cursor->before, cursor->at_before)) && census_order(old, block) < 0)
+    while ((block = census_at(cursor->after, cursor->at_after++))) {
+        while ((old = census_at(cursor->before, cursor->at_before)) && census_order(old, block) < 0)
             cursor->at_before++;
         if (!old || census_order(old, block) != 0) return block;
     }
     return NULL;
 }
 
-loch_status loch_census_compare(const loch_census *before, const loch_census *after, loch_block_visitor *visitor,
-                                void *user)
+loch_status loch_census_walk(const loch_census *census, const loch_census *before, loch_block_visitor *visitor,
+                             void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!after || !visitor) return LOCH_FAIL(INVALID, "comparing needs a census and a visitor");
-    census_cursor cursor = {before, after, 0, 0};
+    if (!census || !visitor) return LOCH_FAIL(INVALID, "a walk needs a census and a visitor");
+    census_cursor cursor = {before, census, 0, 0};
     const loch_block *block;
     while ((block = census_next(&cursor)))
         LOCH_TRY_RETURN(visitor(block, user));
@@ -148,18 +143,19 @@ static loch_status census_sum(const loch_census *before, const loch_census *afte
     return LOCH_OK;
 }
 
-loch_status loch_census_by_tag(const loch_census *before, const loch_census *census, loch_census_tag *out,
-                               size_t capacity, size_t *count)
+loch_status loch_census_walk_tags(const loch_census *census, const loch_census *before,
+                                  loch_census_tag_visitor *visitor, void *user)
 {
-    if (count) *count = 0;
-    if (!census || !count || (capacity && !out))
-        return LOCH_FAIL(INVALID, "sums by tag need a census, and places for them and their number");
+    LOCHI_NOT_CANCELLED;
+    if (!census || !visitor) return LOCH_FAIL(INVALID, "sums by tag need a census and a visitor");
     loch_census_tag *sums;
-    LOCH_TRY_RETURN(census_sum(before, census, &sums, count));
-    for (size_t i = 0; i < *count && i < capacity; i++)
-        out[i] = sums[i];
+    size_t count;
+    LOCH_TRY_RETURN(census_sum(before, census, &sums, &count));
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < count && status == LOCH_OK; i++)
+        status = visitor(&sums[i], user);
     lochi_free(sums);
-    return LOCH_OK;
+    return status;
 }
 
 /* --- printing --- */
@@ -204,22 +200,20 @@ static void census_print_tags(lochi_text *out, const loch_census *before, const 
     lochi_free(sums);
 }
 
-size_t loch_census_print(const loch_census *before, const loch_census *after, char *text, size_t bytes)
+static void census_print_lines(lochi_text *out, const loch_census *before, const loch_census *after)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
     const loch_block *largest[CENSUS_LARGEST];
     uint64_t blocks, requested;
     const size_t shown = census_find_largest(before, after, largest, &blocks, &requested);
-    lochi_text_write(&out, "%" PRIu64 " block%s, %" PRIu64 " bytes\n", blocks, census_plural(blocks), requested);
-    if (!blocks) return out.length;
-    census_print_tags(&out, before, after);
-    lochi_text_write(&out, "largest:\n");
+    lochi_text_write(out, "%" PRIu64 " block%s, %" PRIu64 " bytes\n", blocks, census_plural(blocks), requested);
+    if (!blocks) return;
+    census_print_tags(out, before, after);
+    lochi_text_write(out, "largest:\n");
     for (size_t i = 0; i < shown; i++) {
         const char *name = loch_tag_name(largest[i]->tag);
-        lochi_text_write(&out, "  block %" PRIu64 " at %p: %zu bytes%s%s\n", largest[i]->id, largest[i]->address,
+        lochi_text_write(out, "  block %" PRIu64 " at %p: %zu bytes%s%s\n", largest[i]->id, largest[i]->address,
                          largest[i]->requested_bytes, *name ? ", " : "", name);
     }
-    return out.length;
 }
 
 static void census_print_json_tags(lochi_text *out, const loch_census *before, const loch_census *after)
@@ -251,21 +245,32 @@ static void census_print_json_block(lochi_text *out, const loch_block *block)
     lochi_text_write(out, ", \"stream_id\": %" PRIu64 ", \"time_ns\": %" PRIu64 "}", block->stream_id, block->time_ns);
 }
 
-size_t loch_census_print_json(const loch_census *before, const loch_census *after, char *text, size_t bytes)
+static void census_print_json(lochi_text *out, const loch_census *before, const loch_census *after)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
     const loch_block *largest[CENSUS_LARGEST];
     uint64_t blocks, requested;
     census_find_largest(before, after, largest, &blocks, &requested);
-    lochi_text_write(&out, "{\"blocks\": %" PRIu64 ", \"requested_bytes\": %" PRIu64 ", \"tags\": ", blocks, requested);
-    census_print_json_tags(&out, before, after);
-    lochi_text_write(&out, ", \"list\": [");
+    lochi_text_write(out, "{\"blocks\": %" PRIu64 ", \"requested_bytes\": %" PRIu64 ", \"tags\": ", blocks, requested);
+    census_print_json_tags(out, before, after);
+    lochi_text_write(out, ", \"list\": [");
     census_cursor cursor = {before, after, 0, 0};
     const loch_block *block;
     for (size_t i = 0; (block = census_next(&cursor)); i++) {
-        if (i) lochi_text_write(&out, ", ");
-        census_print_json_block(&out, block);
+        if (i) lochi_text_write(out, ", ");
+        census_print_json_block(out, block);
     }
-    lochi_text_write(&out, "]}");
-    return out.length;
+    lochi_text_write(out, "]}");
+}
+
+loch_status loch_census_print(const loch_census *census, const loch_census *before, loch_format format, char *text,
+                              size_t bytes, size_t *length)
+{
+    LOCH_TRY_RETURN(lochi_printing_begin(census, text, bytes, length));
+    LOCH_TRY_RETURN(lochi_format_check(format));
+    lochi_text out = lochi_text_begin(text, bytes);
+    if (format == LOCH_FORMAT_JSON)
+        census_print_json(&out, before, census);
+    else
+        census_print_lines(&out, before, census);
+    return lochi_printing_end(&out, length);
 }

@@ -172,6 +172,11 @@ loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes a
     return default_get_own(device, attributes, fallback, out);
 }
 
+loch_status loch_device_acquire_default(loch_device *device, loch_allocator **out)
+{
+    return loch_device_acquire_allocator(device, (loch_attributes){0}, LOCH_FALLBACK_NONE, out);
+}
+
 loch_status loch_device_set_allocator(loch_device *device, loch_allocator *allocator)
 {
     if (!device) return LOCH_FAIL(INVALID, "there is no device to set an allocator for");

@@ -6,7 +6,7 @@
  * somebody ends there are then heard of too. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "memory/format.h"
 #include "memory/allocator.h"
 #include <inttypes.h>
 #include <loch/host.h>
@@ -123,27 +123,36 @@ void loch_profile_end(loch_profile *profile, loch_profile_report *out)
 
 /* --- printing --- */
 
-size_t loch_profile_print(const loch_profile_report *report, char *text, size_t bytes)
+static void profile_print_line(const loch_profile_report *report, lochi_text *out)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
-    if (report->label && *report->label) lochi_text_write(&out, "%s: ", report->label);
-    lochi_text_write(&out, "%" PRIu64 " bytes in use (%+" PRId64 "), peak %" PRIu64, report->requested_bytes,
+    if (report->label && *report->label) lochi_text_write(out, "%s: ", report->label);
+    lochi_text_write(out, "%" PRIu64 " bytes in use (%+" PRId64 "), peak %" PRIu64, report->requested_bytes,
                      report->delta_bytes, report->peak_bytes);
-    lochi_text_write(&out, "; %" PRIu64 " blocks (%+" PRId64 ")", report->blocks, report->delta_blocks);
-    lochi_text_write(&out, "; %" PRIu64 " allocations, %" PRIu64 " frees; %" PRIu64 ".%03" PRIu64 " ms\n",
+    lochi_text_write(out, "; %" PRIu64 " blocks (%+" PRId64 ")", report->blocks, report->delta_blocks);
+    lochi_text_write(out, "; %" PRIu64 " allocations, %" PRIu64 " frees; %" PRIu64 ".%03" PRIu64 " ms\n",
                      report->allocs, report->frees, report->duration_ns / 1000000, report->duration_ns / 1000 % 1000);
-    return out.length;
 }
 
-size_t loch_profile_print_json(const loch_profile_report *report, char *text, size_t bytes)
+static void profile_print_json(const loch_profile_report *report, lochi_text *out)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
-    lochi_text_write(&out, "{\"label\": ");
-    lochi_text_write_json(&out, report->label);
-    lochi_text_write(&out, ", \"requested_bytes\": %" PRIu64 ", \"delta_bytes\": %" PRId64 ", \"peak_bytes\": %" PRIu64,
+    lochi_text_write(out, "{\"label\": ");
+    lochi_text_write_json(out, report->label);
+    lochi_text_write(out, ", \"requested_bytes\": %" PRIu64 ", \"delta_bytes\": %" PRId64 ", \"peak_bytes\": %" PRIu64,
                      report->requested_bytes, report->delta_bytes, report->peak_bytes);
-    lochi_text_write(&out, ", \"allocs\": %" PRIu64 ", \"frees\": %" PRIu64, report->allocs, report->frees);
-    lochi_text_write(&out, ", \"blocks\": %" PRIu64 ", \"delta_blocks\": %" PRId64 ", \"duration_ns\": %" PRIu64 "}",
+    lochi_text_write(out, ", \"allocs\": %" PRIu64 ", \"frees\": %" PRIu64, report->allocs, report->frees);
+    lochi_text_write(out, ", \"blocks\": %" PRIu64 ", \"delta_blocks\": %" PRId64 ", \"duration_ns\": %" PRIu64 "}",
                      report->blocks, report->delta_blocks, report->duration_ns);
-    return out.length;
+}
+
+loch_status loch_profile_print(const loch_profile_report *report, loch_format format, char *text, size_t bytes,
+                               size_t *length)
+{
+    LOCH_TRY_RETURN(lochi_printing_begin(report, text, bytes, length));
+    LOCH_TRY_RETURN(lochi_format_check(format));
+    lochi_text out = lochi_text_begin(text, bytes);
+    if (format == LOCH_FORMAT_JSON)
+        profile_print_json(report, &out);
+    else
+        profile_print_line(report, &out);
+    return lochi_printing_end(&out, length);
 }

@@ -143,7 +143,7 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
         return stream ? loch_allocator_free_on(allocator, address, stream) : loch_free(allocator, address);
     if (request->bytes >= LOCHI_ALLOCATOR_BYTES_MAX)
         return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", request->bytes);
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     block.address = address; /* whatever a user's allocator wrote there */
     loch_request complete = *request;

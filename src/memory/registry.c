@@ -524,7 +524,7 @@ static loch_status registry_note_leak(const loch_block *block, void *user)
 {
     registry_leaks *leaks = user;
     leaks->count++;
-    if (leaks->visitor) leaks->visitor(leaks->allocator, block, leaks->user);
+    if (leaks->visitor && leaks->visitor(leaks->allocator, block, leaks->user) != LOCH_OK) leaks->visitor = NULL;
     return LOCH_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures: their sum, text and JSON, all from the one list. */
-#include "base/text.h"
+#include "base/fail.h"
+#include "memory/format.h"
 #include <loch/stats.h>
 #include <inttypes.h>
 
@@ -38,24 +39,32 @@ uint64_t loch_histogram_percentile(const loch_histogram *histogram, double fract
     return UINT64_MAX;
 }
 
-size_t loch_stats_print(const loch_stats *stats, char *text, size_t bytes)
+static void stats_print_lines(const loch_stats *stats, lochi_text *out)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
 #define STATS_LINE(name, sum, line)                                                                                    \
-    if (stats->name) lochi_text_write(&out, "%s: %" PRIu64 "\n", line, stats->name);
+    if (stats->name) lochi_text_write(out, "%s: %" PRIu64 "\n", line, stats->name);
     LOCH_STATS_LIST(STATS_LINE)
 #undef STATS_LINE
-    lochi_text_write(&out, "fragmentation: %.3f\n", loch_stats_fragmentation(stats));
-    return out.length;
+    lochi_text_write(out, "fragmentation: %.3f\n", loch_stats_fragmentation(stats));
 }
 
-size_t loch_stats_print_json(const loch_stats *stats, char *text, size_t bytes)
+static void stats_print_json(const loch_stats *stats, lochi_text *out)
 {
-    lochi_text out = lochi_text_begin(text, bytes);
-    lochi_text_write(&out, "{");
-#define STATS_MEMBER(name, sum, line) lochi_text_write(&out, "\"%s\": %" PRIu64 ", ", #name, stats->name);
+    lochi_text_write(out, "{");
+#define STATS_MEMBER(name, sum, line) lochi_text_write(out, "\"%s\": %" PRIu64 ", ", #name, stats->name);
     LOCH_STATS_LIST(STATS_MEMBER)
 #undef STATS_MEMBER
-    lochi_text_write(&out, "\"fragmentation\": %.6f}", loch_stats_fragmentation(stats));
-    return out.length;
+    lochi_text_write(out, "\"fragmentation\": %.6f}", loch_stats_fragmentation(stats));
+}
+
+loch_status loch_stats_print(const loch_stats *stats, loch_format format, char *text, size_t bytes, size_t *length)
+{
+    LOCH_TRY_RETURN(lochi_printing_begin(stats, text, bytes, length));
+    LOCH_TRY_RETURN(lochi_format_check(format));
+    lochi_text out = lochi_text_begin(text, bytes);
+    if (format == LOCH_FORMAT_JSON)
+        stats_print_json(stats, &out);
+    else
+        stats_print_lines(stats, &out);
+    return lochi_printing_end(&out, length);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tags: a table that only grows. Names are read without a lock: an entry is complete before the count admits it. */
+#include "memory/tag.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/lock.h"
 #include <loch/tag.h>
@@ -47,7 +49,17 @@ const char *loch_tag_name(loch_tag tag)
     return tag < atomic_load_explicit(&tag_total, memory_order_acquire) ? tag_names[tag] : "";
 }
 
-size_t loch_tag_count(void)
+loch_status loch_tag_walk(loch_tag_visitor *visitor, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the tags needs a visitor");
+    const size_t count = lochi_tag_count();
+    for (size_t tag = 1; tag < count; tag++)
+        LOCH_TRY_RETURN(visitor((loch_tag)tag, tag_names[tag], user));
+    return LOCH_OK;
+}
+
+size_t lochi_tag_count(void)
 {
     return atomic_load_explicit(&tag_total, memory_order_acquire);
 }

@@ -66,7 +66,7 @@ loch_status loch_free_typed(loch_allocator *allocator, void *address, const loch
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
     if (!address) return LOCH_OK;
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     if (block.requested_bytes != bytes)
         return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu elements of %zu", address,

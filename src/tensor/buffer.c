@@ -110,7 +110,7 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
     if (out) *out = NULL;
     if (!allocator || !address || !out)
         return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and a place");
-    loch_block block;
+    loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     const size_t bytes = block.requested_bytes ? block.requested_bytes : block.allocated_bytes;
     if (!bytes)
@@ -489,7 +489,7 @@ loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer)
     if (!buffer) return LOCH_MEMORY_HOST;
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
     if (whole->is_movable) return lochi_movable_get_kind(whole->allocator);
-    loch_address_info info;
+    loch_address_info info = {.size = sizeof info};
     if (!whole->allocator || !whole->address || loch_address_query(whole->address, &info) != LOCH_OK)
         return whole->kind;
     return info.kind;

@@ -260,7 +260,7 @@ static loch_status buffer_pool_ask_capture(loch_buffer_pool *pool, loch_stream *
 {
     *out = false;
     if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
-    loch_capture_info info;
+    loch_capture_info info = {.size = sizeof info};
     LOCH_TRY_RETURN(loch_stream_query_capture(stream, &info));
     *out = info.active;
     return LOCH_OK;

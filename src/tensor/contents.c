@@ -112,6 +112,14 @@ loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype, const loch_ten
     return LOCH_OK;
 }
 
+loch_status loch_tensor_to_device(loch_tensor *tensor, loch_device *device, loch_stream *stream, loch_tensor **out)
+{
+    if (out) *out = NULL;
+    if (!device) return LOCH_FAIL(INVALID, "there is no device to copy a tensor to");
+    const loch_tensor_options options = {.size = sizeof options, .device = device, .stream = stream};
+    return loch_tensor_to(tensor, LOCH_DTYPE_NONE, &options, out);
+}
+
 /* --- host memory --- */
 
 static loch_status contents_check_host(const loch_tensor *tensor, const void *host, size_t bytes)

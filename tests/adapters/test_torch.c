@@ -232,7 +232,7 @@ static void launch(loch_stream *stream, void *block, size_t bytes, uint64_t dura
 static size_t violations(loch_device *device)
 {
     size_t count = 0;
-    CHECK_OK(loch_sim_get_violations(device, NULL, 0, &count));
+    CHECK_OK(test_sim_violations(device, NULL, 0, &count));
     CHECK_OK(loch_sim_clear_violations(device));
     return count;
 }

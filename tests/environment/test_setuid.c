@@ -39,8 +39,8 @@ static const char *other_value(const loch_option *option)
 static int child(void)
 {
     size_t heeded = 0;
-    for (size_t i = 0; i < loch_option_count(); i++) {
-        const loch_option *option = loch_option_at(i);
+    for (size_t i = 0; i < test_option_count(); i++) {
+        const loch_option *option = test_option_at(i);
         char value[LOCH_OPTION_VALUE_MAX];
         if (loch_option_get(option->name, value) != LOCH_OK) return CHILD_FAILED;
         heeded += strcmp(value, option->fallback) != 0;
@@ -50,7 +50,7 @@ static int child(void)
     if (loch_device_open("cuda:0", &device) == LOCH_OK) loch_device_release(device);
     const bool is_loaded = access(mark, F_OK) == 0;
     if (!heeded && !is_loaded) return CHILD_SAFE;
-    return heeded == loch_option_count() && is_loaded ? CHILD_READ : CHILD_MIXED;
+    return heeded == test_option_count() && is_loaded ? CHILD_READ : CHILD_MIXED;
 }
 
 /* --- in the test --- */
@@ -71,8 +71,8 @@ static int run_as_user(const char *argument)
     fflush(NULL);
     const pid_t pid = fork();
     if (!pid) {
-        for (size_t i = 0; i < loch_option_count(); i++)
-            setenv(loch_option_at(i)->environment, other_value(loch_option_at(i)), 1);
+        for (size_t i = 0; i < test_option_count(); i++)
+            setenv(test_option_at(i)->environment, other_value(test_option_at(i)), 1);
         setenv("LOCH_LOG", "error", 1);
         setenv("LOCH_TEST_MARK", mark, 1);
         if (setgid(USER) != 0 || setuid(USER) != 0) _exit(CHILD_FAILED);

@@ -77,7 +77,7 @@ static loch_status use(loch_engine *engine, outcome *o)
     }
     if (status == LOCH_OK) status = loch_engine_freeze(engine, 0, &frozen);
     check_record(o, status);
-    if (loch_engine_print(engine, text, sizeof text) == 0) o->wrong = "no summary";
+    if (test_engine_print(engine, text, sizeof text) == 0) o->wrong = "no summary";
     if (loch_engine_require_nccl(engine, &nccl) == LOCH_OK) o->wrong = "communicators of simulated devices";
     return status;
 }

@@ -321,7 +321,7 @@ static void check_left(const program *p, const char *when)
     if (stats.violations && p->status == LOCH_OK && p->lose_at == NEVER) {
         loch_sim_violation first = {0};
         size_t count = 0;
-        CHECK_OK(loch_sim_get_violations(p->device, &first, 1, &count));
+        CHECK_OK(test_sim_violations(p->device, &first, 1, &count));
         fail_msg("%s, %s: %zu uses without order, the first: %s", p->ground->device, when, count, first.text);
     }
     CHECK_OK(loch_sim_clear_violations(p->device));

@@ -57,7 +57,7 @@ static loch_status look(program *p)
         fail_msg("%zu spans are kept and none lost", kept); /* turn 1 was cleared in */
     assert_true(kept + lost <= SPANS / 2 + 1 + 4);
     for (loch_timeline_format format = LOCH_TIMELINE_TREE; format <= LOCH_TIMELINE_TRACE; format++) {
-        const size_t length = loch_timeline_print(p->timeline, format, 20, text, sizeof text);
+        const size_t length = test_timeline_print(p->timeline, format, 20, text, sizeof text);
         assert_int_equal(strlen(text), length);
         assert_true(length > 0);
         assert_int_equal(text[length - 1], '\n');
@@ -195,7 +195,7 @@ static void memory_for_the_tree_fails(void **state)
         for (uint64_t after = 0;; after++) {
             unsigned long long missing;
             test_heap_set(mode, after);
-            (void)loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text);
+            (void)test_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text);
             const bool is_reached = test_heap_count() > after;
             test_heap_set(TEST_FAILING_NEVER, 0);
             assert_int_equal(check_tree(text, &missing) + missing, 201);

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static loch_host_usage fuzz_usage;
+static loch_host_usage fuzz_usage = {.size = sizeof fuzz_usage};
 
 /* Checks of test.h end the program here, as no test is under way that they could end. */
 int LLVMFuzzerInitialize(int *count, char ***arguments)

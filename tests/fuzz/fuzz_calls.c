@@ -466,7 +466,7 @@ static void calls_check(calls *c)
     calls_check_pool(c->allocators[CALLS_POOL]);
     if (c->allocators[CALLS_QUOTA]) calls_check_pool(c->allocators[CALLS_QUOTA]);
     if (c->allocators[CALLS_RANGE]) calls_check_pool(c->allocators[CALLS_RANGE]);
-    if (c->is_sim) CHECK_OK(loch_sim_get_violations(c->device, &found, 1, &count));
+    if (c->is_sim) CHECK_OK(test_sim_violations(c->device, &found, 1, &count));
     if (count) fuzz_fail("%s", found.text);
 }
 

@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     fuzz_input input = {data, bytes};
     char name[64], value[2 * LOCH_OPTION_VALUE_MAX];
-    const loch_option *option = loch_option_at(fuzz_byte(&input) % (loch_option_count() + 1));
+    const loch_option *option = test_option_at(fuzz_byte(&input) % (test_option_count() + 1));
     fuzz_begin();
     if (!option) {
         fuzz_text(&input, name, sizeof name);

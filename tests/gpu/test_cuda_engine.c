@@ -71,7 +71,7 @@ static void test_info(void **state)
     assert_int_equal(info.workers, 2);
     assert_true(loch_engine_can_reach(engine, gpu, gpu));
     char text[4096];
-    assert_true(loch_engine_print(engine, text, sizeof text) < sizeof text);
+    assert_true(test_engine_print(engine, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, device_name));
     close_engine(engine);
 }
@@ -153,7 +153,7 @@ static void test_spans(void **state)
     print_message("three fills of 256 MiB: %llu us on the device\n", (unsigned long long)ns / 1000);
     assert_true(ns > 10000); /* no bar: 256 MiB at 25 TB/s */
     char text[8192];
-    assert_true(loch_timeline_print(loch_engine_get_timeline(engine), LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
+    assert_true(test_timeline_print(loch_engine_get_timeline(engine), LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
     assert_non_null(strstr(text, "fill"));
     loch_tensor_release(tensor);
     CHECK_OK(loch_context_close(context));

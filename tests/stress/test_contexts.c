@@ -148,7 +148,7 @@ static void worker_guarded(worker *w)
     LOCH_GUARD(status, seat, w->context, LOCH_SEAT((unsigned)below(w, SEATS)),
                below(w, 4) ? LOCH_SEAT_PLAIN : LOCH_SEAT_LOCKED);
     TRY(status);
-    LOCH_GUARD(status, moving, w->context);
+    LOCH_GUARD(status, still, w->context);
     TRY(status);
     switch (below(w, 6)) {
     case 0: worker_send(w); break;
@@ -252,7 +252,7 @@ static void close_engine(shared *with, loch_device **devices)
     for (size_t i = 0; i < SEATS; i++) {
         loch_sim_violation first;
         size_t count = 0;
-        if (loch_sim_get_violations(devices[i], &first, 1, &count) == LOCH_OK && count)
+        if (test_sim_violations(devices[i], &first, 1, &count) == LOCH_OK && count)
             fail_msg("%zu uses without order on %s, the first: %s", count, names[i], first.text);
         loch_device_release(devices[i]);
     }

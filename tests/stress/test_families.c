@@ -184,7 +184,7 @@ static void run(const char *device)
     CHECK_OK(loch_sim_get_stats(s.device, &stats));
     loch_sim_violation first;
     size_t violations;
-    CHECK_OK(loch_sim_get_violations(s.device, &first, 1, &violations));
+    CHECK_OK(test_sim_violations(s.device, &first, 1, &violations));
     if (violations) fail_msg("%zu violations: %s", violations, first.text);
     assert_int_equal(stats.physical_bytes, 0);
     assert_int_equal(stats.mappings, 0);

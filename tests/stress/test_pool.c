@@ -240,7 +240,7 @@ static void observe(worker *w)
     case 3:
         if (w->arena->has_limit) TRY(loch_pool_set_limit(pool, LIMIT - test_random_below(&w->random, LIMIT / 4)));
         break;
-    case 4: EXPECT(loch_pool_print(pool, text, sizeof text) > 20); break;
+    case 4: EXPECT(test_pool_print(pool, text, sizeof text) > 20); break;
     case 5:
         TRY(loch_pool_get_info(pool, &info));
         EXPECT(info.used_bytes <= info.reserved_bytes && info.reserved_bytes <= info.peak_reserved_bytes);
@@ -336,7 +336,7 @@ static void check_order(const arena *a)
     loch_sim_stats stats = {.size = sizeof stats};
     size_t count = 0;
     if (a->is_host) return;
-    CHECK_OK(loch_sim_get_violations(a->device, &first, 1, &count));
+    CHECK_OK(test_sim_violations(a->device, &first, 1, &count));
     if (count)
         fail_msg("seed %llu: %zu uses without order, the first: %s", (unsigned long long)seed, count, first.text);
     CHECK_OK(loch_sim_get_stats(a->device, &stats));
@@ -433,10 +433,10 @@ static void a_wrong_program_is_found(void **state)
     CHECK_OK(loch_allocator_alloc(pool, &request, (void **)&again.address));
     assert_ptr_equal(p.address, again.address);
     CHECK_OK(launch(one, &again));
-    CHECK_OK(loch_sim_get_violations(device, NULL, 0, &count));
+    CHECK_OK(test_sim_violations(device, NULL, 0, &count));
     assert_int_equal(count, 0);
     CHECK_OK(launch(two, &p)); /* it was freed, and is another's */
-    CHECK_OK(loch_sim_get_violations(device, NULL, 0, &count));
+    CHECK_OK(test_sim_violations(device, NULL, 0, &count));
     assert_true(count > 0);
     CHECK_OK(loch_sim_clear_violations(device));
     CHECK_OK(loch_free(pool, again.address));

@@ -158,7 +158,7 @@ static void run(const char *device, const loch_pool_options *options)
     assert_int_equal(info.reserved_bytes, 0);
     CHECK_OK(loch_device_sync(s.device));
     loch_sim_violation first;
-    CHECK_OK(loch_sim_get_violations(s.device, &first, 1, &violations));
+    CHECK_OK(test_sim_violations(s.device, &first, 1, &violations));
     if (violations) fail_msg("%zu violations: %s", violations, first.text);
     loch_allocator_release(s.pool);
     for (size_t i = 0; i < SHARED; i++)

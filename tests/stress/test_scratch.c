@@ -131,7 +131,7 @@ static void shared_close(shared *with)
     loch_stream_close(with->workspace_stream);
     loch_buffer_pool_destroy(with->pool);
     CHECK_OK(loch_device_sync(with->device));
-    CHECK_OK(loch_sim_get_violations(with->device, &first, 1, &found));
+    CHECK_OK(test_sim_violations(with->device, &first, 1, &found));
     if (found) fail_msg("%zu findings, the first: %s", found, first.text);
     loch_stats stats = {.size = sizeof stats};
     CHECK_OK(loch_allocator_get_stats(with->allocator, &stats));

@@ -242,7 +242,7 @@ static void run_workers(const char *name)
     assert_false(failed);
 }
 
-static loch_host_usage usage_before;
+static loch_host_usage usage_before = {.size = sizeof usage_before};
 
 static int note_usage(void **state)
 {

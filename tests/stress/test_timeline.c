@@ -104,7 +104,7 @@ static void looker_look(worker *w)
     case 1: loch_timeline_clear(w->with->timeline); break;
     case 2: loch_timeline_count(w->with->timeline, NULL, NULL); break;
     default:
-        EXPECT(loch_timeline_print(w->with->timeline, formats[test_random_below(&w->random, 3)], 20, text,
+        EXPECT(test_timeline_print(w->with->timeline, formats[test_random_below(&w->random, 3)], 20, text,
                                    sizeof text) > 0);
     }
     loch_timeline_set_level(w->with->timeline, (int)test_random_below(&w->random, 3));

@@ -281,6 +281,7 @@ void test_subject_begin(test_subject *subject, void **state)
     *subject = (test_subject){.bed = bed, .stack = subject_stack};
     subject->alive = test_user_alive();
     subject->wrong = test_user_wrong();
+    subject->usage.size = sizeof subject->usage;
     CHECK_OK(loch_host_get_usage(&subject->usage));
     const loch_status status = test_stack_create(bed->device, subject->stack, &subject->allocator);
     if (status == LOCH_E_UNSUPPORTED && test_stack_is_pinned(subject->stack)) skip();

@@ -40,7 +40,7 @@ typedef struct test_subject {
     uint32_t traits;
     size_t capacity; /* how many requested bytes it hands out */
     bool reuses;     /* a free makes room for others: not while frees are deferred */
-    loch_host_usage usage = {.size = sizeof usage};
+    loch_host_usage usage;
     uint64_t alive, wrong;
 } test_subject;
 

@@ -9,7 +9,7 @@ static const char bed_default_list[] =
     "cpu;sim:1GiB,backed;sim:64GiB;sim:1GiB,backed,clock=stepped;sim:256MiB,virtual=off";
 
 static test_bed bed_now;
-static loch_host_usage bed_usage; /* before the test that runs, like bed_stats */
+static loch_host_usage bed_usage = {.size = sizeof bed_usage}; /* before the test that runs, like bed_stats */
 static loch_sim_stats bed_stats;
 static char bed_grown[BED_NAME_MAX]; /* the first test that left the bookkeeping larger, for the report */
 static const char *bed_test_name;
@@ -24,7 +24,7 @@ static bool bed_sim_is_clean(const test_bed *bed)
     if (stats.violations) {
         loch_sim_violation violation = {0};
         size_t count = 0;
-        if (loch_sim_get_violations(bed->device, &violation, 1, &count) == LOCH_OK)
+        if (test_sim_violations(bed->device, &violation, 1, &count) == LOCH_OK)
             print_error("the checker found %zu uses without order, the first: %s\n", count, violation.text);
         if (loch_sim_clear_violations(bed->device) != LOCH_OK) print_error("loch_sim_clear_violations failed\n");
         return false;

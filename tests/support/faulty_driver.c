@@ -100,11 +100,11 @@ static loch_status faulty_copy_pitched(void *self, loch_direction direction, voi
     return f->driver->copy_pitched(f->self, direction, to, from, shape, other ? other->self : NULL, stream);
 }
 
-static loch_status faulty_protect(void *self, void *address, size_t bytes, int is_read_only)
+static loch_status faulty_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     const faulty_device *f = self;
-    if (is_read_only && faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "protect");
-    return f->driver->protect(f->self, address, bytes, is_read_only);
+    if (access == LOCH_READ_ONLY && faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "protect");
+    return f->driver->protect(f->self, address, bytes, access);
 }
 
 static loch_status faulty_enter(void *self, void **before)
@@ -259,11 +259,11 @@ static loch_status faulty_unmap(void *self, void *address, size_t bytes, loch_dr
     return f->driver->unmap(f->self, address, bytes, handle);
 }
 
-static loch_status faulty_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
+static loch_status faulty_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
 {
     const faulty_device *f = self;
-    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "move");
-    return f->driver->move(f->self, from, to, bytes, handle);
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "remap");
+    return f->driver->remap(f->self, from, to, bytes, handle);
 }
 
 static loch_status faulty_commit(void *self, void *address, size_t bytes)
@@ -437,7 +437,7 @@ loch_status test_faulty_register(void)
         .handle_release = faulty_handle_release,
         .map = faulty_map,
         .unmap = faulty_unmap,
-        .move = faulty_move,
+        .remap = faulty_remap,
         .commit = faulty_commit,
         .decommit = faulty_decommit,
         .handle_export = faulty_handle_export,

@@ -138,7 +138,7 @@ static loch_call_count test_call(loch_device *device, const char *name)
 {
     loch_call_count calls[LOCH_CALL_COUNT];
     size_t count = 0;
-    CHECK_OK(loch_device_get_calls(device, calls, LOCH_CALL_COUNT, &count));
+    CHECK_OK(test_device_calls(device, calls, LOCH_CALL_COUNT, &count));
     assert_int_equal(count, LOCH_CALL_COUNT);
     for (size_t i = 0; i < count; i++)
         if (strcmp(calls[i].name, name) == 0) return calls[i];

@@ -20,6 +20,12 @@
 
 #include <loch/loch.h>
 #include <loch/driver.h>
+#include <loch/observer.h>
+#include <loch/raw.h>
+#include <loch/sim.h>
+#include <loch/virtual.h>
+
+#include "support/lists.h"
 
 #define TEST_KIB ((size_t)1 << 10)
 #define TEST_MIB ((size_t)1 << 20)

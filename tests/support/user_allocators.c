@@ -2,6 +2,7 @@
 /* The users' allocators. The plain ones know no more than a count; the full one keeps a record of every block in an
  * array that it searches, and remembers the latest freed addresses. Their own bookkeeping is libc's and never fails. */
 #include "user_allocators.h"
+#include <loch/wrapper.h>
 
 #include <loch/copy.h>
 #include <loch/raw.h>
@@ -155,7 +156,7 @@ static const loch_allocator_ops unsafe_ops = {
 /* --- every slot --- */
 
 typedef struct user_record {
-    loch_block block = {.size = sizeof block};
+    loch_block block;
     bool is_live;
 } user_record;
 

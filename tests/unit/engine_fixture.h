@@ -12,7 +12,7 @@
 #define SIM_A "sim:64MiB,granule=64KiB,backed"
 #define SIM_B "sim:32MiB,granule=64KiB,backed,id=7"
 
-static loch_host_usage usage_before;
+static loch_host_usage usage_before = {.size = sizeof usage_before};
 
 __attribute__((unused)) static int note_usage(void **state)
 {

@@ -13,7 +13,7 @@
 
 static char npy_folder[] = "/tmp/loch-npy-XXXXXX";
 static char npy_path[64];
-static loch_host_usage npy_usage_before;
+static loch_host_usage npy_usage_before = {.size = sizeof npy_usage_before};
 
 __attribute__((unused)) static int npy_group_setup(void **state)
 {

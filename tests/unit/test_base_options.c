@@ -8,18 +8,18 @@
 static void the_table_is_well_formed(void **state)
 {
     (void)state;
-    size_t count = loch_option_count();
+    size_t count = test_option_count();
     assert_true(count > 0);
-    assert_null(loch_option_at(count));
-    assert_null(loch_option_at(SIZE_MAX));
+    assert_null(test_option_at(count));
+    assert_null(test_option_at(SIZE_MAX));
     for (size_t i = 0; i < count; i++) {
-        const loch_option *option = loch_option_at(i);
+        const loch_option *option = test_option_at(i);
         assert_non_null(option);
         assert_true(option->name[0] && option->type[0] && option->text[0] && option->fallback);
         assert_true(strncmp(option->environment, "LOCH_", 5) == 0);
         for (size_t k = 0; k < i; k++) {
-            assert_string_not_equal(option->name, loch_option_at(k)->name);
-            assert_string_not_equal(option->environment, loch_option_at(k)->environment);
+            assert_string_not_equal(option->name, test_option_at(k)->name);
+            assert_string_not_equal(option->environment, test_option_at(k)->environment);
         }
         /* what is the default must be allowed */
         CHECK_OK(loch_option_set(option->name, option->fallback));
@@ -347,7 +347,7 @@ int main(void)
         cmocka_unit_test(misspelt_variables_are_found),
         cmocka_unit_test(the_log_hears_of_misspelt_variables_once),
     };
-    for (size_t i = 0; i < loch_option_count(); i++)
-        unsetenv(loch_option_at(i)->environment);
+    for (size_t i = 0; i < test_option_count(); i++)
+        unsetenv(test_option_at(i)->environment);
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

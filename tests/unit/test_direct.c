@@ -151,7 +151,7 @@ static loch_status stiff_get_properties(void *self, loch_device_properties *out)
 static loch_status stiff_memory_info(void *self, loch_memory_info *out)
 {
     (void)self;
-    *out = (loch_memory_info){TEST_GIB, TEST_GIB};
+    *out = (loch_memory_info){.total_bytes = TEST_GIB, .free_bytes = TEST_GIB};
     return LOCH_OK;
 }
 

@@ -46,7 +46,7 @@ static loch_status mini_get_properties(void *self, loch_device_properties *out)
 static loch_status mini_memory_info(void *self, loch_memory_info *out)
 {
     (void)self;
-    *out = (loch_memory_info){TEST_GIB, TEST_GIB / 2};
+    *out = (loch_memory_info){.total_bytes = TEST_GIB, .free_bytes = TEST_GIB / 2};
     return LOCH_OK;
 }
 
@@ -115,15 +115,15 @@ static void built_in_drivers_come_first(void **state)
         assert_string_equal(driver->name, names[i]);
         assert_true(driver->summary[0]);
     }
-    assert_string_equal(loch_driver_at(0)->name, "cpu");
+    assert_string_equal(test_driver_at(0)->name, "cpu");
     size_t count = 0;
-    while (loch_driver_at(count))
+    while (test_driver_at(count))
         count++;
     assert_int_equal(count, 3);
     CHECK_OK(loch_driver_register(&mini_table));
-    assert_string_equal(loch_driver_at(3)->name, "mini");
-    assert_null(loch_driver_at(4));
-    assert_null(loch_driver_at(SIZE_MAX));
+    assert_string_equal(test_driver_at(3)->name, "mini");
+    assert_null(test_driver_at(4));
+    assert_null(test_driver_at(SIZE_MAX));
     assert_null(loch_driver_find("nosuchdriver"));
     assert_null(loch_driver_find(""));
     assert_null(loch_driver_find(NULL));

@@ -117,7 +117,7 @@ static void blocks_of_children_are_leaks(void **state)
         CHECK_OK(loch_alloc(children[i], 70000 + i, &blocks[i]));
     }
     char text[4096];
-    assert_true(loch_engine_print(engine, text, sizeof text) < sizeof text);
+    assert_true(test_engine_print(engine, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "child \"request\": used 6")); /* 68 KiB and something */
     loch_allocator_release(children[0]);
     loch_allocator_release(children[1]);

@@ -369,13 +369,13 @@ static void marks_do_not_pile_up(void **state)
     for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
         lochi_ledger *ledger = make_ledger();
         lochi_entry entry;
-        loch_host_usage early = {0}, late;
+        loch_host_usage early = {.size = sizeof early}, late = {.size = sizeof late};
         const size_t held = 100;
         size_t caught = 0;
         for (size_t i = 0; i < 60000; i++) {
             CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE + i * steps[s]), 48, 0));
             if (i >= held) CHECK_OK(lochi_ledger_take(ledger, at(BASE + (i - held) * steps[s]), 48, &entry));
-            if (i == 5000) loch_host_get_usage(&early);
+            if (i == 5000) CHECK_OK(loch_host_get_usage(&early));
             if (i > held && i % 1000 == 0) /* freed a moment ago */
                 caught += lochi_ledger_take(ledger, at(BASE + (i - held) * steps[s]), 48, &entry) == LOCH_E_DOUBLE_FREE;
         }

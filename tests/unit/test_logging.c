@@ -7,10 +7,9 @@
 
 static char log_path[] = "/tmp/loch-test-XXXXXX";
 
-static loch_allocator *logging_around(loch_allocator *wrapped, loch_logging_format format, uint32_t only_flagged)
+static loch_allocator *logging_around(loch_allocator *wrapped, loch_logging_format format, loch_logging_filter filter)
 {
-    const loch_logging_options options = {
-        .size = sizeof options, .format = format, .path = log_path, .only_flagged = only_flagged};
+    const loch_logging_options options = {.size = sizeof options, .format = format, .path = log_path, .filter = filter};
     loch_allocator *logging;
     CHECK_OK(loch_logging_create(wrapped, NULL, &options, &logging));
     loch_allocator_release(wrapped);

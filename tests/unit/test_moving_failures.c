@@ -814,7 +814,7 @@ static void job_read_figures(worker *w)
         EXPECT(info.used_bytes + info.free_bytes + info.thread_bytes <= info.reserved_bytes);
         TRY(loch_allocator_get_stats(pool, &stats));
         EXPECT(stats.allocs - stats.frees == stats.blocks);
-        EXPECT(loch_pool_print(pool, text, sizeof text) > 0);
+        EXPECT(test_pool_print(pool, text, sizeof text) > 0);
         TRY(loch_pool_plan_compact(pool, NULL, NULL, NULL, &report));
         w->done++;
     } while (!atomic_load(&w->crowd->is_over));

@@ -291,7 +291,7 @@ static void many_captures_come_and_go(void **state)
 {
     (void)state;
     bench it = bench_open(BACKED, NULL);
-    loch_host_usage before = {0}, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     size_t held = 0;
     for (int i = 0; i < 100; i++) {
         const uint64_t id = capture_begin(it.stream);

@@ -71,7 +71,7 @@ static void idle_do(idle_call call)
     if (call == IDLE_SMALL) CHECK_OK(loch_free(it.pool, pool_alloc(it.pool, 100)));
     if (call == IDLE_LARGE) CHECK_OK(loch_free(it.pool, pool_alloc(it.pool, 3 * MIB)));
     if (call == IDLE_STATS) (void)pool_stats(it.pool);
-    if (call == IDLE_PRINT) (void)loch_pool_print(it.pool, NULL, 0);
+    if (call == IDLE_PRINT) (void)test_pool_print(it.pool, NULL, 0);
     if (call == IDLE_USE) {
         void *block = pool_alloc(it.pool, 100);
         CHECK_OK(loch_allocator_record_use(it.pool, block, loch_stream_get_default(it.device)));

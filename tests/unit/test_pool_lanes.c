@@ -79,9 +79,9 @@ static void events_do_not_pile_up(void **state)
     void *first = take_on(pool, 8 * TEST_MIB, NULL), *second = take_on(pool, 8 * TEST_MIB, stream);
     CHECK_OK(loch_free(pool, first));
     CHECK_OK(loch_free(pool, second));
-    loch_host_usage before = {0}, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     for (size_t round = 0; round < 5000; round++) {
-        if (round == 1000) loch_host_get_usage(&before);
+        if (round == 1000) CHECK_OK(loch_host_get_usage(&before));
         void *a = take_on(pool, 4 * TEST_MIB, NULL), *b = take_on(pool, 3 * TEST_MIB, NULL);
         CHECK_OK(loch_free(pool, a));
         CHECK_OK(loch_free(pool, b));

@@ -360,7 +360,7 @@ static void nothing_is_handed_out(void **state)
         assert_int_equal(walked, pool_stats(b.pool).blocks);
         CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[24].address, b.streams[1]));
         char text[2000];
-        assert_true(loch_pool_print(b.pool, text, sizeof text) < sizeof text);
+        assert_true(test_pool_print(b.pool, text, sizeof text) < sizeof text);
         assert_non_null(strstr(text, "asleep"));
         assert_int_equal(pool_trim(b.pool, 0), 0);
         pool_expect_whole(b.pool);

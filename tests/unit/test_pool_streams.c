@@ -264,7 +264,7 @@ static void many_streams_come_and_go(void **state)
 {
     (void)state;
     bench it = bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
-    loch_host_usage before = {0}, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     size_t held = 0, events = 0;
     for (int i = 0; i < 300; i++) {
         loch_stream *stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);

@@ -174,7 +174,7 @@ static void many_short_threads(void **state)
     (void)state;
     loch_device *device = sim_open("cpu");
     loch_allocator *pool = pool_make(device, NULL);
-    loch_host_usage before = {0}, after;
+    loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     size_t held = 0;
     for (int i = 0; i < 200; i++) {
         worker w = {.pool = pool};

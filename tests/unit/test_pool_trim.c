@@ -200,7 +200,7 @@ static void figures_add_up(void **state)
     assert_int_equal(info.reserved_bytes, info.used_bytes + info.free_bytes);
     assert_int_equal(info.reserved_bytes, 20 * MIB);
     char text[1024];
-    assert_true(loch_pool_print(pool, text, sizeof text) < sizeof text);
+    assert_true(test_pool_print(pool, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "20971520"));
     CHECK_OK(loch_free(pool, used));
     loch_stream_close(stream);

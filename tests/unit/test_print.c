@@ -360,7 +360,7 @@ static uint64_t count_copies(loch_device *device)
     loch_call_count calls[64];
     uint64_t copies = 0;
     size_t count;
-    CHECK_OK(loch_device_get_calls(device, calls, 64, &count));
+    CHECK_OK(test_device_calls(device, calls, 64, &count));
     for (size_t i = 0; i < count; i++)
         if (strncmp(calls[i].name, "copy", 4) == 0) copies += calls[i].count;
     return copies;

@@ -309,23 +309,23 @@ static void reports_as_text_and_json(void **state)
     loch_profile_report report = read_report(profile);
     char text[512], json[512];
     report.label = "forward";
-    size_t length = loch_profile_print(&report, text, sizeof text);
+    size_t length = test_profile_print(&report, text, sizeof text);
     assert_int_equal(length, strlen(text));
     assert_string_equal(
         text, "forward: 0 bytes in use (-4096), peak 4096; 0 blocks (-1); 0 allocations, 1 frees; 1.234 ms\n");
     report = read_report(profile);
-    length = loch_profile_print_json(&report, json, sizeof json);
+    length = test_profile_print_json(&report, json, sizeof json);
     assert_int_equal(length, strlen(json));
     assert_true(json_is_valid(json));
     assert_string_equal(json,
                         "{\"label\": \"step \\\"1\\\"\\u000a\\\\ \\ufffd\", \"requested_bytes\": 0, "
                         "\"delta_bytes\": -4096, \"peak_bytes\": 4096, \"allocs\": 0, \"frees\": 1, \"blocks\": 0, "
                         "\"delta_blocks\": -1, \"duration_ns\": 1234567}");
-    assert_int_equal(loch_profile_print_json(&report, NULL, 0), strlen(json));
+    assert_int_equal(test_profile_print_json(&report, NULL, 0), strlen(json));
     report = end(profile);
-    assert_true(loch_profile_print(&report, text, 8) > 8); /* without a label, cut */
+    assert_true(test_profile_print(&report, text, 8) > 8); /* without a label, cut */
     assert_string_equal(text, "0 bytes");
-    loch_profile_print_json(&report, json, sizeof json);
+    test_profile_print_json(&report, json, sizeof json);
     assert_true(json_is_valid(json));
     loch_host_set_clock(NULL, NULL);
     loch_allocator_release(a);
@@ -351,11 +351,11 @@ static void wrong_calls(void **state)
     CHECK_FAILS(loch_census_create(NULL, &census), INVALID);
     assert_null(census);
     CHECK_FAILS(loch_census_create(a, NULL), INVALID);
-    CHECK_FAILS(loch_census_compare(NULL, NULL, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_census_by_tag(NULL, NULL, NULL, 0, &count), INVALID);
+    CHECK_FAILS(loch_census_walk(NULL, NULL, NULL, NULL), INVALID);
+    CHECK_FAILS(test_census_by_tag(NULL, NULL, NULL, 0, &count), INVALID);
     loch_census_destroy(NULL);
-    assert_int_equal(loch_census_count(NULL), 0);
-    assert_null(loch_census_at(NULL, 0));
+    assert_int_equal(test_census_count(NULL), 0);
+    assert_null(test_census_at(NULL, 0));
     profile = begin(a, "kept");
     loch_allocator_release(a); /* the scope keeps it */
     loch_profile_end(profile, NULL);
@@ -388,14 +388,14 @@ static void blocks_by_id(void **state)
     loch_allocator *a = open_direct();
     void *blocks[300];
     loch_census *empty = census_of(a);
-    assert_int_equal(loch_census_count(empty), 0);
+    assert_int_equal(test_census_count(empty), 0);
     for (size_t i = 0; i < 300; i++)
         blocks[i] = take(a, 1 + i, 0);
     loch_census *full = census_of(a);
-    assert_int_equal(loch_census_count(full), 300);
+    assert_int_equal(test_census_count(full), 300);
     uint64_t last = 0;
     for (size_t i = 0; i < 300; i++) {
-        const loch_block *block = loch_census_at(full, i);
+        const loch_block *block = test_census_at(full, i);
         assert_true(block->id > last);
         last = block->id;
         loch_block same = {.size = sizeof same};
@@ -403,7 +403,7 @@ static void blocks_by_id(void **state)
         assert_int_equal(same.id, block->id);
         assert_int_equal(same.requested_bytes, block->requested_bytes);
     }
-    assert_null(loch_census_at(full, 300));
+    assert_null(test_census_at(full, 300));
     for (size_t i = 0; i < 300; i++)
         CHECK_OK(loch_free(a, blocks[i]));
     loch_census_destroy(full);
@@ -424,7 +424,7 @@ static void the_difference_between_two_points(void **state)
         leaked[i] = take(a, 100, 0);
     loch_census *after = census_of(a);
     found f = {0};
-    CHECK_OK(loch_census_compare(before, after, note, &f));
+    CHECK_OK(loch_census_walk(after, before, note, &f));
     assert_int_equal(f.count, 11);
     loch_block block = {.size = sizeof block};
     for (int i = 0; i < 11; i++) {
@@ -437,15 +437,15 @@ static void the_difference_between_two_points(void **state)
         assert_int_equal(seen, 1);
     }
     f.count = 0;
-    CHECK_OK(loch_census_compare(NULL, after, note, &f));
+    CHECK_OK(loch_census_walk(after, NULL, note, &f));
     assert_int_equal(f.count, 12);
     f.count = 0;
-    CHECK_OK(loch_census_compare(after, after, note, &f));
+    CHECK_OK(loch_census_walk(after, after, note, &f));
     assert_int_equal(f.count, 0);
-    CHECK_OK(loch_census_compare(after, before, note, &f)); /* what has gone since */
+    CHECK_OK(loch_census_walk(before, after, note, &f)); /* what has gone since */
     assert_int_equal(f.count, 1);
     f = (found){.stop_at = 3};
-    CHECK_STATUS(loch_census_compare(NULL, after, note, &f), LOCH_E_CANCELLED);
+    CHECK_STATUS(loch_census_walk(after, NULL, note, &f), LOCH_E_CANCELLED);
     assert_int_equal(f.count, 3);
     for (int i = 0; i < 10; i++)
         CHECK_OK(loch_free(a, leaked[i]));
@@ -469,7 +469,7 @@ static void leaks_by_tag(void **state)
     loch_census *after = census_of(a);
     loch_census_tag tags[4];
     size_t count;
-    CHECK_OK(loch_census_by_tag(before, after, tags, 4, &count));
+    CHECK_OK(test_census_by_tag(before, after, tags, 4, &count));
     assert_int_equal(count, 3);
     const loch_census_tag expected[3] = {{weights, 1, 7000}, {cache, 2, 3000}, {0, 1, 500}};
     for (int i = 0; i < 3; i++) {
@@ -478,15 +478,15 @@ static void leaks_by_tag(void **state)
         assert_int_equal(tags[i].requested_bytes, expected[i].requested_bytes);
     }
     tags[1].tag = 99;
-    CHECK_OK(loch_census_by_tag(NULL, after, tags, 1, &count)); /* less room than tags */
+    CHECK_OK(test_census_by_tag(NULL, after, tags, 1, &count)); /* less room than tags */
     assert_int_equal(count, 3);
     assert_int_equal(tags[0].requested_bytes, 7000 + (1 << 20));
     assert_int_equal(tags[1].tag, 99);
-    CHECK_OK(loch_census_by_tag(after, after, NULL, 0, &count));
+    CHECK_OK(test_census_by_tag(after, after, NULL, 0, &count));
     assert_int_equal(count, 0);
 
     char text[2048], json[4096], line[128];
-    size_t length = loch_census_print(before, after, text, sizeof text);
+    size_t length = test_census_print(before, after, text, sizeof text);
     assert_int_equal(length, strlen(text));
     assert_non_null(strstr(text, "4 blocks, 10500 bytes\n"));
     assert_non_null(strstr(text, "  weights \"w\": 1 block, 7000 bytes\n  cache: 2 blocks, 3000 bytes\n"
@@ -495,19 +495,19 @@ static void leaks_by_tag(void **state)
     CHECK_OK(loch_allocator_find(a, blocks[1], &block));
     snprintf(line, sizeof line, "  block %" PRIu64 " at %p: 2000 bytes, cache\n", block.id, blocks[1]);
     assert_non_null(strstr(text, line));
-    length = loch_census_print_json(before, after, json, sizeof json);
+    length = test_census_print_json(before, after, json, sizeof json);
     assert_int_equal(length, strlen(json));
     assert_true(json_is_valid(json));
     assert_non_null(strstr(json, "{\"tag\": \"weights \\\"w\\\"\", \"blocks\": 1, \"requested_bytes\": 7000}"));
     snprintf(line, sizeof line, "{\"id\": %" PRIu64 ", \"address\": \"0x%" PRIxPTR "\", \"requested_bytes\": 2000",
              block.id, (uintptr_t)blocks[1]);
     assert_non_null(strstr(json, line));
-    assert_int_equal(loch_census_print_json(before, after, NULL, 0), length);
-    assert_true(loch_census_print(before, after, text, 5) > 5);
+    assert_int_equal(test_census_print_json(before, after, NULL, 0), length);
+    assert_true(test_census_print(before, after, text, 5) > 5);
     assert_string_equal(text, "4 bl");
-    loch_census_print(after, after, text, sizeof text);
+    test_census_print(after, after, text, sizeof text);
     assert_string_equal(text, "0 blocks, 0 bytes\n");
-    loch_census_print_json(after, after, json, sizeof json);
+    test_census_print_json(after, after, json, sizeof json);
     assert_true(json_is_valid(json));
     for (int i = 0; i < 4; i++)
         CHECK_OK(loch_free(a, blocks[i]));
@@ -527,7 +527,7 @@ static void the_largest_are_named(void **state)
         blocks[i] = take(a, 100 + (i * 7) % 25, 0); /* 100 to 124 in some order */
     loch_census *census = census_of(a);
     char text[4096], json[8192];
-    loch_census_print(NULL, census, text, sizeof text);
+    test_census_print(NULL, census, text, sizeof text);
     const char *at = strstr(text, "largest:\n");
     assert_non_null(at);
     for (int bytes = 124; bytes > 114; bytes--) {
@@ -538,7 +538,7 @@ static void the_largest_are_named(void **state)
         at += strlen(wanted);
     }
     assert_int_equal(*at, '\0');
-    loch_census_print_json(NULL, census, json, sizeof json);
+    test_census_print_json(NULL, census, json, sizeof json);
     assert_true(json_is_valid(json));
     size_t listed = 0;
     for (at = json; (at = strstr(at, "\"id\"")); at++)
@@ -566,11 +566,11 @@ static loch_status scarce(void)
     if (status == LOCH_OK) status = loch_profile_begin(a, "scarce", &profile);
     if (status == LOCH_OK) status = loch_alloc(a, 100, &block);
     if (status == LOCH_OK) status = loch_census_create(a, &census);
-    if (status == LOCH_OK) status = loch_census_by_tag(NULL, census, NULL, 0, &count);
+    if (status == LOCH_OK) status = test_census_by_tag(NULL, census, NULL, 0, &count);
     const loch_error first = *loch_error_get();
     if (status == LOCH_OK) { /* printing copes without */
-        loch_census_print(NULL, census, text, sizeof text);
-        loch_census_print_json(NULL, census, text, sizeof text);
+        test_census_print(NULL, census, text, sizeof text);
+        test_census_print_json(NULL, census, text, sizeof text);
         if (!json_is_valid(text)) return LOCH_E_CORRUPT;
     }
     loch_census_destroy(census);

@@ -886,13 +886,14 @@ typedef struct leak_list {
     loch_tag tag;
 } leak_list;
 
-static void note_leak(loch_allocator *allocator, const loch_block *block, void *user)
+static loch_status note_leak(loch_allocator *allocator, const loch_block *block, void *user)
 {
     leak_list *list = user;
     list->count++;
     list->bytes += block->requested_bytes;
     list->named += *loch_allocator_get_name(allocator) != '\0' && block->id != 0 && block->address != NULL;
     if (block->tag) list->tag = block->tag;
+    return LOCH_OK;
 }
 
 static void shutdown_lists_what_is_live_and_harms_nobody(void **state)

@@ -73,7 +73,7 @@ static size_t size_of(size_t i)
 typedef struct subject {
     loch_device *device;
     loch_allocator *allocator;
-    loch_host_usage usage = {.size = sizeof usage};
+    loch_host_usage usage;
     uint64_t alive, wrong;
 } subject;
 
@@ -81,6 +81,7 @@ static subject open_subject(const char *device, const char *stack)
 {
     subject it = {.alive = test_user_alive(), .wrong = test_user_wrong()};
     it.device = sim_open(device);
+    it.usage.size = sizeof it.usage;
     CHECK_OK(loch_host_get_usage(&it.usage));
     CHECK_OK(test_stack_create(it.device, stack, &it.allocator));
     return it;

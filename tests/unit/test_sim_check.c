@@ -65,7 +65,7 @@ static void reads_against_writes(void **state)
     CHECK_OK(sim_reads(it.a, it.block + BYTES - 1, 2)); /* one byte of b's write */
     loch_sim_violation found[2];
     size_t count;
-    CHECK_OK(loch_sim_get_violations(it.device, found, 2, &count));
+    CHECK_OK(test_sim_violations(it.device, found, 2, &count));
     assert_int_equal(count, 2);
     assert_int_equal(found[1].bytes, 1);
     assert_int_equal(found[1].other_stream, sim_number(it.b));
@@ -428,7 +428,7 @@ static void the_same_as_a_plain_checker(void **state)
                           : sim_reads(streams[at], block + first, bytes));
         loch_sim_violation found[LENGTH];
         size_t count, in_all = 0;
-        CHECK_OK(loch_sim_get_violations(device, found, LENGTH, &count));
+        CHECK_OK(test_sim_violations(device, found, LENGTH, &count));
         for (size_t i = 0; i < count; i++)
             in_all += found[i].bytes;
         assert_int_equal(in_all, expected);
@@ -449,12 +449,12 @@ static void findings_are_kept_up_to_a_number(void **state)
     for (size_t i = 0; i < 100; i++)
         CHECK_OK(sim_writes(i % 2 ? it.a : it.b, it.block, BYTES));
     memset(found, 0, sizeof found);
-    CHECK_OK(loch_sim_get_violations(it.device, found, 80, &count));
+    CHECK_OK(test_sim_violations(it.device, found, 80, &count));
     assert_int_equal(count, 99);
     assert_int_equal(found[63].bytes, BYTES);
     assert_int_equal(found[64].bytes, 0);
     assert_int_equal(sim_stats(it.device).violations, 99);
-    CHECK_FAILS(loch_sim_get_violations(it.device, NULL, 1, &count), INVALID);
+    CHECK_FAILS(test_sim_violations(it.device, NULL, 1, &count), INVALID);
     bench_close(&it);
 }
 

@@ -56,9 +56,9 @@ static void printing(void **state)
     (void)state;
     const loch_stats stats = counting_up(UINT64_MAX - 40), zero = {.size = sizeof zero};
     char text[4096], json[4096], expected[64];
-    const size_t length = loch_stats_print(&stats, text, sizeof text);
+    const size_t length = test_stats_print(&stats, text, sizeof text);
     assert_int_equal(length, strlen(text));
-    const size_t json_length = loch_stats_print_json(&stats, json, sizeof json);
+    const size_t json_length = test_stats_print_json(&stats, json, sizeof json);
     assert_int_equal(json_length, strlen(json));
     assert_true(json_is_valid(json));
 #define FIND(name, sum, line)                                                                                          \
@@ -68,14 +68,14 @@ static void printing(void **state)
     assert_non_null(strstr(json, expected));
     LOCH_STATS_LIST(FIND)
 #undef FIND
-    assert_string_equal((loch_stats_print(&zero, text, sizeof text), text), "fragmentation: 0.000\n");
-    loch_stats_print_json(&zero, json, sizeof json);
+    assert_string_equal((test_stats_print(&zero, text, sizeof text), text), "fragmentation: 0.000\n");
+    test_stats_print_json(&zero, json, sizeof json);
     assert_true(json_is_valid(json));
     /* no room, little room */
-    assert_int_equal(loch_stats_print(&stats, NULL, 0), length);
-    assert_int_equal(loch_stats_print_json(&stats, NULL, 0), json_length);
+    assert_int_equal(test_stats_print(&stats, NULL, 0), length);
+    assert_int_equal(test_stats_print_json(&stats, NULL, 0), json_length);
     memset(text, '#', sizeof text);
-    assert_int_equal(loch_stats_print_json(&stats, text, 10), json_length);
+    assert_int_equal(test_stats_print_json(&stats, text, 10), json_length);
     assert_int_equal(strlen(text), 9);
     assert_int_equal(text[10], '#');
 }

@@ -101,7 +101,7 @@ static void a_link_to_nothing_leads_to_the_new_file(void **state)
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
     assert_int_equal(stat(file, &about), 0);
-    assert_int_equal(about.st_size, loch_timeline_print(timeline, LOCH_TIMELINE_TRACE, 0, NULL, 0));
+    assert_int_equal(about.st_size, test_timeline_print(timeline, LOCH_TIMELINE_TRACE, 0, NULL, 0));
     assert_int_equal(unlink(link) + unlink(file) + rmdir(folder), 0);
     loch_timeline_destroy(timeline);
 }

@@ -122,7 +122,7 @@ static void nothing_is_printed_as_nothing(void **state)
     char *text = tl_print(timeline, LOCH_TIMELINE_TRACE, 0);
     assert_true(json_is_valid(text));
     free(text);
-    assert_int_equal(loch_timeline_print(timeline, (loch_timeline_format)7, 0, NULL, 0), 0);
+    assert_int_equal(test_timeline_print(timeline, (loch_timeline_format)7, 0, NULL, 0), 0);
     loch_timeline_destroy(timeline);
 }
 
@@ -209,7 +209,7 @@ static void check_buffers(loch_timeline *timeline, loch_timeline_format format, 
     assert_non_null(text);
     for (size_t bytes = 0; bytes <= length + 1; bytes += bytes + step <= length + 1 || bytes == length + 1 ? step : 1) {
         memset(text, 0x5a, length + 16);
-        assert_int_equal(loch_timeline_print(timeline, format, width, text, bytes), length);
+        assert_int_equal(test_timeline_print(timeline, format, width, text, bytes), length);
         const size_t fits = bytes ? bytes - 1 : 0;
         if (bytes) assert_memory_equal(text, whole, fits);
         if (bytes) assert_int_equal(text[fits], 0);
@@ -338,7 +338,7 @@ static void every_width_is_exact(void **state)
     span(timeline, "d", 0);
     static char text[50000];
     for (size_t width = 1; width <= 10000; width += width < 300 ? 1 : 97) {
-        const size_t length = loch_timeline_print(timeline, LOCH_TIMELINE_BARS, width, text, sizeof text);
+        const size_t length = test_timeline_print(timeline, LOCH_TIMELINE_BARS, width, text, sizeof text);
         assert_int_equal(length, strlen("thread 0\n") + 4 * (1 + 1 + 13 + 2 + width + 2));
         assert_int_equal(strlen(text), length);
         assert_int_equal(text[length - 3], '#'); /* d: the last column */

@@ -79,10 +79,10 @@ __attribute__((unused)) static uint64_t tl_lost(loch_timeline *timeline)
 /* The whole text; the caller frees it. Its length is what was returned. */
 __attribute__((unused)) static char *tl_print(loch_timeline *timeline, loch_timeline_format format, size_t width)
 {
-    const size_t length = loch_timeline_print(timeline, format, width, NULL, 0);
+    const size_t length = test_timeline_print(timeline, format, width, NULL, 0);
     char *text = malloc(length + 1);
     assert_non_null(text);
-    assert_int_equal(loch_timeline_print(timeline, format, width, text, length + 1), length);
+    assert_int_equal(test_timeline_print(timeline, format, width, text, length + 1), length);
     assert_int_equal(strlen(text), length);
     return text;
 }

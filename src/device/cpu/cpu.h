@@ -32,7 +32,7 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_commit(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes);
-loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only);
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, loch_access access);
 
 /* Puts an error number of the system into the record: out of memory is E_DEVICE_MEMORY, for this is the device. */
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes);
@@ -45,7 +45,7 @@ loch_status lochi_cpu_handle_release(void *self, loch_driver_handle handle, size
 loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,
                           size_t peers_count);
 loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle);
-loch_status lochi_cpu_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
+loch_status lochi_cpu_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
 
 /* --- system.c; `root` stands before every path, "" for the real system --- */
 

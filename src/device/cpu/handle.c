@@ -186,7 +186,7 @@ loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver
     return status;
 }
 
-loch_status lochi_cpu_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle native)
+loch_status lochi_cpu_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle native)
 {
     lochi_cpu *cpu = self;
     cpu_handle *handle = handle_of(native);

@@ -133,9 +133,9 @@ loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
     return lochi_cpu_fail(error, "decommitting", bytes);
 }
 
-loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only)
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     (void)self;
-    const int protection = is_read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    const int protection = access == LOCH_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     return mprotect(address, bytes, protection) == 0 ? LOCH_OK : lochi_cpu_fail(errno, "protecting pages", bytes);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The public control of simulated devices (loch/sim.h): time, kernels, figures, faults, findings. */
+#include "base/cancel.h"
 #include "base/heap.h"
 #include "device/sim/sim.h"
 #include <string.h>
@@ -200,16 +201,22 @@ loch_status loch_sim_lose(loch_device *device)
 
 /* --- findings --- */
 
-loch_status loch_sim_get_violations(loch_device *device, loch_sim_violation *out, size_t capacity, size_t *count)
+loch_status loch_sim_walk_violations(loch_device *device, loch_sim_violation_visitor *visitor, void *user)
 {
+    LOCHI_NOT_CANCELLED;
     lochi_sim *sim;
     LOCH_TRY_RETURN(lochi_sim_of_device(device, &sim));
-    if (capacity && !out) return SIM_FAIL(INVALID, "findings need a place");
-    lochi_lock_take(&lochi_sim_all.lock);
-    for (size_t i = 0; i < capacity && i < sim->violations_count && i < LOCHI_SIM_VIOLATIONS; i++)
-        out[i] = sim->violations[i];
-    if (count) *count = sim->violations_count;
-    return lochi_sim_end(LOCH_OK);
+    if (!visitor) return SIM_FAIL(INVALID, "a walk over findings needs a visitor");
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < LOCHI_SIM_VIOLATIONS && status == LOCH_OK; i++) {
+        lochi_lock_take(&lochi_sim_all.lock);
+        const bool is_there = i < sim->violations_count;
+        const loch_sim_violation found = sim->violations[i];
+        LOCH_TRY_RETURN(lochi_sim_end(LOCH_OK));
+        if (!is_there) break;
+        status = visitor(&found, user);
+    }
+    return status;
 }
 
 loch_status loch_sim_clear_violations(loch_device *device)

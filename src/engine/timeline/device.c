@@ -88,7 +88,7 @@ static timeline_pair *pair_get(timeline_track *track, timeline_clock *clock)
 /* Events recorded under a capture are the graph's; a stream that cannot be asked is left alone, too. */
 static bool device_can_record(loch_stream *stream)
 {
-    loch_capture_info capture;
+    loch_capture_info capture = {.size = sizeof capture};
     return loch_stream_query_capture(stream, &capture) == LOCH_OK && !capture.active;
 }
 

@@ -9,22 +9,21 @@
 static loch_status save_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char **out,
                               size_t *length)
 {
-    size_t bytes = loch_timeline_print(timeline, format, width, NULL, 0) + 1;
+    LOCH_TRY_RETURN(loch_timeline_print(timeline, format, width, NULL, 0, length));
     for (;;) {
+        const size_t bytes = *length + *length / 4 + 1; /* spans may end meanwhile */
         *out = lochi_alloc(bytes);
         if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory for the text of a timeline");
-        *length = loch_timeline_print(timeline, format, width, *out, bytes);
+        LOCH_TRY_RETURN(
+            loch_timeline_print(timeline, format, width, *out, bytes, length)); /* cannot fail a second time */
         if (*length < bytes) return LOCH_OK;
         lochi_free(*out);
-        bytes = *length + *length / 4 + 1;
     }
 }
 
 loch_status loch_timeline_save(loch_timeline *timeline, const char *path, loch_timeline_format format, size_t width)
 {
     if (!timeline || !path) return LOCH_FAIL(INVALID, "saving needs a timeline and a path");
-    if ((unsigned)format > LOCH_TIMELINE_TRACE)
-        return LOCH_FAIL(INVALID, "timeline format %d is not known", (int)format);
     char *text;
     size_t length;
     LOCH_TRY_RETURN(save_print(timeline, format, width, &text, &length));

@@ -3,6 +3,7 @@
 #include "base/heap.h"
 #include "memory/failure.h"
 #include "memory/ledger/inside.h"
+#include "memory/tag.h"
 #include <string.h>
 
 /* --- of all blocks --- */
@@ -176,7 +177,7 @@ void lochi_ledger_new_segment(lochi_ledger *ledger)
         memset(slot->peak, 0, sizeof slot->peak);
         slot->largest = 0;
     }
-    for (loch_tag tag = 1; tag < loch_tag_count(); tag++) {
+    for (loch_tag tag = 1; tag < lochi_tag_count(); tag++) {
         lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
         if (!figures) continue;
         lochi_ledger_lock(&figures->is_locked);

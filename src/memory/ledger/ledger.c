@@ -294,7 +294,8 @@ loch_status lochi_ledger_walk(lochi_ledger *ledger, loch_status (*visit)(const l
 
 void lochi_ledger_to_block(const lochi_entry *entry, loch_block *out)
 {
-    *out = (loch_block){.address = (void *)entry->address,
+    *out = (loch_block){.size = sizeof *out,
+                        .address = (void *)entry->address,
                         .requested_bytes = entry->requested,
                         .allocated_bytes = entry->allocated,
                         .id = entry->id,

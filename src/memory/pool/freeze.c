@@ -280,7 +280,7 @@ static size_t freeze_pages(const pool_block *block, void **start)
 }
 
 /* Handle by handle: where memory sleeps there is nothing, and it stays so. */
-static loch_status freeze_protect(const lochi_pool *pool, const pool_block *block, bool is_read_only)
+static loch_status freeze_protect(const lochi_pool *pool, const pool_block *block, loch_access access)
 {
     void *start;
     const size_t bytes = freeze_pages(block, &start);
@@ -289,7 +289,7 @@ static loch_status freeze_protect(const lochi_pool *pool, const pool_block *bloc
         const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
         if (handle->rest == POOL_AWAKE)
-            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, is_read_only));
+            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, access));
     }
     return LOCH_OK;
 }
@@ -303,7 +303,7 @@ static void freeze_note(lochi_pool *pool, pool_block *block, bool is_protected)
 loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
 {
     if (block->is_protected) {
-        LOCH_TRY_RETURN(freeze_protect(pool, block, false));
+        LOCH_TRY_RETURN(freeze_protect(pool, block, LOCH_READ_WRITE));
         freeze_note(pool, block, false);
     }
     block->frozen = 0;
@@ -347,7 +347,7 @@ void lochi_pool_protect_again(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (!block->is_protected || freeze_protect(pool, block, true) == LOCH_OK) continue;
+        if (!block->is_protected || freeze_protect(pool, block, LOCH_READ_ONLY) == LOCH_OK) continue;
         freeze_note(pool, block, false);
         LOCHI_LOG(WARNING, "frozen memory that woke is not protected: %s", loch_error_get()->sentence);
     }
@@ -364,7 +364,7 @@ static loch_status freeze_protect_new(lochi_pool *pool)
                               loch_allocator_get_name(pool->allocator));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->frozen != pool->freezes) continue;
-        const loch_status protected = freeze_protect(pool, block, true);
+        const loch_status protected = freeze_protect(pool, block, LOCH_READ_ONLY);
         if (protected == LOCH_E_UNSUPPORTED) break; /* a driver that hands on to one without */
         if (protected != LOCH_OK) return protected;
         freeze_note(pool, block, true);

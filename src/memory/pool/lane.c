@@ -22,7 +22,7 @@ static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream,
 {
     *out = 0;
     if (!pool->is_watched || stream == pool->default_stream) return LOCH_OK;
-    loch_capture_info info = {0};
+    loch_capture_info info = {.size = sizeof info};
     LOCH_TRY_RETURN(loch_stream_query_capture(stream, &info));
     if (info.active) *out = info.id ? info.id : UINT64_MAX;
     return LOCH_OK;

@@ -691,7 +691,8 @@ static uint64_t pool_get_id(lochi_pool *pool, const pool_found *found)
 
 static void pool_describe(lochi_pool *pool, const pool_found *found, uintptr_t address, loch_block *out)
 {
-    *out = (loch_block){.address = (void *)address,
+    *out = (loch_block){.size = sizeof *out,
+                        .address = (void *)address,
                         .requested_bytes = found->requested,
                         .allocated_bytes = found->allocated,
                         .id = pool_get_id(pool, found),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What a pool says of itself: figures, a report for people, why a request failed, and a walk over the invariants. */
 #include "base/fail.h"
-#include "base/text.h"
+#include "base/printing.h"
 #include "memory/movable.h"
 #include "memory/pool/inside.h"
-#include <loch/tag.h>
+#include "memory/tag.h"
 
 /* --- figures --- */
 
@@ -174,7 +174,7 @@ typedef struct report_tag {
 static void report_write_tags(lochi_pool *pool, lochi_text *out)
 {
     report_tag top[REPORT_TAGS] = {{0, 0}};
-    for (loch_tag tag = 1; tag < loch_tag_count(); tag++) {
+    for (loch_tag tag = 1; tag < lochi_tag_count(); tag++) {
         loch_stats stats = {.size = sizeof stats};
         lochi_ledger_get_stats(pool->tags, tag, &stats);
         report_tag entry = {tag, stats.requested_bytes};
@@ -203,14 +203,12 @@ static void report_write_family(const lochi_pool *pool, lochi_text *out)
     if (children) lochi_text_write(out, "  children: %zu, for which %zu bytes count in the limit\n", children, bytes);
 }
 
-size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
+loch_status loch_pool_print(loch_allocator *allocator, char *text, size_t bytes, size_t *length)
 {
+    LOCH_TRY_RETURN(lochi_printing_begin(allocator, text, bytes, length));
     lochi_text out = lochi_text_begin(text, bytes);
     lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) {
-        lochi_text_write(&out, "\"%s\" is no pool\n", loch_allocator_get_name(allocator));
-        return out.length;
-    }
+    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
     loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&pool->lock);
     lochi_pool_obey_idle(pool, true);
@@ -229,7 +227,7 @@ size_t loch_pool_print(loch_allocator *allocator, char *text, size_t bytes)
     report_write_family(pool, &out);
     if (info.asleep_bytes) lochi_text_write(&out, "  asleep: %zu bytes\n", info.asleep_bytes);
     report_write_tags(pool, &out);
-    return out.length;
+    return lochi_printing_end(&out, length);
 }
 
 /* --- invariants --- */

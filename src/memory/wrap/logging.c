@@ -361,7 +361,7 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for logging");
     self->wrapped = wrapped;
     self->format = read.format;
-    self->only_flagged = read.only_flagged != 0;
+    self->only_flagged = read.filter == LOCH_LOGGING_FLAGGED;
     self->start_ns = loch_host_now_ns();
     lochi_lock_init(&self->lock, LOCHI_RANK_MEMORY);
     loch_status status = LOCH_OK;

@@ -7,6 +7,7 @@
  *
  * Figures: blocks and bytes are this wrapper's own, as asked for; what is held from the device, cached or limited is
  * the wrapped allocator's to say. */
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/wrap/wrapper.h"
@@ -114,7 +115,7 @@ static loch_status tracking_find(void *user, const void *address, loch_block *ou
     lochi_entry entry;
     LOCH_TRY_RETURN(lochi_ledger_find(self->ledger, address, &entry));
     lochi_ledger_to_block(&entry, out);
-    loch_block inner;
+    loch_block inner = {.size = sizeof inner};
     if (self->wrapped->traits & LOCH_TRAIT_TRACKS_SIZES &&
         loch_allocator_find(self->wrapped, address, &inner) == LOCH_OK) {
         if (inner.allocated_bytes > out->allocated_bytes) out->allocated_bytes = inner.allocated_bytes;
@@ -197,19 +198,29 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
     return status;
 }
 
-loch_status loch_tracking_get_records(loch_allocator *allocator, loch_tracking_record *out, size_t capacity,
-                                      size_t *count)
+/* Copies the first record from number `*next` on that the ring still holds, and sets `*next` behind it; false at `end`. */
+static bool tracking_read(tracking *self, uint64_t *next, uint64_t end, loch_tracking_record *out)
 {
-    if (count) *count = 0;
-    if (!allocator || !count || (capacity && !out) || allocator->ops.alloc != tracking_alloc)
-        return LOCH_FAIL(INVALID, "records are asked of a tracking wrapper, with a place for them and their number");
+    lochi_lock_take(&self->lock);
+    const uint64_t oldest = self->written < self->capacity ? 0 : self->written - self->capacity;
+    if (*next < oldest) *next = oldest;
+    const bool is_there = *next < end;
+    if (is_there) *out = self->ring[(*next)++ % self->capacity];
+    lochi_lock_drop(&self->lock);
+    return is_there;
+}
+
+loch_status loch_tracking_walk(loch_allocator *allocator, loch_tracking_visitor *visitor, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!allocator || !visitor || allocator->ops.alloc != tracking_alloc)
+        return LOCH_FAIL(INVALID, "a walk over records needs a tracking wrapper and a visitor");
     tracking *self = allocator->self;
     lochi_lock_take(&self->lock);
-    const uint64_t kept = self->written < self->capacity ? self->written : self->capacity;
-    const size_t copied = kept < capacity ? (size_t)kept : capacity;
-    for (size_t i = 0; i < copied; i++)
-        out[i] = self->ring[(self->written - copied + i) % self->capacity];
+    const uint64_t end = self->written;
     lochi_lock_drop(&self->lock);
-    *count = copied;
+    loch_tracking_record record;
+    for (uint64_t next = 0; tracking_read(self, &next, end, &record);)
+        LOCH_TRY_RETURN(visitor(&record, user));
     return LOCH_OK;
 }
