@@ -6,10 +6,11 @@
 #include "base/fail.h"
 #include "base/text.h"
 
-/* Sets `*length` (may be NULL) to 0. Fails for an object that is missing, and for a buffer that is NULL and not empty. */
-static inline loch_status lochi_printing_begin(const void *object, const char *text, size_t bytes, size_t *length)
+/* Empties the text and sets `*length` (may be NULL) to 0. Fails for an object that is missing, and for a buffer that is NULL and not empty. */
+static inline loch_status lochi_printing_begin(const void *object, char *text, size_t bytes, size_t *length)
 {
     if (length) *length = 0;
+    if (bytes && text) *text = '\0';
     if (!object) return LOCH_FAIL(INVALID, "there is nothing to print: the object is NULL");
     if (bytes && !text) return LOCH_FAIL(INVALID, "the text has %zu bytes at NULL", bytes);
     return LOCH_OK;

@@ -387,7 +387,7 @@ static void ordinary_streams_are_not_captured(void **state)
 {
     test_bed *bed = *state;
     loch_stream *stream = make_stream(bed->device);
-    loch_capture_info info = {.active = 77};
+    loch_capture_info info = {.size = sizeof info, .active = 77};
     CHECK_OK(loch_stream_query_capture(stream, &info));
     assert_int_equal(info.active, 0);
     info.active = 77;

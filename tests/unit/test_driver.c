@@ -397,7 +397,7 @@ static void streams_that_run_at_once(void **state)
     loch_device *device = open_mini("mini"), *peer = open_mini("mini:2");
     loch_stream *stream = NULL, *thread = NULL;
     loch_event *event = NULL, *timed = TEST_UNTOUCHED;
-    loch_capture_info capture = {.active = 5};
+    loch_capture_info capture = {.size = sizeof capture, .active = 5};
     int called = 0;
     void *block = NULL, *other = NULL;
     char back[100];

@@ -265,8 +265,10 @@ static void what_is_no_pool(void **state)
     CHECK_FAILS(loch_pool_set_limit(direct, 1), INVALID);
     CHECK_FAILS(loch_pool_set_idle(direct, 1), INVALID);
     CHECK_FAILS(loch_pool_release_capture(direct, 1), INVALID);
-    assert_true(test_pool_print(direct, text, sizeof text) > 0);
-    assert_non_null(strstr(text, "no pool"));
+    CHECK_FAILS(loch_pool_print(direct, text, sizeof text, NULL), INVALID);
+    assert_non_null(strstr(loch_error_get()->sentence, "no pool"));
+    assert_string_equal(text, "");
+    CHECK_FAILS(loch_pool_print(NULL, text, sizeof text, NULL), INVALID);
     loch_allocator_release(direct);
     loch_device_release(device);
 }

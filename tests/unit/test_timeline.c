@@ -97,7 +97,9 @@ static void nothing_is_recorded_without_a_timeline(void **state)
     loch_timeline_count(NULL, &kept, &lost);
     assert_int_equal(kept + lost, 0);
     char text[4] = "abc";
-    assert_int_equal(test_timeline_print(NULL, LOCH_TIMELINE_TREE, 0, text, sizeof text), 0);
+    size_t length = 7;
+    CHECK_FAILS(loch_timeline_print(NULL, LOCH_TIMELINE_TREE, 0, text, sizeof text, &length), INVALID);
+    assert_int_equal(length, 0);
     assert_string_equal(text, "");
     CHECK_FAILS(loch_timeline_walk(NULL, tl_visit, NULL), INVALID);
     CHECK_FAILS(loch_timeline_create(NULL, NULL), INVALID);
