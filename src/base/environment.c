@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Variables of the environment that begin with LOCH_ and that nothing reads: most of them are misspelt options. A
  * variable is known if it is an option's, or one of those below, which adapters, tests and the build read. */
+#include "base/environment.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/logging.h"

@@ -16,15 +16,17 @@
         if (status != LOCH_OK) goto label;                                                                             \
     } while (0)
 
-/* For functions with nothing to undo. */
+/* Returns the failure of a call, from functions with nothing to undo. */
 #define LOCH_TRY_RETURN(call)                                                                                          \
     do {                                                                                                               \
         loch_status try_status = (call);                                                                               \
         if (try_status != LOCH_OK) return try_status;                                                                  \
     } while (0)
 
-/* Keeps the thread's record over clean-up that may fail too: the first failure is the one to report. */
+/* Returns a copy of the thread's record, to be kept over clean-up that may fail too: the first failure is the one to report. */
 loch_error lochi_error_save(void);
+
+/* Makes a copy of lochi_error_save the thread's record again. */
 void lochi_error_restore(const loch_error *saved);
 
 #endif

@@ -14,8 +14,6 @@
  * No work is done in a static constructor: the handlers are registered with the first lock. */
 #include "base/fork.h"
 #include "base/fence.h"
-#include "base/inside.h"
-#include "base/thread.h"
 #include <sched.h>
 #include <stdint.h>
 #include <time.h>
@@ -175,8 +173,6 @@ static void fork_mend(lochi_lock *lock)
 static void fork_child(void)
 {
     lochi_fence_forked();
-    lochi_inside_forked();
-    lochi_thread_forked();
     for (const lochi_fork_part *part = fork_parts; part; part = part->next)
         if (part->child) part->child();
     for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
@@ -237,8 +233,9 @@ void lochi_fork_add(lochi_fork_part *part)
     pthread_mutex_lock(&fork_mutex);
     if (!atomic_load_explicit(&part->is_added, memory_order_relaxed)) {
         lochi_fork_part **end = &fork_parts;
-        while (*end)
+        while (*end && !part->is_first)
             end = &(*end)->next;
+        part->next = *end;
         *end = part;
         atomic_store_explicit(&part->is_added, true, memory_order_relaxed);
     }

@@ -8,7 +8,7 @@
 #ifndef LOCHI_FORK_H
 #define LOCHI_FORK_H
 
-#include "base/lock.h"
+#include "base/lock_state.h"
 
 typedef struct lochi_fork_item {
     struct lochi_fork_item *next, **link;
@@ -20,22 +20,25 @@ typedef struct lochi_fork_part {
     void (*parent)(void);  /* after it: undoes prepare */
     void (*child)(void);   /* undoes prepare, and forgets the other threads; parts run in the order of their adding */
     void (*settle)(
-        void); /* in the child, later: ordinary code. Left out when the thread that forked holds a lock of the
+        void);     /* in the child, later: ordinary code. Left out when the thread that forked holds a lock of the
                             * library itself, inside of some callback */
+    bool is_first; /* runs before the parts that were added earlier: threads (base/thread.c) */
     lochi_fork_item *items;
     atomic_bool is_added;
     struct lochi_fork_part *next;
 } lochi_fork_part;
 
-/* Adds a part for the life of the process; again does nothing. A part of a lower layer has to be added before. */
+/* Adds a part for the life of the process; again does nothing. A part of a lower layer has to be added before, or be first. */
 void lochi_fork_add(lochi_fork_part *part);
 
 /* Enters an object into a part's items, and takes it out: before anything of it is undone. */
 void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item);
 void lochi_fork_leave(lochi_fork_item *item);
 
-/* For base/lock.c: a lock that may be taken from now on; and no more. */
+/* Lists a lock, so that forks take it; again does nothing. For base/lock.c. */
 void lochi_fork_list(lochi_lock *lock);
+
+/* Takes a lock off the list; waits for a fork that holds it. For base/lock.c. */
 void lochi_fork_unlist(lochi_lock *lock);
 
 #endif

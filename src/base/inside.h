@@ -7,21 +7,8 @@
 #define LOCHI_INSIDE_H
 
 #include "base/fence.h"
+#include "base/inside_marks.h"
 #include "base/thread.h"
-#include <stddef.h>
-
-#define LOCHI_INSIDE_DEPTH 7
-
-typedef struct lochi_inside {
-    _Alignas(64) _Atomic(const void *) objects[LOCHI_INSIDE_DEPTH];
-    atomic_uint depth; /* written by the slot's owner alone */
-} lochi_inside;
-
-extern lochi_inside lochi_inside_slots[LOCHI_SLOT_SHARED];
-
-/* The same for threads of the shared slot. */
-uint32_t lochi_inside_enter_shared(const void *object);
-void lochi_inside_leave_shared(uint32_t mark);
 
 /* Marks the calling thread; what it returns goes to lochi_inside_leave. */
 static inline uint32_t lochi_inside_enter(const void *object)
@@ -36,6 +23,7 @@ static inline uint32_t lochi_inside_enter(const void *object)
     return slot;
 }
 
+/* Takes back the mark that lochi_inside_enter returned. */
 static inline void lochi_inside_leave(uint32_t mark)
 {
     if (__builtin_expect(mark >= LOCHI_SLOT_SHARED, 0)) {
@@ -51,8 +39,5 @@ static inline void lochi_inside_leave(uint32_t mark)
 /* Waits until no other thread is inside `object`; newcomers are the caller's to keep out. The caller's own mark does
  * not count. It should hold no other: two threads that wait for each other's marks wait for good. */
 void lochi_inside_wait(const void *object);
-
-/* In the child of a fork: only the calling thread's marks stay. */
-void lochi_inside_forked(void);
 
 #endif

@@ -5,15 +5,8 @@
 #include "base/fork.h"
 #include "base/hint.h"
 #include "base/room.h"
-#include "base/thread.h"
 #include <assert.h>
 #include <stdint.h>
-
-/* What stands for the calling thread while it lives; in a child of a fork, for the thread that forked. */
-static const void *lock_self(void)
-{
-    return &lochi_thread_slot_plus_one;
-}
 
 #ifndef NDEBUG
 static bool lock_is_checked(const lochi_lock *lock)
@@ -77,7 +70,7 @@ void lochi_lock_take(lochi_lock *lock)
     if (LOCHI_UNLIKELY(!atomic_load_explicit(&lock->is_listed, memory_order_relaxed))) lochi_fork_list(lock);
     lock_note_taken(lock);
     pthread_mutex_lock(&lock->mutex);
-    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
+    atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
 }
 
 void lochi_lock_drop(lochi_lock *lock)
@@ -91,18 +84,13 @@ void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition)
 {
     atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
     pthread_cond_wait(condition, &lock->mutex);
-    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
+    atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
 }
 
 bool lochi_lock_wait_until(lochi_lock *lock, pthread_cond_t *condition, const struct timespec *until)
 {
     atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
     const int error = pthread_cond_timedwait(condition, &lock->mutex, until);
-    atomic_store_explicit(&lock->owner, lock_self(), memory_order_relaxed);
+    atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
     return error == 0;
-}
-
-bool lochi_lock_is_mine(const lochi_lock *lock)
-{
-    return atomic_load_explicit(&lock->owner, memory_order_relaxed) == lock_self();
 }

@@ -15,10 +15,6 @@ LOCH_MUST_USE loch_status lochi_option_switch(const char *name, bool *out);
  * the option takes. For the log, which is written to while a failure is on its way. */
 bool lochi_option_try_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
 
-/* Writes one warning to the log for each variable of the environment that loch_option_walk_unknown finds: once in a
- * process, the first time that the log hears warnings. */
-void lochi_option_warn_unknown(void);
-
 /* Number of lines of the table, and one of them; NULL past the end. */
 size_t lochi_option_count(void);
 const loch_option *lochi_option_at(size_t index);

@@ -3,7 +3,8 @@
  * another one, which goes in the next round of destructors; in the last rounds there is none. The main thread keeps its
  * own to the end. */
 #include "base/room.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_own.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/mman.h>

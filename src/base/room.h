@@ -18,7 +18,7 @@
 #define LOCHI_ROOM_FAILURES 64 /* more than wrappers go deep */
 
 typedef struct lochi_room {
-    loch_error error; /* the thread's record (status.c) */
+    loch_error error; /* the thread's record (fail.c) */
     struct {
         uint64_t version;
         uint64_t words[5];
@@ -39,14 +39,11 @@ extern _Thread_local lochi_room *lochi_room_own __attribute__((tls_model("initia
 /* Makes the calling thread's room; NULL where that cannot be done. */
 lochi_room *lochi_room_make(void);
 
-/* The calling thread's room; NULL where there is none and none can be made. */
+/* Returns the calling thread's room, made on first use; NULL where there is none and none can be made. */
 static inline lochi_room *lochi_room_get(void)
 {
     lochi_room *room = lochi_room_own;
     return __builtin_expect(room != NULL, 1) ? room : lochi_room_make();
 }
-
-/* The record of a thread without a room: a constant one, by the status of the last failure (status.c). */
-const loch_error *lochi_error_bare(void);
 
 #endif

@@ -3,13 +3,11 @@
  * before a new owner's reads; they are given back by a thread-specific destructor. The main thread keeps its own to the
  * end. */
 #include "base/thread.h"
+#include "base/fork.h"
+#include "base/inside_marks.h"
 #include "base/lock.h"
 #include <stdatomic.h>
 #include <stdbool.h>
-
-_Thread_local uint32_t lochi_thread_slot_plus_one;
-_Thread_local lochi_thread_small lochi_thread_own_small; /* between the two: no padding */
-_Thread_local uint64_t lochi_thread_own_number;
 
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
@@ -42,8 +40,26 @@ static void thread_make_key(void)
     thread_has_key = pthread_key_create(&thread_key, thread_give_slot_back) == 0;
 }
 
+/* Forgets the other threads in the child of a fork: their marks, then their slots. */
+static void thread_forked(void)
+{
+    lochi_inside_forked();
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
+        const uint64_t bit = (uint64_t)1 << (slot % 64);
+        thread_lost_slots[slot / 64] &= ~bit;
+        if (slot + 1 == lochi_thread_slot_plus_one || thread_free_slots[slot / 64] & bit) continue;
+        thread_lost_slots[slot / 64] |= bit;
+        thread_free_slots[slot / 64] |= bit;
+    }
+}
+
+/* First, so that other parts find the slots as they are in the child. */
+static lochi_fork_part thread_part = {.child = thread_forked, .is_first = true};
+
+/* Takes the lowest slot that is free; the shared one where none is. */
 static uint32_t thread_find_slot(void)
 {
+    lochi_lock_assert_held(&thread_lock);
     for (uint32_t word = 0; word < LOCHI_SLOT_COUNT / 64; word++) {
         if (!thread_free_slots[word]) continue;
         const uint32_t bit = (uint32_t)__builtin_ctzll(thread_free_slots[word]);
@@ -55,6 +71,7 @@ static uint32_t thread_find_slot(void)
 
 uint32_t lochi_thread_slot_take(void)
 {
+    lochi_fork_add(&thread_part);
     pthread_once(&thread_once, thread_make_key);
     uint32_t slot = LOCHI_SLOT_SHARED;
     if (thread_has_key) {
@@ -68,17 +85,6 @@ uint32_t lochi_thread_slot_take(void)
     }
     lochi_thread_slot_plus_one = slot + 1;
     return slot;
-}
-
-void lochi_thread_forked(void)
-{
-    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
-        const uint64_t bit = (uint64_t)1 << (slot % 64);
-        thread_lost_slots[slot / 64] &= ~bit;
-        if (slot + 1 == lochi_thread_slot_plus_one || thread_free_slots[slot / 64] & bit) continue;
-        thread_lost_slots[slot / 64] |= bit;
-        thread_free_slots[slot / 64] |= bit;
-    }
 }
 
 void lochi_thread_visit_lost(void (*function)(uint32_t slot))

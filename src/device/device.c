@@ -5,6 +5,7 @@
  * found is alive. The driver's close runs after the device has left the table, outside the lock. */
 #include "device/device.h"
 #include "base/cancel.h"
+#include "base/environment.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"

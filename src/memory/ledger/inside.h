@@ -17,6 +17,7 @@
 
 #include "base/fence.h"
 #include "base/fork.h"
+#include "base/lock.h"
 #include "base/hint.h"
 #include "base/thread.h"
 #include "memory/ledger/ledger.h"

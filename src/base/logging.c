@@ -2,9 +2,9 @@
 /* The log hook. The level starts as "undecided", above every real one, so that the first message comes here and reads
  * the option `log`; from then on a silent log costs one relaxed load. The hook is copied under a lock and called outside
  * it, so a slow hook holds nobody up. */
+#include "base/logging.h"
 #include "base/cancel.h"
 #include "base/lock.h"
-#include "base/logging.h"
 #include "base/options.h"
 #include <stdarg.h>
 #include <stdio.h>
