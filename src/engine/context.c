@@ -6,7 +6,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "device/device.h"
-#include "tensor/buffer.h"
+#include "tensor/buffer/buffer.h"
 #include <limits.h>
 #include <string.h>
 

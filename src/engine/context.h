@@ -13,7 +13,7 @@
 
 #include "base/fail.h"
 #include "engine/engine.h"
-#include "tensor/meter.h"
+#include "tensor/buffer/buffer.h"
 #include <loch/context.h>
 #include <stdbool.h>
 

@@ -11,7 +11,7 @@
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context.h"
-#include "tensor/buffer.h"
+#include "tensor/buffer/buffer.h"
 #include "tensor/tensor.h"
 #include <string.h>
 

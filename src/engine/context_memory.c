@@ -3,7 +3,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "engine/context.h"
-#include "tensor/buffer.h"
+#include "tensor/buffer/buffer.h"
 #include <loch/wrapper.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "device/device.h"
-#include "tensor/buffer.h"
+#include "tensor/buffer/buffer.h"
 #include <loch/scratch.h>
 
 #define BUFFER_POOL_IDLE_BYTES ((size_t)256 << 20)
@@ -45,10 +45,11 @@ struct loch_buffer_pool {
 
 static _Atomic uint64_t buffer_pool_last_mark; /* relaxed: only uniqueness matters */
 
-/* --- the list; under the lock --- */
+/* --- the list --- */
 
 static void buffer_pool_link(loch_buffer_pool *pool, kept *it)
 {
+    lochi_lock_assert_held(&pool->lock);
     it->older = pool->newest;
     it->newer = NULL;
     *(pool->newest ? &pool->newest->newer : &pool->oldest) = it;
@@ -59,13 +60,14 @@ static void buffer_pool_link(loch_buffer_pool *pool, kept *it)
 
 static void buffer_pool_unlink(loch_buffer_pool *pool, kept *it)
 {
+    lochi_lock_assert_held(&pool->lock);
     *(it->older ? &it->older->newer : &pool->oldest) = it->newer;
     *(it->newer ? &it->newer->older : &pool->newest) = it->older;
     pool->idle--;
     pool->idle_bytes -= it->bytes;
 }
 
-/* Whether a buffer of `bytes` is not too large for `wanted`. */
+/* Tells whether a buffer of `bytes` is not too large for `wanted`. */
 static bool buffer_pool_fits(const loch_buffer_pool *pool, size_t bytes, size_t wanted)
 {
     size_t hundredfold, allowed;
@@ -83,8 +85,9 @@ typedef enum readiness {
     READY_LATER        /* not now */
 } readiness;
 
-static readiness buffer_pool_rate(kept *it, uint64_t stream_id)
+static readiness buffer_pool_rate(const loch_buffer_pool *pool, kept *it, uint64_t stream_id)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (it->is_used) it->is_used = lochi_buffer_is_used(it->buffer);
     if (it->is_used) return READY_LATER;
     if (!it->event || it->stream_id == stream_id) return READY_IN_ORDER;
@@ -107,7 +110,7 @@ static kept *buffer_pool_take(loch_buffer_pool *pool, size_t bytes, uint64_t str
         const bool is_smaller = !best || it->bytes < best->bytes;
         const bool is_own = !it->event || it->stream_id == stream_id;
         if (best_rate == READY_IN_ORDER && !(is_smaller && is_own)) continue; /* asking an event is a driver call */
-        const readiness rate = buffer_pool_rate(it, stream_id);
+        const readiness rate = buffer_pool_rate(pool, it, stream_id);
         if (rate > best_rate || rate == READY_LATER || (rate == best_rate && !is_smaller)) continue;
         best = it;
         best_rate = rate;
@@ -135,9 +138,10 @@ static kept *buffer_pool_make_record(loch_buffer_pool *pool)
     return NULL;
 }
 
-/* Under the lock: keeps a record for the next buffer; false when there are enough of them. */
+/* Keeps a record for the next buffer; returns false when there are enough of them. */
 static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->spare_count >= pool->options.idle_count_max) return false;
     it->older = pool->spare;
     pool->spare = it;
@@ -145,9 +149,10 @@ static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
     return true;
 }
 
-/* Under the lock; NULL when there is none. */
+/* Takes a record that is kept; NULL when there is none. */
 static kept *buffer_pool_take_spare(loch_buffer_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     kept *it = pool->spare;
     if (!it) return NULL;
     pool->spare = it->older;

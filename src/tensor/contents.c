@@ -4,8 +4,8 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
-#include "tensor/buffer.h"
-#include "tensor/memory.h"
+#include "tensor/buffer/buffer.h"
+#include "tensor/tensor.h"
 #include <loch/registry.h>
 
 /* --- copies with memory of their own --- */
@@ -91,13 +91,6 @@ loch_status loch_tensor_reshape(loch_tensor *tensor, size_t dimensions, const in
     const loch_status view_status = loch_tensor_view(rows, dimensions, shape, out);
     loch_tensor_release(rows);
     return view_status;
-}
-
-bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device)
-{
-    const loch_device *own = loch_tensor_get_device(tensor);
-    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return !own || own == device;
-    return own == device && !loch_tensor_is_on_host(tensor);
 }
 
 loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype, const loch_tensor_options *options, loch_tensor **out)
@@ -205,6 +198,19 @@ loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t byte
     LOCH_TRY_RETURN(contents_wrap(tensor, (void *)(uintptr_t)from, &host)); /* only read */
     const loch_status status = contents_copy(tensor, host, stream, LOCH_WAIT_END);
     loch_tensor_release(host);
+    return status;
+}
+
+loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const int64_t *shape, const void *data,
+                                    const loch_tensor_options *options, loch_tensor **out)
+{
+    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    *out = NULL;
+    loch_tensor_options read;
+    LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
+    LOCH_TRY_RETURN(loch_tensor_create(dtype, dimensions, shape, &read, out));
+    const loch_status status = loch_tensor_write(*out, data, loch_tensor_get_bytes(*out), read.stream);
+    if (status != LOCH_OK) loch_tensor_clear(out);
     return status;
 }
 

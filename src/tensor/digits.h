@@ -21,13 +21,13 @@ typedef struct lochi_number {
     int exponent;
 } lochi_number;
 
-/* The type has to be a float; `from` need not be aligned. */
-/* The bits of an element of 1, 2, 4 or 8 bytes. */
+/* Returns the bits of an element of 1, 2, 4 or 8 bytes. */
 uint64_t lochi_bits_load(size_t bytes, const void *from);
 
+/* Takes a float apart. The type has to be a float; `from` need not be aligned. */
 lochi_number lochi_number_read(loch_dtype dtype, const void *from);
 
-/* Its size without the sign, exactly; of finite ones. */
+/* Returns the size of a finite number without the sign, exactly. */
 double lochi_number_size(const lochi_number *number);
 
 /* Where digits end. */
@@ -45,7 +45,7 @@ typedef struct lochi_digits {
     int exponent;                /* the first digit counts 10^exponent */
 } lochi_digits;
 
-/* Of a finite number. */
+/* Makes the digits of a finite number. */
 lochi_digits lochi_digits_make(const lochi_number *number, const lochi_cutoff *cutoff);
 
 #endif

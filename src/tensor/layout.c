@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Types, shapes and strides without memory: checked once, when they are made. */
+#include "tensor/layout.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "tensor/tensor.h"
 
 /* The number of elements, with dimensions of zero counted as one: what the strides of a tensor in rows are made of. It has
  * to fit even where there are no elements, so that strides never overflow. */

@@ -5,8 +5,8 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
-#include "tensor/buffer.h"
-#include "tensor/memory.h"
+#include "device/device.h"
+#include "tensor/buffer/buffer.h"
 #include <loch/registry.h>
 #include <string.h>
 
@@ -115,19 +115,6 @@ loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_
     return lochi_tensor_alloc(&layout, &read, out);
 }
 
-loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const int64_t *shape, const void *data,
-                                    const loch_tensor_options *options, loch_tensor **out)
-{
-    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
-    *out = NULL;
-    loch_tensor_options read;
-    LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
-    LOCH_TRY_RETURN(loch_tensor_create(dtype, dimensions, shape, &read, out));
-    const loch_status status = loch_tensor_write(*out, data, loch_tensor_get_bytes(*out), read.stream);
-    if (status != LOCH_OK) loch_tensor_clear(out);
-    return status;
-}
-
 loch_status loch_tensor_wrap(loch_dtype dtype, size_t dimensions, const int64_t *shape, void *address,
                              const loch_external *external, loch_tensor **out)
 {
@@ -229,6 +216,13 @@ int loch_tensor_is_contiguous(const loch_tensor *tensor)
 int loch_tensor_is_on_host(const loch_tensor *tensor)
 {
     return tensor && loch_buffer_is_on_host(tensor->buffer);
+}
+
+bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device)
+{
+    const loch_device *own = loch_tensor_get_device(tensor);
+    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return !own || own == device;
+    return own == device && !loch_tensor_is_on_host(tensor);
 }
 
 size_t loch_tensor_get_references(const loch_tensor *tensor)

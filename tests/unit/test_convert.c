@@ -2,8 +2,10 @@
 /* Conversions between all types: against the slow reference, everywhere for the narrow types and where it matters for the
  * wide ones; each kind of loop against the others. */
 #include "convert_reference.h"
-#include "tensor/convert_list.h"
+#include "tensor/convert/avx2.h"
+#include "tensor/convert/convert.h"
 
+#include <float.h>
 #include <math.h>
 
 #define FOR_EACH_TYPE(dtype)                                                                                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Copies on the host between any two layouts of one shape, against a loop over all elements. */
 #include "base/rows.h"
-#include "tensor/strided.h"
-#include "tensor/tile.h"
+#include "tensor/transfer/strided.h"
+#include "tensor/transfer/tile.h"
 #include "test.h"
 
 #define AXES_MAX 6

@@ -2,7 +2,7 @@
 /* Copies and fills of tensors between any layouts, types and devices, against a loop over all elements. */
 #include "base/sanitize.h"
 #include "sim_fixture.h"
-#include "tensor/convert.h"
+#include "tensor/convert/convert.h"
 #include "tensor/tensor.h"
 #include <loch/registry.h>
 

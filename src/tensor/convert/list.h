@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* The loops of loch_convert as one list, X(to, from, the number x as an element of the other type), for the files that
+ * compile it for one kind of processor each. */
+#ifndef LOCHI_CONVERT_LIST_H
+#define LOCHI_CONVERT_LIST_H
+
+#include "tensor/convert/table.h"
+#include "tensor/convert/number.h"
+
+/* From a hub to the narrow floats, f16 apart; `f32` makes an f32 of the number, rounded to odd where it does not fit. */
+#define LOCHI_CONVERT_NARROW(X, from, f32)                                                                             \
+    X(BF16, from, lochi_bf16_of_f32(f32(x)))                                                                           \
+    X(F8E4M3, from, lochi_f8e4m3_of_f32(f32(x), 0x7e))                                                                 \
+    X(F8E5M2, from, lochi_f8e5m2_of_f32(f32(x), 0x7b))
+
+/* From a float to integers and bool. */
+#define LOCHI_CONVERT_CLIP(X, from, suffix)                                                                            \
+    X(I8, from, lochi_i8_of_##suffix(x))                                                                               \
+    X(I16, from, lochi_i16_of_##suffix(x))                                                                             \
+    X(I32, from, lochi_i32_of_##suffix(x))                                                                             \
+    X(I64, from, lochi_i64_of_##suffix(x))                                                                             \
+    X(U8, from, lochi_u8_of_##suffix(x))                                                                               \
+    X(U16, from, lochi_u16_of_##suffix(x))                                                                             \
+    X(U32, from, lochi_u32_of_##suffix(x))                                                                             \
+    X(U64, from, lochi_u64_of_##suffix(x))                                                                             \
+    X(BOOL, from, x != 0)
+
+/* Those that processors have an instruction for. */
+#define LOCHI_CONVERT_LIST_HALF(X)                                                                                     \
+    X(F16, F32, lochi_f16_of_f32(x))                                                                                   \
+    X(F32, F16, lochi_f32_of_f16(x))
+
+/* The others. Integers to integers go through i64, u64 standing in for it: the low bits are the same. */
+#define LOCHI_CONVERT_LIST(X)                                                                                          \
+    LOCHI_CONVERT_NARROW(X, F32, )                                                                                     \
+    LOCHI_CONVERT_CLIP(X, F32, f32)                                                                                    \
+    X(F64, F32, x)                                                                                                     \
+    X(F32, F64, x)                                                                                                     \
+    X(F32, BF16, lochi_f32_of_bf16(x))                                                                                 \
+    X(F32, F8E4M3, lochi_f32_of_f8e4m3(x))                                                                             \
+    X(F32, F8E5M2, lochi_f32_of_f8e5m2(x))                                                                             \
+    X(F32, I8, (int32_t)x)                                                                                             \
+    X(F32, I16, (int32_t)x)                                                                                            \
+    X(F32, I32, x)                                                                                                     \
+    X(F32, I64, x)                                                                                                     \
+    X(F32, U8, (int32_t)x)                                                                                             \
+    X(F32, U16, (int32_t)x)                                                                                            \
+    X(F32, U32, x)                                                                                                     \
+    X(F32, U64, x)                                                                                                     \
+    X(F32, BOOL, (int32_t)(x != 0))                                                                                    \
+    LOCHI_CONVERT_NARROW(X, F64, lochi_odd_of_f64)                                                                     \
+    LOCHI_CONVERT_NARROW(X, I64, lochi_odd_of_i64)                                                                     \
+    LOCHI_CONVERT_NARROW(X, U64, lochi_odd_of_u64)                                                                     \
+    LOCHI_CONVERT_CLIP(X, F64, f64)                                                                                    \
+    X(F16, F64, lochi_f16_of_f32(lochi_odd_of_f64(x)))                                                                 \
+    X(F16, I64, lochi_f16_of_f32(lochi_odd_of_i64(x)))                                                                 \
+    X(F16, U64, lochi_f16_of_f32(lochi_odd_of_u64(x)))                                                                 \
+    X(F64, I32, x)                                                                                                     \
+    X(F64, U32, x)                                                                                                     \
+    X(F64, I64, x)                                                                                                     \
+    X(F64, U64, x)                                                                                                     \
+    X(I64, I8, x)                                                                                                      \
+    X(I64, I16, x)                                                                                                     \
+    X(I64, I32, x)                                                                                                     \
+    X(I64, U8, x)                                                                                                      \
+    X(I64, U16, x)                                                                                                     \
+    X(I64, U32, x)                                                                                                     \
+    X(I64, BOOL, x != 0)                                                                                               \
+    X(I8, I64, x)                                                                                                      \
+    X(I16, I64, x)                                                                                                     \
+    X(I32, I64, x)                                                                                                     \
+    X(U8, I64, x)                                                                                                      \
+    X(U16, I64, x)                                                                                                     \
+    X(U32, I64, x)                                                                                                     \
+    X(BOOL, I64, x != 0)
+
+/* LOCH_OVERFLOW_SPECIAL: where the others have LOCH_OVERFLOW_SATURATE. */
+#define LOCHI_CONVERT_SPECIAL(X, from, f32)                                                                            \
+    X(F8E4M3, from, lochi_f8e4m3_of_f32(f32(x), 0x7f))                                                                 \
+    X(F8E5M2, from, lochi_f8e5m2_of_f32(f32(x), 0x7c))
+#define LOCHI_CONVERT_LIST_SPECIAL(X)                                                                                  \
+    LOCHI_CONVERT_SPECIAL(X, F32, )                                                                                    \
+    LOCHI_CONVERT_SPECIAL(X, F64, lochi_odd_of_f64)                                                                    \
+    LOCHI_CONVERT_SPECIAL(X, I64, lochi_odd_of_i64)                                                                    \
+    LOCHI_CONVERT_SPECIAL(X, U64, lochi_odd_of_u64)
+
+/* An element depends on none but the one at its own place, also where both ranges are the same: a promise that gcc takes.
+ * clang compares the addresses at run time instead; its own word for this warns when there are no vectors. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define LOCHI_CONVERT_APART _Pragma("GCC ivdep")
+#else
+#define LOCHI_CONVERT_APART
+#endif
+
+/* A lochi_convert_step with that name. */
+#define LOCHI_CONVERT_LOOP(name, to_type, from_type, expression)                                                       \
+    static void name(void *to, const void *from, size_t count)                                                         \
+    {                                                                                                                  \
+        char *target = to;                                                                                             \
+        const char *source = from;                                                                                     \
+        LOCHI_CONVERT_APART                                                                                            \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            lochi_number_##from_type x;                                                                                \
+            memcpy(&x, source + i * sizeof x, sizeof x);                                                               \
+            const lochi_number_##to_type y = (lochi_number_##to_type)(expression);                                     \
+            memcpy(target + i * sizeof y, &y, sizeof y);                                                               \
+        }                                                                                                              \
+    }
+
+#endif

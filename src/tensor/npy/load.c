@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/* Loading .npy files. The header is checked first, against the length of the file where it has one, so that a damaged file
+ * costs nothing. Then the data is mapped, or read straight into the tensor's memory, or in pieces on its way to a device.
+ * Columns first are rows of the shape backwards: such files are loaded as those, and the axes turned round. */
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+#include "tensor/npy/header.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Pieces that go through the host. */
+#define NPY_PIECE ((size_t)4 << 20)
+
+/* What one call of the system is asked for at most; it takes little more in any case. */
+#define NPY_READ_MAX ((size_t)1 << 30)
+
+typedef struct npy_source {
+    const char *path;
+    int file;
+    bool is_regular;
+    uint64_t file_bytes; /* of a regular file */
+    uint64_t position;   /* bytes read so far; in the end, where the data begins */
+    lochi_npy_header header;
+    lochi_layout layout;              /* as stored: in rows, of the shape backwards where columns come first */
+    loch_tensor_options memory;       /* where it goes */
+    const loch_npy_load_options *how; /* read */
+} npy_source;
+
+/* --- reading --- */
+
+/* Reads what there is; less than `bytes` at the end of the file alone. */
+static loch_status npy_read_some(npy_source *source, void *to, size_t bytes, size_t *got)
+{
+    LOCHI_NOT_CANCELLED;
+    for (*got = 0; *got < bytes;) {
+        const size_t left = bytes - *got;
+        const ssize_t count = read(source->file, (char *)to + *got, left < NPY_READ_MAX ? left : NPY_READ_MAX);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return LOCH_FAIL(IO, "%.120s cannot be read: %s", source->path, strerror(errno));
+        if (count == 0) break;
+        *got += (size_t)count;
+    }
+    source->position += *got;
+    return LOCH_OK;
+}
+
+/* Reads all of them; `what` says of what. */
+static loch_status npy_read(npy_source *source, void *to, size_t bytes, const char *what)
+{
+    size_t got;
+    LOCH_TRY_RETURN(npy_read_some(source, to, bytes, &got));
+    if (got == bytes) return LOCH_OK;
+    return LOCH_FAIL(CORRUPT, "%.120s ends too early: %zu of %zu bytes of %s are missing", source->path, bytes - got,
+                     bytes, what);
+}
+
+/* The same question asked before anything is read or taken for it. */
+static loch_status npy_check_left(const npy_source *source, size_t bytes, const char *what)
+{
+    if (!source->is_regular) return LOCH_OK;
+    const uint64_t left = source->file_bytes > source->position ? source->file_bytes - source->position : 0;
+    if (left >= bytes) return LOCH_OK;
+    return LOCH_FAIL(CORRUPT, "%.120s ends too early: %llu of %zu bytes of %s are missing", source->path,
+                     (unsigned long long)(bytes - left), bytes, what);
+}
+
+static loch_status npy_open(npy_source *source)
+{
+    LOCHI_NOT_CANCELLED;
+    do
+        source->file = open(source->path, O_RDONLY | O_CLOEXEC);
+    while (source->file < 0 && errno == EINTR);
+    if (source->file < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return LOCH_FAIL(NOT_FOUND, "%.120s: %s", source->path, strerror(errno));
+    if (source->file < 0) return LOCH_FAIL(IO, "%.120s cannot be opened: %s", source->path, strerror(errno));
+    struct stat about;
+    if (fstat(source->file, &about) != 0)
+        return LOCH_FAIL(IO, "%.120s cannot be looked at: %s", source->path, strerror(errno));
+    source->is_regular = S_ISREG(about.st_mode);
+    source->file_bytes = source->is_regular ? (uint64_t)about.st_size : 0;
+    return LOCH_OK;
+}
+
+/* --- the header --- */
+
+/* The magic number, the version, and the length of the dict. */
+static loch_status npy_read_start(npy_source *source, size_t *dict_bytes)
+{
+    unsigned char start[LOCHI_NPY_MAGIC_BYTES + 2], length[4] = {0};
+    size_t got;
+    LOCH_TRY_RETURN(npy_read_some(source, start, sizeof start, &got));
+    if (got < sizeof start || memcmp(start, LOCHI_NPY_MAGIC, LOCHI_NPY_MAGIC_BYTES) != 0)
+        return LOCH_FAIL(CORRUPT, "%.120s is no .npy file%s", source->path,
+                         got > 4 && memcmp(start, "PK\3\4", 4) == 0 ? ", but an archive: take the .npy files out of it"
+                                                                    : "");
+    const unsigned major = start[LOCHI_NPY_MAGIC_BYTES], minor = start[LOCHI_NPY_MAGIC_BYTES + 1];
+    if (major < 1 || major > 3 || minor)
+        return LOCH_FAIL(UNSUPPORTED, "%.120s has version %u.%u of the .npy format; 1.0, 2.0 and 3.0 are known",
+                         source->path, major, minor);
+    LOCH_TRY_RETURN(npy_read(source, length, major == 1 ? 2 : 4, "the header's length"));
+    *dict_bytes = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    return LOCH_OK;
+}
+
+static loch_status npy_read_header(npy_source *source)
+{
+    size_t bytes;
+    LOCH_TRY_RETURN(npy_read_start(source, &bytes));
+    LOCH_TRY_RETURN(npy_check_left(source, bytes, "the header"));
+    if (bytes > LOCHI_NPY_HEADER_MAX)
+        return LOCH_FAIL(CORRUPT, "%.120s has a header of %zu bytes; more than %zu are not read", source->path, bytes,
+                         LOCHI_NPY_HEADER_MAX);
+    char *text = lochi_alloc(bytes + 1); /* an empty one is for the parser to refuse */
+    if (!text) return LOCH_FAIL(HOST_MEMORY, "no host memory for a header of %zu bytes", bytes);
+    loch_status status = npy_read(source, text, bytes, "the header");
+    if (status == LOCH_OK) status = lochi_npy_header_read(source->path, text, bytes, &source->header);
+    lochi_free(text);
+    return status;
+}
+
+/* The type of raw bytes, from the caller. */
+static loch_status npy_choose_dtype(npy_source *source)
+{
+    lochi_npy_header *header = &source->header;
+    if (header->dtype != LOCH_DTYPE_NONE) return LOCH_OK;
+    if (source->how->dtype == LOCH_DTYPE_NONE)
+        return LOCH_FAIL(UNSUPPORTED, "%.120s holds raw bytes (V%zu): the options have to say of which type",
+                         source->path, header->element_bytes);
+    if (loch_dtype_bytes(source->how->dtype) != header->element_bytes)
+        return LOCH_FAIL(INVALID, "%.120s holds raw elements of %zu bytes, which cannot be %s", source->path,
+                         header->element_bytes, loch_dtype_name(source->how->dtype));
+    header->dtype = source->how->dtype;
+    return LOCH_OK;
+}
+
+static loch_status npy_make_layout(npy_source *source)
+{
+    const lochi_npy_header *header = &source->header;
+    int64_t shape[LOCH_DIMENSIONS_MAX] = {0};
+    for (size_t i = 0; i < header->dimensions; i++)
+        shape[i] = header->shape[header->is_columns ? header->dimensions - 1 - i : i];
+    LOCH_TRY_RETURN(lochi_layout_make(header->dtype, header->dimensions, shape, NULL, &source->layout));
+    return npy_check_left(source, source->layout.elements * source->layout.element_bytes, "data");
+}
+
+/* --- mapping --- */
+
+static size_t npy_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A mapping begins at a page, the data somewhere in that. */
+static void npy_unmap(void *address, size_t bytes, void *user)
+{
+    (void)user;
+    const size_t before = (uintptr_t)address & (npy_page_bytes() - 1);
+    munmap((char *)address - before, bytes + before);
+}
+
+/* Why the data cannot be mapped; NULL when it can. */
+static const char *npy_mapping_obstacle(const npy_source *source)
+{
+    const loch_tensor_options *memory = &source->memory;
+    if (!source->is_regular) return "it is not a regular file";
+    if (source->header.is_swapped) return "its byte order is not this machine's";
+    if (source->position % source->layout.element_bytes) return "its elements do not lie at multiples of their size";
+    if (memory->allocator) return "memory of an allocator is asked for";
+    if (memory->device && !loch_device_can(memory->device, LOCH_CAN_HOST_ACCESS)) return "the host is not its place";
+    if (memory->device && source->how->mapping == LOCH_NPY_MAP_AUTO) return "memory of a device is asked for";
+    if (memory->alignment > npy_page_bytes() || (memory->alignment && source->position % memory->alignment))
+        return "its data does not lie at a multiple of the alignment";
+    return NULL;
+}
+
+static loch_status npy_wrap(npy_source *source, void *address, size_t bytes, loch_tensor **out)
+{
+    const loch_external external = {
+        .size = sizeof external, .device = source->memory.device, .deleter = npy_unmap, .access = source->how->access};
+    loch_buffer *buffer;
+    const loch_status wrapped = loch_buffer_wrap(address, bytes, &external, &buffer);
+    if (wrapped != LOCH_OK) {
+        npy_unmap(address, bytes, NULL);
+        return wrapped;
+    }
+    loch_status status = lochi_tensor_make(buffer, 0, &source->layout, out);
+    loch_buffer_release(buffer);
+    if (status == LOCH_OK) status = loch_tensor_set_name(*out, source->memory.name);
+    return status;
+}
+
+/* Private pages: what is written to them never comes to the file. NULL, and LOCH_OK, when the data is to be read instead. */
+static loch_status npy_map(npy_source *source, loch_tensor **out)
+{
+    const char *obstacle = npy_mapping_obstacle(source);
+    const size_t bytes = source->layout.elements * source->layout.element_bytes;
+    const size_t before = (size_t)(source->position & (npy_page_bytes() - 1));
+    void *pages = MAP_FAILED;
+    if (!obstacle) {
+        const int protection = source->how->access == LOCH_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+        pages = mmap(NULL, bytes + before, protection, MAP_PRIVATE, source->file, (off_t)(source->position - before));
+        if (pages == MAP_FAILED) obstacle = strerror(errno);
+    }
+    if (pages != MAP_FAILED) return npy_wrap(source, (char *)pages + before, bytes, out);
+    if (source->how->mapping == LOCH_NPY_MAP_AUTO) return LOCH_OK;
+    return LOCH_FAIL(UNSUPPORTED, "%.120s cannot be mapped: %s", source->path, obstacle);
+}
+
+/* --- data --- */
+
+static void npy_swap(void *data, size_t element_bytes, size_t bytes)
+{
+    for (char *at = data, *end = at + bytes; at < end; at += element_bytes)
+        for (size_t i = 0; i < element_bytes / 2; i++) {
+            const char byte = at[i];
+            at[i] = at[element_bytes - 1 - i];
+            at[element_bytes - 1 - i] = byte;
+        }
+}
+
+static loch_status npy_read_elements(npy_source *source, void *to, size_t bytes)
+{
+    LOCH_TRY_RETURN(npy_read(source, to, bytes, "data"));
+    if (source->header.is_swapped) npy_swap(to, source->layout.element_bytes, bytes);
+    return LOCH_OK;
+}
+
+static loch_status npy_fill_host(npy_source *source, loch_tensor *tensor)
+{
+    loch_mapping mapping;
+    LOCH_TRY_RETURN(loch_tensor_map(tensor, LOCH_MAP_WRITE, source->memory.stream, &mapping));
+    const loch_status status = npy_read_elements(source, mapping.address, loch_tensor_get_bytes(tensor));
+    const loch_error saved = lochi_error_save();
+    const loch_status unmapped = loch_tensor_unmap(&mapping, source->memory.stream);
+    if (status == LOCH_OK) return unmapped;
+    lochi_error_restore(&saved);
+    return status;
+}
+
+/* Elements [first, first + count) of the tensor in one row. */
+static loch_status npy_fill_part(npy_source *source, loch_tensor *row, size_t first, size_t count, void *piece)
+{
+    loch_tensor *part = NULL;
+    loch_status status;
+    const size_t bytes = count * source->layout.element_bytes;
+    LOCH_TRY(npy_read_elements(source, piece, bytes), end);
+    LOCH_TRY(loch_tensor_slice(row, 0, (int64_t)first, (int64_t)(first + count), 1, &part), end);
+    LOCH_TRY(loch_tensor_write(part, piece, bytes, source->memory.stream), end);
+end:
+    loch_tensor_release(part);
+    return status;
+}
+
+static loch_status npy_fill_device(npy_source *source, loch_tensor *tensor)
+{
+    const size_t elements = source->layout.elements, most = NPY_PIECE / source->layout.element_bytes;
+    const size_t room = elements < most ? elements : most;
+    loch_tensor *row = NULL;
+    loch_status status = LOCH_OK;
+    void *piece = lochi_alloc_array(room, source->layout.element_bytes);
+    if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for the way of a file to a device");
+    LOCH_TRY(loch_tensor_view(tensor, LOCH_SHAPE(-1), &row), end);
+    for (size_t first = 0; first < elements; first += room) {
+        const size_t left = elements - first;
+        LOCH_TRY(npy_fill_part(source, row, first, left < room ? left : room, piece), end);
+    }
+end:
+    loch_tensor_release(row);
+    lochi_free(piece);
+    return status;
+}
+
+static loch_status npy_load_read(npy_source *source, loch_tensor **out)
+{
+    source->memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
+    LOCH_TRY_RETURN(lochi_tensor_alloc(&source->layout, &source->memory, out));
+    if (!source->layout.elements) return LOCH_OK;
+    return loch_tensor_is_on_host(*out) ? npy_fill_host(source, *out) : npy_fill_device(source, *out);
+}
+
+/* --- the call --- */
+
+static loch_status npy_turn_axes(npy_source *source, loch_tensor **tensor)
+{
+    const size_t dimensions = source->layout.dimensions;
+    if (!source->header.is_columns || dimensions < 2) return LOCH_OK;
+    int axes[LOCH_DIMENSIONS_MAX];
+    for (size_t i = 0; i < dimensions; i++)
+        axes[i] = (int)(dimensions - 1 - i);
+    loch_tensor *turned;
+    LOCH_TRY_RETURN(loch_tensor_permute(*tensor, dimensions, axes, &turned));
+    loch_tensor_release(*tensor);
+    *tensor = turned;
+    return loch_tensor_set_name(turned, source->memory.name);
+}
+
+static loch_status npy_load_open(npy_source *source, loch_tensor **out)
+{
+    LOCH_TRY_RETURN(npy_open(source));
+    LOCH_TRY_RETURN(npy_read_header(source));
+    LOCH_TRY_RETURN(npy_choose_dtype(source));
+    LOCH_TRY_RETURN(npy_make_layout(source));
+    /* nothing is mapped for no elements, and nothing is lost */
+    if (source->how->mapping != LOCH_NPY_MAP_NEVER && source->layout.elements) LOCH_TRY_RETURN(npy_map(source, out));
+    if (!*out) LOCH_TRY_RETURN(npy_load_read(source, out));
+    return npy_turn_axes(source, out);
+}
+
+static loch_status npy_read_load_options(const loch_npy_load_options *given, loch_npy_load_options *out)
+{
+    *out = (loch_npy_load_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("options for loading", given, out, sizeof *out));
+    if ((unsigned)out->mapping > LOCH_NPY_MAP_REQUIRE || (unsigned)out->access > LOCH_READ_ONLY)
+        return LOCH_FAIL(INVALID, "options for loading with a mapping or an access that there is not");
+    if (out->dtype != LOCH_DTYPE_NONE && !loch_dtype_bytes(out->dtype))
+        return LOCH_FAIL(INVALID, "%d is no type of elements", (int)out->dtype);
+    return LOCH_OK;
+}
+
+loch_status loch_npy_load(const char *path, const loch_npy_load_options *options, loch_tensor **out)
+{
+    LOCHI_NOT_CANCELLED;
+    if (out) *out = NULL;
+    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path, and a place for the tensor");
+    loch_npy_load_options how;
+    LOCH_TRY_RETURN(npy_read_load_options(options, &how));
+    npy_source source = {.path = path, .file = -1, .how = &how};
+    LOCH_TRY_RETURN(lochi_tensor_read_options(how.memory, &source.memory));
+    const loch_status status = npy_load_open(&source, out);
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    if (source.file >= 0) close(source.file);
+    return status;
+}

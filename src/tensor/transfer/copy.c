@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* Copies between tensors of any layouts, types and devices. What both sides are decides:
+ *
+ *     side by side, one type          one plain copy
+ *     the host reaches both           the host's engine (strided.c), behind the stream
+ *     one type, a device              rows in few driver calls (rows.c), queued; or through the host where that is
+ *                                     faster, as for a transpose
+ *     two types, a device             through the host (stage.c)
+ *
+ * Two tensors that share memory are copied directly when it is certain that no byte is both read and written, else through
+ * a block of their own. Queued work is recorded on both buffers, which keeps them. */
+#include "base/fail.h"
+#include "base/sized.h"
+#include "device/device.h"
+#include "tensor/buffer/buffer.h"
+#include "tensor/tensor.h"
+#include "tensor/transfer/rows.h"
+#include "tensor/transfer/stage.h"
+
+/* A copy that was asked for. */
+typedef struct copy_ask {
+    loch_tensor *to, *from;
+    loch_tensor_copy_options options;
+    lochi_transfer transfer;
+    lochi_converter converter;
+} copy_ask;
+
+/* --- asking --- */
+
+static loch_status copy_read_options(const loch_tensor_copy_options *given, loch_tensor_copy_options *out)
+{
+    *out = (loch_tensor_copy_options){.size = sizeof *out};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
+    if ((unsigned)out->wait > LOCH_WAIT_END || (unsigned)out->overflow > LOCH_OVERFLOW_SPECIAL)
+        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+    if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
+    return LOCH_OK;
+}
+
+static loch_status copy_check_shapes(const lochi_layout *to, const lochi_layout *from)
+{
+    if (to->dimensions != from->dimensions)
+        return LOCH_FAIL(INVALID, "a copy from %zu to %zu dimensions: shapes have to be equal", from->dimensions,
+                         to->dimensions);
+    for (size_t i = 0; i < to->dimensions; i++)
+        if (to->shape[i] != from->shape[i])
+            return LOCH_FAIL(INVALID, "dimension %zu has size %lld in the source and %lld in the target", i,
+                             (long long)from->shape[i], (long long)to->shape[i]);
+    return LOCH_OK;
+}
+
+/* A stream has to be one of a device involved; for memory that no device knows any will do. */
+static loch_status copy_check_stream(const copy_ask *ask)
+{
+    const loch_stream *stream = ask->options.stream;
+    if (!stream) return LOCH_OK;
+    const loch_device *to = loch_tensor_get_device(ask->to), *from = loch_tensor_get_device(ask->from);
+    LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
+    if ((!to && !from) || stream->device == to || stream->device == from) return LOCH_OK;
+    return LOCH_FAIL(INVALID, "stream %llu of %s has nothing to do with a copy from %s to %s",
+                     (unsigned long long)stream->id, stream->device->name, from ? from->name : "the host",
+                     to ? to->name : "the host");
+}
+
+/* The device of a side that the host does not reach. */
+static loch_device *copy_device(const loch_tensor *tensor)
+{
+    return loch_tensor_is_on_host(tensor) ? NULL : loch_tensor_get_device(tensor);
+}
+
+static loch_status copy_locate(copy_ask *ask)
+{
+    const lochi_layout *to = &ask->to->layout, *from = &ask->from->layout;
+    void *target, *source;
+    LOCH_TRY_RETURN(loch_tensor_get_address(ask->to, &target));
+    LOCH_TRY_RETURN(loch_tensor_get_address(ask->from, &source));
+    ask->transfer = (lochi_transfer){.to_device = copy_device(ask->to),
+                                     .from_device = copy_device(ask->from),
+                                     .to = target,
+                                     .from = source,
+                                     .stream = ask->options.stream};
+    lochi_strided_make(to, from, &ask->transfer.strided);
+    if (to->dtype == from->dtype) return LOCH_OK;
+    ask->converter = lochi_convert_find(to->dtype, from->dtype, ask->options.overflow);
+    ask->transfer.converter = &ask->converter;
+    return LOCH_OK;
+}
+
+/* --- waiting and keeping --- */
+
+static loch_status copy_wait_for(loch_stream *stream)
+{
+    return lochi_device_is_at_once(stream->device) ? LOCH_OK : loch_stream_sync(stream);
+}
+
+static loch_status copy_wait_for_device(loch_device *device)
+{
+    return device ? copy_wait_for(&device->default_stream) : LOCH_OK;
+}
+
+/* Waits for what the copy comes behind: its stream, or the default streams of both sides. */
+static loch_status copy_wait_before(const copy_ask *ask)
+{
+    if (ask->options.stream) return copy_wait_for(ask->options.stream);
+    LOCH_TRY_RETURN(copy_wait_for_device(loch_tensor_get_device(ask->to)));
+    return copy_wait_for_device(loch_tensor_get_device(ask->from));
+}
+
+/* The stream that work with devices is queued on: the caller's, or the default one of the side that is not the host, the
+ * target before the source. NULL when all is the host's. */
+static loch_stream *copy_stream(const copy_ask *ask)
+{
+    if (ask->options.stream) return ask->options.stream;
+    loch_device *device = ask->transfer.to_device ? ask->transfer.to_device : ask->transfer.from_device;
+    if (!device) device = loch_tensor_get_device(ask->to);
+    if (!device) device = loch_tensor_get_device(ask->from);
+    return device ? &device->default_stream : NULL;
+}
+
+/* What was queued, and not waited for, keeps both sides. Where that cannot be said, it is waited for. */
+static loch_status copy_keep(const copy_ask *ask)
+{
+    loch_stream *stream = copy_stream(ask);
+    if (ask->options.wait == LOCH_WAIT_END || !stream) return LOCH_OK;
+    loch_status status = loch_buffer_record_use(ask->to->buffer, stream);
+    if (status == LOCH_OK) status = loch_buffer_record_use(ask->from->buffer, stream);
+    return status == LOCH_OK ? LOCH_OK : copy_wait_for(stream);
+}
+
+/* --- shared memory --- */
+
+/* The bytes that a side reaches, as addresses. */
+static void copy_span(const lochi_layout *layout, const char *address, uintptr_t *start, uintptr_t *end)
+{
+    *start = (uintptr_t)address - layout->below;
+    *end = (uintptr_t)address + layout->above;
+}
+
+static bool copy_spans_overlap(const copy_ask *ask)
+{
+    uintptr_t to_start, to_end, from_start, from_end;
+    copy_span(&ask->to->layout, ask->transfer.to, &to_start, &to_end);
+    copy_span(&ask->from->layout, ask->transfer.from, &from_start, &from_end);
+    return to_start < from_end && from_start < to_end;
+}
+
+/* Bytes before and from the first element that the axes behind `axis` reach. */
+static void copy_reach_inside(const lochi_strided *s, size_t axis, const ptrdiff_t *strides, size_t element_bytes,
+                              size_t *before, size_t *from)
+{
+    *before = 0;
+    *from = element_bytes;
+    for (size_t i = axis + 1; i < s->axes; i++) {
+        if (strides[i] < 0)
+            *before += (s->sizes[i] - 1) * (size_t)-strides[i];
+        else
+            *from += (s->sizes[i] - 1) * (size_t)strides[i];
+    }
+}
+
+/* Whether both sides repeat at one distance, along an axis and all that are outside of it, and what they repeat lies apart
+ * inside of it: columns of one matrix. */
+static bool copy_is_apart_along(const lochi_transfer *transfer, size_t axis)
+{
+    const lochi_strided *s = &transfer->strided;
+    const ptrdiff_t pitch = s->to[axis];
+    if (s->from[axis] != pitch) return false;
+    for (size_t i = 0; i < axis; i++)
+        if (s->to[i] % pitch || s->from[i] % pitch) return false;
+    size_t to_before, to_bytes, from_before, from_bytes;
+    copy_reach_inside(s, axis, s->to, s->to_bytes, &to_before, &to_bytes);
+    copy_reach_inside(s, axis, s->from, s->from_bytes, &from_before, &from_bytes);
+    const uintptr_t to = (uintptr_t)(transfer->to + s->to_start);
+    const uintptr_t from = (uintptr_t)(transfer->from + s->from_start) - from_before;
+    const size_t length = (size_t)pitch;
+    const size_t distance = from >= to ? (from - to) % length : (length - (to - from) % length) % length;
+    return distance >= to_bytes && distance + from_before + from_bytes <= length;
+}
+
+static bool copy_is_apart(const copy_ask *ask)
+{
+    if (!copy_spans_overlap(ask)) return true;
+    for (size_t i = 0; i < ask->transfer.strided.axes; i++)
+        if (copy_is_apart_along(&ask->transfer, i)) return true;
+    return false;
+}
+
+static bool copy_is_onto_itself(const copy_ask *ask)
+{
+    const lochi_transfer *transfer = &ask->transfer;
+    if (transfer->converter || transfer->to != transfer->from) return false;
+    for (size_t i = 0; i < transfer->strided.axes; i++)
+        if (transfer->strided.to[i] != transfer->strided.from[i]) return false;
+    return true;
+}
+
+/* Through a block: what is read is what was there before. */
+static loch_status copy_through_block(const copy_ask *ask)
+{
+    const lochi_layout *from = &ask->from->layout;
+    lochi_layout rows;
+    LOCH_TRY_RETURN(lochi_layout_make(from->dtype, from->dimensions, from->shape, NULL, &rows));
+    const loch_device *stream_device = ask->options.stream ? ask->options.stream->device : NULL;
+    loch_device *device = ask->transfer.from_device; /* NULL: the host's own memory */
+    const loch_tensor_options where = {.size = sizeof where,
+                                       .device = device,
+                                       .stream = device && stream_device == device ? ask->options.stream : NULL};
+    loch_tensor *block;
+    LOCH_TRY_RETURN(lochi_tensor_alloc(&rows, &where, &block));
+    loch_tensor_copy_options options = ask->options;
+    loch_status status = loch_tensor_copy(block, ask->from, &options);
+    if (status == LOCH_OK) status = loch_tensor_copy(ask->to, block, &options);
+    const loch_error saved = lochi_error_save();
+    loch_tensor_release(block);
+    if (status != LOCH_OK) lochi_error_restore(&saved);
+    return status;
+}
+
+/* --- the ways --- */
+
+static loch_status copy_on_host(const copy_ask *ask)
+{
+    const lochi_transfer *transfer = &ask->transfer;
+    LOCH_TRY_RETURN(copy_wait_before(ask));
+    if (transfer->converter)
+        lochi_strided_convert(&transfer->strided, transfer->converter, transfer->to, transfer->from);
+    else
+        lochi_strided_copy(&transfer->strided, transfer->to, transfer->from);
+    return LOCH_OK;
+}
+
+static loch_status copy_through_host(const copy_ask *ask)
+{
+    LOCH_TRY_RETURN(copy_wait_before(ask));
+    return lochi_stage_run(&ask->transfer);
+}
+
+static loch_status copy_queue_rows(const copy_ask *ask, const lochi_rows_plan *plan)
+{
+    const lochi_transfer *transfer = &ask->transfer;
+    const bool is_one = plan->calls == 1;
+    loch_copy_options options = {
+        .size = sizeof options, .stream = ask->options.stream, .wait = is_one ? ask->options.wait : LOCH_WAIT_QUEUED};
+    const loch_status status = lochi_rows_plan_run(plan, &transfer->strided, &options, transfer->to, transfer->from);
+    if (status != LOCH_OK) { /* some of it may be queued */
+        lochi_buffer_keep_after_failure(ask->to->buffer, ask->from->buffer, ask->options.stream);
+        return status;
+    }
+    if (!is_one && ask->options.wait == LOCH_WAIT_END) LOCH_TRY_RETURN(copy_wait_before(ask));
+    return copy_keep(ask);
+}
+
+static lochi_rows_way copy_way(const copy_ask *ask)
+{
+    if (ask->transfer.to_device && ask->transfer.from_device) return LOCHI_ROWS_INSIDE;
+    const loch_tensor *host = ask->transfer.to_device ? ask->from : ask->to;
+    return loch_buffer_get_kind(host->buffer) == LOCH_MEMORY_PINNED ||
+                   loch_buffer_get_kind(host->buffer) == LOCH_MEMORY_REGISTERED
+               ? LOCHI_ROWS_PINNED
+               : LOCHI_ROWS_PAGEABLE;
+}
+
+static loch_status copy_by_device(const copy_ask *ask, const lochi_rows_plan *plan)
+{
+    const bool is_by_rows = !ask->transfer.converter && plan->ns <= lochi_stage_estimate(&ask->transfer);
+    return is_by_rows ? copy_queue_rows(ask, plan) : copy_through_host(ask);
+}
+
+/* Both sides have addresses. */
+static loch_status copy_held(copy_ask *ask)
+{
+    LOCH_TRY_RETURN(copy_locate(ask));
+    if (copy_is_onto_itself(ask)) return LOCH_OK;
+    const lochi_rows_plan plan = lochi_rows_plan_make(&ask->transfer.strided, copy_way(ask));
+    if (!ask->transfer.converter && plan.axes == 0) return copy_queue_rows(ask, &plan); /* a plain copy may overlap */
+    if (!copy_is_apart(ask)) return copy_through_block(ask);
+    return ask->transfer.to_device || ask->transfer.from_device ? copy_by_device(ask, &plan) : copy_on_host(ask);
+}
+
+loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tensor_copy_options *options)
+{
+    if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two tensors");
+    copy_ask ask = {.to = to, .from = from};
+    LOCH_TRY_RETURN(copy_read_options(options, &ask.options));
+    LOCH_TRY_RETURN(copy_check_shapes(&to->layout, &from->layout));
+    LOCH_TRY_RETURN(lochi_tensor_check_writable(to));
+    LOCH_TRY_RETURN(copy_check_stream(&ask));
+    if (!to->layout.elements) return LOCH_OK;
+    if (ask.options.stream && ask.options.wait == LOCH_WAIT_END) /* first: what is queued would stay in the graph */
+        LOCH_TRY_RETURN(lochi_stream_refuse_captured(ask.options.stream, "a copy there cannot be waited for"));
+    loch_stream *to_stream = lochi_buffer_choose_stream(to->buffer, from->buffer, ask.options.stream);
+    loch_stream *from_stream = lochi_buffer_choose_stream(from->buffer, to->buffer, ask.options.stream);
+    LOCH_TRY_RETURN(lochi_tensor_hold(to, to_stream));
+    loch_status status = lochi_tensor_hold(from, from_stream);
+    if (status == LOCH_OK) {
+        status = lochi_tensor_let_go(from, from_stream, copy_held(&ask));
+        lochi_buffer_touch(to->buffer); /* one that failed may have written some of it */
+    }
+    return lochi_tensor_let_go(to, to_stream, status);
+}
