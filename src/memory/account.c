@@ -9,8 +9,8 @@
  * A wrapper without figures of its own shows those of the nearest wrapped allocator that keeps any, its keeper; the
  * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
 #include "base/fail.h"
-#include "memory/session.h"
 #include "memory/tag.h"
+#include "memory/session/session.h"
 #include <string.h>
 
 #define ACCOUNT_PEAKS(X)                                                                                               \

@@ -19,7 +19,7 @@
 #include "memory/failure.h"
 #include "memory/owner.h"
 #include "memory/pool/quick.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include "device/device.h"
 #include <loch/copy.h>
 #include <loch/host.h>

@@ -88,9 +88,10 @@ loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held)
 
 /* --- looking up --- */
 
-/* Under the lock: the block at `address`, going or not. Waits, letting the lock go, while somebody has it pinned. */
+/* Returns the block at `address`, going or not. Waits, letting the lock go, while somebody has it pinned. */
 static lochi_held *table_get(lochi_block_table *table, const void *address)
 {
+    lochi_lock_assert_held(&table->lock);
     for (;;) {
         lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
         if (!held || held->node.key != (uintptr_t)address) return NULL;
@@ -106,7 +107,7 @@ static bool table_is_around(const lochi_held *held, uintptr_t address)
     return held && address >= (uintptr_t)held->base && address - (uintptr_t)held->base < held->taken;
 }
 
-/* Why there is no live block at `address`. A ledger counts all that was taken from a block's address on, but part of
+/* Says why there is no live block at `address`. A ledger counts all that was taken from a block's address on, but part of
  * that lies in front of it: what it calls interior is looked at again. */
 static loch_status table_explain(lochi_block_table *table, const void *address)
 {
@@ -213,6 +214,7 @@ void lochi_block_table_cancel_free(lochi_block_table *table, lochi_held *held)
 
 void lochi_block_table_take(lochi_block_table *table, lochi_held *held)
 {
+    lochi_lock_assert_held(&table->lock);
     lochi_entry entry;
     const loch_status status = lochi_ledger_take(table->ledger, lochi_held_address(held), 0, &entry);
     (void)status; /* what is in the map is in the ledger */
@@ -221,6 +223,7 @@ void lochi_block_table_take(lochi_block_table *table, lochi_held *held)
 
 void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held)
 {
+    lochi_lock_assert_held(&table->lock);
     const lochi_entry entry = {.address = held->node.key,
                                .requested = held->requested,
                                .allocated = held->taken,
@@ -233,9 +236,10 @@ void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held)
 
 /* --- streams --- */
 
-/* Under the lock. */
-static loch_status table_note_stream(lochi_held *held, loch_stream *stream)
+/* Notes a further stream of a block. */
+static loch_status table_note_stream(const lochi_block_table *table, lochi_held *held, loch_stream *stream)
 {
+    lochi_lock_assert_held(&table->lock);
     if (held->stream == stream) return LOCH_OK;
     for (size_t i = 0; i < held->further_count; i++)
         if (held->further[i] == stream) return LOCH_OK;
@@ -252,7 +256,7 @@ loch_status lochi_block_table_record_use(lochi_block_table *table, const void *a
     lochi_lock_take(&table->lock);
     lochi_held *held = table_get(table, address);
     const bool is_going = held && held->is_going;
-    if (held && !is_going) status = table_note_stream(held, stream);
+    if (held && !is_going) status = table_note_stream(table, held, stream);
     lochi_lock_drop(&table->lock);
     if (is_going) return LOCH_FAIL(DOUBLE_FREE, "the block at %p is being freed", address);
     return held ? status : table_explain(table, address);

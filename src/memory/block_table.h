@@ -71,8 +71,10 @@ loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held);
 loch_status lochi_block_table_begin_free(lochi_block_table *table, const void *address, size_t bytes, lochi_held **out);
 void lochi_block_table_cancel_free(lochi_block_table *table, lochi_held *held);
 
-/* Under the lock: takes a block out that is going; puts it back when it could not be freed after all. */
+/* Takes a block out that is going. The lock is held. */
 void lochi_block_table_take(lochi_block_table *table, lochi_held *held);
+
+/* Puts a block back that was taken out and could not be freed after all. The lock is held. */
 void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held);
 
 /* Pins the first block at or above `key` that is not going; NULL past the last. In the child of a fork no block is pinned. */

@@ -61,11 +61,13 @@ static loch_status default_scope_create(loch_allocator *wrapped, const char *nam
 
 /* --- making --- */
 
+static loch_allocator_factory default_make;
+
 static loch_status default_make_scoped(loch_device *device, loch_attributes attributes, const char *name,
                                        loch_allocator **out)
 {
     loch_allocator *shared = NULL, *tracking = NULL;
-    loch_status status = lochi_registry_get_own(device, (loch_attributes){attributes.bits, 0}, &shared);
+    loch_status status = lochi_registry_get_own(device, (loch_attributes){attributes.bits, 0}, default_make, &shared);
     if (status == LOCH_OK) status = loch_tracking_create(shared, name, NULL, &tracking);
     if (status == LOCH_OK) status = default_scope_create(tracking, name, attributes.scope, out);
     loch_allocator_release(tracking);
@@ -89,7 +91,7 @@ static loch_status default_make_pool(loch_device *device, loch_memory_kind kind,
     return loch_pool_create(device, name, &options, out);
 }
 
-loch_status lochi_default_make(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
+static loch_status default_make(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
 {
     (void)user;
     const bool is_pinned = attributes.bits == DEFAULT_PINNED;
@@ -127,9 +129,10 @@ static loch_status default_get_pinned(loch_device *device, int32_t scope, loch_f
     const bool is_there = loch_device_can(device, LOCH_CAN_PINNED);
     bool is_on;
     LOCH_TRY_RETURN(lochi_option_switch("pinned", &is_on));
-    if (is_there && is_on) return lochi_registry_get_own(device, (loch_attributes){DEFAULT_PINNED, scope}, out);
+    if (is_there && is_on)
+        return lochi_registry_get_own(device, (loch_attributes){DEFAULT_PINNED, scope}, default_make, out);
     if (fallback == LOCH_FALLBACK_PAGEABLE && loch_device_can(device, LOCH_CAN_HOST_ACCESS))
-        return lochi_registry_get_own(device, (loch_attributes){0, scope}, out);
+        return lochi_registry_get_own(device, (loch_attributes){0, scope}, default_make, out);
     if (fallback == LOCH_FALLBACK_PAGEABLE) return default_get_host(scope, out);
     if (is_there) return LOCH_FAIL(UNSUPPORTED, "pinned memory is switched off by the option `pinned`");
     return LOCH_FAIL(UNSUPPORTED, "%s has no pinned memory: ask another device, or for LOCH_FALLBACK_PAGEABLE",
@@ -154,7 +157,7 @@ static loch_status default_get_own(loch_device *device, loch_attributes attribut
                          "ask for memory on the host",
                          device->name);
     if (is_on_host && !is_host) return default_get_host(attributes.scope, out);
-    return lochi_registry_get_own(device, (loch_attributes){0, attributes.scope}, out);
+    return lochi_registry_get_own(device, (loch_attributes){0, attributes.scope}, default_make, out);
 }
 
 loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes attributes, loch_fallback fallback,

@@ -8,11 +8,12 @@
  * The limit counts requested bytes from the moment before the driver is asked until the driver has taken them back. */
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/logging.h"
 #include "base/heap.h"
+#include "base/logging.h"
+#include "base/sized.h"
 #include "device/device.h"
+#include "memory/allocator.h"
 #include "memory/red_zone.h"
-#include "memory/wrap/wrapper.h"
 #include <loch/direct.h>
 #include <stddef.h>
 

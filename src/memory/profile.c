@@ -62,10 +62,11 @@ static uint64_t profile_most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Under the keeper's lock. A peak that is no higher than the one at the beginning is not of this scope: an allocator
- * that cannot start a segment goes on with the old one. */
+/* Measures the scope up to now. A peak that is no higher than the one at the beginning is not of this scope: an allocator that
+ * cannot start a segment goes on with the old one. */
 static loch_status profile_measure(const loch_profile *profile, loch_profile_report *out)
 {
+    lochi_lock_assert_held(&profile->keeper->lock);
     const loch_stats *before = &profile->before;
     loch_stats now = {.size = sizeof now};
     LOCH_TRY_RETURN(lochi_allocator_read_stats(profile->keeper, 0, &now));

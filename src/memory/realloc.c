@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include <loch/copy.h>
 
 /* --- in place --- */

@@ -57,7 +57,7 @@ static pthread_cond_t registry_cond = PTHREAD_COND_INITIALIZER; /* something was
 /* All under registry_lock. */
 static registry_entry *registry_list; /* highest priority first, then lowest number */
 static uint64_t registry_number;
-static registry_entry registry_own = {.factory = lochi_default_make}; /* its attributes are defaults.c's own */
+static registry_entry registry_own; /* its factory and attributes are those of lochi_registry_get_own */
 static registry_entry registry_set; /* only `made` counts: attributes are those that the allocators have */
 static registry_waiter *registry_waiters;
 
@@ -122,15 +122,17 @@ static void registry_free_made(registry_made *made)
 static registry_made *registry_find_made(const registry_entry *entry, const loch_device *device,
                                          loch_attributes attributes)
 {
+    lochi_lock_assert_held(&registry_lock);
     registry_made *made = entry->made;
     while (made && (made->device != device || !registry_is_same(made->attributes, attributes)))
         made = made->next;
     return made;
 }
 
-/* Whether the maker, or whom it waits for, is the calling thread. */
+/* Tells whether the maker, or the thread that it waits for, is the calling thread. */
 static bool registry_waits_for_us(const registry_made *made)
 {
+    lochi_lock_assert_held(&registry_lock);
     const uint64_t self = lochi_thread_number();
     uint64_t thread = made->maker;
     while (thread && thread != self) {
@@ -142,9 +144,10 @@ static bool registry_waits_for_us(const registry_made *made)
     return thread == self;
 }
 
-/* Under the lock, which is dropped meanwhile: waits until `made` is made, or has failed and is gone. */
+/* Waits until `made` is made, or has failed and is gone. The lock is dropped meanwhile. */
 static void registry_wait(const registry_made *made)
 {
+    lochi_lock_assert_held(&registry_lock);
     LOCHI_NOT_CANCELLED;
     registry_waiter waiter = {registry_waiters, lochi_thread_number(), made->maker, made};
     registry_waiters = &waiter;
@@ -158,15 +161,17 @@ static void registry_wait(const registry_made *made)
 
 static void registry_wake(const registry_made *made)
 {
+    lochi_lock_assert_held(&registry_lock);
     for (registry_waiter *waiter = registry_waiters; waiter; waiter = waiter->next)
         if (waiter->made == made) waiter->made = NULL;
     pthread_cond_broadcast(&registry_cond);
 }
 
-/* Under the lock, which is dropped around the factory. */
+/* Makes an allocator by the factory of an entry. The lock is dropped around the factory. */
 static loch_status registry_make(registry_entry *entry, loch_device *device, loch_attributes attributes,
                                  loch_allocator **out)
 {
+    lochi_lock_assert_held(&registry_lock);
     LOCHI_NOT_CANCELLED;
     lochi_fork_add(&registry_part);
     registry_made *made = lochi_zalloc(sizeof *made);
@@ -197,11 +202,12 @@ static loch_status registry_make(registry_entry *entry, loch_device *device, loc
     return status;
 }
 
-/* Under the lock, which may be dropped meanwhile: what the entry's factory has made or makes now. LOCH_OK and NULL
- * when the entry is to be passed over. */
+/* Gives what the entry's factory has made or makes now; LOCH_OK and NULL when the entry is to be passed over. The lock may be
+ * dropped meanwhile. */
 static loch_status registry_get_made(registry_entry *entry, loch_device *device, loch_attributes attributes,
                                      loch_allocator **out)
 {
+    lochi_lock_assert_held(&registry_lock);
     loch_status status = LOCH_OK;
     entry->users++;
     for (;;) {
@@ -232,6 +238,7 @@ static loch_status registry_check(const char *name, int priority)
 
 static registry_entry **registry_find_link(const char *name, int priority)
 {
+    lochi_lock_assert_held(&registry_lock);
     registry_entry **link = &registry_list;
     while (*link && ((*link)->priority != priority || strcmp((*link)->name, name) != 0))
         link = &(*link)->next;
@@ -324,9 +331,10 @@ typedef struct registry_place {
 
 static const registry_place registry_start = {INT_MAX, 0};
 
-/* Under the lock: the entry behind a place, which moves on to it; NULL at the end. */
+/* Returns the entry behind a place, which moves on to it; NULL at the end. */
 static registry_entry *registry_next(registry_place *place)
 {
+    lochi_lock_assert_held(&registry_lock);
     registry_entry *entry = registry_list;
     while (entry && (entry->priority > place->priority ||
                      (entry->priority == place->priority && entry->number <= place->number)))
@@ -350,9 +358,10 @@ static bool registry_serves(const loch_device *device, loch_attributes has, loch
            loch_device_can(device, LOCH_CAN_HOST_ACCESS);
 }
 
-/* Under the lock, which may be dropped meanwhile. LOCH_OK and NULL when the entry has nothing to do with it. */
+/* Asks one entry; LOCH_OK and NULL when it has nothing to do with the query. The lock may be dropped meanwhile. */
 static loch_status registry_ask(registry_entry *entry, const registry_query *query, loch_allocator **out)
 {
+    lochi_lock_assert_held(&registry_lock);
     if (query->name && strcmp(entry->name, query->name) != 0) return LOCH_OK;
     if (!entry->allocator)
         return query->device ? registry_get_made(entry, query->device, query->attributes, out) : LOCH_OK;
@@ -429,9 +438,11 @@ loch_status loch_registry_walk(loch_registry_visitor *visitor, void *user)
 
 /* --- the devices' defaults --- */
 
-loch_status lochi_registry_get_own(loch_device *device, loch_attributes attributes, loch_allocator **out)
+loch_status lochi_registry_get_own(loch_device *device, loch_attributes attributes, loch_allocator_factory *make,
+                                   loch_allocator **out)
 {
     lochi_lock_take(&registry_lock);
+    registry_own.factory = make;
     const loch_status status = registry_get_made(&registry_own, device, attributes, out);
     lochi_lock_drop(&registry_lock);
     return status;
@@ -448,9 +459,10 @@ loch_allocator *lochi_registry_get_set(const loch_device *device, loch_attribute
     return found;
 }
 
-/* Under the lock: moves what an entry has for a device to another list. */
+/* Moves what an entry has for a device to another list. */
 static void registry_detach(registry_entry *entry, const loch_device *device, registry_made **to)
 {
+    lochi_lock_assert_held(&registry_lock);
     for (registry_made **link = &entry->made; *link;) {
         registry_made *made = *link;
         if (made->device != device || !made->allocator) { /* what is being made stays: its maker needs the place */
@@ -528,9 +540,10 @@ static loch_status registry_note_leak(const loch_block *block, void *user)
     return LOCH_OK;
 }
 
-/* Under the lock: empties all lists into one, when nobody makes anything any more. */
+/* Empties all lists into one, when nobody makes anything any more. The lock is dropped while it waits for that. */
 static registry_entry *registry_close(registry_entry *own, registry_entry *set)
 {
+    lochi_lock_assert_held(&registry_lock);
     registry_entry *list = registry_list;
     registry_list = NULL;
     for (registry_entry *entry = list; entry; entry = entry->next)

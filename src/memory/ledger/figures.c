@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger's figures: of all blocks and of tags, in segments: the time between two lochi_ledger_new_segment. */
+#include "memory/ledger/figures.h"
 #include "base/heap.h"
 #include "memory/failure.h"
-#include "memory/ledger/inside.h"
 #include "memory/tag.h"
+#include "memory/ledger/ledger.h"
+#include "memory/ledger/slot.h"
+#include "memory/ledger/stop.h"
 #include <string.h>
 
 /* --- of all blocks --- */
@@ -63,7 +66,7 @@ uint64_t lochi_ledger_count_live(lochi_ledger *ledger)
 
 /* --- of tags --- */
 
-/* The figures of a tag; NULL when it has none yet and `make` is false, or there is no memory for them. */
+/* Returns the figures of a tag; NULL when it has none yet and `make` is false, or there is no memory for them. */
 static lochi_ledger_tag *figures_of_tag(lochi_ledger *ledger, loch_tag tag, bool make)
 {
     _Atomic(lochi_ledger_tag *) *place = &ledger->tags[tag / LOCHI_LEDGER_TAG_CHUNK];
@@ -97,9 +100,9 @@ void lochi_ledger_count_tag(lochi_ledger *ledger, const lochi_entry *entry, int 
     lochi_ledger_unlock(&figures->is_locked);
 }
 
-/* --- questions; the ledger is stopped --- */
+/* --- questions --- */
 
-/* Below zero only where blocks were not counted in for want of memory. */
+/* Returns 0 for a figure below zero, which comes only of blocks that were not counted in for want of memory. */
 static uint64_t figures_clamp(int64_t value)
 {
     return value > 0 ? (uint64_t)value : 0;
@@ -107,6 +110,7 @@ static uint64_t figures_clamp(int64_t value)
 
 static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
 {
+    lochi_lock_assert_held(&ledger->lock);
     lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
     if (!figures) return;
     lochi_ledger_lock(&figures->is_locked); /* a pool counts tags alone, and without entering the ledger */
@@ -120,9 +124,10 @@ static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
     lochi_ledger_unlock(&figures->is_locked);
 }
 
-/* What all threads have in use; everything is published by it. */
+/* Publishes everything, and sums up what all threads have in use. */
 static void figures_sum(lochi_ledger *ledger, int64_t now[LOCHI_LEDGER_METRICS])
 {
+    lochi_lock_assert_held(&ledger->lock);
     uint32_t index = 0;
     for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
         lochi_ledger_publish(ledger, slot);
@@ -133,6 +138,7 @@ static void figures_sum(lochi_ledger *ledger, int64_t now[LOCHI_LEDGER_METRICS])
 
 static void figures_get_all(lochi_ledger *ledger, loch_stats *out)
 {
+    lochi_lock_assert_held(&ledger->lock);
     int64_t now[LOCHI_LEDGER_METRICS], peak[LOCHI_LEDGER_METRICS];
     figures_sum(ledger, now);
     for (int i = 0; i < LOCHI_LEDGER_METRICS; i++)

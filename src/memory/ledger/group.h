@@ -15,8 +15,9 @@
 #ifndef LOCHI_LEDGER_GROUP_H
 #define LOCHI_LEDGER_GROUP_H
 
-#include "memory/ledger/ledger.h"
+#include "memory/ledger/entry.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define LOCHI_CHUNK_BITS 16
 #define LOCHI_GROUP_FEW 2   /* blocks that a group has room for from the start */
@@ -49,17 +50,19 @@ typedef struct lochi_group {
     lochi_cell few_cells[LOCHI_GROUP_FEW];
 } lochi_group;
 
-/* Sets up an empty group in memory that is aligned for it; ends one. */
+/* Sets up an empty group in memory that is aligned for it. */
 void lochi_group_init(lochi_group *group, uint64_t chunk, uint16_t tag);
+
+/* Gives back what a group has allocated. */
 void lochi_group_fini(lochi_group *group);
 
-/* Makes room: throws out marks of freed blocks when they are the most, else doubles the array. False without memory. */
+/* Makes room in a group: throws out marks of freed blocks when they are the most, else doubles the array. False without memory. */
 bool lochi_group_rebuild(lochi_group *group);
 
-/* Whether any block is live. */
+/* Tells whether any block of a group is live. */
 bool lochi_group_is_live(const lochi_group *group);
 
-/* The cell of a place; NULL without memory. */
+/* Returns the cell of a place; NULL without memory. */
 lochi_cell *lochi_group_cell(lochi_group *group, size_t at);
 
 static inline uint32_t lochi_group_key(uintptr_t address)
@@ -72,7 +75,7 @@ static inline size_t lochi_group_home(uint32_t key, unsigned bits)
     return key >> (LOCHI_CHUNK_BITS + 1 - bits);
 }
 
-/* The place of a key, or the empty one where it would go. */
+/* Returns the place of a key, or the empty one where it would go. */
 static inline size_t lochi_group_seek(const lochi_group *group, uint32_t key)
 {
     size_t at = lochi_group_home(key, group->bits);
@@ -81,7 +84,7 @@ static inline size_t lochi_group_seek(const lochi_group *group, uint32_t key)
     return at;
 }
 
-/* Whether a new word may go to the empty place `at`. Few words may lie far off: the array is not blown up for them. */
+/* Tells whether a new word may go to the empty place `at`. Few words may lie far off: the array is not blown up for them. */
 static inline bool lochi_group_has_room(const lochi_group *group, uint32_t key, size_t at)
 {
     if (at == group->count) return false;
@@ -117,13 +120,14 @@ static inline void lochi_group_read(const lochi_group *group, size_t at, lochi_e
     }
 }
 
-/* Whether a word holds all that is known of an entry, its id apart. */
+/* Tells whether a word holds all that is known of an entry, its id apart. */
 static inline bool lochi_group_is_plain(const lochi_group *group, const lochi_entry *entry)
 {
     return entry->requested < LOCHI_WORD_WIDE && entry->requested == entry->allocated && entry->tag == group->tag &&
            !entry->note;
 }
 
+/* Writes a live entry that is plain and has no id. */
 static inline void lochi_group_write_plain(lochi_group *group, size_t at, uint32_t key, size_t requested)
 {
     group->words[at] = key | (uint32_t)requested << LOCHI_WORD_SIZE_AT;

@@ -4,7 +4,10 @@
 #include "memory/ledger/ledger.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/ledger/inside.h"
+#include "memory/ledger/directory.h"
+#include "memory/ledger/figures.h"
+#include "memory/ledger/slot.h"
+#include "memory/ledger/stop.h"
 
 /* --- making and ending --- */
 
@@ -33,6 +36,7 @@ void lochi_ledger_destroy(lochi_ledger *ledger)
     if (!ledger) return;
     lochi_fork_leave(&ledger->in_forks);
     lochi_ledger_directory_fini(ledger);
+    lochi_ledger_slots_fini(ledger);
     for (size_t i = 0; i < LOCH_TAG_COUNT_MAX / LOCHI_LEDGER_TAG_CHUNK; i++)
         lochi_free(atomic_load_explicit(&ledger->tags[i], memory_order_relaxed));
     lochi_lock_fini(&ledger->lock);
@@ -46,7 +50,7 @@ static uint64_t ledger_next_id(lochi_ledger *ledger)
     return atomic_fetch_add_explicit(&ledger->last_id, 1, memory_order_relaxed) + 1;
 }
 
-/* Under the group's lock: the place for a new entry, which is empty or a mark. E_DRIVER when a live one is there. */
+/* Finds the place for a new entry, which is empty or a mark. E_DRIVER when a live one is there. The group is locked. */
 static inline loch_status ledger_find_room(lochi_group *group, uint32_t key, size_t *at)
 {
     for (;;) {
@@ -59,7 +63,7 @@ static inline loch_status ledger_find_room(lochi_group *group, uint32_t key, siz
     }
 }
 
-/* Under the group's lock: writes an entry to such a place. */
+/* Writes an entry to a place of ledger_find_room. The group is locked. */
 static inline loch_status ledger_write(lochi_group *group, size_t at, uint32_t key, const lochi_entry *entry,
                                        uint64_t id)
 {
@@ -153,7 +157,7 @@ static bool ledger_is_interior(lochi_ledger *ledger, uintptr_t address, lochi_en
     return is_found;
 }
 
-/* Why there is no live block at an address. */
+/* Says why there is no live block at an address. */
 static LOCHI_RARE loch_status ledger_explain(lochi_ledger *ledger, uintptr_t address, bool is_freed)
 {
     lochi_entry around = {.address = 0};
@@ -164,7 +168,7 @@ static LOCHI_RARE loch_status ledger_explain(lochi_ledger *ledger, uintptr_t add
     return LOCH_FAIL(FOREIGN, "%p was not handed out by this allocator", (void *)address);
 }
 
-/* Why a block could not be taken out: there is none, or it has another size. */
+/* Says why a block could not be taken out: there is none, or it has another size. */
 static LOCHI_RARE loch_status ledger_refuse_take(lochi_ledger *ledger, uintptr_t address, uint32_t word, size_t bytes,
                                                  const lochi_entry *found)
 {
@@ -208,7 +212,7 @@ void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry)
 
 /* --- questions --- */
 
-/* From inside: the group of a live block, locked, and its place; or NULL, and whether there is a mark. */
+/* Returns the group of a live block, locked, and its place; or NULL, and whether there is a mark. From inside. */
 static lochi_group *ledger_lock_live(lochi_ledger *ledger, uintptr_t address, size_t *at, bool *is_freed)
 {
     *is_freed = false;
@@ -222,7 +226,7 @@ static lochi_group *ledger_lock_live(lochi_ledger *ledger, uintptr_t address, si
     return NULL;
 }
 
-/* Under the group's lock: reads a live entry, and gives it an id if it has none yet; false without memory. */
+/* Reads a live entry, and gives it an id if it has none yet; false without memory. The group is locked. */
 static bool ledger_read_named(lochi_ledger *ledger, lochi_group *group, size_t at, lochi_entry *out)
 {
     lochi_group_read(group, at, out);

@@ -10,35 +10,27 @@
  * _BLOCKS) a thread.
  *
  * Ids are given when they are first asked for, in that order, and never again. Taking a block out needs no memory
- * and cannot fail for want of any. How it works: inside.h. */
+ * and cannot fail for want of any. How it works: state.h. */
 #ifndef LOCHI_LEDGER_H
 #define LOCHI_LEDGER_H
 
+#include "memory/ledger/entry.h"
 #include <loch/allocator.h>
 #include <stdbool.h>
 
-#define LOCHI_LEDGER_BATCH_BYTES ((int64_t)256 << 10)
-#define LOCHI_LEDGER_BATCH_BLOCKS ((int64_t)64)
-
 typedef struct lochi_ledger lochi_ledger;
 
-/* One live block. */
-typedef struct lochi_entry {
-    uintptr_t address;
-    size_t requested, allocated; /* below 2^48: no address space holds more */
-    uint64_t id;                 /* below 2^56 */
-    uint16_t tag;
-    uint8_t note; /* the owner's own */
-} lochi_entry;
-
+/* Makes an empty ledger. */
 loch_status lochi_ledger_create(lochi_ledger **out);
+
+/* Ends a ledger; NULL does nothing. */
 void lochi_ledger_destroy(lochi_ledger *ledger);
 
 /* Enters a block (its id is not looked at), and gives it an id if `id` is not NULL. E_HOST_MEMORY; E_DRIVER when a
  * live block is at that address already. */
 loch_status lochi_ledger_add(lochi_ledger *ledger, const lochi_entry *entry, uint64_t *id);
 
-/* The same, quicker, for a block that takes as much as was asked for, and whose id nobody wants yet. */
+/* Enters a block that takes as much as was asked for, and whose id nobody wants yet: quicker than lochi_ledger_add. */
 loch_status lochi_ledger_add_plain(lochi_ledger *ledger, const void *address, size_t bytes, loch_tag tag);
 
 /* Takes a block out; its id is 0 if nobody had asked for it. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN; E_INVALID when
@@ -49,10 +41,11 @@ loch_status lochi_ledger_take(lochi_ledger *ledger, const void *address, size_t 
  * memory only if the mark has gone meanwhile; without any the block is forgotten then. */
 void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry);
 
-/* What is known of the live block at `address`; errors as for take. Its id is 0 when there is no memory to give it one. */
+/* Gives what is known of the live block at `address`; errors as for lochi_ledger_take. Its id is 0 when there is no memory to
+ * give it one. */
 loch_status lochi_ledger_find(lochi_ledger *ledger, const void *address, lochi_entry *out);
 
-/* Changes the owner's note on a live block; errors as for take, and E_HOST_MEMORY. */
+/* Changes the owner's note on a live block; errors as for lochi_ledger_take, and E_HOST_MEMORY. */
 loch_status lochi_ledger_set_note(lochi_ledger *ledger, const void *address, uint8_t note);
 
 /* Calls `visit` for each live block, under locks of the ledger, and with what it returns ends when that is not LOCH_OK.
@@ -63,18 +56,23 @@ loch_status lochi_ledger_walk(lochi_ledger *ledger, loch_status (*visit)(const l
 /* Counts a failed attempt, unless the request is tried again (failure.h). */
 void lochi_ledger_count_failure(lochi_ledger *ledger);
 
+/* Counts a block of a tag in (`sign` is 1) or out (-1), and nothing else: no entry is written or taken out. `is_new`: the block
+ * was not out for a moment only. Any thread. */
+void lochi_ledger_count_tag(lochi_ledger *ledger, const lochi_entry *entry, int sign, bool is_new);
+
 /* Fills the counts and bytes of blocks, and the peaks and largest of the present segment; leaves the rest of `out`
- * alone. With a tag, the same for its blocks, of which the allocated bytes are not known; those peaks are exact. All
+ * alone. With a tag, those of its blocks, of which the allocated bytes are not known; those peaks are exact. All
  * threads wait for a moment. */
 void lochi_ledger_get_stats(lochi_ledger *ledger, loch_tag tag, loch_stats *out);
 
 /* Starts a new segment: peaks := now, largest := 0. */
 void lochi_ledger_new_segment(lochi_ledger *ledger);
 
-/* Live blocks; while others enter and take out, a number that may never have been. Of two threads that take out the
+/* Returns the number of live blocks; while others enter and take out, a number that may never have been. Of two threads that take out the
  * last blocks and then ask, at least one is told 0. */
 uint64_t lochi_ledger_count_live(lochi_ledger *ledger);
 
+/* Writes an entry as a block of the public interface. */
 void lochi_ledger_to_block(const lochi_entry *entry, loch_block *out);
 
 #endif

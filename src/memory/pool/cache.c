@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/quick.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include <sched.h>
 #include <string.h>
 

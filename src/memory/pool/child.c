@@ -17,7 +17,7 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "memory/pool/handle.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 #define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent, and holds small ones */
 

@@ -8,7 +8,7 @@
 #include "base/sized.h"
 #include "memory/failure.h"
 #include "memory/pool/handle.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 /* A loose handle of at most `bytes`, the largest; NULL when there is none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)

@@ -9,7 +9,7 @@
 #include "base/logging.h"
 #include "base/own_file.h"
 #include "device/copy.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -15,7 +15,7 @@
 #include "memory/allocator.h"
 #include "memory/movable.h"
 #include "memory/pool/inside.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 /* --- owners --- */
 

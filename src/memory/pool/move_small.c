@@ -10,7 +10,7 @@
 #include "device/copy.h"
 #include "memory/movable.h"
 #include "memory/pool/inside.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
 {

@@ -6,7 +6,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "memory/failure.h"
-#include "memory/ledger/inside.h"
+#include "memory/ledger/ledger.h"
 #include "memory/pool/quick.h"
 #include <loch/copy.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/failure.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 #include <stdbool.h>
 
@@ -26,9 +26,10 @@ static uint64_t fault_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Under the lock. */
+/* Decides whether an attempt fails, and numbers it. */
 static bool fault_decide(fault *self, size_t bytes)
 {
+    lochi_lock_assert_held(&self->lock);
     const loch_fault_options *options = &self->options;
     if (!self->is_set || bytes <= options->above_bytes) return false;
     const uint64_t number = self->attempts++;

@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "memory/pool/pool.h"
 #include "memory/red_zone.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 #include <stddef.h>
 

@@ -9,7 +9,7 @@
 #include "base/heap.h"
 #include "base/text.h"
 #include "memory/failure.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 
 typedef struct limit {

@@ -7,7 +7,7 @@
  * (above a soft limit, say) may use this allocator from inside. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 
 typedef struct locked {

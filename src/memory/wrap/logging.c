@@ -13,7 +13,7 @@
 #include "base/own_file.h"
 #include "base/tree.h"
 #include "device/device.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -94,7 +94,7 @@ static int logging_write_csv(FILE *file, const logging_event *event, uint64_t ns
                    (uintptr_t)event->address, event->bytes, event->stream, tag, loch_status_name(event->status));
 }
 
-/* Under the lock, unless the format is the hook, which is called without. */
+/* Writes a line: to the file with the lock held, to the hook without. */
 static void logging_write(logging *self, const logging_event *event)
 {
     LOCHI_NOT_CANCELLED;
@@ -106,6 +106,7 @@ static void logging_write(logging *self, const logging_event *event)
                   *tag ? ", tag " : "", tag, event->status == LOCH_OK ? "ok" : loch_status_name(event->status));
         return;
     }
+    lochi_lock_assert_held(&self->lock);
     if (self->error || self->is_forked) return;
     const uint64_t ns = loch_host_now_ns() - self->start_ns;
     const int written = self->format == LOCH_LOGGING_CSV ? logging_write_csv(self->file, event, ns, tag)
@@ -116,6 +117,7 @@ static void logging_write(logging *self, const logging_event *event)
 /* Lets the lock go, and writes: before that for a file, after it for the hook. */
 static void logging_write_and_drop(logging *self, const logging_event *event)
 {
+    lochi_lock_assert_held(&self->lock);
     if (self->file) logging_write(self, event);
     lochi_lock_drop(&self->lock);
     if (!self->file) logging_write(self, event);
@@ -147,11 +149,12 @@ static void logging_forked(void)
 
 static lochi_fork_part logging_part = {.prepare = logging_write_all, .child = logging_forked};
 
-/* --- blocks and streams, under the lock --- */
+/* --- blocks and streams --- */
 
-/* The small number of a stream, 0 for the default one; false when there is no memory to note it. */
+/* Gives the small number of a stream, 0 for the default one; false when there is no memory to note it. */
 static bool logging_number(logging *self, const loch_stream *stream, unsigned *out)
 {
+    lochi_lock_assert_held(&self->lock);
     *out = 0;
     if (stream->kind == LOCHI_STREAM_DEFAULT) return true;
     for (unsigned i = 0; i < self->streams_count; i++)
@@ -173,6 +176,7 @@ static bool logging_number(logging *self, const loch_stream *stream, unsigned *o
 
 static logging_block *logging_find(const logging *self, const void *address)
 {
+    lochi_lock_assert_held(&self->lock);
     lochi_tree_node *node = lochi_tree_at_or_below(&self->blocks, (uintptr_t)address);
     return node && node->key == (uintptr_t)address ? LOCHI_CONTAINER(node, logging_block, node) : NULL;
 }
@@ -190,6 +194,7 @@ static logging_event logging_event_of(const char *what, const logging_block *blo
 /* Enters a block. One that is noted at its address already was freed behind the wrapper's back, so it ends here. */
 static void logging_insert(logging *self, logging_block *block)
 {
+    lochi_lock_assert_held(&self->lock);
     logging_block *old = logging_find(self, (const void *)block->node.key);
     if (old) {
         const logging_event event = logging_event_of("free", old);

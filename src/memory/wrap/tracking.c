@@ -10,7 +10,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/wrap/wrapper.h"
+#include "memory/wrap/wrap.h"
 #include <loch/host.h>
 #include <loch/wrapper.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the library's wrappers share. */
-#ifndef LOCHI_WRAPPER_H
-#define LOCHI_WRAPPER_H
+#ifndef LOCHI_WRAP_H
+#define LOCHI_WRAP_H
 
 #include "base/sized.h"
 #include "memory/allocator.h"

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Spin locks of groups, tags and the shared slot: held for a few instructions. */
+#ifndef LOCHI_LEDGER_SPIN_H
+#define LOCHI_LEDGER_SPIN_H
+
+#include "base/hint.h"
+#include <stdatomic.h>
+
+/* Waits for a spin lock that another thread holds, and takes it. */
+void lochi_ledger_spin(atomic_flag *is_locked);
+
+/* Takes a spin lock. */
+static inline void lochi_ledger_lock(atomic_flag *is_locked)
+{
+    if (LOCHI_UNLIKELY(atomic_flag_test_and_set_explicit(is_locked, memory_order_acquire)))
+        lochi_ledger_spin(is_locked);
+}
+
+/* Drops a spin lock. */
+static inline void lochi_ledger_unlock(atomic_flag *is_locked)
+{
+    atomic_flag_clear_explicit(is_locked, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* The life of sessions: their allocators, how they begin, and how they end. */
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include "memory/pool/pool.h"
+#include "memory/session/note.h"
+#include "memory/session/session.h"
+#include <string.h>
+
+/* --- the session's allocator --- */
+
+static loch_status life_alloc(void *self, const loch_request *request, void **out)
+{
+    return lochi_allocator_try(((loch_session *)self)->wrapped, request, out);
+}
+
+/* Frees a block. The caller looks whether the allocator is over. */
+static loch_status life_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    loch_session *session = self;
+    lochi_session_block *block = lochi_session_take(session->wrapped, address);
+    const loch_status status = lochi_allocator_give_back(session->wrapped, address, bytes, stream);
+    if (!block) return status;
+    if (block->session != session) /* one of another session on the same allocator */
+        lochi_session_settle(block, lochi_session_is_gone(status));
+    else if (lochi_note_settle(block, lochi_session_is_gone(status)))
+        atomic_fetch_sub_explicit(&session->allocator->live, 1, memory_order_relaxed);
+    return status;
+}
+
+static loch_status life_find_block(void *self, const void *address, loch_block *out)
+{
+    return loch_allocator_find(((loch_session *)self)->wrapped, address, out);
+}
+
+static loch_status life_resize(void *self, void *address, size_t bytes, size_t *allocated)
+{
+    return lochi_allocator_resize_in_place(((loch_session *)self)->wrapped, address, bytes, allocated);
+}
+
+static void life_destroy(void *self)
+{
+    lochi_free(self);
+}
+
+static const loch_allocator_ops life_ops = {
+    .size = sizeof life_ops,
+    .kind = "session",
+    .alloc = life_alloc,
+    .free = life_free,
+    .destroy = life_destroy,
+    .find = life_find_block,
+    .resize = life_resize,
+};
+
+/* --- beginning, promoting, figures --- */
+
+loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and a place");
+    while (lochi_session_is_own(allocator))
+        allocator = allocator->wrapped;
+    loch_session *session = lochi_zalloc(sizeof *session);
+    if (!session) return LOCH_FAIL(HOST_MEMORY, "no host memory for a session");
+    session->wrapped = allocator;
+    const loch_status status =
+        lochi_wrapper_create(allocator, name, &life_ops, session, LOCHI_ACCOUNT_NOTES, &session->allocator);
+    if (status != LOCH_OK) {
+        lochi_free(session);
+        return status;
+    }
+    session->allocator->session = session;
+    *out = session;
+    return LOCH_OK;
+}
+
+loch_allocator *loch_session_get_allocator(const loch_session *session)
+{
+    return session ? session->allocator : NULL;
+}
+
+/* Finds the session's own block at an address; those that came through wrappers around its allocator have to be searched. */
+static lochi_session_block *life_find_own(const loch_session *session, const void *address)
+{
+    lochi_lock_assert_held(&lochi_session_lock);
+    lochi_session_block *block = lochi_note_find(session->wrapped, address);
+    if (block && block->session == session && !block->is_promoted) return block;
+    for (block = session->blocks; block && block->node.key != (uintptr_t)address; block = block->next)
+        ;
+    return block;
+}
+
+loch_status loch_session_promote(loch_session *session, void *address)
+{
+    if (!session || !address) return LOCH_FAIL(INVALID, "promoting needs a session and a block");
+    lochi_lock_take(&lochi_session_lock);
+    lochi_session_block *block = life_find_own(session, address), *gone = NULL;
+    if (block) {
+        lochi_note_list_remove(block);
+        block->is_promoted = true;
+        if (!block->is_handled) {
+            lochi_note_table_remove(block);
+            gone = block;
+        }
+    }
+    lochi_lock_drop(&lochi_session_lock);
+    lochi_free(gone);
+    if (block) return LOCH_OK;
+    return LOCH_FAIL(FOREIGN, "the session \"%s\" has no block at %p", session->allocator->name, address);
+}
+
+loch_status loch_session_get_stats(loch_session *session, loch_session_stats *out)
+{
+    if (!session || !out || out->size < sizeof out->size)
+        return LOCH_FAIL(INVALID, "a session's figures need a session and a place with its size");
+    loch_session_stats stats = {.size = out->size};
+    lochi_lock_take(&lochi_session_lock);
+    stats.blocks = session->count;
+    stats.bytes = session->bytes;
+    stats.peak_bytes = session->peak;
+    lochi_lock_drop(&lochi_session_lock);
+    memcpy(out, &stats, out->size < sizeof stats ? out->size : sizeof stats);
+    return LOCH_OK;
+}
+
+/* --- the end --- */
+
+/* Begins the end: from now on nothing comes in. */
+static loch_status life_begin_end(loch_session *session)
+{
+    lochi_lock_take(&lochi_session_lock);
+    const size_t entered = session->entered;
+    const bool is_busy = entered || session->is_ending;
+    if (!is_busy) session->is_ending = true;
+    lochi_lock_drop(&lochi_session_lock);
+    if (!is_busy) return LOCH_OK;
+    return LOCH_FAIL(BUSY, "the session \"%s\" cannot end: threads are in it %zu times", session->allocator->name,
+                     entered);
+}
+
+/* Takes out the next block to free; NULL when none is left that was not tried. The session is over then, or as it was with what
+ * is left. */
+static lochi_session_block *life_next(loch_session *session, bool has_failed)
+{
+    lochi_lock_take(&lochi_session_lock);
+    lochi_session_block *block = session->blocks;
+    if (block) {
+        lochi_note_take(block);
+    } else {
+        session->blocks = session->failed;
+        if (session->blocks) session->blocks->link = &session->blocks;
+        session->failed = NULL;
+        session->is_over = !has_failed;
+        session->is_ending = !has_failed;
+    }
+    lochi_lock_drop(&lochi_session_lock);
+    return block;
+}
+
+/* Takes out the next block to free; one that its pool may move stays where it is from then on. */
+static lochi_session_block *life_next_still(loch_session *session, bool has_failed)
+{
+    lochi_pool *pool = session->wrapped->pool;
+    if (!pool) return life_next(session, has_failed);
+    lochi_pool_hold_still(pool);
+    lochi_session_block *block = life_next(session, has_failed);
+    if (block && block->owner == session->wrapped) lochi_pool_make_stay(pool, (const void *)block->node.key);
+    lochi_pool_let_move(pool);
+    return block;
+}
+
+/* Keeps a block that could not be freed: it is not tried again by this end. */
+static void life_keep(lochi_session_block *block)
+{
+    loch_allocator *allocator = block->session->allocator;
+    const bool is_handled = block->is_handled;
+    lochi_lock_take(&lochi_session_lock);
+    const bool is_kept = lochi_note_put_back(&block->session->failed, block);
+    lochi_lock_drop(&lochi_session_lock);
+    if (!is_kept) lochi_free(block);
+    if (!is_kept || !is_handled) lochi_allocator_count_out(allocator);
+}
+
+loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t *bytes)
+{
+    if (bytes) *bytes = 0;
+    if (!session) return LOCH_FAIL(INVALID, "there is no session to end");
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, session->wrapped->device));
+    LOCH_TRY_RETURN(life_begin_end(session));
+    loch_status first = LOCH_OK;
+    loch_error error;
+    lochi_session_block *block;
+    while ((block = life_next_still(session, first != LOCH_OK))) {
+        void *address = (void *)block->node.key;
+        const size_t freed = block->bytes;
+        const loch_status status =
+            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_allocator_free(block->owner, address);
+        if (status != LOCH_OK && first == LOCH_OK) {
+            first = status;
+            error = lochi_error_save();
+        }
+        if (bytes && lochi_is_freed(status)) *bytes += freed;
+        if (lochi_session_is_gone(status))
+            lochi_session_settle(block, true);
+        else
+            life_keep(block);
+    }
+    if (first == LOCH_OK)
+        loch_allocator_release(session->allocator);
+    else
+        lochi_error_restore(&error);
+    return first;
+}
