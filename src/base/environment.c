@@ -10,51 +10,51 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VARIABLE_MAX 64 /* longer ones resemble nothing */
-#define VARIABLE_PREFIX "LOCH_"
+#define ENVIRONMENT_MAX 64 /* longer ones resemble nothing */
+#define ENVIRONMENT_PREFIX "LOCH_"
 
 /* Read outside the library. */
-static const char *const variable_others[] = {
+static const char *const environment_others[] = {
     "LOCH_LIBRARY", "LOCH_TORCH_DEVICE", "LOCH_TORCH_LIMIT",  "LOCH_TORCH_LIBRARY", "LOCH_REQUIRE_GPU",   "LOCH_PYTHON",
     "LOCH_DECODER", "LOCH_CMOCKA_DIR",   "LOCH_CUDA_INCLUDE", "LOCH_SANITIZE",      "LOCH_DLPACK_INCLUDE"};
-#define OTHER_COUNT (sizeof variable_others / sizeof *variable_others)
+#define ENVIRONMENT_OTHERS (sizeof environment_others / sizeof *environment_others)
 
 /* Name `at` of those that are known; NULL behind the last. */
-static const char *variable_at(size_t at)
+static const char *environment_at(size_t at)
 {
     const size_t options = lochi_option_count();
     if (at < options) return lochi_option_at(at)->environment;
-    return at - options < OTHER_COUNT ? variable_others[at - options] : NULL;
+    return at - options < ENVIRONMENT_OTHERS ? environment_others[at - options] : NULL;
 }
 
-static bool variable_is_known(const char *name)
+static bool environment_is_known(const char *name)
 {
-    if (!strncmp(name, VARIABLE_PREFIX "TEST_", sizeof VARIABLE_PREFIX "TEST_" - 1)) return true;
+    if (!strncmp(name, ENVIRONMENT_PREFIX "TEST_", sizeof ENVIRONMENT_PREFIX "TEST_" - 1)) return true;
     const char *known;
-    for (size_t i = 0; (known = variable_at(i)); i++)
+    for (size_t i = 0; (known = environment_at(i)); i++)
         if (!strcmp(known, name)) return true;
     return false;
 }
 
-static size_t variable_least(size_t a, size_t b)
+static size_t environment_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 /* Counts the letters to add, remove, replace or swap with their neighbour to make one name of another. Both are shorter
- * than VARIABLE_MAX. */
-static size_t variable_distance(const char *from, const char *to)
+ * than ENVIRONMENT_MAX. */
+static size_t environment_distance(const char *from, const char *to)
 {
-    size_t rows[3][VARIABLE_MAX], *before = rows[0], *last = rows[1], *row = rows[2];
+    size_t rows[3][ENVIRONMENT_MAX], *before = rows[0], *last = rows[1], *row = rows[2];
     const size_t width = strlen(to);
     for (size_t k = 0; k <= width; k++)
         last[k] = k;
     for (size_t i = 0; from[i]; i++) {
         row[0] = i + 1;
         for (size_t k = 0; k < width; k++) {
-            row[k + 1] = variable_least(variable_least(row[k], last[k + 1]) + 1, last[k] + (from[i] != to[k]));
+            row[k + 1] = environment_least(environment_least(row[k], last[k + 1]) + 1, last[k] + (from[i] != to[k]));
             if (i && k && from[i] == to[k - 1] && from[i - 1] == to[k])
-                row[k + 1] = variable_least(row[k + 1], before[k - 1] + 1);
+                row[k + 1] = environment_least(row[k + 1], before[k - 1] + 1);
         }
         size_t *spare = before;
         before = last;
@@ -65,12 +65,13 @@ static size_t variable_distance(const char *from, const char *to)
 }
 
 /* The known name that needs the fewest changes, if they are few for its length. */
-static const char *variable_nearest(const char *name)
+static const char *environment_nearest(const char *name)
 {
     const char *nearest = NULL, *known;
     size_t least = 4;
-    for (size_t i = 0; (known = variable_at(i)); i++) {
-        const size_t distance = variable_distance(name, known), most = (strlen(known) - sizeof VARIABLE_PREFIX + 1) / 2;
+    for (size_t i = 0; (known = environment_at(i)); i++) {
+        const size_t distance = environment_distance(name, known),
+                     most = (strlen(known) - sizeof ENVIRONMENT_PREFIX + 1) / 2;
         if (distance >= least || distance > most) continue;
         least = distance;
         nearest = known;
@@ -84,17 +85,17 @@ loch_status loch_option_walk_unknown(loch_option_unknown_visitor *visitor, void 
     if (!visitor) return LOCH_FAIL(INVALID, "loch_option_walk_unknown needs a visitor");
     for (char **at = environ; at && *at; at++) {
         const size_t length = strcspn(*at, "=");
-        char name[VARIABLE_MAX * 4];
-        if (strncmp(*at, VARIABLE_PREFIX, sizeof VARIABLE_PREFIX - 1) != 0 || length >= sizeof name) continue;
+        char name[ENVIRONMENT_MAX * 4];
+        if (strncmp(*at, ENVIRONMENT_PREFIX, sizeof ENVIRONMENT_PREFIX - 1) != 0 || length >= sizeof name) continue;
         memcpy(name, *at, length);
         name[length] = '\0';
-        if (variable_is_known(name) || !secure_getenv(name)) continue; /* not of a caller with fewer rights */
-        LOCH_TRY_RETURN(visitor(name, length < VARIABLE_MAX ? variable_nearest(name) : NULL, user));
+        if (environment_is_known(name) || !secure_getenv(name)) continue; /* not of a caller with fewer rights */
+        LOCH_TRY_RETURN(visitor(name, length < ENVIRONMENT_MAX ? environment_nearest(name) : NULL, user));
     }
     return LOCH_OK;
 }
 
-static loch_status variable_warn(const char *name, const char *nearest, void *user)
+static loch_status environment_warn(const char *name, const char *nearest, void *user)
 {
     (void)user;
     LOCHI_LOG(WARNING, "nothing reads %s%s%s%s", name, nearest ? ": did you mean " : "", nearest ? nearest : "",
@@ -107,5 +108,5 @@ void lochi_option_warn_unknown(void)
     static atomic_flag is_done = ATOMIC_FLAG_INIT;
     if (loch_log_get_level() < LOCH_LOG_WARNING || atomic_flag_test_and_set_explicit(&is_done, memory_order_relaxed))
         return;
-    (void)!loch_option_walk_unknown(variable_warn, NULL);
+    (void)!loch_option_walk_unknown(environment_warn, NULL);
 }

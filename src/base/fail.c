@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* Notes the status alone; a code outside the list is the driver's. */
-static void error_set_bare(loch_status status)
+static void fail_set_bare(loch_status status)
 {
     lochi_thread_own_small.bare_status = (uint8_t)((unsigned)status < LOCH_STATUS_COUNT ? status : LOCH_E_DRIVER);
 }
@@ -27,7 +27,7 @@ void loch_error_clear(void)
 }
 
 /* A sentence that was cut must not end in the middle of a character: takes an unfinished UTF-8 sequence off its end. */
-static void error_mend_end(char *sentence, size_t length)
+static void fail_mend_end(char *sentence, size_t length)
 {
     size_t tail = 0; /* bytes of the last character behind its first */
     while (tail < 3 && tail < length && ((unsigned char)sentence[length - 1 - tail] & 0xc0) == 0x80)
@@ -39,7 +39,7 @@ static void error_mend_end(char *sentence, size_t length)
 }
 
 /* Keeps the sentence on one line, whatever a name or a file had in it: control characters become '?'. */
-static void error_keep_line(char *sentence)
+static void fail_keep_line(char *sentence)
 {
     for (char *at = sentence; *at; at++)
         if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
@@ -49,7 +49,7 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
 {
     lochi_room *room = lochi_room_get();
     if (!room) {
-        error_set_bare(status);
+        fail_set_bare(status);
         return status;
     }
     loch_error *error = &room->error;
@@ -60,8 +60,8 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     va_start(arguments, format);
     const int length = vsnprintf(error->sentence, sizeof error->sentence, format, arguments);
     va_end(arguments);
-    if (length >= (int)sizeof error->sentence) error_mend_end(error->sentence, sizeof error->sentence - 1);
-    error_keep_line(error->sentence);
+    if (length >= (int)sizeof error->sentence) fail_mend_end(error->sentence, sizeof error->sentence - 1);
+    fail_keep_line(error->sentence);
     if (!*error->sentence) /* never empty: the general meaning is better than nothing */
         snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));
     return status;
@@ -82,5 +82,5 @@ void lochi_error_restore(const loch_error *saved)
     if (room)
         room->error = *saved;
     else
-        error_set_bare(saved->status);
+        fail_set_bare(saved->status);
 }

@@ -10,79 +10,80 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOG_UNDECIDED ((int)LOCH_LOG_DEBUG + 1)
-#define LOG_LINE_MAX 512
+#define LOGGING_UNDECIDED ((int)LOCH_LOG_DEBUG + 1)
+#define LOGGING_LINE_MAX 512
 
-static const char *const log_level_names[] = {"off", "error", "warning", "info", "debug"};
+static const char *const logging_level_names[] = {"off", "error", "warning", "info", "debug"};
 
-_Atomic(int) lochi_log_level = LOG_UNDECIDED;
+_Atomic(int) lochi_log_level = LOGGING_UNDECIDED;
 
-static lochi_lock log_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LOG);
-static loch_log_hook *log_hook; /* under log_lock, like log_user */
-static void *log_user;
+static lochi_lock logging_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LOG);
+static loch_log_hook *logging_hook; /* under logging_lock, like logging_user */
+static void *logging_user;
 
-static void log_to_stderr(loch_log_level level, const char *line, void *user)
+static void logging_to_stderr(loch_log_level level, const char *line, void *user)
 {
     (void)user;
-    fprintf(stderr, "loch: %s: %s\n", log_level_names[level], line);
+    fprintf(stderr, "loch: %s: %s\n", logging_level_names[level], line);
 }
 
 const char *loch_log_level_name(loch_log_level level)
 {
-    return (unsigned)level < sizeof log_level_names / sizeof *log_level_names ? log_level_names[level] : "unknown";
+    return (unsigned)level < sizeof logging_level_names / sizeof *logging_level_names ? logging_level_names[level]
+                                                                                      : "unknown";
 }
 
 /* Reads the option once, unless a hook was set meanwhile. A value that it does not take leaves the log undecided and
  * silent: the next device that is opened fails because of it. */
-static void log_decide(void)
+static void logging_decide(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
     if (!lochi_option_try_text("log", value)) return;
     int level = LOCH_LOG_DEBUG;
-    while (level > LOCH_LOG_OFF && strcmp(value, log_level_names[level]) != 0)
+    while (level > LOCH_LOG_OFF && strcmp(value, logging_level_names[level]) != 0)
         level--;
-    lochi_lock_take(&log_lock);
-    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) {
-        log_hook = level > LOCH_LOG_OFF ? log_to_stderr : NULL;
+    lochi_lock_take(&logging_lock);
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOGGING_UNDECIDED) {
+        logging_hook = level > LOCH_LOG_OFF ? logging_to_stderr : NULL;
         atomic_store_explicit(&lochi_log_level, level, memory_order_relaxed);
     }
-    lochi_lock_drop(&log_lock);
+    lochi_lock_drop(&logging_lock);
 }
 
 loch_status lochi_log_check(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
-    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) log_decide();
-    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) != LOG_UNDECIDED) return LOCH_OK;
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOGGING_UNDECIDED) logging_decide();
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) != LOGGING_UNDECIDED) return LOCH_OK;
     return lochi_option_text("log", value);
 }
 
 void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level)
 {
-    lochi_lock_take(&log_lock);
-    log_hook = hook;
-    log_user = user;
+    lochi_lock_take(&logging_lock);
+    logging_hook = hook;
+    logging_user = user;
     atomic_store_explicit(&lochi_log_level, hook ? (int)level : (int)LOCH_LOG_OFF, memory_order_relaxed);
-    lochi_lock_drop(&log_lock);
+    lochi_lock_drop(&logging_lock);
 }
 
 loch_log_level loch_log_get_level(void)
 {
-    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOG_UNDECIDED) log_decide();
+    if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOGGING_UNDECIDED) logging_decide();
     const int level = atomic_load_explicit(&lochi_log_level, memory_order_relaxed);
-    return level == LOG_UNDECIDED ? LOCH_LOG_OFF : (loch_log_level)level;
+    return level == LOGGING_UNDECIDED ? LOCH_LOG_OFF : (loch_log_level)level;
 }
 
 void lochi_log_write(loch_log_level level, const char *format, ...)
 {
     LOCHI_NOT_CANCELLED;
     if (loch_log_get_level() < level) return;
-    lochi_lock_take(&log_lock);
-    loch_log_hook *hook = log_hook;
-    void *user = log_user;
-    lochi_lock_drop(&log_lock);
+    lochi_lock_take(&logging_lock);
+    loch_log_hook *hook = logging_hook;
+    void *user = logging_user;
+    lochi_lock_drop(&logging_lock);
     if (!hook) return;
-    char line[LOG_LINE_MAX];
+    char line[LOGGING_LINE_MAX];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);

@@ -4,66 +4,29 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
-#include <loch/host.h>
 #include <sched.h>
 
-static lochi_held *held_of(lochi_tree_node *node)
-{
-    return node ? LOCHI_CONTAINER(node, lochi_held, node) : NULL;
-}
-
-lochi_held *lochi_held_create(const loch_request *request)
-{
-    lochi_held *held = lochi_zalloc(sizeof *held);
-    if (!held) return NULL;
-    held->requested = request->bytes;
-    held->tag = request->tag;
-    held->stream = lochi_stream_retain(request->stream);
-    held->time_ns = loch_host_now_ns();
-    return held;
-}
-
-void lochi_held_destroy(lochi_held *held)
-{
-    if (!held) return;
-    lochi_stream_release(held->stream);
-    if (held->freed_on) lochi_stream_release(held->freed_on);
-    for (size_t i = 0; i < held->further_count; i++)
-        lochi_stream_release(held->further[i]);
-    lochi_free(held->further);
-    lochi_free(held);
-}
-
-void lochi_held_forget_all(lochi_tree *tree)
-{
-    lochi_tree_node *node;
-    while ((node = lochi_tree_at_or_above(tree, 0))) {
-        lochi_tree_remove(tree, node);
-        lochi_held_destroy(held_of(node));
-    }
-}
-
-static lochi_fork_part table_part;
+static lochi_fork_part block_table_part;
 
 /* Threads that had pinned blocks are not here. The calling thread's own pins go as well: it may be in a callback of what it looks
  * at, and frees nothing before it returns. */
-static void table_forked(void)
+static void block_table_forked(void)
 {
-    for (lochi_fork_item *item = table_part.items; item; item = item->next) {
+    for (lochi_fork_item *item = block_table_part.items; item; item = item->next) {
         lochi_block_table *table = LOCHI_CONTAINER(item, lochi_block_table, in_forks);
         for (lochi_tree_node *node = lochi_tree_at_or_above(&table->live, 0); node;
              node = lochi_tree_at_or_above(&table->live, node->key + 1))
-            held_of(node)->pins = 0;
+            lochi_held_of(node)->pins = 0;
     }
 }
 
-static lochi_fork_part table_part = {.child = table_forked};
+static lochi_fork_part block_table_part = {.child = block_table_forked};
 
 loch_status lochi_block_table_init(lochi_block_table *table)
 {
     *table = (lochi_block_table){.ledger = NULL};
     lochi_lock_init(&table->lock, LOCHI_RANK_MEMORY);
-    lochi_fork_enter(&table_part, &table->in_forks);
+    lochi_fork_enter(&block_table_part, &table->in_forks);
     return lochi_ledger_create(&table->ledger);
 }
 
@@ -89,11 +52,11 @@ loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held)
 /* --- looking up --- */
 
 /* Returns the block at `address`, going or not. Waits, letting the lock go, while somebody has it pinned. */
-static lochi_held *table_get(lochi_block_table *table, const void *address)
+static lochi_held *block_table_get(lochi_block_table *table, const void *address)
 {
     lochi_lock_assert_held(&table->lock);
     for (;;) {
-        lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
+        lochi_held *held = lochi_held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
         if (!held || held->node.key != (uintptr_t)address) return NULL;
         if (!held->pins) return held;
         lochi_lock_drop(&table->lock);
@@ -102,20 +65,20 @@ static lochi_held *table_get(lochi_block_table *table, const void *address)
     }
 }
 
-static bool table_is_around(const lochi_held *held, uintptr_t address)
+static bool block_table_is_around(const lochi_held *held, uintptr_t address)
 {
     return held && address >= (uintptr_t)held->base && address - (uintptr_t)held->base < held->taken;
 }
 
 /* Says why there is no live block at `address`. A ledger counts all that was taken from a block's address on, but part of
  * that lies in front of it: what it calls interior is looked at again. */
-static loch_status table_explain(lochi_block_table *table, const void *address)
+static loch_status block_table_explain(lochi_block_table *table, const void *address)
 {
     const uintptr_t key = (uintptr_t)address;
     lochi_lock_take(&table->lock);
-    lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, key));
-    if (!table_is_around(held, key)) held = held_of(lochi_tree_at_or_above(&table->live, key));
-    const bool is_inside = table_is_around(held, key);
+    lochi_held *held = lochi_held_of(lochi_tree_at_or_below(&table->live, key));
+    if (!block_table_is_around(held, key)) held = lochi_held_of(lochi_tree_at_or_above(&table->live, key));
+    const bool is_inside = block_table_is_around(held, key);
     const bool is_before = is_inside && key < held->node.key;
     const uintptr_t start = is_inside ? held->node.key : 0;
     const size_t requested = is_inside ? held->requested : 0;
@@ -130,26 +93,14 @@ static loch_status table_explain(lochi_block_table *table, const void *address)
     return LOCH_FAIL(FOREIGN, "%p was not handed out by this allocator", address);
 }
 
-static void held_describe(const lochi_held *held, loch_block *out)
-{
-    *out = (loch_block){.size = sizeof *out,
-                        .address = lochi_held_address(held),
-                        .requested_bytes = held->requested,
-                        .allocated_bytes = held->taken,
-                        .id = held->id,
-                        .tag = held->tag,
-                        .stream_id = held->stream->id,
-                        .time_ns = held->time_ns};
-}
-
 loch_status lochi_block_table_find(lochi_block_table *table, const void *address, loch_block *out)
 {
     lochi_lock_take(&table->lock);
-    const lochi_held *held = held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
+    const lochi_held *held = lochi_held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
     const bool is_found = held && held->node.key == (uintptr_t)address;
-    if (is_found) held_describe(held, out);
+    if (is_found) lochi_held_describe(held, out);
     lochi_lock_drop(&table->lock);
-    return is_found ? LOCH_OK : table_explain(table, address);
+    return is_found ? LOCH_OK : block_table_explain(table, address);
 }
 
 /* The visitor runs without the lock: it may use any other part of the library. */
@@ -159,8 +110,8 @@ loch_status lochi_block_table_walk(lochi_block_table *table, loch_block_visitor 
     for (uintptr_t key = 0; status == LOCH_OK;) {
         loch_block block;
         lochi_lock_take(&table->lock);
-        const lochi_held *held = held_of(lochi_tree_at_or_above(&table->live, key));
-        if (held) held_describe(held, &block);
+        const lochi_held *held = lochi_held_of(lochi_tree_at_or_above(&table->live, key));
+        if (held) lochi_held_describe(held, &block);
         lochi_lock_drop(&table->lock);
         if (!held) break;
         key = (uintptr_t)block.address + 1;
@@ -172,9 +123,9 @@ loch_status lochi_block_table_walk(lochi_block_table *table, loch_block_visitor 
 lochi_held *lochi_block_table_pin(lochi_block_table *table, uintptr_t key)
 {
     lochi_lock_take(&table->lock);
-    lochi_held *held = held_of(lochi_tree_at_or_above(&table->live, key));
+    lochi_held *held = lochi_held_of(lochi_tree_at_or_above(&table->live, key));
     while (held && held->is_going)
-        held = held_of(lochi_tree_at_or_above(&table->live, held->node.key + 1));
+        held = lochi_held_of(lochi_tree_at_or_above(&table->live, held->node.key + 1));
     if (held) held->pins++;
     lochi_lock_drop(&table->lock);
     return held;
@@ -192,7 +143,7 @@ void lochi_block_table_unpin(lochi_block_table *table, lochi_held *held)
 loch_status lochi_block_table_begin_free(lochi_block_table *table, const void *address, size_t bytes, lochi_held **out)
 {
     lochi_lock_take(&table->lock);
-    lochi_held *held = table_get(table, address);
+    lochi_held *held = block_table_get(table, address);
     const bool is_going = held && held->is_going;
     const size_t requested = held ? held->requested : 0;
     const bool is_right = held && !is_going && (!bytes || bytes == requested);
@@ -201,7 +152,7 @@ loch_status lochi_block_table_begin_free(lochi_block_table *table, const void *a
     *out = is_right ? held : NULL;
     if (is_right) return LOCH_OK;
     if (is_going) return LOCH_FAIL(DOUBLE_FREE, "the block at %p is being freed already", address);
-    if (!held) return table_explain(table, address);
+    if (!held) return block_table_explain(table, address);
     return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, requested, bytes);
 }
 
@@ -237,7 +188,7 @@ void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held)
 /* --- streams --- */
 
 /* Notes a further stream of a block. */
-static loch_status table_note_stream(const lochi_block_table *table, lochi_held *held, loch_stream *stream)
+static loch_status block_table_note_stream(const lochi_block_table *table, lochi_held *held, loch_stream *stream)
 {
     lochi_lock_assert_held(&table->lock);
     if (held->stream == stream) return LOCH_OK;
@@ -254,61 +205,10 @@ loch_status lochi_block_table_record_use(lochi_block_table *table, const void *a
 {
     loch_status status = LOCH_OK;
     lochi_lock_take(&table->lock);
-    lochi_held *held = table_get(table, address);
+    lochi_held *held = block_table_get(table, address);
     const bool is_going = held && held->is_going;
-    if (held && !is_going) status = table_note_stream(table, held, stream);
+    if (held && !is_going) status = block_table_note_stream(table, held, stream);
     lochi_lock_drop(&table->lock);
     if (is_going) return LOCH_FAIL(DOUBLE_FREE, "the block at %p is being freed", address);
-    return held ? status : table_explain(table, address);
-}
-
-static bool waits_is_done(const lochi_waits *waits, const loch_stream *stream)
-{
-    if (waits->is_device_done) return true;
-    for (unsigned i = 0; i < waits->count && i < LOCHI_WAITS_MAX; i++)
-        if (waits->done[i] == stream) return true;
-    return false;
-}
-
-/* E_INVALID, without a sentence, for a stream that was destroyed. */
-static loch_status waits_sync(loch_stream *stream)
-{
-    uint32_t mark;
-    if (!lochi_stream_enter(stream, &mark)) return LOCH_E_INVALID;
-    const loch_status status = loch_stream_sync(stream);
-    lochi_stream_leave(mark);
-    return status;
-}
-
-loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
-{
-    if (waits_is_done(waits, stream)) return LOCH_OK;
-    loch_status status = waits_sync(stream);
-    if (status == LOCH_OK) {
-        waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
-        return LOCH_OK;
-    }
-    if (!lochi_is_gone(status)) status = loch_device_sync(waits->device); /* its work is among the device's */
-    if (lochi_is_gone(status)) status = LOCH_OK;
-    waits->is_device_done = status == LOCH_OK;
-    return status;
-}
-
-loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held)
-{
-    LOCH_TRY_RETURN(lochi_waits_for(waits, held->stream));
-    if (held->freed_on) LOCH_TRY_RETURN(lochi_waits_for(waits, held->freed_on));
-    for (size_t i = 0; i < held->further_count; i++)
-        LOCH_TRY_RETURN(lochi_waits_for(waits, held->further[i]));
-    return LOCH_OK;
-}
-
-loch_stream *lochi_held_enter_stream(const lochi_held *held, loch_stream *given, uint32_t *mark)
-{
-    loch_stream *stream = given ? given : held->stream;
-    if (lochi_stream_enter(stream, mark)) return stream;
-    loch_stream *fallback = &stream->device->default_stream;
-    const bool is_open = lochi_stream_enter(fallback, mark);
-    (void)is_open; /* it stays as long as the device */
-    return fallback;
+    return held ? status : block_table_explain(table, address);
 }

@@ -13,6 +13,7 @@
 #include "base/sized.h"
 #include "device/device.h"
 #include "memory/allocator.h"
+#include "memory/block_table.h"
 #include "memory/red_zone.h"
 #include <loch/direct.h>
 #include <stddef.h>

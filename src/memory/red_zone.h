@@ -5,7 +5,7 @@
 #ifndef LOCHI_RED_ZONE_H
 #define LOCHI_RED_ZONE_H
 
-#include "memory/block_table.h"
+#include "memory/held.h"
 
 #define LOCHI_RED_ZONE_BYTE 0xfd
 #define LOCHI_RED_ZONE_MAX ((size_t)1 << 30)
@@ -17,15 +17,19 @@ typedef struct lochi_zones {
 } lochi_zones;
 loch_status lochi_red_zone_lay_out(size_t zone_bytes, size_t alignment, size_t bytes, lochi_zones *out);
 
-/* Queues the filling of the zones; of the block. */
+/* Queues the filling of the zones. */
 loch_status lochi_red_zone_fill(loch_stream *stream, const lochi_held *held);
+
+/* Queues the filling of the block. */
 loch_status lochi_red_zone_poison(loch_stream *stream, const lochi_held *held, uint8_t poison);
 
 /* Fills a block that is being freed, and waits for that. When it cannot be done, the log says so. */
 void lochi_red_zone_poison_freed(loch_stream *stream, const lochi_held *held, uint8_t poison);
 
-/* Waits for `stream` and looks. E_CORRUPT with a sentence that names the block; another status when looking failed. */
+/* Waits for `stream` and looks at the zones. E_CORRUPT with a sentence that names the block; another status when looking failed. */
 loch_status lochi_red_zone_check(loch_stream *stream, const lochi_held *held);
+
+/* Waits for `stream` and looks at the block, which was poisoned; results as for lochi_red_zone_check. */
 loch_status lochi_red_zone_check_poison(loch_stream *stream, const lochi_held *held, uint8_t poison);
 
 /* Keeps E_CORRUPT. What kept a block from being looked at does not keep it from being freed: it goes to the log. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What is in tensors, to and from new tensors, host memory and single elements. All of it stands on loch_tensor_copy. */
+#include "tensor/contents.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -10,7 +11,7 @@
 
 /* --- copies with memory of their own --- */
 
-static loch_status contents_copy(loch_tensor *to, loch_tensor *from, loch_stream *stream, loch_wait wait)
+loch_status lochi_contents_copy(loch_tensor *to, loch_tensor *from, loch_stream *stream, loch_wait wait)
 {
     const loch_tensor_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = wait};
     return loch_tensor_copy(to, from, &copy);
@@ -24,10 +25,8 @@ static void contents_choose_memory(const loch_tensor *tensor, loch_tensor_option
     if (!options->allocator && !loch_tensor_is_on_host(tensor)) options->device = loch_tensor_get_device(tensor);
 }
 
-/* Memory for a copy of a tensor, in the order of the stream that copies. Where that is not a stream of the memory's own device,
- * and the memory the host's, nothing orders the copy behind what that device still does with it: it is waited for. */
-static loch_status contents_alloc(const loch_tensor *from, const lochi_layout *layout,
-                                  const loch_tensor_options *options, loch_tensor **out)
+loch_status lochi_contents_alloc(const loch_tensor *from, const lochi_layout *layout,
+                                 const loch_tensor_options *options, loch_tensor **out)
 {
     loch_tensor_options plain = *options;
     const loch_device *device = plain.allocator ? loch_allocator_get_device(plain.allocator) : plain.device;
@@ -48,8 +47,8 @@ static loch_status contents_duplicate(loch_tensor *tensor, loch_dtype dtype, loc
     options->flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
     lochi_layout rows;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows));
-    LOCH_TRY_RETURN(contents_alloc(tensor, &rows, options, out));
-    const loch_status status = contents_copy(*out, tensor, options->stream, LOCH_WAIT_DEFAULT);
+    LOCH_TRY_RETURN(lochi_contents_alloc(tensor, &rows, options, out));
+    const loch_status status = lochi_contents_copy(*out, tensor, options->stream, LOCH_WAIT_DEFAULT);
     if (status != LOCH_OK) loch_tensor_clear(out);
     return status;
 }
@@ -168,7 +167,7 @@ loch_status loch_tensor_read(loch_tensor *tensor, void *to, size_t bytes, loch_s
     if (!contents_is_aligned(tensor, to)) return contents_read_bytes(tensor, to, bytes, stream);
     loch_tensor *host;
     LOCH_TRY_RETURN(contents_wrap(tensor, to, &host));
-    const loch_status status = contents_copy(host, tensor, stream, LOCH_WAIT_END);
+    const loch_status status = lochi_contents_copy(host, tensor, stream, LOCH_WAIT_END);
     loch_tensor_release(host);
     return status;
 }
@@ -183,7 +182,7 @@ static loch_status contents_write_bytes(loch_tensor *tensor, const void *from, s
     void *to;
     loch_status status = loch_tensor_get_address(rows, &to);
     if (status == LOCH_OK) status = loch_copy(to, from, bytes);
-    if (status == LOCH_OK) status = contents_copy(tensor, rows, stream, LOCH_WAIT_END);
+    if (status == LOCH_OK) status = lochi_contents_copy(tensor, rows, stream, LOCH_WAIT_END);
     loch_tensor_release(rows);
     return status;
 }
@@ -196,7 +195,7 @@ loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t byte
     if (!contents_is_aligned(tensor, from)) return contents_write_bytes(tensor, from, bytes, stream);
     loch_tensor *host;
     LOCH_TRY_RETURN(contents_wrap(tensor, (void *)(uintptr_t)from, &host)); /* only read */
-    const loch_status status = contents_copy(tensor, host, stream, LOCH_WAIT_END);
+    const loch_status status = lochi_contents_copy(tensor, host, stream, LOCH_WAIT_END);
     loch_tensor_release(host);
     return status;
 }
@@ -278,99 +277,4 @@ loch_status loch_tensor_write_item(loch_tensor *tensor, size_t dimensions, const
     const loch_status status = contents_set_item(tensor, dimensions, indices, value, stream);
     lochi_buffer_touch(tensor->buffer);
     return lochi_tensor_let_go(tensor, stream, status);
-}
-
-/* --- mappings --- */
-
-struct lochi_mapping {
-    loch_tensor *tensor; /* held, and pinned where it may move */
-    bool is_pinned;
-    loch_tensor *copy; /* in rows on the host; NULL when the tensor is mapped in place */
-    loch_map_access access;
-};
-
-static void mapping_end(struct lochi_mapping *mapping)
-{
-    const loch_error saved = lochi_error_save();
-    if (mapping->is_pinned && lochi_tensor_let_go(mapping->tensor, NULL, LOCH_OK) != LOCH_OK)
-        lochi_error_restore(&saved); /* the host waited for everything: nothing is lost */
-    loch_tensor_release(mapping->copy);
-    loch_tensor_release(mapping->tensor);
-    lochi_free(mapping);
-}
-
-static loch_status mapping_wait(const loch_tensor *tensor, loch_stream *stream)
-{
-    loch_device *device = loch_tensor_get_device(tensor);
-    if (!stream && device) stream = loch_stream_get_default(device);
-    return stream ? loch_stream_sync(stream) : LOCH_OK;
-}
-
-/* Pinned memory where the device has it: copies are several times as fast. In the order of `stream`, like the copy. */
-static loch_status mapping_alloc(const loch_tensor *tensor, loch_stream *stream, loch_tensor **out)
-{
-    loch_allocator *allocator;
-    const loch_attributes pinned = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
-    LOCH_TRY_RETURN(
-        loch_device_acquire_allocator(loch_tensor_get_device(tensor), pinned, LOCH_FALLBACK_PAGEABLE, &allocator));
-    const loch_tensor_options options = {.size = sizeof options, .allocator = allocator, .stream = stream};
-    lochi_layout rows;
-    loch_status status =
-        lochi_layout_make(tensor->layout.dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows);
-    if (status == LOCH_OK) status = contents_alloc(tensor, &rows, &options, out);
-    loch_allocator_release(allocator);
-    return status;
-}
-
-static loch_status mapping_fill(struct lochi_mapping *mapping, loch_stream *stream, loch_mapping *out)
-{
-    loch_tensor *shown = mapping->tensor;
-    if (loch_tensor_is_on_host(shown)) {
-        LOCH_TRY_RETURN(mapping_wait(shown, stream));
-    } else {
-        LOCH_TRY_RETURN(mapping_alloc(shown, stream, &mapping->copy));
-        shown = mapping->copy;
-        LOCH_TRY_RETURN(mapping->access == LOCH_MAP_WRITE
-                            ? mapping_wait(mapping->tensor, stream)
-                            : contents_copy(shown, mapping->tensor, stream, LOCH_WAIT_END));
-    }
-    for (size_t i = 0; i < shown->layout.dimensions; i++)
-        out->strides[i] = shown->layout.strides[i];
-    return loch_tensor_get_address(shown, &out->address);
-}
-
-loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_stream *stream, loch_mapping *out)
-{
-    if (!out) return LOCH_FAIL(INVALID, "a mapping needs a place");
-    *out = (loch_mapping){0};
-    if (!tensor || (unsigned)access > LOCH_MAP_READ_WRITE)
-        return LOCH_FAIL(INVALID, "a mapping needs a tensor, and an access that is known");
-    if (access != LOCH_MAP_READ) LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
-    struct lochi_mapping *mapping = lochi_zalloc(sizeof *mapping);
-    if (!mapping) return LOCH_FAIL(HOST_MEMORY, "no host memory for a mapping");
-    mapping->tensor = loch_tensor_retain(tensor);
-    mapping->access = access;
-    loch_status status = lochi_tensor_hold(tensor, stream);
-    mapping->is_pinned = status == LOCH_OK;
-    if (status == LOCH_OK) status = mapping_fill(mapping, stream, out);
-    if (status == LOCH_OK) {
-        out->inside = mapping;
-        return LOCH_OK;
-    }
-    mapping_end(mapping);
-    *out = (loch_mapping){0};
-    return status;
-}
-
-loch_status loch_tensor_unmap(loch_mapping *mapping, loch_stream *stream)
-{
-    if (!mapping || !mapping->inside) return LOCH_OK;
-    struct lochi_mapping *inside = mapping->inside;
-    *mapping = (loch_mapping){0};
-    loch_status status = LOCH_OK;
-    if (inside->copy && inside->access != LOCH_MAP_READ)
-        status = contents_copy(inside->tensor, inside->copy, stream, LOCH_WAIT_END);
-    if (inside->access != LOCH_MAP_READ) lochi_buffer_touch(inside->tensor->buffer);
-    mapping_end(inside);
-    return status;
 }

@@ -50,7 +50,7 @@ static void view_remove_axis(view_plan *view, size_t axis)
 /* --- one axis --- */
 
 /* A bound of a slice: open, or counted from the end, or clipped to [low, high]. */
-static int64_t slice_bound(int64_t bound, int64_t size, int64_t open, int64_t low, int64_t high)
+static int64_t view_slice_bound(int64_t bound, int64_t size, int64_t open, int64_t low, int64_t high)
 {
     if (bound == LOCH_OPEN) return open;
     if (bound < 0) bound += size;
@@ -60,7 +60,7 @@ static int64_t slice_bound(int64_t bound, int64_t size, int64_t open, int64_t lo
 
 /* How many elements lie in start, start + step, ... before stop; the step is not 0. Distances are unsigned: they may be
  * larger than any index. */
-static int64_t slice_count(int64_t start, int64_t stop, int64_t step)
+static int64_t view_slice_count(int64_t start, int64_t stop, int64_t step)
 {
     const bool is_forward = step > 0;
     if (is_forward ? start >= stop : start <= stop) return 0;
@@ -79,13 +79,13 @@ loch_status loch_tensor_slice(loch_tensor *tensor, int axis, int64_t start, int6
     if (!step) return LOCH_FAIL(INVALID, "a slice with a step of 0 has no end");
     const int64_t size = view.shape[at];
     if (step > 0) {
-        start = slice_bound(start, size, 0, 0, size);
-        stop = slice_bound(stop, size, size, 0, size);
+        start = view_slice_bound(start, size, 0, 0, size);
+        stop = view_slice_bound(stop, size, size, 0, size);
     } else {
-        start = slice_bound(start, size, size - 1, -1, size - 1);
-        stop = slice_bound(stop, size, -1, -1, size - 1);
+        start = view_slice_bound(start, size, size - 1, -1, size - 1);
+        stop = view_slice_bound(stop, size, -1, -1, size - 1);
     }
-    view.shape[at] = slice_count(start, stop, step);
+    view.shape[at] = view_slice_count(start, stop, step);
     if (tensor->layout.elements && view.shape[at]) { /* no product leads outside the tensor */
         view.moved = start * view.strides[at];
         if (view.shape[at] > 1) view.strides[at] *= step;
@@ -208,7 +208,7 @@ loch_status loch_tensor_expand(loch_tensor *tensor, size_t dimensions, const int
 /* --- other shapes --- */
 
 /* Reads a shape in which one size may be -1. */
-static loch_status shape_read(const loch_tensor *tensor, size_t dimensions, const int64_t *shape, int64_t *out)
+static loch_status view_read_shape(const loch_tensor *tensor, size_t dimensions, const int64_t *shape, int64_t *out)
 {
     if (dimensions > LOCH_DIMENSIONS_MAX || (dimensions && !shape))
         return LOCH_FAIL(INVALID, "a shape has at most %d dimensions, and sizes for them", LOCH_DIMENSIONS_MAX);
@@ -265,7 +265,7 @@ loch_status loch_tensor_view(loch_tensor *tensor, size_t dimensions, const int64
 {
     view_plan view;
     LOCH_TRY_RETURN(view_begin(tensor, out, &view));
-    LOCH_TRY_RETURN(shape_read(tensor, dimensions, shape, view.shape));
+    LOCH_TRY_RETURN(view_read_shape(tensor, dimensions, shape, view.shape));
     view.dimensions = dimensions;
     if (!tensor->layout.elements) {
         lochi_layout rows;

@@ -9,6 +9,7 @@
 #include "base/logging.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
+#include "memory/block_table.h"
 #include "memory/red_zone.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
