@@ -442,7 +442,7 @@ loch_status lochi_registry_get_own(loch_device *device, loch_attributes attribut
                                    loch_allocator **out)
 {
     lochi_lock_take(&registry_lock);
-    registry_own.factory = make;
+    if (!registry_own.factory) registry_own.factory = make; /* once: it is read without the lock */
     const loch_status status = registry_get_made(&registry_own, device, attributes, out);
     lochi_lock_drop(&registry_lock);
     return status;
