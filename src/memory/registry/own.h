@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the registry keeps for the devices' default allocators (defaults.c). */
-#ifndef LOCHI_REGISTRY_H
-#define LOCHI_REGISTRY_H
+#ifndef LOCHI_REGISTRY_OWN_H
+#define LOCHI_REGISTRY_OWN_H
 
 #include <loch/registry.h>
 

@@ -10,7 +10,7 @@
 #include "base/options.h"
 #include "device/device.h"
 #include "memory/allocator.h"
-#include "memory/registry.h"
+#include "memory/registry/own.h"
 #include <loch/direct.h>
 #include <loch/pool.h>
 #include <loch/wrapper.h>
