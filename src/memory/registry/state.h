@@ -53,9 +53,8 @@ typedef struct lochi_registry_state {
     pthread_cond_t cond;        /* something was made, or a thread has left an entry */
     lochi_registry_entry *list; /* highest priority first, then lowest number */
     uint64_t number;            /* of the last registration */
-    lochi_registry_entry
-        own; /* the library's own allocators; factory and attributes: those of lochi_registry_get_own */
-    lochi_registry_entry set; /* only `made` counts: attributes are those that the allocators have */
+    lochi_registry_entry own;   /* the library's own allocators, made by the factory of lochi_registry_get_own */
+    lochi_registry_entry set;   /* only `made` counts: attributes are those that the allocators have */
     lochi_registry_waiter *waiters;
 } lochi_registry_state;
 
