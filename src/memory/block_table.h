@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of live blocks that are looked after one by one. For allocators that look after each block one by one (direct, guard).
+/* The table of live blocks that are looked after one by one. For allocators that look after each block one by one (direct,
+ * guard).
  *
- * Blocks are in an ordered map under one lock, and in a ledger, which counts them and remembers freed addresses. A free
- * first marks its block as going, so that nobody else frees it while the streams are waited for, outside the lock; up
- * to the moment when it is taken out it counts as live. Who looks at a block outside the lock without freeing it pins
- * it: a free waits for that. */
+ * Blocks are in an ordered map under one lock, and in a ledger, which counts them and remembers freed addresses. A free first
+ * marks its block as going, so that nobody else frees it while the streams are waited for, outside the lock; up to the moment
+ * when it is taken out it counts as live. Who looks at a block outside the lock without freeing it pins it: a free waits for
+ * that. */
 #ifndef LOCHI_BLOCK_TABLE_H
 #define LOCHI_BLOCK_TABLE_H
 

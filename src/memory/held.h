@@ -45,8 +45,8 @@ static inline lochi_held *lochi_held_of(lochi_tree_node *node)
     return node ? LOCHI_CONTAINER(node, lochi_held, node) : NULL;
 }
 
-/* Makes a block that is not in a table yet; NULL when there is no host memory. The address and its surroundings are the caller's
- * to set. */
+/* Makes a block that is not in a table yet; NULL when there is no host memory. The address and its surroundings are the
+ * caller's to set. */
 lochi_held *lochi_held_create(const loch_request *request);
 
 /* Ends a block; NULL does nothing. */

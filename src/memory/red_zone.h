@@ -26,7 +26,8 @@ loch_status lochi_red_zone_poison(loch_stream *stream, const lochi_held *held, u
 /* Fills a block that is being freed, and waits for that. When it cannot be done, the log says so. */
 void lochi_red_zone_poison_freed(loch_stream *stream, const lochi_held *held, uint8_t poison);
 
-/* Waits for `stream` and looks at the zones. E_CORRUPT with a sentence that names the block; another status when looking failed. */
+/* Waits for `stream` and looks at the zones. E_CORRUPT with a sentence that names the block; another status when looking
+ * failed. */
 loch_status lochi_red_zone_check(loch_stream *stream, const lochi_held *held);
 
 /* Waits for `stream` and looks at the block, which was poisoned; results as for lochi_red_zone_check. */

@@ -56,7 +56,8 @@ void lochi_group_init(lochi_group *group, uint64_t chunk, uint16_t tag);
 /* Gives back what a group has allocated. */
 void lochi_group_fini(lochi_group *group);
 
-/* Makes room in a group: throws out marks of freed blocks when they are the most, else doubles the array. False without memory. */
+/* Makes room in a group: throws out marks of freed blocks when they are the most, else doubles the array. False without
+ * memory. */
 bool lochi_group_rebuild(lochi_group *group);
 
 /* Tells whether any block of a group is live. */

@@ -68,8 +68,8 @@ void lochi_ledger_get_stats(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
 /* Starts a new segment: peaks := now, largest := 0. */
 void lochi_ledger_new_segment(lochi_ledger *ledger);
 
-/* Returns the number of live blocks; while others enter and take out, a number that may never have been. Of two threads that take out the
- * last blocks and then ask, at least one is told 0. */
+/* Returns the number of live blocks; while others enter and take out, a number that may never have been. Of two threads that
+ * take out the last blocks and then ask, at least one is told 0. */
 uint64_t lochi_ledger_count_live(lochi_ledger *ledger);
 
 /* Writes an entry as a block of the public interface. */

@@ -96,8 +96,8 @@ bool lochi_note_put_back(lochi_session_block **list, lochi_session_block *block)
 
 /* --- the lock is not held --- */
 
-/* Ends a note that was taken out, or puts it back when the block is still there. Returns whether the session's allocator has one
- * live block less now. */
+/* Ends a note that was taken out, or puts it back when the block is still there. Returns whether the session's allocator has
+ * one live block less now. */
 bool lochi_note_settle(lochi_session_block *block, bool is_gone);
 
 /* Fails with E_INVALID: the session has ended. */

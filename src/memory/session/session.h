@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions as the dispatch sees them; state.h says how they work. What a call costs that has nothing to do with one: on the long ways a look
- * at a member of the allocator and at a variable of the thread, on the short ways nothing. */
+/* Sessions as the dispatch sees them; state.h says how they work. What a call costs that has nothing to do with one: on the
+ * long ways a look at a member of the allocator and at a variable of the thread, on the short ways nothing. */
 #ifndef LOCHI_SESSION_H
 #define LOCHI_SESSION_H
 
@@ -72,8 +72,8 @@ static inline lochi_session_block *lochi_session_take(loch_allocator *allocator,
     return lochi_session_take_any(allocator, address);
 }
 
-/* Tells whether a block whose note was taken out has gone: of two that free it at a time, one has the note and the other may have had
- * the block. */
+/* Tells whether a block whose note was taken out has gone: of two that free it at a time, one has the note and the other may
+ * have had the block. */
 static inline bool lochi_session_is_gone(loch_status status)
 {
     return lochi_is_freed(status) || status == LOCH_E_DOUBLE_FREE || status == LOCH_E_FOREIGN ||

@@ -81,8 +81,8 @@ static bool pin_is_foreign(const loch_buffer *whole, const loch_stream *stream)
     return stream && whole->is_movable && whole->address && stream->device != whole->device;
 }
 
-/* A stream of another device works on the memory, too. The pool hears of its own streams alone, so the default one stands for it: it is
- * behind the last move when the buffer is pinned, and behind the other stream's work before it is unpinned. */
+/* A stream of another device works on the memory, too. The pool hears of its own streams alone, so the default one stands for
+ * it: it is behind the last move when the buffer is pinned, and behind the other stream's work before it is unpinned. */
 loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);

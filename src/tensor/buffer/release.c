@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How buffers are shared, and how they wait for work and end.
  *
- * When the last reference on a whole goes before its uses have passed (uses.c), it is put on one list of the process; every later
- * call on buffers looks at the list when it is not empty. No thread is needed for that, and none may sleep in it. The end of a
- * whole drops the reference on its owner, which may end too: so the list and the release are one part. */
+ * When the last reference on a whole goes before its uses have passed (uses.c), it is put on one list of the process; every
+ * later call on buffers looks at the list when it is not empty. No thread is needed for that, and none may sleep in it. The
+ * end of a whole drops the reference on its owner, which may end too: so the list and the release are one part. */
 #include "tensor/buffer/release.h"
 #include "base/fork.h"
 #include "base/heap.h"

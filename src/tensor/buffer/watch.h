@@ -29,8 +29,8 @@ static inline uint64_t lochi_watch_read(const lochi_watch *watch)
 /* Counts a write to the buffer, or its end. */
 void lochi_watch_change(lochi_watch *watch);
 
-/* Returns the changes of all watches of the process and the sleeps that have dropped contents: while it is the same, no watch has
- * changed. A sleep is not counted in a watch, but in the version of the buffer. */
+/* Returns the changes of all watches of the process and the sleeps that have dropped contents: while it is the same, no watch
+ * has changed. A sleep is not counted in a watch, but in the version of the buffer. */
 uint64_t lochi_watch_count_changes(void);
 
 #endif

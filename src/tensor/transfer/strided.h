@@ -30,7 +30,8 @@ void lochi_strided_order(const size_t *sizes, size_t axes, size_t element_bytes,
 /* Returns the number of elements. */
 size_t lochi_strided_count(const lochi_strided *strided);
 
-/* Returns the bytes that lie side by side in both, innermost; an element's at least. `axes` gets the number of axes outside of them. */
+/* Returns the bytes that lie side by side in both, innermost; an element's at least. `axes` gets the number of axes outside of
+ * them. */
 size_t lochi_strided_row(const lochi_strided *strided, size_t *axes);
 
 /* Copies elements of one size. `to` and `from` are the addresses of the elements with all indices 0. No byte of the target is
