@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of live blocks that are looked after one by one. For allocators that look after each block one by one (direct,
- * guard).
+/* The table of live blocks that are looked after one by one. The direct allocator and the guard use it.
  *
  * Blocks are in an ordered map under one lock, and in a ledger, which counts them and remembers freed addresses. A free first
  * marks its block as going, so that nobody else frees it while the streams are waited for, outside the lock; up to the moment
