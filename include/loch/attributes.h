@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file attributes.h
- *  What memory do I want from a device: a set of bits and a scope. (How to do one allocation is in loch_request.)
+ *  Attributes describe the kind of memory that a program wants from a device: a set of bits and a scope. How one
+ *  single allocation is done is in loch_request (allocator.h).
  */
 #ifndef LOCH_ATTRIBUTES_H
 #define LOCH_ATTRIBUTES_H
@@ -9,47 +10,49 @@
 
 LOCH_BEGIN_DECLS
 
-/** The bits. 24 to 31 are the device's own. */
+/** Bits of loch_attributes. Bits 24 to 31 have a meaning that the device defines. */
 typedef enum loch_attribute {
-    LOCH_ATTRIBUTE_ON_HOST = 1 << 0,        /**< in the memory of the host */
-    LOCH_ATTRIBUTE_NIC_COMPATIBLE = 1 << 1, /**< a network card can reach it */
-    LOCH_ATTRIBUTE_GPU_COMPATIBLE = 1 << 2, /**< a GPU can reach it directly (on the host: pinned) */
+    LOCH_ATTRIBUTE_ON_HOST = 1 << 0,        /**< host memory */
+    LOCH_ATTRIBUTE_NIC_COMPATIBLE = 1 << 1, /**< memory that a network card can access */
+    LOCH_ATTRIBUTE_GPU_COMPATIBLE = 1 << 2, /**< memory that a GPU can access directly (on the host: pinned) */
     LOCH_ATTRIBUTE_TRACK_SIZES = 1 << 3     /**< sizes and ids of blocks are known */
 } loch_attribute;
 
-/** The eight bits that a device gives a meaning of its own. */
+/** Mask of the eight bits whose meaning the device defines. */
 #define LOCH_ATTRIBUTES_OF_DEVICE 0xff000000u
 
-/** A set of attributes. Zero asks for a device's own memory. */
+/** A set of attributes. All zero asks for the device's own memory. */
 typedef struct loch_attributes {
-    uint32_t bits; /**< set of loch_attribute and device bits */
-    int32_t scope; /**< groups allocators (a session, a tenant); 0 for none */
+    uint32_t bits; /**< set of loch_attribute and of bits that the device defines */
+    int32_t scope; /**< number that groups allocators (a session, a tenant); 0 for none */
 } loch_attributes;
 
-/** Whether all of `bits` are set. */
+/** Returns non-zero if all of `bits` are set in `attributes`. */
 static inline int loch_attributes_has(loch_attributes attributes, uint32_t bits)
 {
     return (attributes.bits & bits) == bits;
 }
 
-/** `attributes` with `bits` set. */
+/** Returns `attributes` with `bits` set. */
 static inline loch_attributes loch_attributes_with(loch_attributes attributes, uint32_t bits)
 {
     attributes.bits |= bits;
     return attributes;
 }
 
-/** `attributes` with `bits` cleared. */
+/** Returns `attributes` with `bits` cleared. */
 static inline loch_attributes loch_attributes_without(loch_attributes attributes, uint32_t bits)
 {
     attributes.bits &= ~bits;
     return attributes;
 }
 
-/** All that either asks for. E_INVALID, and `out` as it was, when both have a scope and they differ. */
+/** Combines two sets of attributes: `out` asks for everything that `a` or `b` asks for. E_INVALID: both have a scope
+ *  and the scopes differ; `out` is then not changed. */
 LOCH_API LOCH_MUST_USE loch_status loch_attributes_merge(loch_attributes a, loch_attributes b, loch_attributes *out);
 
-/** Whether `a` asks for nothing that `b` does not ask for, scope included: memory for `b` then serves `a`. */
+/** Returns non-zero if `a` asks for nothing that `b` does not ask for, scope included. Memory that serves `b` then
+ *  also serves `a`. */
 static inline int loch_attributes_at_most_as_strict(loch_attributes a, loch_attributes b)
 {
     return (a.bits | b.bits) == b.bits && (a.scope == 0 || a.scope == b.scope);

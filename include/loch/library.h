@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /** @file library.h
- *  Handles of libraries that are found at run time: cuBLAS for products of matrices, NCCL for collectives. Loch needs neither; a library
- *  that is missing is E_UNSUPPORTED, and the error's sentence names the file.
+ *  Handles of vendor libraries that are loaded at run time: cuBLAS for matrix products, NCCL for collectives.
  *
- *  The functions of a library are called through its own headers, or by loch_library_find. Handles are made on first use by
- *  contexts and engines (context.h, engine.h).
+ *  Loch itself needs neither. A library that is not installed gives E_UNSUPPORTED, and the sentence of the error
+ *  names the file. Call the functions of a library through its own header, or look them up with loch_library_find.
+ *  Contexts and engines create handles on first use (context.h, engine.h).
  */
 #ifndef LOCH_LIBRARY_H
 #define LOCH_LIBRARY_H
@@ -13,50 +13,67 @@
 
 LOCH_BEGIN_DECLS
 
-/** Which library. */
+/** A library that Loch can load. */
 typedef enum loch_library {
     LOCH_LIBRARY_CUBLAS, /**< libcublas.so; the option `cublas` (LOCH_CUBLAS) names another file */
     LOCH_LIBRARY_NCCL    /**< libnccl.so; the option `nccl` (LOCH_NCCL) names another file */
 } loch_library;
 
-/** Loads a library, once for the process; it stays. @param version  its own number; may be NULL. Any thread. */
+/** Loads a library once for the process. It is never unloaded. E_UNSUPPORTED: it is not installed. Any thread.
+ *  @param version  version number as the library reports it; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_library_load(loch_library library, int *version);
 
-/** A function of a library, which is loaded if need be. E_NOT_FOUND for a name that it does not have. Any thread. */
+/** Finds a function of a library by name, and loads the library if needed. E_NOT_FOUND: the library has no such
+ *  symbol. Any thread.
+ *  @param out  address of the function; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_library_find(loch_library library, const char *symbol, void **out);
 
-/** A cuBLAS handle on a device. One thread at a time. */
+/** @name cuBLAS */
+/** @{ */
+
+/** A cuBLAS handle on one device. One thread at a time. */
 typedef struct loch_cublas loch_cublas;
 
-/** Makes one that works on `stream` (NULL: the default stream). E_UNSUPPORTED for a device that is not of CUDA.
- *  @param out  the caller's, ended by loch_cublas_destroy; NULL on failure */
+/** Creates a cuBLAS handle that works on `stream` (NULL: the default stream). E_UNSUPPORTED: the device is not a CUDA
+ *  device, or cuBLAS is not installed.
+ *  @param out  owned by the caller; destroy it with loch_cublas_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cublas **out);
 
-/** Has it work on another stream of its device from now on, which has to live as long as it does. NULL: the default stream. */
-LOCH_API LOCH_MUST_USE loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream);
-
-/** The cublasHandle_t; the device's context is current in the calling thread after this call. Borrowed. */
-LOCH_API LOCH_MUST_USE loch_status loch_cublas_get_native(loch_cublas *cublas, void **out);
-
-/** Ends it; work that is queued runs to its end. NULL does nothing. */
+/** Destroys a cuBLAS handle. Work already queued runs to its end. NULL does nothing. */
 LOCH_API void loch_cublas_destroy(loch_cublas *cublas);
 
-/** NCCL communicators of this process's devices, one a device, of one group. Groups of several processes are to come: they will be
- *  made by another call and be used by the same. */
+/** Sets the stream that a cuBLAS handle works on from now on (NULL: the default stream). The stream must belong to
+ *  the handle's device and must outlive the handle. */
+LOCH_API LOCH_MUST_USE loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream);
+
+/** Returns the cublasHandle_t in `out`. Borrowed. After this call the CUDA context of the device is current in the
+ *  calling thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_cublas_get_native(loch_cublas *cublas, void **out);
+
+/** @} */
+/** @name NCCL */
+/** @{ */
+
+/** A group of NCCL communicators of this process, one for each device. Groups across processes are planned: another
+ *  function will create them, and the functions here will work on them. */
 typedef struct loch_nccl loch_nccl;
 
-/** Makes them; device i has rank i. E_UNSUPPORTED for a device that is not of CUDA, and for one that is there twice.
- *  @param out  the caller's, ended by loch_nccl_destroy; NULL on failure */
+/** Creates communicators for `count` devices. Device i has rank i. E_UNSUPPORTED: a device is not a CUDA device, or
+ *  appears twice, or NCCL is not installed.
+ *  @param out  owned by the caller; destroy it with loch_nccl_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out);
 
-/** The ncclComm_t of a rank; its device's context is current in the calling thread after this call. Borrowed. E_NOT_FOUND. */
+/** Destroys all communicators of a group after their work has ended. NULL does nothing. */
+LOCH_API void loch_nccl_destroy(loch_nccl *nccl);
+
+/** Returns the ncclComm_t of a rank in `out`. Borrowed. After this call the CUDA context of the rank's device is
+ *  current in the calling thread. E_NOT_FOUND: there is no such rank. */
 LOCH_API LOCH_MUST_USE loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out);
 
-/** How many ranks. */
+/** Returns the number of ranks of a group. NULL returns 0. */
 LOCH_API size_t loch_nccl_get_ranks(const loch_nccl *nccl);
 
-/** Ends them, after their work. NULL does nothing. */
-LOCH_API void loch_nccl_destroy(loch_nccl *nccl);
+/** @} */
 
 LOCH_END_DECLS
 

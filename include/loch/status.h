@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /** @file status.h
- *  What a call came to: a code, its name and text, and a thread's record of the last failure.
+ *  The result of a call: a status code, its name and text, and an error record for each thread.
  *
- *  Every call that can fail returns a loch_status by value; the code is the truth. Beside it each thread keeps one
- *  record with a sentence for people and, where a driver was involved, the driver's own code. Nothing here aborts
- *  or prints.
+ *  Every function that can fail returns a loch_status by value. In addition, each thread keeps one record of its last
+ *  failure, with a sentence for people and, where a driver was involved, the code of the driver. No function here
+ *  aborts or prints.
  */
 #ifndef LOCH_STATUS_H
 #define LOCH_STATUS_H
@@ -13,7 +13,7 @@
 
 LOCH_BEGIN_DECLS
 
-/** The one list of codes: enumerator suffix, text. Values are stable: new ones go to the end. */
+/** The list of all status codes: suffix of the enum value, and text. Values are stable: new codes go to the end. */
 #define LOCH_STATUS_LIST(X)                                                                                            \
     X(OK, "success")                                                                                                   \
     X(E_INVALID, "an argument is not valid")                                                                           \
@@ -40,7 +40,7 @@ LOCH_BEGIN_DECLS
     X(E_CANCELLED, "the work was cancelled")                                                                           \
     X(E_FORKED, "opened before a fork: it cannot be used in the child")
 
-/** A call's outcome; LOCH_OK is zero. */
+/** The result of a call. LOCH_OK is zero. */
 typedef enum loch_status {
 #define LOCH_STATUS_ENUM(suffix, text) LOCH_##suffix,
     LOCH_STATUS_LIST(LOCH_STATUS_ENUM)
@@ -48,35 +48,39 @@ typedef enum loch_status {
         LOCH_STATUS_COUNT
 } loch_status;
 
-/** The longest sentence that an error record keeps, with its final zero. */
+/** The longest sentence of an error record in bytes, including the final zero. */
 #define LOCH_ERROR_SENTENCE_MAX 256
 
-/** One thread's record of its last failure. Pointers in it are static strings. */
+/** The record of the last failure of one thread. Pointers in it are static strings. */
 typedef struct loch_error {
-    loch_status status; /**< the code that was returned */
-    const char *driver; /**< "cuda" or "" when no driver was involved */
-    long driver_code;   /**< the driver's own code, 0 when none */
-    char sentence
-        [LOCH_ERROR_SENTENCE_MAX]; /**< one sentence for people on one line, UTF-8, never empty after a failure */
+    loch_status status; /**< status that the call returned */
+    const char *driver; /**< name of the driver: "cuda"; "" if no driver was involved */
+    long driver_code;   /**< error code of the driver; 0 for none */
+    /** one sentence for people on one line, UTF-8; never empty after a failure */
+    char sentence[LOCH_ERROR_SENTENCE_MAX];
 } loch_error;
 
-/** "E_LIMIT" and the like; "E_UNKNOWN" for a number outside the list. Static string. Any thread. */
-LOCH_API const char *loch_status_name(loch_status status);
-
-/** The general meaning of a code, without a full stop. Static string. Any thread. */
-LOCH_API const char *loch_status_text(loch_status status);
-
-/** The calling thread's record of its last failure; before the first one status is LOCH_OK and the sentence empty.
- *  Borrowed: valid until the thread's next failing call or its end. Success does not clear it. */
+/** Returns the error record of the calling thread. Before the first failure its status is LOCH_OK and its sentence is
+ *  empty. A successful call does not clear it. Borrowed; valid until the next failing call of the thread or the end
+ *  of the thread. */
 LOCH_API const loch_error *loch_error_get(void);
 
-/** Forgets the calling thread's record. */
+/** Returns the name of a status: "E_LIMIT"; "E_UNKNOWN" for a number that is not in the list. Static string. Any
+ *  thread. */
+LOCH_API const char *loch_status_name(loch_status status);
+
+/** Returns the general meaning of a status, without a full stop. Static string. Any thread. */
+LOCH_API const char *loch_status_text(loch_status status);
+
+/** Clears the error record of the calling thread. */
 LOCH_API void loch_error_clear(void);
 
-/** Writes the calling thread's record: for drivers and allocators that live outside the library.
- *  @param driver       static string, or NULL when no driver was involved
- *  @param driver_code  the driver's own code, 0 for none
- *  @return `status`, so that a failing function can end with `return loch_error_set(...)`. */
+/** Writes the error record of the calling thread. For drivers and allocators that are implemented outside the
+ *  library.
+ *  @param driver       static string; NULL if no driver was involved
+ *  @param driver_code  error code of the driver; 0 for none
+ *  @param format       the sentence, in the format of printf
+ *  @return `status`, so that a failing function can end with `return loch_error_set(...)` */
 LOCH_API loch_status loch_error_set(loch_status status, const char *driver, long driver_code, const char *format, ...)
     LOCH_PRINTF(4, 5);
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /** @file tag.h
- *  Tags: names on allocations, for the statistics. A tag is a small number that stands for a name for the life of the
- *  process; 0 is no tag.
+ *  Tags: names of allocations, for statistics. A tag is a small number that stands for one name until the process
+ *  ends; 0 means no tag.
+ *
+ *      loch_tag weights;
+ *      LOCH_CHECK(loch_tag_create("weights", &weights));
  */
 #ifndef LOCH_TAG_H
 #define LOCH_TAG_H
@@ -10,25 +13,27 @@
 
 LOCH_BEGIN_DECLS
 
-/** A name on allocations. */
+/** A tag: the number of a name. 0 means no tag. */
 typedef uint32_t loch_tag;
 
-/** How many tags a process can have, 0 included. */
+/** The largest number of tags in a process, including 0. */
 #define LOCH_TAG_COUNT_MAX 4096
 
-/** The longest tag name, with its final zero. */
+/** The longest name of a tag in bytes, including the final zero. */
 #define LOCH_TAG_NAME_MAX 64
 
-/** The tag of a name, made at first use: 1 to 63 characters. E_LIMIT when there are too many. Any thread. */
+/** Returns the tag of a name in `out`, and creates the tag on first use. A name has 1 to 63 characters. Tags live
+ *  until the process ends. E_INVALID: the name is empty or too long. E_LIMIT: there are LOCH_TAG_COUNT_MAX tags
+ *  already. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_tag_create(const char *name, loch_tag *out);
 
-/** A tag's name; "" for 0 and for numbers that are no tag. Valid for the life of the process. Any thread. */
+/** Returns the name of a tag; "" for 0 and for a number that is not a tag. Valid until the process ends. Any thread. */
 LOCH_API const char *loch_tag_name(loch_tag tag);
 
-/** Called with each tag and its name. A return other than LOCH_OK ends the walk and becomes its result. */
+/** Receives one tag and its name. A return value other than LOCH_OK ends the walk and becomes its result. */
 typedef loch_status loch_tag_visitor(loch_tag tag, const char *name, void *user);
 
-/** Walks all tags but 0, in the order in which they were made. Any thread. */
+/** Walks all tags except 0, in order of creation. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_tag_walk(loch_tag_visitor *visitor, void *user);
 
 LOCH_END_DECLS
