@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /** @file allocator.h
- *  Anything that hands out blocks: one interface for the library's allocators, for wrappers around them, and for yours.
+ *  Allocators hand out blocks of memory. One interface serves the library's allocators, wrappers around them, and
+ *  your own.
  *
- *  Rules that hold for every allocator, and that one suite checks on all of them:
- *  - Zero bytes give LOCH_OK and NULL, or a unique address if the allocator has LOCH_TRAIT_ALLOCATES_EMPTY.
- *  - Freeing NULL succeeds. A block freed twice is E_DOUBLE_FREE (E_FOREIGN once so much was freed since that it is
- *    forgotten), an address inside a block E_INTERIOR, any other E_FOREIGN; nothing changes then. In release builds too.
- *  - Sizes and alignments are checked; what does not fit the address space is E_OVERFLOW.
- *  - Memory is handed out and taken back in the order of a stream. A plain free means the stream of the allocation;
- *    freeing on another promises that the caller has ordered the two. loch_allocator_record_use names further streams.
- *  - Calls work from any thread unless the allocator lacks LOCH_TRAIT_THREAD_SAFE.
- *  - Allocators are counted. Blocks keep their allocator alive: the last reference may go before the last block.
+ *      void *block;
+ *      LOCH_CHECK(loch_alloc(allocator, 1 << 20, &block));
+ *      ...
+ *      LOCH_CHECK(loch_free(allocator, block));
+ *
+ *  Rules of every allocator (one test suite checks them on all of them, in release builds too):
+ *  - A request of zero bytes returns LOCH_OK and NULL, or a unique address if the allocator has
+ *    LOCH_TRAIT_ALLOCATES_EMPTY.
+ *  - Freeing NULL succeeds. Freeing a block twice gives E_DOUBLE_FREE (E_FOREIGN once the allocator no longer
+ *    remembers the block), an address inside a block gives E_INTERIOR, any other wrong address gives E_FOREIGN.
+ *    Nothing changes then.
+ *  - Sizes and alignments are checked. A size that does not fit the address space gives E_OVERFLOW.
+ *  - Allocation and free are ordered on a stream. A plain free is ordered on the stream of the allocation. When
+ *    freeing on another stream, the caller has already ordered that stream after every other use.
+ *    loch_allocator_record_use names further streams that use a block.
+ *  - Calls work from any thread, unless the allocator lacks LOCH_TRAIT_THREAD_SAFE.
+ *  - Allocators are reference counted. Live blocks keep their allocator alive: the last reference may be released
+ *    before the last block is freed.
  */
 #ifndef LOCH_ALLOCATOR_H
 #define LOCH_ALLOCATOR_H
@@ -22,251 +32,286 @@
 
 LOCH_BEGIN_DECLS
 
-/** Something that hands out blocks. */
+/** An allocator: hands out blocks. Reference counted. */
 typedef struct loch_allocator loch_allocator;
 
-/** How to do one allocation; a set. */
-typedef enum loch_allocation_flag {
-    LOCH_ALLOC_NO_RETRY = 1 << 0, /**< fail at once: no callbacks, no waiting */
-    LOCH_ALLOC_LOGGED = 1 << 1,   /**< a logging wrapper writes it even when it is filtering */
-    LOCH_ALLOC_ZEROED = 1 << 2,   /**< contents are zero, in the order of the stream */
-    LOCH_ALLOC_MOVABLE =
-        1 << 3 /**< of buffers and tensors alone: the pool may move it while it is not pinned (moving.h);
-                                       E_INVALID for an allocation that gives an address */
-} loch_allocation_flag;
-
-/** What is wanted; zero means default. */
-typedef struct loch_request {
-    size_t size;         /**< sizeof(loch_request) */
-    size_t bytes;        /**< how much */
-    size_t alignment;    /**< of the address: a power of two, or 0 for the allocator's own */
-    loch_stream *stream; /**< the stream that uses it first; NULL for the default stream */
-    loch_tag tag;        /**< for the statistics; 0 for none */
-    uint32_t flags;      /**< set of loch_allocation_flag */
-    uint64_t
-        timeout_ns;     /**< how long to wait for another thread's free when memory is short; 0 for not at all. Fails at
-                              once when no other thread has ever used the allocator or one that it wraps */
-    size_t round_bytes; /**< the size is rounded up to a multiple of these before memory is taken; 0 or 1 for not. The
-                             block still has `bytes` (requested_bytes); what was taken for it is in allocated_bytes */
-} loch_request;
-
-/** What is known of a live block; 0 where the allocator does not know. */
-typedef struct loch_block {
-    size_t size;            /**< sizeof(loch_block); set by the caller of loch_allocator_find */
-    void *address;          /**< where */
-    size_t requested_bytes; /**< as asked for */
-    size_t allocated_bytes; /**< as taken: at least that */
-    uint64_t id;            /**< unique in its allocator; 0 only for want of host memory to give it one */
-    loch_tag tag;           /**< as asked for */
-    uint64_t stream_id;     /**< of the stream of the allocation */
-    uint64_t time_ns;       /**< when, by loch_host_now_ns */
-} loch_block;
-
-/** Called with each live block; a return other than LOCH_OK ends the walk and becomes its result. Must not call the
- *  allocator. */
-typedef loch_status loch_block_visitor(const loch_block *block, void *user);
-
-/** What holds for an allocator; a set. */
-typedef enum loch_trait {
-    LOCH_TRAIT_THREAD_SAFE = 1 << 0,     /**< calls may come from several threads at a time */
-    LOCH_TRAIT_TRACKS_SIZES = 1 << 1,    /**< requested sizes and ids are known, and found quickly */
-    LOCH_TRAIT_ALLOCATES_EMPTY = 1 << 2, /**< zero bytes give an address of their own */
-    LOCH_TRAIT_STREAM_ORDERED = 1 << 3,  /**< free does not wait for the stream */
-    LOCH_TRAIT_ZEROES = 1 << 4           /**< LOCH_ALLOC_ZEROED is done by the allocator itself, not by a fill */
-} loch_trait;
-
-/** What an allocator supplies. Checked once, when the allocator is made, copied, and empty slots filled, so that callers
- *  never test one. A wrapper is made by loch_wrapper_create, whose empty slots forward to the wrapped allocator (but resize). What
- *  each slot may rely on: arguments are checked, sizes are not 0 (unless LOCH_TRAIT_ALLOCATES_EMPTY), streams are never NULL,
- *  except that free gets NULL for "the stream of the allocation". The functions must contain no cancellation point
- *  (pthread_cancel), or disable cancellation. */
-typedef struct loch_allocator_ops {
-    size_t size;          /**< sizeof(loch_allocator_ops) */
-    const char *kind;     /**< "direct", "limit": static string */
-    uint32_t traits;      /**< set of loch_trait; a wrapper's are those it adds, see `lost_traits` */
-    uint32_t lost_traits; /**< wrappers: traits of the wrapped allocator that no longer hold */
-
-    /** Needed, unless it is a wrapper's. */
-    loch_status (*alloc)(void *self, const loch_request *request, void **out);
-    /** Needed, unless it is a wrapper's. Errors as above. `bytes` is the requested size if the caller knows it, else 0. E_CORRUPT, unlike every other error,
-     *  means that the block was freed, and found to be written around. */
-    loch_status (*free)(void *self, void *address, size_t bytes, loch_stream *stream);
-    /** Called once, when the last reference and the last block are gone. */
-    void (*destroy)(void *self);
-
-    /** optional: fills what is known of the live block at `address`. E_FOREIGN and so on. Default: a table that the
-     *  library keeps. */
-    loch_status (*find)(void *self, const void *address, loch_block *out);
-    /** optional: walks the live blocks. Default: from that table. */
-    loch_status (*walk)(void *self, loch_block_visitor *visitor, void *user);
-    /** optional: marks a further stream. Default: remembered in that table, and waited for at free. */
-    loch_status (*record_use)(void *self, void *address, loch_stream *stream);
-    /** optional: counts since it was made; peaks and largest of the present segment. `tag` 0 means all blocks.
-     *  Default: figures that the library keeps. */
-    loch_status (*get_stats)(void *self, loch_tag tag, loch_stats *out);
-    /** optional, with get_stats: starts a new segment: peaks := now, largest := 0. Scopes and resets stand on it. */
-    void (*new_segment)(void *self);
-    /** optional: gives cached memory back until no more than `keep_bytes` are cached. Default: has none, 0. */
-    loch_status (*trim)(void *self, size_t keep_bytes, size_t *released);
-    /** optional: what memory this is. Default: what the device's own memory is. */
-    loch_attributes (*get_attributes)(void *self);
-    /** optional: changes the size of a live block in place; it stays one allocation, whose size the figures follow.
-     *  E_UNSUPPORTED or a shortage (E_DEVICE_MEMORY, E_HOST_MEMORY, E_LIMIT, E_FRAGMENTED) when it cannot, nothing changed
-     *  then. Called only for allocators that keep their own account (find, walk and get_stats), and for wrappers with find.
-     *  Default: cannot. A wrapper without the slot does not forward it.
-     *  @param allocated  as taken now */
-    loch_status (*resize)(void *self, void *address, size_t bytes, size_t *allocated);
-} loch_allocator_ops;
-
-/** Makes an allocator out of a table. It retains the device.
- *  @param name  for people and the registry; copied; at most 63 characters
- *  @param self  handed to every slot; `destroy` frees it. On failure it stays the caller's.
- *  @param out   the caller's reference, given back by loch_allocator_release; NULL on failure. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, const char *name,
-                                                         const loch_allocator_ops *ops, void *self,
-                                                         loch_allocator **out);
-
-/** Takes another reference; returns `allocator`. NULL gives NULL. Any thread. */
+/** Takes another reference on an allocator and returns `allocator`. Give each reference back with
+ *  loch_allocator_release. NULL returns NULL. Any thread. */
 LOCH_API loch_allocator *loch_allocator_retain(loch_allocator *allocator);
 
-/** Gives a reference back. Blocks that are still out stay valid, and can be freed, until the last of them goes.
- *  NULL does nothing. Any thread. */
+/** Releases one reference on an allocator. Live blocks stay valid and can still be freed; the allocator ends with the
+ *  last of them. NULL does nothing. Any thread. */
 LOCH_API void loch_allocator_release(loch_allocator *allocator);
 
 /** @name Blocks */
 /** @{ */
 
-/** Hands out a block. @param out  NULL on failure. */
+/** Allocates a block of `bytes` with the default alignment, on the default stream, without a tag. Short form of
+ *  loch_allocator_alloc.
+ *  @param out  owned by the caller; free it with loch_free. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out);
+
+/** Frees a block, ordered on the stream of its allocation. Short form of loch_allocator_free. A NULL address
+ *  succeeds. */
+LOCH_API LOCH_MUST_USE loch_status loch_free(loch_allocator *allocator, void *address);
+
+/** Flags of one allocation. loch_request.flags is a set of these. */
+typedef enum loch_allocation_flag {
+    LOCH_ALLOC_NO_RETRY = 1 << 0, /**< fail at once: no pressure functions, no waiting */
+    LOCH_ALLOC_LOGGED = 1 << 1,   /**< a logging wrapper with LOCH_LOGGING_FLAGGED writes this allocation */
+    LOCH_ALLOC_ZEROED = 1 << 2,   /**< contents are zero, ordered on the stream of the request */
+    /** For buffers and tensors only: the pool may move the block while it is not pinned (moving.h); E_INVALID for an
+     *  allocation that returns an address. */
+    LOCH_ALLOC_MOVABLE = 1 << 3
+} loch_allocation_flag;
+
+/** A request for one block. Zero means default. */
+typedef struct loch_request {
+    size_t size;         /**< sizeof(loch_request) */
+    size_t bytes;        /**< size of the block in bytes */
+    size_t alignment;    /**< alignment of the address: a power of two, or 0 for the allocator's own */
+    loch_stream *stream; /**< stream that uses the block first; NULL for the default stream */
+    loch_tag tag;        /**< tag for the statistics; 0 for none */
+    uint32_t flags;      /**< set of loch_allocation_flag */
+    /** How long to wait, in nanoseconds, for a free by another thread when memory is short; 0 for no waiting. The
+     *  call fails at once if no other thread has ever used the allocator or the allocators that it wraps. */
+    uint64_t timeout_ns;
+    /** The size is rounded up to a multiple of this; 0 or 1 for no rounding. requested_bytes of the block stays
+     *  `bytes`; the rounded size is in allocated_bytes. */
+    size_t round_bytes;
+} loch_request;
+
+/** Allocates a block as `request` says. E_INVALID: the request is not valid. E_OVERFLOW: the size does not fit the
+ *  address space. E_DEVICE_MEMORY, E_LIMIT, E_FRAGMENTED, E_HOST_MEMORY: memory is short.
+ *  @param out  owned by the caller; free it with loch_allocator_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request,
                                                         void **out);
 
-/** Takes a block back, in the order of the stream of its allocation. NULL for the address does nothing, here and in the
- *  other frees, also where there is no allocator: what half-built things hold can be freed without a look. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_free(loch_allocator *allocator, void *address);
-
-/** Takes a block back in the order of `stream` (NULL: the default stream), which the caller has ordered behind every
- *  other use. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_on(loch_allocator *allocator, void *address,
-                                                          loch_stream *stream);
-
-/** Takes a block back whose requested size the caller knows: E_INVALID, nothing freed, when it is another. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes);
-
-/** Makes a block hold `bytes`, with the contents that it had as far as they fit; what comes behind them is undefined. In
- *  place where the allocator can and the stream is the block's own; else a new block with the same tag and the
- *  allocator's own alignment, the contents copied in the order of the stream, and the old one freed in that order. NULL
- *  for an address allocates, 0 bytes free.
- *  @param stream  that the caller has ordered behind every other use of the block, as for loch_allocator_free_on. NULL: the
- *                 stream of the allocation, where the allocator knows it (loch_block) and it was not destroyed; else
- *                 the default stream, after waiting for the device. It must stay until the call returns. Streams that were
- *                 recorded for the old block are not for a new one.
- *  @param out     the block, at the same or at another address; NULL on failure, and the old block is as it was. E_CORRUPT
- *                 alone means that it was done, and that the old block was found to be written around when it was freed.
- *  Errors of the address as for a free. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes,
-                                                          loch_stream *stream, void **out);
-
-/** Says that `stream` uses the block too, until it is freed. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_record_use(loch_allocator *allocator, void *address,
-                                                             loch_stream *stream);
-
-/** The short form: default alignment, default stream, no tag. */
-LOCH_API LOCH_MUST_USE loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out);
-
-/** The short form of loch_allocator_free. */
-LOCH_API LOCH_MUST_USE loch_status loch_free(loch_allocator *allocator, void *address);
-
-/** Takes a block back whose allocator the caller does not know, in the order of the stream of its allocation: finds the
- *  device and the outermost allocator that handed it out, so that wrappers around it hear of the free. Asks the
- *  allocators of the process one after another: slower than loch_allocator_free, and the more so the more there are.
- *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN; E_UNSUPPORTED when two allocators of which neither wraps the other have a block
- *  there (one cuts up blocks of the other). An allocator that is not thread safe and has a `find` of its own is asked only
- *  by the one thread that uses it. NULL succeeds. Any thread, as far as the owner allows. */
-LOCH_API LOCH_MUST_USE loch_status loch_address_free(void *address);
-
-/** `count` elements of `bytes` each, the product checked: E_OVERFLOW. `request` (may be NULL) says the rest; its own
- *  bytes are ignored. */
+/** Allocates `count` elements of `bytes` each. E_OVERFLOW: the product does not fit the address space.
+ *  @param request  alignment, stream, tag and flags; its own `bytes` is ignored; may be NULL
+ *  @param out      owned by the caller; free it with loch_allocator_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes,
                                                     const loch_request *request, void **out);
 
+/** Frees a block, ordered on the stream of its allocation. A NULL address succeeds, even with a NULL allocator, so
+ *  members of half-built objects can be freed without a test. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not
+ *  a live block; nothing changes. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_free(loch_allocator *allocator, void *address);
+
+/** Frees a block, ordered on `stream` (NULL: the default stream). The caller has already ordered `stream` after every
+ *  other use of the block. A NULL address succeeds. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_on(loch_allocator *allocator, void *address,
+                                                          loch_stream *stream);
+
+/** Frees a block and checks its size, ordered on the stream of its allocation. E_INVALID, nothing freed: the
+ *  requested size is not `bytes`. A NULL address succeeds. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes);
+
+/** Frees a block by its address alone, ordered on the stream of its allocation. Finds the outermost allocator that
+ *  handed the block out, so wrappers around an allocator see the free. Searches all allocators of the process: slower
+ *  than loch_allocator_free, and slower with more allocators. NULL succeeds. Any thread, as far as the allocator
+ *  allows.
+ *
+ *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. E_UNSUPPORTED: two allocators have a block at
+ *  this address and neither wraps the other (one of them splits up blocks of the other). An allocator that is not
+ *  thread safe and has its own `find` is searched only from the single thread that uses it. */
+LOCH_API LOCH_MUST_USE loch_status loch_address_free(void *address);
+
+/** Changes the size of a block to `bytes`. The contents are kept up to the smaller size; new bytes are undefined. The
+ *  block is resized in place if the allocator can do so and `stream` is the block's own stream. Otherwise a new block
+ *  with the same tag and the allocator's own alignment is allocated, the contents are copied, and the old block is
+ *  freed, all ordered on the stream. A NULL address allocates; 0 bytes frees.
+ *
+ *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. E_CORRUPT: the call succeeded, but a red zone
+ *  of the old block was found overwritten when the block was freed.
+ *  @param stream  a stream that the caller has ordered after every other use of the block; it must exist until the
+ *                 call
+ *                 returns. NULL: the stream of the allocation, if the allocator knows it (loch_block.stream_id) and it
+ *                 still exists; otherwise the default stream, after waiting for the device. Streams recorded with
+ *                 loch_allocator_record_use for the old block are not recorded for a new one.
+ *  @param out     the block, at the same or another address. NULL on failure; the old block is then unchanged. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes,
+                                                          loch_stream *stream, void **out);
+
+/** Records that `stream` (NULL: the default stream) also uses a block. The free of the block is then ordered after
+ *  all work that was queued on `stream` before the free, too. Call it before the free. E_INVALID: the stream belongs
+ *  to another device. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_record_use(loch_allocator *allocator, void *address,
+                                                             loch_stream *stream);
+
 /** @} */
-/** @name Questions */
+/** @name Properties and live blocks */
 /** @{ */
 
-/** The name that it was given. Borrowed. */
+/** Returns the name of an allocator. Borrowed. NULL returns "". */
 LOCH_API const char *loch_allocator_get_name(const loch_allocator *allocator);
 
-/** "direct", "limit", "pool". Static string. */
+/** Returns the kind of an allocator: "direct", "limit", "pool". Static string. NULL returns "". */
 LOCH_API const char *loch_allocator_get_kind(const loch_allocator *allocator);
 
-/** Its device. Borrowed. */
+/** Returns the device of an allocator. Borrowed. NULL returns NULL. */
 LOCH_API loch_device *loch_allocator_get_device(const loch_allocator *allocator);
 
-/** The allocator that a wrapper stands around; NULL for others. Borrowed. */
+/** Returns the allocator that a wrapper wraps; NULL for an allocator that is not a wrapper. Borrowed. */
 LOCH_API loch_allocator *loch_allocator_get_wrapped(const loch_allocator *allocator);
 
-/** Set of loch_trait. */
+/** Properties of an allocator. loch_allocator_get_traits returns a set of these. */
+typedef enum loch_trait {
+    LOCH_TRAIT_THREAD_SAFE = 1 << 0,     /**< calls may come from several threads at a time */
+    LOCH_TRAIT_TRACKS_SIZES = 1 << 1,    /**< requested sizes and ids of blocks are known and found quickly */
+    LOCH_TRAIT_ALLOCATES_EMPTY = 1 << 2, /**< a request of zero bytes returns a unique address */
+    LOCH_TRAIT_STREAM_ORDERED = 1 << 3,  /**< a free does not wait on the host for the stream */
+    /** The allocator itself does LOCH_ALLOC_ZEROED; the library queues no fill. */
+    LOCH_TRAIT_ZEROES = 1 << 4
+} loch_trait;
+
+/** Returns the set of loch_trait of an allocator. NULL returns 0. */
 LOCH_API uint32_t loch_allocator_get_traits(const loch_allocator *allocator);
 
-/** What memory it hands out. */
+/** Returns the attributes of the memory that an allocator hands out. NULL returns all zero. */
 LOCH_API loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator);
 
-/** What is known of a live block, by its start. E_FOREIGN and so on. An allocator that does not track sizes may have to
- *  search for it. */
+/** A live block. A member is 0 if the allocator does not know it. */
+typedef struct loch_block {
+    size_t size;            /**< sizeof(loch_block); set by the caller of loch_allocator_find */
+    void *address;          /**< address of the block */
+    size_t requested_bytes; /**< requested size in bytes */
+    size_t allocated_bytes; /**< size in bytes that the block takes up: at least the requested size */
+    uint64_t id;            /**< id, unique within the allocator; 0 only if there was no host memory to assign one */
+    loch_tag tag;           /**< tag of the request */
+    uint64_t stream_id;     /**< id of the stream of the allocation (loch_stream_get_id) */
+    uint64_t time_ns;       /**< time of the allocation in nanoseconds (loch_host_now_ns) */
+} loch_block;
+
+/** Reads what is known of the live block that starts at `address`. Set `out->size` before the call. E_DOUBLE_FREE,
+ *  E_INTERIOR, E_FOREIGN: `address` is not the start of a live block. An allocator without LOCH_TRAIT_TRACKS_SIZES
+ *  may have to search. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out);
 
-/** Walks the live blocks, in no order. Blocks made or freed meanwhile may or may not be seen. */
+/** Receives one live block. Must not call the allocator. A return value other than LOCH_OK ends the walk and becomes
+ *  its result. */
+typedef loch_status loch_block_visitor(const loch_block *block, void *user);
+
+/** Walks the live blocks of an allocator in no particular order. Blocks that are allocated or freed during the walk
+ *  may be visited or not. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor,
                                                        void *user);
 
-/** A consistent snapshot of the figures. `out->size` has to be set. */
+/** @} */
+/** @name Statistics */
+/** @{ */
+
+/** Reads the statistics of an allocator as one consistent snapshot. Set `out->size` before the call. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out);
 
-/** The figures of the blocks with one tag, not 0; E_UNSUPPORTED when the allocator does not keep them. */
+/** Reads the statistics of the blocks with one tag. Set `out->size` before the call. E_INVALID: `tag` is 0 or not a
+ *  tag. E_UNSUPPORTED: the allocator keeps no statistics by tag. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_tag_stats(loch_allocator *allocator, loch_tag tag,
                                                                 loch_stats *out);
 
-/** Resets the figures as this allocator shows them: peak := in use, largest := 0, counts := 0. What is in use stays. Each allocator
- *  has its own last reset: through a wrapper, what the wrapped allocator and other wrappers of it show since theirs stays,
- *  and so do the figures of a pool's parent and children. Two figures have one beginning for all who share an
- *  implementation: peaks by tag, and `peak_reserved_bytes` of loch_pool_get_info. Any thread. */
+/** Resets the statistics that this allocator shows: peaks become the present use, the largest request and all counts
+ *  become 0. Memory in use stays counted. Each allocator has its own reset: resetting a wrapper does not change what
+ *  the wrapped allocator or other wrappers of it show, and resetting a pool does not change its parent or children.
+ *  Two figures are shared and do change for all of them: peaks by tag, and `peak_reserved_bytes` of
+ *  loch_pool_get_info. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_reset_stats(loch_allocator *allocator);
 
-/** Gives cached memory back to the device until no more than `keep_bytes` are cached.
- *  @param released  how much went back; may be NULL */
+/** Gives cached memory back to the device until at most `keep_bytes` are cached.
+ *  @param released  number of bytes given back; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_trim(loch_allocator *allocator, size_t keep_bytes, size_t *released);
 
-/** What an allocator's calls have asked for and how long they took, while it is measured. */
+/** Histograms of the calls of an allocator while it was measured. */
 typedef struct loch_measurements {
     size_t size;             /**< set by the caller to sizeof(loch_measurements) */
-    loch_histogram bytes;    /**< requested sizes */
-    loch_histogram alloc_ns; /**< time of allocations, retries included */
-    loch_histogram free_ns;  /**< time of frees */
+    loch_histogram bytes;    /**< requested sizes in bytes */
+    loch_histogram alloc_ns; /**< duration of allocations in nanoseconds, including retries */
+    loch_histogram free_ns;  /**< duration of frees in nanoseconds */
 } loch_measurements;
 
-/** Switches the measuring of sizes and latencies, and sets the histograms to zero. It costs two clock readings a call while
- *  it is on. Any thread. */
+/** Turns the measuring of sizes and durations on or off for an allocator, and sets its histograms to zero. While on,
+ *  every call reads the clock twice and leaves the fast path. E_HOST_MEMORY: no memory for the histograms. Any
+ *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_measure(loch_allocator *allocator, loch_measure measure);
 
-/** Copies the histograms. E_UNSUPPORTED when it was never measured. Any thread. */
+/** Copies the histograms of an allocator to `out`. E_INVALID: `out->size` is smaller than sizeof(loch_measurements).
+ *  E_UNSUPPORTED: the allocator was never measured. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_measurements(loch_allocator *allocator, loch_measurements *out);
 
 /** @} */
 /** @name When memory is short */
 /** @{ */
 
-/** Asked to give memory back: returns how many bytes it freed, or a guess; 0 ends its turn. Called without locks, from
- *  the thread whose allocation failed; may free blocks of any allocator, and must not allocate from this one. */
+/** Frees memory when an allocation has failed. Returns the number of bytes freed, or an estimate; 0 means that it can
+ *  free no more. Called without locks, on the thread whose allocation failed. It may free blocks of any allocator,
+ *  and must not allocate from `allocator`. */
 typedef size_t loch_pressure_function(loch_allocator *allocator, size_t bytes, void *user);
 
-/** Adds a function that is asked, in order of addition, when an allocation fails for want of memory and may be retried.
- *  `user` is borrowed until it is removed. E_EXISTS for a pair that is there already. Any thread. */
+/** Adds a pressure function to an allocator. When an allocation fails because memory is short and a retry is allowed,
+ *  the pressure functions are called in order of addition. `user` is borrowed until loch_allocator_remove_pressure.
+ *  E_EXISTS: the same function and `user` are added already. E_HOST_MEMORY. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_add_pressure(loch_allocator *allocator,
                                                                loch_pressure_function *function, void *user);
 
-/** Removes it; returns when no thread is inside it any more. E_NOT_FOUND. Not from inside the function. */
+/** Removes a pressure function. Waits until no thread is inside the function. Must not be called from inside the
+ *  function. E_NOT_FOUND: the function and `user` were not added. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_remove_pressure(loch_allocator *allocator,
                                                                   loch_pressure_function *function, void *user);
+
+/** @} */
+/** @name Your own allocator */
+/** @{ */
+
+/** The functions of an allocator. loch_allocator_create checks and copies this table once, and fills empty optional
+ *  slots, so no call tests a slot later. For a wrapper use loch_wrapper_create: its empty slots, except resize,
+ *  forward to the wrapped allocator. The library guarantees to each slot: arguments are checked; sizes are not 0
+ *  (unless LOCH_TRAIT_ALLOCATES_EMPTY); streams are not NULL, except that `free` receives NULL for the stream of the
+ *  allocation. The functions must contain no cancellation point (pthread_cancel), or must disable cancellation. */
+typedef struct loch_allocator_ops {
+    size_t size;          /**< sizeof(loch_allocator_ops) */
+    const char *kind;     /**< kind of the allocator: "direct", "limit"; static string */
+    uint32_t traits;      /**< set of loch_trait; for a wrapper, the traits that it adds */
+    uint32_t lost_traits; /**< for wrappers: traits of the wrapped allocator that no longer hold */
+    /** Required (optional for a wrapper): allocates a block. */
+    loch_status (*alloc)(void *self, const loch_request *request, void **out);
+    /** Required (optional for a wrapper): frees a block. `bytes` is the requested size if the caller knows it,
+     *  otherwise 0. Returns E_DOUBLE_FREE, E_INTERIOR or E_FOREIGN for a wrong address, and frees nothing. E_CORRUPT
+     *  is different: the block was freed, and a write outside the block was detected. */
+    loch_status (*free)(void *self, void *address, size_t bytes, loch_stream *stream);
+    /** Called once, after the last reference was released and the last block was freed. */
+    void (*destroy)(void *self);
+    /** Optional: fills in what is known of the live block at `address`; E_FOREIGN, E_INTERIOR or E_DOUBLE_FREE if
+     *  there is none. Default: a table that the library keeps. */
+    loch_status (*find)(void *self, const void *address, loch_block *out);
+    /** Optional: walks the live blocks. Default: walks the table that the library keeps. */
+    loch_status (*walk)(void *self, loch_block_visitor *visitor, void *user);
+    /** Optional: records a further stream that uses the block. Default: the table that the library keeps remembers
+     *  it, and the free waits for the device. */
+    loch_status (*record_use)(void *self, void *address, loch_stream *stream);
+    /** Optional: statistics since creation; peaks and largest request since the last new_segment. `tag` 0 means all
+     *  blocks. Default: statistics that the library keeps. */
+    loch_status (*get_stats)(void *self, loch_tag tag, loch_stats *out);
+    /** Optional, together with get_stats: starts a new segment: sets the peaks to the present use and the largest
+     *  request to 0. Profiles and loch_allocator_reset_stats depend on it. */
+    void (*new_segment)(void *self);
+    /** Optional: gives cached memory back until at most `keep_bytes` are cached. Default: there is no cache, 0 bytes
+     *  released. */
+    loch_status (*trim)(void *self, size_t keep_bytes, size_t *released);
+    /** Optional: attributes of the memory. Default: those of the device's own memory. */
+    loch_attributes (*get_attributes)(void *self);
+    /** Optional: changes the size of a live block in place; statistics follow the new size. Returns E_UNSUPPORTED,
+     *  E_DEVICE_MEMORY, E_HOST_MEMORY, E_LIMIT or E_FRAGMENTED if it cannot, and changes nothing. Sets `allocated` to
+     *  the bytes that the block takes up now. Called only for allocators that supply find, walk and get_stats, and
+     *  for wrappers that supply find. Default: E_UNSUPPORTED; a wrapper without this slot does not forward it. */
+    loch_status (*resize)(void *self, void *address, size_t bytes, size_t *allocated);
+} loch_allocator_ops;
+
+/** Creates an allocator from a table of functions. The allocator keeps its device open.
+ *  @param name  for people and for the registry; copied; at most 63 characters
+ *  @param self  passed to every slot; the slot `destroy` frees it. On failure `self` still belongs to the caller.
+ *  @param out   the caller's reference; give it back with loch_allocator_release. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_allocator_create(loch_device *device, const char *name,
+                                                         const loch_allocator_ops *ops, void *self,
+                                                         loch_allocator **out);
 
 /** @} */
 

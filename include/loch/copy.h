@@ -71,7 +71,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_copy_with(void *to, const void *from, si
 typedef struct loch_pitched {
     size_t row_bytes;        /**< length of one row in bytes */
     size_t rows;             /**< number of rows in one plane */
-    size_t planes;           /**< number of planes */
+    size_t planes;           /**< number of planes; 1 for a single plane */
     size_t to_row_pitch;     /**< bytes between rows of the target; ignored for one row */
     size_t to_plane_pitch;   /**< bytes between planes of the target; ignored for one plane */
     size_t from_row_pitch;   /**< bytes between rows of the source; ignored for one row */

@@ -86,7 +86,7 @@ typedef struct loch_device_properties {
     int index;             /**< number of the device within its driver */
     int numa_node;         /**< NUMA node that the memory is bound or nearest to; -1 for none */
     size_t total_bytes;    /**< size of all memory in bytes; the limit of the process's control group is respected */
-    /** unit of handles, mappings and reservations in bytes, a power of two; 0 without LOCH_CAN_VIRTUAL */
+    /** Unit of handles, mappings and reservations in bytes, a power of two; 0 without LOCH_CAN_VIRTUAL. */
     size_t granule_bytes;
     size_t alignment_bytes;  /**< alignment in bytes that every raw block has at least */
     size_t mapping_limit;    /**< number of mappings that the system allows this process; 0 for no limit */
@@ -141,9 +141,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_device_enable_peer(loch_device *device, 
 typedef struct loch_call_count {
     const char *name; /**< name of the driver call: "map", "event_record"; static string */
     uint64_t count;   /**< number of calls */
-    /** time in nanoseconds: measured while measuring is on; on a simulated device always the modelled cost */
+    /** Time in nanoseconds: measured while measuring is on; on a simulated device always the modelled cost. */
     uint64_t ns;
-    /** measured time in nanoseconds while measuring is on; differs from `ns` on simulated devices only */
+    /** Measured time in nanoseconds while measuring is on; differs from `ns` on simulated devices only. */
     uint64_t real_ns;
 } loch_call_count;
 

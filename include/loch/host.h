@@ -27,9 +27,9 @@ LOCH_API uint64_t loch_host_now_ns(void);
  *  several at a time, and must contain no cancellation point (pthread_cancel). */
 typedef struct loch_host_allocator {
     size_t size; /**< sizeof(loch_host_allocator) */
-    /** allocates `bytes`; returns NULL on failure; `alignment` is a power of two */
+    /** Allocates `bytes`; returns NULL on failure; `alignment` is a power of two. */
     void *(*alloc)(size_t bytes, size_t alignment, void *user);
-    /** frees a piece; `bytes` is the size that was requested; `address` is never NULL */
+    /** Frees a piece; `bytes` is the size that was requested; `address` is never NULL. */
     void (*free)(void *address, size_t bytes, void *user);
     void *user; /**< passed to both functions; borrowed */
 } loch_host_allocator;

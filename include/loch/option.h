@@ -32,7 +32,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_option_set(const char *name, const char 
 typedef struct loch_option {
     const char *name;        /**< name of the option: "log" */
     const char *environment; /**< name of the environment variable: "LOCH_LOG" */
-    /** type: "text", "bytes", "number", "switch", or the list of accepted words: "off|error|warning" */
+    /** Type: "text", "bytes", "number", "switch", or the list of accepted words: "off|error|warning". */
     const char *type;
     const char *fallback; /**< default value as text */
     const char *text;     /**< description, one sentence */

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /** @file session.h
- *  Sessions: everything that was allocated in one is freed by one call, but for what was promoted out of it.
+ *  Sessions: all blocks that were allocated in a session are freed by one call, except blocks that were promoted.
  *
- *  What belongs to a session is said in one of two ways: by handle, what is allocated from the session's allocator; by thread,
- *  what a thread allocates from the wrapped allocator between enter and leave. Blocks of a session may be freed one by one
- *  before, like all others, through either allocator.
+ *  A block belongs to a session in one of two ways. By handle: it is allocated from the session's allocator. By
+ *  thread: the thread allocates it from the wrapped allocator between loch_session_enter and loch_session_leave.
+ *  Blocks of a session may also be freed one by one, through either allocator.
  *
- *  What holds:
- *  - A block belongs to one session, that of the outermost allocator which it was asked of: a wrapper around a session's allocator
- *    counts as that allocator, and what a thread asks of wrappers around the wrapped allocator counts as asked of that. In the end
- *    it goes back to the allocator that it was asked of, so wrappers hear of it; its address is the one that was handed out there.
- *  - The handle comes before the thread: what a thread in one session allocates from another session's allocator is the other's.
- *  - loch_allocator_realloc leaves a block where it is: in its session, whether it moves or not and whoever calls, or in none.
- *    A growable block counts with the bytes that it holds now.
- *  - What the library keeps for longer than a call is in no session: saved contents of sleeping pools, ranges of children.
- *  - What lives longer than a session must not take its blocks from it unseen: buffers and tensors made inside are to be released
- *    before the end or their blocks promoted, and a pool of buffers that is filled inside is to be emptied before.
- *  - A session that is never ended leaks nothing of the allocator's: its blocks are ordinary live blocks, which can be found,
- *    walked and freed.
- *  - Sessions of a direct allocator (loch_direct_free_deferred) are another thing: those defer what was freed, these free what
- *    was not. They go together: the end of a session here defers its blocks there.
+ *  Rules:
+ *  - A block belongs to one session: that of the outermost allocator it was requested from. A wrapper around a
+ *    session's allocator counts as that allocator. A request to a wrapper around the wrapped allocator counts as a
+ *    request to the wrapped allocator. The end of the session frees a block through the allocator it was requested
+ *    from, so wrappers see the free.
+ *  - The handle has precedence: a block that a thread inside one session allocates from the allocator of another
+ *    session belongs to the other session.
+ *  - loch_allocator_realloc keeps a block in its session, or in none, whether it moves or not and whichever thread
+ *    calls it. A growable block counts with its present size.
+ *  - Memory that the library keeps for longer than a call belongs to no session: saved contents of sleeping pools,
+ *    ranges of children.
+ *  - Objects that outlive a session must not own its blocks. Release buffers and tensors made inside a session before
+ *    its end, or promote their blocks. Empty a pool of buffers that was filled inside.
+ *  - A session that is never ended loses nothing: its blocks are ordinary live blocks, which can be found, walked and
+ *    freed.
+ *  - Sessions of a direct allocator (loch_direct_free_deferred) are different: they delay frees. Both work together:
+ *    the end of a session here defers its blocks there.
  */
 #ifndef LOCH_SESSION_H
 #define LOCH_SESSION_H
@@ -28,48 +31,56 @@
 
 LOCH_BEGIN_DECLS
 
-/** A session. Safe in any thread; enter and leave are for the calling one. */
+/** A session. Any thread; enter and leave act on the calling thread. */
 typedef struct loch_session loch_session;
 
-/** Begins a session on an allocator, which it retains. One on another session's allocator is one on what that wraps. `name` (may
- *  be NULL: the allocator's) is for people; copied; at most 63 characters.
- *  @param out  the caller's, ended by loch_session_end; NULL on failure */
+/** Begins a session on an allocator and retains the allocator. On the allocator of another session, the new session
+ *  wraps what that session wraps.
+ *  @param name  for people; copied; at most 63 characters; NULL for the allocator's name
+ *  @param out   owned by the caller; end it with loch_session_end. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out);
 
-/** The session's allocator: a wrapper whose blocks belong to the session, and which forwards everything, figures too. Borrowed, valid
- *  until the end. Who retains it may free promoted blocks through it later; it hands out nothing more: E_INVALID. */
+/** Returns the allocator of a session: a wrapper whose blocks belong to the session and that forwards everything
+ *  else, including statistics. Borrowed; valid until the end of the session. A caller that retains it may free
+ *  promoted blocks through it after the end; allocations then give E_INVALID. NULL returns NULL. */
 LOCH_API loch_allocator *loch_session_get_allocator(const loch_session *session);
 
-/** From now on what the calling thread allocates from the wrapped allocator belongs to the session. Sessions nest: the one entered
- *  last counts. Costs threads that have entered none nothing; a thread that is in a session on a pool keeps nothing of it for itself,
- *  so each of its calls takes the pool's lock. A thread that ends is taken out. E_HOST_MEMORY; E_INVALID from inside an
- *  allocation (in a slot of an allocator, a pressure function). */
+/** Enters a session on the calling thread: from now on, blocks that this thread allocates from the wrapped allocator
+ *  belong to the session. Sessions nest; the one entered last counts. Threads outside any session pay nothing. A
+ *  thread inside a session on a pool has no thread cache: each of its calls takes the pool's lock. A thread that ends
+ *  leaves its sessions. E_HOST_MEMORY. E_INVALID: called from inside an allocation (a slot of an allocator, a
+ *  pressure function), or the session is ending. */
 LOCH_API LOCH_MUST_USE loch_status loch_session_enter(loch_session *session);
 
-/** Undoes the calling thread's last enter. E_INVALID when that was of another session, or there was none. */
+/** Leaves a session on the calling thread: undoes its last loch_session_enter. E_INVALID: the thread entered another
+ *  session last, or none. */
 LOCH_API LOCH_MUST_USE loch_status loch_session_leave(loch_session *session);
 
-/** Takes a block out of the session: it lives on after the end. E_FOREIGN when it is none of the session's. One that came from the
- *  session's allocator may go back through that or the wrapped one, any other through the allocator that it came from. */
+/** Takes a block out of a session: the block outlives the session. A block of the session's allocator is freed
+ *  through it or through the wrapped allocator; any other block through the allocator it came from. E_FOREIGN: the
+ *  session has no such block. */
 LOCH_API LOCH_MUST_USE loch_status loch_session_promote(loch_session *session, void *address);
 
-/** What a session holds now. */
+/** Figures of a session. */
 typedef struct loch_session_stats {
     size_t size;       /**< set by the caller to sizeof(loch_session_stats) */
-    size_t blocks;     /**< live */
-    size_t bytes;      /**< requested, in those, as of now */
-    size_t peak_bytes; /**< the most at a time */
+    size_t blocks;     /**< number of live blocks */
+    size_t bytes;      /**< requested bytes in live blocks now */
+    size_t peak_bytes; /**< most requested bytes in live blocks at a time */
 } loch_session_stats;
 
-/** Reads them. */
+/** Reads the figures of a session. Set `out->size` before the call. */
 LOCH_API LOCH_MUST_USE loch_status loch_session_get_stats(loch_session *session, loch_session_stats *out);
 
-/** Ends a session: frees all its blocks in the order of `stream` (which the caller has ordered behind every use), or with NULL each
- *  in the order of its own stream. E_BUSY, and nothing changes, while a thread is still in it, or in this call. On any other
- *  failure the blocks that could not be freed stay in the session, which is still there: LOCH_OK alone ends it. E_CORRUPT of a guard
- *  means that all were freed, and that the session is there, empty, to be ended again. A block that turns out to be gone
- *  already (E_DOUBLE_FREE, E_FOREIGN: freed behind its allocator's back) is forgotten.
- *  @param bytes  requested bytes that were freed; may be NULL; set on failure too */
+/** Ends a session and frees all its blocks, ordered on `stream`; the caller has ordered `stream` after every use.
+ *  With a NULL stream each block is freed on its own stream. Only LOCH_OK ends the session; after any failure it
+ *  still exists and must be ended again.
+ *
+ *  E_BUSY, nothing changed: a thread is still inside the session, or inside this call. E_CORRUPT of a red-zone
+ *  wrapper: all blocks were freed, and the session is empty. E_DOUBLE_FREE, E_FOREIGN: a block was freed behind the
+ *  allocator's back; the session drops it. Any other failure: the blocks that could not be freed stay in the session.
+ *  E_INVALID: the session is NULL.
+ *  @param bytes  requested bytes that were freed; may be NULL; also set on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t *bytes);
 
 LOCH_END_DECLS

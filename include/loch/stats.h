@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file stats.h
- *  The figures of an allocator, a device or a tag. One list makes the struct, the sum, the text and the JSON.
+ *  Statistics of an allocator, a device or a tag. One list of figures defines the struct, the sum, the text and the
+ *  JSON.
  */
 #ifndef LOCH_STATS_H
 #define LOCH_STATS_H
@@ -9,7 +10,8 @@
 
 LOCH_BEGIN_DECLS
 
-/** Name, how two of them make a sum (ADD, MAX, or LIMIT: 0 is unknown and wins), text. New ones go to the end. */
+/** The list of all figures: name, rule for a sum of two (ADD, MAX, or LIMIT, where 0 means no limit and wins), and
+ *  text. New figures go to the end. */
 #define LOCH_STATS_LIST(X)                                                                                             \
     X(allocs, ADD, "allocations that succeeded")                                                                       \
     X(frees, ADD, "blocks taken back")                                                                                 \
@@ -29,7 +31,7 @@ LOCH_BEGIN_DECLS
     X(retries, ADD, "attempts after the first, made when memory was short")                                            \
     X(waits_ns, ADD, "time spent waiting for memory")
 
-/** The figures. Peaks of a sum are the sum of the peaks: an upper bound. */
+/** Statistics. A peak in a sum is the sum of the peaks: an upper bound. */
 typedef struct loch_stats {
     size_t size;                                          /**< set by the caller to sizeof(loch_stats) */
 #define LOCH_STATS_MEMBER(name, sum, text) uint64_t name; /**< see the list */
@@ -37,34 +39,35 @@ typedef struct loch_stats {
 #undef LOCH_STATS_MEMBER
 } loch_stats;
 
-/** Adds `b` to `a`, each figure by its own rule. */
-LOCH_API void loch_stats_add(loch_stats *a, const loch_stats *b);
-
-/** How broken up the cached bytes are: 1 - largest free / cached, 0 when nothing is cached. */
-LOCH_API double loch_stats_fragmentation(const loch_stats *stats);
-
-/** What figures and reports are printed as. */
+/** Output format of figures and reports. */
 typedef enum loch_format {
     LOCH_FORMAT_TEXT, /**< lines for people */
     LOCH_FORMAT_JSON  /**< one JSON object */
 } loch_format;
 
-/** Prints the figures: as lines "text: value", zeros left out, or as one JSON object.
+/** Prints statistics: as lines "text: value" without the zeros, or as one JSON object.
  *
- *  All functions that print have this shape. They keep what fits into `bytes` and end it with a zero; `text` may be NULL when
- *  `bytes` is 0. `length` (may be NULL) gets the length of the whole, without the zero: a text that did not fit has a length
- *  of `bytes` or more. E_INVALID for an object that is NULL or a format that is not known. */
+ *  All functions that print have this shape. They write as much as fits into `bytes` and end it with a zero; `text`
+ *  may be NULL if `bytes` is 0. `length` (may be NULL) receives the length of the whole text without the zero: if it
+ *  is `bytes` or more, the text did not fit. E_INVALID: an object is NULL or a format is not known. */
 LOCH_API LOCH_MUST_USE loch_status loch_stats_print(const loch_stats *stats, loch_format format, char *text,
                                                     size_t bytes, size_t *length);
 
-/** A histogram over powers of two: bucket i counts values v with 2^(i-1) < v <= 2^i; bucket 0 counts 0 and 1. */
+/** Returns the fragmentation of the cached bytes: 1 - largest free piece / cached bytes; 0 if nothing is cached. */
+LOCH_API double loch_stats_fragmentation(const loch_stats *stats);
+
+/** Adds the statistics `b` to `a`, each figure by its own rule. */
+LOCH_API void loch_stats_add(loch_stats *a, const loch_stats *b);
+
+/** A histogram over powers of two. Bucket i counts values v with 2^(i-1) < v <= 2^i; bucket 0 counts the values 0 and
+ *  1. */
 typedef struct loch_histogram {
-    uint64_t count;       /**< all values */
-    uint64_t buckets[64]; /**< by size */
+    uint64_t count;       /**< number of all values */
+    uint64_t buckets[64]; /**< number of values in each bucket */
 } loch_histogram;
 
-/** The value that `fraction` (0 to 1) of the counted ones do not exceed, to within its bucket; 0 when nothing was counted.
- *  Inside a bucket it is interpolated. */
+/** Returns the value that `fraction` (0 to 1) of the counted values do not exceed, exact to within its bucket and
+ *  interpolated inside the bucket; 0 if nothing was counted. */
 LOCH_API uint64_t loch_histogram_percentile(const loch_histogram *histogram, double fraction);
 
 LOCH_END_DECLS

@@ -56,7 +56,7 @@ typedef struct loch_error {
     loch_status status; /**< status that the call returned */
     const char *driver; /**< name of the driver: "cuda"; "" if no driver was involved */
     long driver_code;   /**< error code of the driver; 0 for none */
-    /** one sentence for people on one line, UTF-8; never empty after a failure */
+    /** One sentence for people on one line, UTF-8; never empty after a failure. */
     char sentence[LOCH_ERROR_SENTENCE_MAX];
 } loch_error;
 

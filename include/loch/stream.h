@@ -33,7 +33,7 @@ typedef enum loch_stream_order {
 typedef struct loch_stream_options {
     size_t size;             /**< sizeof(loch_stream_options) */
     loch_stream_order order; /**< order with the default stream of the device */
-    /** priority: lower is more urgent, 0 is normal; values outside the range of the device are clipped */
+    /** Priority: lower is more urgent, 0 is normal; values outside the range of the device are clipped. */
     int priority;
 } loch_stream_options;
 

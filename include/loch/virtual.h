@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /** @file virtual.h
- *  Addresses and memory apart: reserve addresses, create handles (physical memory), map one under the other.
+ *  Virtual memory: addresses and physical memory apart. Reserve addresses, create handles (physical memory), map
+ *  handles at addresses.
  *
- *  A handle is a number of granules created together. It is mapped, moved and unmapped as a whole, never in part, and
- *  keeps its contents while unmapped. Devices with LOCH_CAN_ALIAS map one handle at several addresses at once, all with
- *  the same contents; others refuse the second with E_BUSY. A destroyed handle that is still mapped stays usable until
- *  the last mapping goes; so "destroy, then unmap" gives the memory back without parking its contents anywhere.
+ *  A handle is a number of granules that are created together. It is mapped, remapped and unmapped as a whole, and
+ *  keeps its contents while unmapped. Devices with LOCH_CAN_ALIAS map one handle at several addresses at once with
+ *  the same contents; other devices return E_BUSY for the second mapping. A destroyed handle that is still mapped
+ *  stays usable until its last mapping is removed. So "destroy, then unmap" gives the memory back without saving the
+ *  contents.
  *
- *  None of these calls waits for streams: unmapping memory that queued work still uses kills that work.
- *  All of them work from any thread; calls on the same addresses must not overlap in time.
+ *  None of these calls waits for streams. Unmapping memory that queued work still uses breaks that work. All calls
+ *  work from any thread; calls on the same addresses must not overlap in time.
  */
 #ifndef LOCH_VIRTUAL_H
 #define LOCH_VIRTUAL_H
@@ -17,84 +19,107 @@
 
 LOCH_BEGIN_DECLS
 
-/** Physical memory. */
+/** A handle: physical memory of a device. */
 typedef struct loch_handle loch_handle;
 
-/** Ways of sharing a handle with other processes, fixed when it is created; a set of these. */
+/** @name Reserve and map */
+/** @{ */
+
+/** Reserves addresses without memory. The reservation keeps its device open. E_DEVICE_MEMORY: the address space has
+ *  no room for `bytes`; request less.
+ *  @param bytes      size in bytes, a multiple of the granule
+ *  @param alignment  a power of two, or 0 for the granule
+ *  @param out        start of the reservation; give it back with loch_virtual_unreserve. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t alignment,
+                                                        void **out);
+
+/** Gives a reservation back, by its start address. E_BUSY: something is still mapped or committed in it. E_INTERIOR,
+ *  E_FOREIGN: the address is not the start of a reservation. NULL succeeds. */
+LOCH_API LOCH_MUST_USE loch_status loch_virtual_unreserve(void *address);
+
+/** Ways to share a handle with other processes; loch_handle_options.share is a set of these. */
 typedef enum loch_share {
     LOCH_SHARE_NONE = 0,       /**< not shareable */
     LOCH_SHARE_FD = 1 << 0,    /**< by file descriptor */
     LOCH_SHARE_FABRIC = 1 << 1 /**< by fabric handle */
 } loch_share;
 
-/** Whether a network card can reach a handle. */
+/** Whether a network card can access a handle. */
 typedef enum loch_rdma {
-    LOCH_RDMA_OFF, /**< no */
-    LOCH_RDMA_ON   /**< yes; E_UNSUPPORTED where the device cannot */
+    LOCH_RDMA_OFF, /**< no access */
+    LOCH_RDMA_ON   /**< access; E_UNSUPPORTED if the device has no LOCH_CAN_RDMA */
 } loch_rdma;
 
-/** How a handle is created; zero means default, NULL all defaults. */
+/** Options of loch_handle_create. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_handle_options {
     size_t size;    /**< sizeof(loch_handle_options) */
-    uint32_t share; /**< set of loch_share */
-    loch_rdma rdma; /**< for network cards */
+    uint32_t share; /**< set of loch_share; fixed at creation */
+    loch_rdma rdma; /**< whether a network card can access the handle */
 } loch_handle_options;
 
-/** Bytes of a fabric handle, the longest thing that loch_handle_export writes. */
-#define LOCH_SHARE_BYTES_MAX 64
-
-/** Reserves addresses without memory.
- *  @param bytes      a multiple of the granule
- *  @param alignment  a power of two, or 0 for the granule
- *  @param out        given back by loch_virtual_unreserve; NULL on failure. E_DEVICE_MEMORY when the address space does
- *                    not hold that much: ask for less. The reservation keeps its device alive. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t alignment,
-                                                        void **out);
-
-/** Gives a reservation back, by its start. E_BUSY while anything is mapped or committed in it. NULL succeeds. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_unreserve(void *address);
-
-/** Takes physical memory; on the CPU pages come when they are first touched.
- *  @param bytes  a non-zero multiple of the granule
- *  @param out    the caller's, given back by loch_handle_destroy; NULL on failure. Keeps its device alive. */
+/** Creates a handle: allocates physical memory. On the CPU, pages are allocated when they are first touched. The
+ *  handle keeps its device open.
+ *  @param bytes  size in bytes, a multiple of the granule and not 0
+ *  @param out    owned by the caller; destroy it with loch_handle_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_handle_create(loch_device *device, size_t bytes,
                                                       const loch_handle_options *options, loch_handle **out);
 
-/** Gives a handle up; its memory goes back when nothing maps it any more. NULL does nothing. */
+/** Destroys a handle. Its memory goes back to the device when no mapping of it is left. NULL does nothing. */
 LOCH_API void loch_handle_destroy(loch_handle *handle);
 
-/** Its length. */
+/** Returns the size of a handle in bytes. NULL returns 0. */
 LOCH_API size_t loch_handle_get_bytes(const loch_handle *handle);
 
-/** Writes what another process needs to import a handle: an int file descriptor (the receiver closes it), or
- *  LOCH_SHARE_BYTES_MAX bytes of fabric handle. E_INVALID when the handle was not created with that kind. */
-LOCH_API LOCH_MUST_USE loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out_bytes,
-                                                      void *out);
-
-/** Makes a handle from what another process exported; `bytes` as it was created with there. The descriptor stays the
- *  caller's. */
-LOCH_API LOCH_MUST_USE loch_status loch_handle_import(loch_device *device, loch_share share, const void *shared,
-                                                      size_t bytes, loch_handle **out);
-
-/** Maps a handle, readable and writable for its device and `peers` (devices of the same driver).
- *  E_OUT_OF_RANGE when it does not lie inside one reservation of the handle's device, E_INVALID when the address is no
- *  multiple of the granule, E_EXISTS when something is mapped there, E_BUSY when it is mapped and cannot alias. */
+/** Maps a handle at an address, readable and writable for its device and for `peers` (devices of the same driver).
+ *  E_INVALID: the address is not a multiple of the granule. E_OUT_OF_RANGE: the range does not lie in one reservation
+ *  of the handle's device. E_EXISTS: something is mapped there. E_BUSY: the handle is mapped already and the device
+ *  lacks LOCH_CAN_ALIAS. E_UNSUPPORTED: there are peers and the device lacks LOCH_CAN_PEER. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_map(void *address, loch_handle *handle, loch_device *const *peers,
                                                     size_t peers_count);
 
-/** Takes a mapping away, by its start. E_INTERIOR for an address inside one, E_NOT_FOUND where nothing is mapped. */
+/** Removes a mapping, by its start address. E_INTERIOR: the address is inside a mapping. E_NOT_FOUND: nothing is
+ *  mapped there. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_unmap(void *address);
 
-/** Takes a mapping from one address to another, contents included, in one call and without a copy.
- *  E_UNSUPPORTED without LOCH_CAN_REMAP; otherwise as map and unmap. Nothing changes on failure. */
+/** Moves a mapping with its contents from one address to another in one call, without a copy. E_UNSUPPORTED: the
+ *  device lacks LOCH_CAN_REMAP. E_INTERIOR, E_NOT_FOUND: `from` is not the start of a mapping. E_INVALID,
+ *  E_OUT_OF_RANGE, E_EXISTS: the handle cannot be mapped at `to`. Nothing changes on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_remap(void *from, void *to);
 
-/** Puts memory, zeroed, under reserved addresses without a handle; both numbers are multiples of the granule. What is
- *  committed already stays as it is. E_EXISTS over a mapping, E_UNSUPPORTED without LOCH_CAN_COMMIT. */
+/** @} */
+/** @name Memory without handles */
+/** @{ */
+
+/** Commits zeroed memory under reserved addresses without a handle. `address` and `bytes` are multiples of the
+ *  granule. Parts that are committed already keep their contents. E_EXISTS: a handle is mapped in the range.
+ *  E_UNSUPPORTED: the device lacks LOCH_CAN_COMMIT. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_commit(void *address, size_t bytes);
 
-/** Gives committed memory back, contents lost; addresses stay reserved. Parts not committed are skipped. */
+/** Gives committed memory back; its contents are lost and the addresses stay reserved. Parts that are not committed
+ *  are skipped. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_decommit(void *address, size_t bytes);
+
+/** @} */
+/** @name Sharing between processes */
+/** @{ */
+
+/** Size of a fabric handle in bytes: the most that loch_handle_export writes. */
+#define LOCH_SHARE_BYTES_MAX 64
+
+/** Writes to `out` what another process needs to import a handle: an int file descriptor (the receiver closes it), or
+ *  LOCH_SHARE_BYTES_MAX bytes of fabric handle. E_INVALID: the handle was not created with this kind of sharing, or
+ *  `out_bytes` is too small. */
+LOCH_API LOCH_MUST_USE loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out_bytes,
+                                                      void *out);
+
+/** Creates a handle from data that another process exported. The caller keeps the file descriptor and closes it. The
+ *  handle shares the exporter's physical memory.
+ *  @param bytes  size in bytes that the handle was created with
+ *  @param out    owned by the caller; destroy it with loch_handle_destroy. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_handle_import(loch_device *device, loch_share share, const void *shared,
+                                                      size_t bytes, loch_handle **out);
+
+/** @} */
 
 LOCH_END_DECLS
 
