@@ -160,7 +160,7 @@ typedef enum loch_contents {
 
 /** Changes the size of a buffer, in place if the allocator can do so. The address may change; slices and tensors
  *  follow. On failure the buffer is unchanged. E_UNSUPPORTED: external memory, or a slice. E_BUSY: work of another
- *  device still uses the buffer.
+ *  device still uses the buffer, or the buffer is movable and pinned.
  *  @param stream  a stream that the caller has ordered after every other use of the buffer. NULL: the stream of the
  *                 allocation, if it still exists; otherwise the default stream, after waiting for the device
  *                 (loch_allocator_realloc) */
@@ -207,14 +207,14 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_adopt(loch_allocator *allocator, 
  *  @param out  address of the block; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
 
-/** Adds a function that runs once when a buffer's memory is given back: after the last reference on the buffer and
- *  its slices was released. Added functions run in reverse order of addition, before the block is freed or the
- *  deleter of loch_external runs. On a slice the function is added to the whole. It receives the address and size of
- *  the whole at that time, and runs without locks on the thread that gives the memory back; it may call Loch. A block
- *  is freed in stream order, so work on the block may still be in progress: a function that needs the end of the work
- *  calls loch_stream_sync. A buffer with added functions cannot be detached, and a pool of buffers does not keep it.
- *  `user` is borrowed until the function has run. E_HOST_MEMORY: nothing is added. Any thread that holds a reference.
- */
+/** Adds a function that runs once when a buffer's memory is given back: after the last reference on the buffer
+ *  and its slices was released. Added functions run in reverse order of addition, before the block is freed or
+ *  the deleter of loch_external runs. On a slice the function is added to the whole. It receives the address and
+ *  size of the whole at that time, and runs without locks on the thread that gives the memory back; it may call
+ *  Loch. A block is freed in stream order, so work on the block may still be in progress: a function that needs
+ *  the end of the work calls loch_stream_sync. A buffer with added functions cannot be detached, and a pool of
+ *  buffers does not keep it. `user` is borrowed until the function has run. E_HOST_MEMORY: nothing is added. Any
+ *  thread that holds a reference. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_add_deleter(loch_buffer *buffer, loch_buffer_deleter *deleter,
                                                            void *user);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /** @file context.h
- *  A context: what one thread works with on an engine: its current device and stream, the pool that tensors come from, parameters, and
- *  copies on other devices.
+ *  A context: what one thread works with on an engine. It has a current device and stream, the pool that tensors come
+ *  from, parameters, and cached copies of tensors of other devices.
  *
- *  A context belongs to the thread that made it: every call from another is E_WRONG_THREAD (or NULL, or a seat with the number UINT_MAX),
- *  and changes nothing. It is ended by that thread, too, before the thread ends. An engine has as many contexts as it likes. Tensors that
- *  come from a context are ordinary ones, may be used by any thread, and stay valid after it and after its engine.
+ *  A context belongs to the thread that opened it. Every call from another thread changes nothing and returns
+ *  E_WRONG_THREAD, NULL, or a seat with the number UINT_MAX. The same thread closes the context before it ends. An
+ *  engine may have many contexts. Tensors from a context are ordinary tensors: any thread may use them, and they stay
+ *  valid after the context and the engine are closed.
  */
 #ifndef LOCH_CONTEXT_H
 #define LOCH_CONTEXT_H
@@ -16,111 +17,107 @@
 
 LOCH_BEGIN_DECLS
 
-/** A context. Only the thread that made it may use it. */
+/** A context. Only the thread that opened it may use it. */
 typedef struct loch_context loch_context;
 
-/** How a context is made; zero means default, NULL all defaults. */
+/** @name Open and close */
+/** @{ */
+
+/** Options of loch_context_open. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_context_options {
     size_t size;            /**< sizeof(loch_context_options) */
-    const char *name;       /**< for people; copied; NULL: "context" */
-    const loch_seat *seats; /**< the seats that it may use; the first is current; NULL: all */
-    size_t seats_count;     /**< entries of `seats` */
-    uint32_t flags;         /**< for all tensors: LOCH_ALLOC_MOVABLE, LOCH_ALLOC_ZEROED (direct memory does not move) */
-    loch_tag tag;           /**< for all tensors, unless the call names another */
+    const char *name;       /**< for people; copied; NULL for "context" */
+    const loch_seat *seats; /**< seats that the context uses; the first is current; NULL for all */
+    size_t seats_count;     /**< number of entries in `seats` */
+    /** Flags of all tensors: LOCH_ALLOC_MOVABLE, LOCH_ALLOC_ZEROED; direct memory does not move. */
+    uint32_t flags;
+    loch_tag tag; /**< tag of all tensors, unless a call names another */
 } loch_context_options;
 
-/** Makes a context for the calling thread. Each seat gets a stream of the context's own when it is first used.
- *  @param out  the caller's, ended by loch_context_close; NULL on failure */
+/** Opens a context on an engine for the calling thread. Each seat gets its own stream on first use.
+ *  @param out  owned by the caller; close it with loch_context_close. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_open(loch_engine *engine, const loch_context_options *options,
                                                      loch_context **out);
 
-/** Ends a context: guards are undone, pools popped, streams given back when their work has ended, cached copies dropped.
- *  E_WRONG_THREAD; then it lives on. NULL does nothing. */
+/** Closes a context: ends its guards, pops its pools, gives its streams back when their work has ended, and drops its
+ *  cached copies. E_WRONG_THREAD: called from another thread; the context stays open. NULL does nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_close(loch_context *context);
 
-/** @name Where work is done */
+/** @} */
+/** @name Current seat and stream */
 /** @{ */
 
-/** The engine. Borrowed. */
+/** Returns the engine of a context. Borrowed. NULL from another thread. */
 LOCH_API loch_engine *loch_context_get_engine(const loch_context *context);
 
-/** The current seat. */
+/** Returns the current seat; a seat with the number UINT_MAX from another thread. */
 LOCH_API loch_seat loch_context_get_seat(const loch_context *context);
 
-/** The device of the current seat. Borrowed. */
+/** Returns the device of the current seat. Borrowed. NULL from another thread. */
 LOCH_API loch_device *loch_context_get_device(const loch_context *context);
 
-/** The current stream of the current seat: the context's own, made on first use, until another is set. Borrowed. */
+/** Returns the current stream of the current seat in `out`: the context's own stream, created on first use, unless
+ *  another was set. Borrowed. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_require_stream(loch_context *context, loch_stream **out);
 
-/** Makes a seat of the context the current one. E_NOT_FOUND for one that it does not have. */
+/** Sets the current seat. E_NOT_FOUND: the context does not have this seat. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_set_seat(loch_context *context, loch_seat seat);
 
-/** Makes a stream of the current device the current one of the seat, for this context alone; NULL: its own again. Not retained. */
+/** Sets the current stream of the current seat for this context; NULL for the context's own stream. The stream is
+ *  borrowed, not retained. E_INVALID: it belongs to another device. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_set_stream(loch_context *context, loch_stream *stream);
 
-/** The cuBLAS handle of the current seat, working on the current stream; made on first use. Borrowed. E_UNSUPPORTED. */
+/** Returns the cuBLAS handle of the current seat in `out`, set to the current stream and created on first use.
+ *  Borrowed. E_UNSUPPORTED: the device is not a CUDA device, or cuBLAS is not installed. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out);
 
 /** @} */
-/** @name Guards: what they change is as it was before when they end. They nest, and the last one begun is ended first: ending one ends
- *  those begun after it, too. As pairs, or as LOCH_GUARD to the end of the block.
+/** @name Tensors and memory */
+/** @{ */
+
+/** Creates a tensor on the current seat, ordered on the current stream.
+ *  @param name  for people; copied; may be NULL
+ *  @param tag   tag for the statistics; 0 for the tag of the context
+ *  @param out   the caller's reference; give it back with loch_tensor_release. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_create_tensor(loch_context *context, loch_dtype dtype,
+                                                              size_t dimensions, const int64_t *shape, const char *name,
+                                                              loch_tag tag, loch_tensor **out);
+
+/** Creates a tensor on the current seat with contents from host memory, ordered on the current stream. `data` is read
+ *  before the call returns.
+ *  @param name  for people; copied; may be NULL
+ *  @param tag   tag for the statistics; 0 for the tag of the context
+ *  @param out   the caller's reference; give it back with loch_tensor_release. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_create_from(loch_context *context, loch_dtype dtype, size_t dimensions,
+                                                            const int64_t *shape, const void *data, const char *name,
+                                                            loch_tag tag, loch_tensor **out);
+
+/** Acquires a tensor on the current device: the tensor itself if it is there, otherwise a row-major copy, queued on
+ *  the current stream and cached.
  *
- *  Inside a guard of a seat or of a stream the device is current in the calling thread, too: work that the caller queues by plain CUDA,
- *  or another library does by the CUDA runtime, lands on it. At the end the CUDA context that was current before is again, whatever was
- *  made current meanwhile. A seat of the CPU leaves it alone, and so does every call outside of guards, loch_context_set_seat among
- *  them. */
-/** @{ */
+ *  A cached copy is found again by the tensor's buffer, offset, shape, strides and type, as long as the buffer exists
+ *  with the same version (loch_buffer_get_version). It is dropped when the buffer is freed or its version changes,
+ *  when the copy is written to, and before an allocation of the context fails for lack of memory. It lies in the
+ *  seat's own pool, not in a pushed one. The copy is ordered after all work of this context on its streams of the
+ *  tensor's device, and before its later work there, unless they are captured. The caller orders work of others. If a
+ *  cached copy is found on another stream than the one it was made on, the stream waits for it on the device. On a
+ *  captured stream the copy is captured too, and is not cached.
+ *  @param out  the caller's reference; give it back with loch_tensor_release. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor,
+                                                             loch_tensor **out);
 
-/** A guard that is held; all zero for none. */
-typedef struct loch_guard {
-    loch_context *context; /**< NULL: none */
-    uint64_t number;       /**< which */
-} loch_guard;
+/** Drops all cached copies.
+ *  @return the number of bytes in the copies */
+LOCH_API size_t loch_context_drop_copies(loch_context *context);
 
-/** Whether a guard on a seat locks it for other threads. */
-typedef enum loch_seat_use {
-    LOCH_SEAT_PLAIN, /**< current seat and device only */
-    LOCH_SEAT_LOCKED /**< and the engine's lock on the seat is held */
-} loch_seat_use;
-
-LOCH_API LOCH_MUST_USE loch_status loch_context_begin_seat(loch_context *context, loch_seat seat, loch_seat_use use,
-                                                           loch_guard *out);
-LOCH_API LOCH_MUST_USE loch_status loch_context_begin_stream(loch_context *context, loch_stream *stream,
-                                                             loch_guard *out);
-
-/** Sets the context's debug level, which is 0 at first. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_begin_debug(loch_context *context, int level, loch_guard *out);
-
-/** Forbids moving in the pool that tensors come from now, whatever is current when the guard ends. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_begin_still(loch_context *context, loch_guard *out);
-
-/** Ends a guard; one that is all zero, has ended, or whose context has, does nothing, and neither does another thread. The thread's error
- *  record stays. */
-LOCH_API void loch_guard_end(loch_guard *guard);
-
-/** The present debug level: for the program to print more. */
-LOCH_API int loch_context_get_debug(const loch_context *context);
-
-/** Begins a guard that lasts to the end of the block: LOCH_GUARD(status, seat, context, LOCH_SEAT(1), LOCH_SEAT_PLAIN). Needs GCC or
- *  Clang. */
-#if defined(__GNUC__) && !defined(__cplusplus)
-#define LOCH_GUARD(status, kind, ...)                                                                                  \
-    __attribute__((cleanup(loch_guard_end), unused)) loch_guard LOCH_GUARD_NAME(__LINE__) = {0};                       \
-    (status) = loch_context_begin_##kind(__VA_ARGS__, &LOCH_GUARD_NAME(__LINE__))
-#define LOCH_GUARD_NAME(line) LOCH_GUARD_JOIN(loch_guard_at_, line)
-#define LOCH_GUARD_JOIN(a, b) a##b
-#endif
-
-/** @} */
-/** @name Memory */
-/** @{ */
-
-/** What tensors of the current seat come from: the top pool of the stack if it is used, else the seat's own. Borrowed. */
+/** Returns the allocator of new tensors on the current seat: the top pool of the stack if it is in use, otherwise the
+ *  seat's own. Borrowed. NULL from another thread. */
 LOCH_API loch_allocator *loch_context_get_allocator(const loch_context *context);
 
-/** Reserves a child of the current seat's own pool and puts it on the seat's stack, used from now on. Its stream, when it needs one and
- *  none is given, is the current one. With direct memory it is a limit. @param child  borrowed, valid until it is popped; may be NULL */
+/** Creates a child of the current seat's own pool, pushes it on the seat's stack, and uses it from now on. A range
+ *  uses the current stream if the options name none. With direct memory a limit wrapper is created instead.
+ *  @param name   for people; copied; NULL for "child"
+ *  @param child  the child, borrowed, valid until it is popped; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_context_push_pool(loch_context *context, const char *name,
                                                           const loch_child_options *options, loch_allocator **child);
 
@@ -130,104 +127,155 @@ typedef enum loch_context_pool {
     LOCH_CONTEXT_POOL_STACK /**< the top pool of the seat's stack, if there is one */
 } loch_context_pool;
 
-/** Chooses where new tensors of the current seat come from. E_INVALID. */
+/** Selects where new tensors of the current seat come from. E_INVALID: `pool` is not a value of loch_context_pool. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_use_pool(loch_context *context, loch_context_pool pool);
 
-/** Takes the top pool off the current seat's stack; blocks of it stay valid, and what was used before it was pushed, the stack or the
- *  seat's own pool, is used again. E_NOT_FOUND when the stack is empty. */
+/** Pops the top pool off the current seat's stack. Its blocks stay valid. The source of new tensors is again what it
+ *  was before the push. E_NOT_FOUND: the stack is empty. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_pop_pool(loch_context *context);
 
-/** Makes a tensor on the current seat, in the order of the current stream. @param name  for people; may be NULL
- *  @param tag  0: the context's */
-LOCH_API LOCH_MUST_USE loch_status loch_context_create_tensor(loch_context *context, loch_dtype dtype,
-                                                              size_t dimensions, const int64_t *shape, const char *name,
-                                                              loch_tag tag, loch_tensor **out);
-
-/** The same with the contents of host memory, which is read before the call returns. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_create_from(loch_context *context, loch_dtype dtype, size_t dimensions,
-                                                            const int64_t *shape, const void *data, const char *name,
-                                                            loch_tag tag, loch_tensor **out);
-
-/** The tensor on the current device: itself when it is there, else a copy, row after row, queued on the current stream and kept. A kept
- *  copy is found again by what the tensor shows (its buffer, offset, shape, strides, type) while the buffer lives and its version is the same
- *  (loch_buffer_get_version); it is dropped when either changes, when somebody writes into it, and before an allocation of the context
- *  fails for want of memory. It lies in the seat's own pool, whatever is on the stack.
- *  The copy comes behind what the context has queued on its streams of the tensor's device (its own ones and those that are set), and
- *  before what it will queue there, unless they are captured; work of others is the caller's to order. Found on another stream than it was made on, it is waited for on the device. While the current stream is
- *  captured, a copy is captured with it, and not kept. @param out  the caller's reference */
-LOCH_API LOCH_MUST_USE loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor,
-                                                             loch_tensor **out);
-
-/** Drops all kept copies. @return how many bytes they had */
-LOCH_API size_t loch_context_drop_copies(loch_context *context);
-
-/** What a context has. */
-typedef struct loch_context_stats {
-    size_t size;       /**< set by the caller to sizeof(loch_context_stats) */
-    size_t tensors;    /**< buffers of tensors that came from the context and live; parameters that it loaded, too */
-    size_t used_bytes; /**< in them */
-    size_t peak_bytes; /**< the most at a time */
-    size_t copies;     /**< kept on other devices */
-    size_t copy_bytes; /**< in those; not in the figures above */
-} loch_context_stats;
-
-/** Reads it. */
-LOCH_API LOCH_MUST_USE loch_status loch_context_get_stats(const loch_context *context, loch_context_stats *out);
-
-/** Compacts the pool that tensors come from now, on the current stream unless the options name another. Direct memory has nothing to
- *  move: LOCH_OK. */
+/** Compacts the pool that new tensors come from, on the current stream unless the options name another
+ *  (loch_pool_compact). Direct memory cannot be compacted: LOCH_OK.
+ *  @param report  may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_context_compact(loch_context *context, const loch_compact_options *options,
                                                         loch_compact_report *report);
 
+/** Figures of a context. */
+typedef struct loch_context_stats {
+    size_t size; /**< set by the caller to sizeof(loch_context_stats) */
+    /** Number of live buffers of tensors that the context created, including parameters that it loaded. */
+    size_t tensors;
+    size_t used_bytes; /**< bytes in these buffers */
+    size_t peak_bytes; /**< most bytes in these buffers at a time */
+    size_t copies;     /**< number of cached copies */
+    size_t copy_bytes; /**< bytes in cached copies; not part of used_bytes and peak_bytes */
+} loch_context_stats;
+
+/** Reads the figures of a context. Set `out->size` before the call. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_get_stats(const loch_context *context, loch_context_stats *out);
+
 /** @} */
-/** @name Parameters: declared without memory, loaded later, whole or in parts, on one device or spread over several */
+/** @name Guards
+ *  A guard changes a setting of a context and restores it at its end. Guards nest: the last one begun is ended first,
+ *  and ending a guard ends all guards begun after it. Use begin and end as a pair, or LOCH_GUARD to the end of the
+ *  block.
+ *
+ *  Inside a guard of a seat or a stream, the device is current in the calling thread: work that the caller queues
+ *  with plain CUDA, or that another library queues with the CUDA runtime, runs on it. At the end of the guard the
+ *  CUDA context that was current before is current again, whatever was made current in between. A CPU seat changes
+ *  nothing, and neither does any call outside of guards, including loch_context_set_seat. */
 /** @{ */
 
-/** A parameter. Counted; belongs to no thread, but is loaded by one at a time. */
+/** A guard in force. All zero for none. */
+typedef struct loch_guard {
+    loch_context *context; /**< the context; NULL for none */
+    uint64_t number;       /**< number of the guard */
+} loch_guard;
+
+/** Whether a guard of a seat also locks the seat. */
+typedef enum loch_seat_use {
+    LOCH_SEAT_PLAIN, /**< sets the current seat and device only */
+    LOCH_SEAT_LOCKED /**< also holds the engine's lock on the seat (loch_engine_lock) */
+} loch_seat_use;
+
+/** Begins a guard that sets the current seat and makes its device current in the calling thread. With
+ *  LOCH_SEAT_LOCKED it first waits for the engine's lock on the seat, and holds it until the end of the guard.
+ *  E_NOT_FOUND: the context does not have this seat. On failure nothing changes.
+ *  @param out  the guard; end it with loch_guard_end. All zero on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_seat(loch_context *context, loch_seat seat, loch_seat_use use,
+                                                           loch_guard *out);
+
+/** Begins a guard that sets the current stream of the current seat (NULL: the context's own stream) and makes the
+ *  seat's device current in the calling thread. The stream is borrowed and must outlive the guard. E_INVALID: it
+ *  belongs to another device. On failure nothing changes.
+ *  @param out  the guard; end it with loch_guard_end. All zero on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_stream(loch_context *context, loch_stream *stream,
+                                                             loch_guard *out);
+
+/** Begins a guard that sets the debug level of the context. The level is 0 at first.
+ *  @param out  the guard; end it with loch_guard_end. All zero on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_debug(loch_context *context, int level, loch_guard *out);
+
+/** Begins a guard that forbids moving in the pool that new tensors come from now (loch_pool_forbid_moving). The end
+ *  of the guard allows moving in that same pool again. With direct memory it changes nothing.
+ *  @param out  the guard; end it with loch_guard_end. All zero on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_context_begin_still(loch_context *context, loch_guard *out);
+
+/** Ends a guard and restores what it changed. Does nothing for an all-zero guard, a guard that has ended, a guard of
+ *  a closed context, and on another thread. The error record of the thread is not changed. */
+LOCH_API void loch_guard_end(loch_guard *guard);
+
+/** Returns the debug level of a context. The program uses it to print more. 0 from another thread. */
+LOCH_API int loch_context_get_debug(const loch_context *context);
+
+/** Begins a guard that lasts to the end of the block: LOCH_GUARD(status, seat, context, LOCH_SEAT(1),
+ *  LOCH_SEAT_PLAIN). `status` receives the result. Needs GCC or Clang. C only. */
+#if defined(__GNUC__) && !defined(__cplusplus)
+#define LOCH_GUARD(status, kind, ...)                                                                                  \
+    __attribute__((cleanup(loch_guard_end), unused)) loch_guard LOCH_GUARD_NAME(__LINE__) = {0};                       \
+    (status) = loch_context_begin_##kind(__VA_ARGS__, &LOCH_GUARD_NAME(__LINE__))
+#define LOCH_GUARD_NAME(line) LOCH_GUARD_JOIN(loch_guard_at_, line)
+#define LOCH_GUARD_JOIN(a, b) a##b
+#endif
+
+/** @} */
+/** @name Parameters
+ *  A parameter is declared without memory and loaded later, as a whole or in parts, on one device or spread over
+ *  several. */
+/** @{ */
+
+/** A parameter. Reference counted. It belongs to no thread, but only one thread at a time may load it. */
 typedef struct loch_parameter loch_parameter;
 
 /** How a parameter lies on the seats of its context. */
 typedef enum loch_spread {
-    LOCH_SPREAD_ONE,    /**< on the seat that is current when it is declared */
-    LOCH_SPREAD_COPIES, /**< whole on every seat */
-    LOCH_SPREAD_PARTS   /**< cut along an axis, a part on each seat: as even as it goes, larger ones first */
+    LOCH_SPREAD_ONE,    /**< on the seat that is current at the declaration */
+    LOCH_SPREAD_COPIES, /**< a full copy on every seat */
+    LOCH_SPREAD_PARTS   /**< cut along an axis, one part on each seat, as equal as possible, larger parts first */
 } loch_spread;
 
-/** Declares a parameter; no memory is taken. @param axis  of LOCH_SPREAD_PARTS; negative ones count from the end
- *  @param out  the caller's reference, given back by loch_parameter_release; NULL on failure */
+/** Declares a parameter. No memory is allocated.
+ *  @param axis  axis of the cut for LOCH_SPREAD_PARTS; a negative axis counts from the end
+ *  @param tag   tag for the statistics; 0 for the tag of the context
+ *  @param out   the caller's reference; give it back with loch_parameter_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_declare(loch_context *context, const char *name, loch_dtype dtype,
                                                         size_t dimensions, const int64_t *shape, loch_spread spread,
                                                         int axis, loch_tag tag, loch_parameter **out);
 
-/** Takes its memory, if it has none yet, and copies all of a host tensor of the same shape into it, converted to its type, wherever it
- *  lies. Waits. Memory is of each seat's own pool, whatever is on the stack. A load that fails leaves no memory that was not there before,
- *  and what it was to write counts as not loaded. E_INVALID for memory that the host does not reach, and for a parameter of another
- *  engine; E_NOT_FOUND when it lies on a seat that the context does not have. */
+/** Loads a whole parameter: allocates its memory if it has none, copies a host tensor of the same shape into it,
+ *  converted to its type, on all its seats, and waits on the host. The memory comes from each seat's own pool, not
+ *  from a pushed one. On failure, memory allocated by this call is freed, and the elements it was to write count as
+ *  not loaded. E_INVALID: the host cannot access `from`, the shapes differ, or the parameter belongs to another
+ *  engine. E_NOT_FOUND: the parameter lies on a seat that the context does not have. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_load(loch_context *context, loch_parameter *parameter,
                                                      loch_tensor *from);
 
-/** The same for the part from index `start` along `axis` on. A parameter is complete when all of it was loaded; parts that overlap
- *  count once. Until then all parts go along one axis: E_INVALID for another. E_OUT_OF_RANGE. */
+/** Loads a part of a parameter: the elements from index `start` on along `axis`, copied from a host tensor, and waits
+ *  on the host. The parameter is complete when all elements were loaded; overlapping parts count once. Until then all
+ *  parts must use one axis: E_INVALID for another. E_OUT_OF_RANGE: the part does not lie inside the parameter. Other
+ *  statuses are those of loch_context_load. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_load_part(loch_context *context, loch_parameter *parameter, int axis,
                                                           int64_t start, loch_tensor *from);
 
-/** Takes another reference; returns `parameter`. NULL gives NULL. Any thread. */
-LOCH_API loch_parameter *loch_parameter_retain(loch_parameter *parameter);
-
-/** Gives a reference back. NULL does nothing. Any thread. */
-LOCH_API void loch_parameter_release(loch_parameter *parameter);
-
-/** The name. Borrowed. */
-LOCH_API const char *loch_parameter_get_name(const loch_parameter *parameter);
-
-/** Non-zero when all of it was loaded. */
-LOCH_API int loch_parameter_is_loaded(const loch_parameter *parameter);
-
-/** What lies on a seat: all of it or a part. E_NOT_FOUND when nothing is there, as on the last seats when there are more of them than
- *  there is to cut; E_BUSY before it is loaded completely.
- *  @param out  the caller's reference */
+/** Acquires the tensor of a parameter on a seat: all of it or its part. E_NOT_FOUND: nothing of the parameter lies on
+ *  the seat (for example on the last seats, if there are more seats than elements along the axis). E_BUSY: the
+ *  parameter is not completely loaded.
+ *  @param out  the caller's reference; give it back with loch_tensor_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat,
                                                                  loch_tensor **out);
+
+/** Returns non-zero if all elements of a parameter were loaded. */
+LOCH_API int loch_parameter_is_loaded(const loch_parameter *parameter);
+
+/** Returns the name of a parameter. Borrowed. NULL returns "". */
+LOCH_API const char *loch_parameter_get_name(const loch_parameter *parameter);
+
+/** Takes another reference on a parameter and returns `parameter`. Give each reference back with
+ *  loch_parameter_release. NULL returns NULL. Any thread. */
+LOCH_API loch_parameter *loch_parameter_retain(loch_parameter *parameter);
+
+/** Releases one reference on a parameter. The last release releases its tensors. NULL does nothing. Any thread. */
+LOCH_API void loch_parameter_release(loch_parameter *parameter);
 
 /** @} */
 

@@ -51,8 +51,9 @@ typedef enum loch_wait {
 typedef struct loch_copy_options {
     size_t size;              /**< sizeof(loch_copy_options) */
     loch_direction direction; /**< expected direction; E_INVALID if the addresses have another one */
-    loch_stream *stream;      /**< stream of one of the two devices; NULL for the default stream, and the call waits */
-    loch_wait wait;           /**< when the call returns */
+    /** Stream of one of the two devices; NULL for the default stream, and the call waits. */
+    loch_stream *stream;
+    loch_wait wait; /**< when the call returns */
 } loch_copy_options;
 
 /** Copies `bytes` with options: direction, stream and waiting. E_INVALID: an address is NULL, or the direction is not

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /** @file stream_pool.h
- *  Streams and events of a device that are kept and handed out again: making them is a slow driver call.
+ *  A cache of streams and events of a device. Creating them is a slow driver call.
  *
- *  What is given back may still have work to do. It is not handed out again before that has ended; more than a bounded number is not
- *  kept.
+ *  A stream or event that is given back may still have work in progress. It is not handed out again before that work
+ *  has ended. The number of cached objects is limited.
  */
 #ifndef LOCH_STREAM_POOL_H
 #define LOCH_STREAM_POOL_H
@@ -12,52 +12,58 @@
 
 LOCH_BEGIN_DECLS
 
-/** A device's kept streams and events. Safe in any thread. */
+/** A cache of streams and events of one device. Any thread. */
 typedef struct loch_stream_pool loch_stream_pool;
 
-/** How a pool of streams is made; zero means default, NULL all defaults. */
+/** Options of loch_stream_pool_create. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_stream_pool_options {
     size_t size;                /**< sizeof(loch_stream_pool_options) */
-    size_t kept_streams;        /**< that are kept at most; 0: 16 */
-    size_t kept_events;         /**< of each kind; 0: 64 */
-    loch_stream_options stream; /**< how streams are made; all zero: defaults */
+    size_t kept_streams;        /**< most cached streams; 0 for 16 */
+    size_t kept_events;         /**< most cached events of each kind; 0 for 64 */
+    loch_stream_options stream; /**< options of new streams; all zero for defaults */
 } loch_stream_pool_options;
 
-/** Makes one; it keeps the device alive. @param out  the caller's, ended by loch_stream_pool_destroy; NULL on failure */
+/** Creates a stream pool on a device. The pool keeps the device open.
+ *  @param out  owned by the caller; destroy it with loch_stream_pool_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_options *options,
                                                            loch_stream_pool **out);
 
-/** Ends it, and what it keeps. What is out stays with who has it, and is then to be destroyed, not given back. NULL does nothing. */
+/** Destroys a stream pool and its cached streams and events. Acquired ones stay valid; close or destroy them directly
+ *  then. NULL does nothing. */
 LOCH_API void loch_stream_pool_destroy(loch_stream_pool *pool);
 
-/** A stream without work: a kept one, else a new one. @param out  the caller's, given back by loch_stream_pool_release */
+/** Acquires a stream without work: a cached one, otherwise a new one.
+ *  @param out  owned by the caller; give it back with loch_stream_pool_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out);
 
-/** Gives a stream back, busy or not. One that is being captured, of another device, a default or a wrapped one is E_INVALID, one
- *  that is not out of this pool E_FOREIGN; when it fails, the stream stays the caller's. NULL does nothing. */
+/** Gives a stream back to its pool. The stream may still have work in progress. E_INVALID: the stream is captured,
+ *  belongs to another device, or is a default or wrapped stream. E_FOREIGN: it was not acquired from this pool. On
+ *  failure the stream still belongs to the caller. A NULL stream does nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream);
 
-/** An event that is free to be recorded, as if it were new. @param out  the caller's, given back by loch_stream_pool_release_event */
+/** Acquires an event that is not recorded: a cached one, otherwise a new one.
+ *  @param out  owned by the caller; give it back with loch_stream_pool_release_event. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind,
                                                                   loch_event **out);
 
-/** Gives an event back, passed or not. One that is not out of this pool stays the caller's. NULL does nothing. */
+/** Gives an event back to its pool, passed or not. An event that was not acquired from this pool still belongs to the
+ *  caller. NULL does nothing. */
 LOCH_API void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event);
 
-/** What it keeps. */
+/** Figures of a stream pool. */
 typedef struct loch_stream_pool_info {
     size_t size;            /**< set by the caller to sizeof(loch_stream_pool_info) */
-    size_t streams_kept;    /**< now */
-    size_t streams_out;     /**< handed out now */
-    size_t events_kept;     /**< now */
-    size_t events_out;      /**< handed out now */
-    uint64_t streams_made;  /**< by the driver, since the beginning */
-    uint64_t streams_again; /**< handed out again instead */
-    uint64_t events_made;   /**< by the driver */
-    uint64_t events_again;  /**< handed out again instead */
+    size_t streams_kept;    /**< number of cached streams now */
+    size_t streams_out;     /**< number of acquired streams now */
+    size_t events_kept;     /**< number of cached events now */
+    size_t events_out;      /**< number of acquired events now */
+    uint64_t streams_made;  /**< number of streams created by the driver so far */
+    uint64_t streams_again; /**< number of streams handed out from the cache so far */
+    uint64_t events_made;   /**< number of events created by the driver so far */
+    uint64_t events_again;  /**< number of events handed out from the cache so far */
 } loch_stream_pool_info;
 
-/** Reads it. */
+/** Reads the figures of a stream pool. Set `out->size` before the call. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_get_info(loch_stream_pool *pool, loch_stream_pool_info *out);
 
 LOCH_END_DECLS

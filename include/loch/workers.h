@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /** @file workers.h
- *  Threads that run tasks: queued, waited for, cancelled. What a task returns comes back to who waits for it, with the sentence of
- *  its error record; a task that fails holds up nobody.
+ *  Workers: threads that run tasks from a queue. Tasks can be waited for and cancelled. The status of a task, with
+ *  the sentence of its error record, is returned to the thread that waits for it. A failed task does not stop other
+ *  tasks.
  */
 #ifndef LOCH_WORKERS_H
 #define LOCH_WORKERS_H
@@ -10,83 +11,102 @@
 
 LOCH_BEGIN_DECLS
 
-/** Some threads and their queue, first come first served. Safe in any thread. */
+/** A group of threads with one queue, first in first out. Any thread. */
 typedef struct loch_workers loch_workers;
 
-/** One task, for who wants to wait for it or to cancel it. Safe in any thread. */
+/** One task, to wait for it or to cancel it. Any thread. */
 typedef struct loch_task loch_task;
 
-/** What a task does. It may queue further tasks and wait for them. The threads of workers cannot be cancelled (pthread_cancel). */
+/** The work of a task. It may queue further tasks and wait for them. Threads of workers cannot be cancelled by
+ *  pthread_cancel. */
 typedef loch_status loch_task_function(void *user);
 
-/** How workers are made; zero means default, NULL all defaults. */
+/** @name Open and close */
+/** @{ */
+
+/** Options of loch_workers_open. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_workers_options {
     size_t size;      /**< sizeof(loch_workers_options) */
-    const char *name; /**< threads are named after it, "name-0"; copied; NULL: "loch" */
-    size_t threads;   /**< how many, 4096 at most; 0: one */
-    const unsigned
-        *cpus;         /**< CPUs that they run on: thread i on cpus[i % cpus_count]; NULL: where the caller's may run */
-    size_t cpus_count; /**< entries of `cpus` */
+    const char *name; /**< name of the threads: "name-0", "name-1"; copied; NULL for "loch" */
+    size_t threads;   /**< number of threads, at most 4096; 0 for one */
+    /** CPUs that the threads run on: thread i on cpus[i % cpus_count]; NULL: the CPUs of the calling thread. */
+    const unsigned *cpus;
+    size_t cpus_count; /**< number of entries in `cpus` */
 } loch_workers_options;
 
-/** Makes workers; their threads run when it returns. E_INVALID for a CPU that the process may not run on, E_LIMIT when the system
- *  gives no more threads.
- *  @param out  the caller's, ended by loch_workers_close; NULL on failure */
+/** Starts workers. The threads are running when the call returns. E_INVALID: the process may not run on one of the
+ *  CPUs. E_LIMIT: the system allows no more threads.
+ *  @param out  owned by the caller; close it with loch_workers_close. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_open(const loch_workers_options *options, loch_workers **out);
 
-/** What becomes of tasks that are queued when workers end. */
+/** What happens to queued tasks when workers are closed. */
 typedef enum loch_workers_closing {
-    LOCH_WORKERS_DRAIN, /**< they run, and what they queue, too */
-    LOCH_WORKERS_CANCEL /**< they do not; those that run already run to their end */
+    LOCH_WORKERS_DRAIN, /**< queued tasks run, and so do the tasks that they queue */
+    LOCH_WORKERS_CANCEL /**< queued tasks are cancelled; running tasks run to their end */
 } loch_workers_closing;
 
-/** Ends the threads and joins them. Who waits for a task that is cancelled by that gets E_CANCELLED. E_INVALID from one of its
- *  own threads. Otherwise the workers are gone, and the result is as for loch_workers_wait. NULL does nothing.
- *  @param cancelled  how many tasks did not run; may be NULL */
+/** Ends the threads of workers and joins them. A thread that waits for a cancelled task receives E_CANCELLED.
+ *  E_INVALID, nothing changed: called from one of the workers' own threads. Otherwise the workers are freed, and the
+ *  result is that of loch_workers_wait: the first failure of a task without a waiter. NULL does nothing.
+ *  @param cancelled  number of tasks that did not run; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how,
                                                       size_t *cancelled);
 
-/** Queues a task. E_CANCELLED when the workers are ending and take nothing more; E_FORKED in the child of a fork.
- *  @param out  to wait for it by, given back by loch_task_wait or loch_task_release; NULL: nobody does */
+/** @} */
+/** @name Tasks */
+/** @{ */
+
+/** Queues a task. E_CANCELLED: the workers are closing. E_FORKED: in the child of a fork. Any thread.
+ *  @param out  the task, owned by the caller; give it back with loch_task_wait or loch_task_release. NULL: the task
+ *              cannot be waited for. */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_run(loch_workers *workers, loch_task_function *function, void *user,
                                                     loch_task **out);
 
-/** Queues a task and waits for it; returns what it returned. */
+/** Queues a task, waits for it, and returns its status. */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_run_wait(loch_workers *workers, loch_task_function *function,
                                                          void *user);
 
-/** Waits until all tasks that were queued before have ended, and those that they queued. Returns the first failure since the last
- *  such call among the tasks that nobody waits for by a loch_task (there was none, or it was released), with its sentence.
- *  E_INVALID from inside a task of these workers; E_FORKED in the child of a fork.
- *  @param failed  how many of them failed; may be NULL */
+/** Waits until all tasks queued before this call, and all tasks that they queued, have ended. Returns the first
+ *  failure, with its sentence, since the last such call, of the tasks without a waiter (no loch_task was requested,
+ *  or it was released). E_INVALID: called from a task of these workers. E_FORKED: in the child of a fork.
+ *  @param failed  number of failed tasks without a waiter; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_wait(loch_workers *workers, size_t *failed);
 
-/** Takes all tasks out of the queue that do not run yet; they count as ended, with E_CANCELLED, and not as failed.
- *  @return how many */
+/** Cancels all queued tasks that do not run yet. They end with E_CANCELLED and do not count as failed.
+ *  @return the number of cancelled tasks */
 LOCH_API size_t loch_workers_cancel(loch_workers *workers);
 
-/** How many threads; none in the child of a fork. */
-LOCH_API size_t loch_workers_get_threads(const loch_workers *workers);
-
-/** Which of the workers' threads this is; SIZE_MAX when it is none. */
-LOCH_API size_t loch_workers_get_current(const loch_workers *workers);
-
-/** Waits until a task has ended, and gives it back; returns what it returned, or E_CANCELLED; E_FORKED in the child of a
- *  fork for one that had not ended. The workers may have ended. A task of
- *  the same workers that waits for one which has not begun runs it itself, there and then, so tasks may wait for tasks with any
- *  number of threads. E_INVALID, and it stays the caller's, when it would be for ever: the task waits for the caller's, or is queued
- *  with other workers that all wait, by tasks that they wait for, for the caller's. What workers wait for in other ways
- *  (loch_workers_wait, loch_workers_close, locks) is not seen. */
+/** Waits until a task has ended, frees the task object, and returns the status of the task; E_CANCELLED if it was
+ *  cancelled. The workers may have been closed. If a task waits for another task of the same workers that has not
+ *  started, the waiting thread runs that task itself; so tasks may wait for tasks with any number of threads.
+ *
+ *  E_INVALID: the wait would never end, because the task waits for the calling task, or is queued with other workers
+ *  whose threads all wait for the calling task. The task still belongs to the caller then. Waits through
+ *  loch_workers_wait, loch_workers_close and locks are not detected. E_FORKED: in the child of a fork, and the task
+ *  had not ended. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_wait(loch_task *task);
 
-/** LOCH_OK when it has ended, however; E_BUSY when not, and leaves the error record alone then. E_FORKED as for loch_task_wait. */
+/** Tells whether a task has ended in any way: LOCH_OK if so, E_BUSY if not; E_BUSY does not change the error record.
+ *  E_FORKED: in the child of a fork, and the task had not ended. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_query(loch_task *task);
 
-/** Takes a task out of the queue. E_BUSY when it runs or has ended; it is still to be waited for or released. */
+/** Cancels a queued task. E_BUSY: it runs or has ended. The task object must still be waited for or released. */
 LOCH_API LOCH_MUST_USE loch_status loch_task_cancel(loch_task *task);
 
-/** Gives a task back without waiting; it runs all the same. NULL does nothing. */
+/** Frees a task object without waiting. The task still runs. NULL does nothing. */
 LOCH_API void loch_task_release(loch_task *task);
+
+/** @} */
+/** @name Threads */
+/** @{ */
+
+/** Returns the number of threads; 0 in the child of a fork and for NULL. */
+LOCH_API size_t loch_workers_get_threads(const loch_workers *workers);
+
+/** Returns the index of the calling thread among the threads of the workers; SIZE_MAX if it is not one of them. */
+LOCH_API size_t loch_workers_get_current(const loch_workers *workers);
+
+/** @} */
 
 LOCH_END_DECLS
 

@@ -62,7 +62,8 @@ typedef struct loch_tracking_record {
     loch_tag tag;     /**< tag of the block */
 } loch_tracking_record;
 
-/** Receives one record. Called without locks. A return value other than LOCH_OK ends the walk and becomes its result. */
+/** Receives one record. Called without locks. A return value other than LOCH_OK ends the walk and becomes its
+ *  result. */
 typedef loch_status loch_tracking_visitor(const loch_tracking_record *record, void *user);
 
 /** Walks the records that the ring of a tracking wrapper holds, oldest first. Records that are overwritten during the
