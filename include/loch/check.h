@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file check.h
- *  Two macros for callers: LOCH_RETURN hands a failure on, LOCH_CHECK ends the program with the sentence of the error.
+ *  Two macros for callers. LOCH_RETURN returns a failure to the caller of a function. LOCH_CHECK prints a failure and
+ *  ends the program.
  *
  *      static loch_status load(loch_device *device)
  *      {
@@ -23,19 +24,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/** Returns the status of `call` from the calling function unless it is LOCH_OK. */
+/** Returns the status of `call` from the present function, unless it is LOCH_OK. */
 #define LOCH_RETURN(call)                                                                                              \
     do {                                                                                                               \
         const loch_status loch_return_status = (call);                                                                 \
         if (loch_return_status != LOCH_OK) return loch_return_status;                                                  \
     } while (0)
 
-/** Writes file, line, `call`, code and sentence to standard error and exits with 1, unless `call` is LOCH_OK. */
+/** Prints file, line, `call`, status and sentence to standard error and exits with EXIT_FAILURE, unless `call` is
+ *  LOCH_OK. */
 #define LOCH_CHECK(call) loch_check_status((call), #call, __FILE__, __LINE__)
 
 LOCH_BEGIN_DECLS
 
-/** What LOCH_CHECK calls. The sentence is that of the calling thread's error record. */
+/** Prints a failure and exits, unless `status` is LOCH_OK. LOCH_CHECK calls it. The sentence comes from the error
+ *  record of the calling thread. */
 static inline void loch_check_status(loch_status status, const char *call, const char *file, int line)
 {
     if (status == LOCH_OK) return;

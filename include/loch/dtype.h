@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file dtype.h
- *  Types of elements: their names and sizes, the type of a C expression, and conversions between all of them.
+ *  Types of elements: names, sizes, the type of a C expression, and conversions between all types.
  */
 #ifndef LOCH_DTYPE_H
 #define LOCH_DTYPE_H
@@ -13,7 +13,10 @@
 
 LOCH_BEGIN_DECLS
 
-/** The one list of types: enumerator suffix, name, bytes. Values are stable: new ones go to the end. */
+/** @name Types */
+/** @{ */
+
+/** The list of all types: suffix of the enum value, name, bytes. Values are stable: new types go to the end. */
 #define LOCH_DTYPE_LIST(X)                                                                                             \
     X(F64, "f64", 8)                                                                                                   \
     X(F32, "f32", 4)                                                                                                   \
@@ -31,7 +34,7 @@ LOCH_BEGIN_DECLS
     X(U64, "u64", 8)                                                                                                   \
     X(BOOL, "bool", 1) /* a byte: 0, or true for anything else; written as 1 */
 
-/** A type of element. Zero is none. */
+/** A type of element. LOCH_DTYPE_NONE is zero. */
 typedef enum loch_dtype {
     LOCH_DTYPE_NONE,
 #define LOCH_DTYPE_ENUM(suffix, name, bytes) LOCH_##suffix,
@@ -40,24 +43,42 @@ typedef enum loch_dtype {
         LOCH_DTYPE_COUNT
 } loch_dtype;
 
-/** @name The types that C lacks, by their bits */
-/** @{ */
-typedef struct loch_f16 {
-    uint16_t bits; /**< */
-} loch_f16;
-typedef struct loch_bf16 {
-    uint16_t bits; /**< */
-} loch_bf16;
-typedef struct loch_f8e4m3 {
-    uint8_t bits; /**< */
-} loch_f8e4m3;
-typedef struct loch_f8e5m2 {
-    uint8_t bits; /**< */
-} loch_f8e5m2;
-/** @} */
+/** Returns the name of a type: "f32"; "none" for a value that is not a type. Static string. Any thread. */
+LOCH_API const char *loch_dtype_name(loch_dtype dtype);
 
-/** The type of a C expression: loch_dtype_of(1.0f) is LOCH_F32, and a constant. An expression of a type that is not in the
- *  list does not compile. C++ has loch::dtype_of<T>() in loch.hpp. */
+/** Returns the size of one element in bytes; 0 for a value that is not a type. Any thread. */
+LOCH_API size_t loch_dtype_bytes(loch_dtype dtype);
+
+/** Returns the type with a name: Loch's own ("f32"), or that of NumPy and PyTorch ("float32", "torch.bfloat16",
+ *  "float8_e4m3fn"); LOCH_DTYPE_NONE if there is none. Any thread. */
+LOCH_API loch_dtype loch_dtype_find(const char *name);
+
+/** @} */
+/** @name Types that C lacks */
+/** @{ */
+
+/** An IEEE half-precision float. */
+typedef struct loch_f16 {
+    uint16_t bits; /**< the 16 bits */
+} loch_f16;
+
+/** A bfloat16: the upper half of a float. */
+typedef struct loch_bf16 {
+    uint16_t bits; /**< the 16 bits */
+} loch_bf16;
+
+/** An 8-bit float with 4 bits of exponent. */
+typedef struct loch_f8e4m3 {
+    uint8_t bits; /**< the 8 bits */
+} loch_f8e4m3;
+
+/** An 8-bit float with 5 bits of exponent. */
+typedef struct loch_f8e5m2 {
+    uint8_t bits; /**< the 8 bits */
+} loch_f8e5m2;
+
+/** Evaluates to the type of a C expression, as a constant: loch_dtype_of(1.0f) is LOCH_F32. An expression of another
+ *  type does not compile. C only; C++ has loch::dtype_of<T>() in loch.hpp. */
 #ifndef __cplusplus
 #define loch_dtype_of(expression)                                                                                      \
     _Generic((expression), double                                                                                      \
@@ -81,67 +102,86 @@ typedef struct loch_f8e5m2 {
              : LOCH_BOOL)
 #endif
 
-/** "f32"; "none" for what is no type. Static string. Any thread. */
-LOCH_API const char *loch_dtype_name(loch_dtype dtype);
+/** @} */
+/** @name Conversion */
+/** @{ */
 
-/** Bytes of one element; 0 for what is no type. Any thread. */
-LOCH_API size_t loch_dtype_bytes(loch_dtype dtype);
-
-/** The type with that name: ours ("f32"), or NumPy's and PyTorch's ("float32", "torch.bfloat16", "float8_e4m3fn");
- *  LOCH_DTYPE_NONE when there is none. Any thread. */
-LOCH_API loch_dtype loch_dtype_find(const char *name);
-
-/** What becomes of numbers beyond the range of an f8. */
+/** What a conversion to an f8 type does with numbers out of range. */
 typedef enum loch_overflow {
-    LOCH_OVERFLOW_SATURATE, /**< the largest finite one, infinities too; NaN stays NaN */
-    LOCH_OVERFLOW_SPECIAL   /**< infinity, or NaN where the type has no infinity */
+    LOCH_OVERFLOW_SATURATE, /**< the largest finite number, also for infinities; NaN stays NaN */
+    LOCH_OVERFLOW_SPECIAL   /**< infinity, or NaN if the type has no infinity */
 } loch_overflow;
 
-/** How to convert; zero means default, NULL all defaults. */
+/** Options of loch_convert. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_convert_options {
     size_t size;            /**< sizeof(loch_convert_options) */
-    loch_overflow overflow; /**< of f8 */
+    loch_overflow overflow; /**< what conversion to f8 does with numbers out of range */
 } loch_convert_options;
 
-/** Converts `count` elements in memory that the host reads and writes. The two ranges are the same address, for types of one
- *  size, or do not overlap.
+/** Converts `count` elements in memory that the host reads and writes. The two ranges either start at the same
+ *  address, with types of one size, or do not overlap.
  *
- *  To a narrower float: rounded once, to nearest, ties to even; beyond f32, f16 and bf16 lies infinity, beyond f8 what
- *  the options say. Float to integer: towards zero, clipped to the range, NaN becomes 0. Integer to integer: the low
- *  bits, as in C. To bool: whether it is not zero; NaN is true. E_INVALID, E_OVERFLOW. Any thread. */
+ *  To a narrower float: rounded once, to nearest, ties to even; numbers out of range become infinity in f32, f16 and
+ *  bf16, and in f8 what the options say. Float to integer: rounded towards zero, clipped to the range; NaN becomes 0.
+ *  Integer to integer: the low bits, as in C. To bool: whether the number is not zero; NaN is true. E_INVALID: a type
+ *  is not valid, an address is NULL, or the ranges overlap. E_OVERFLOW: the size does not fit the address space. Any
+ *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_convert(loch_dtype to_type, void *to, loch_dtype from_type, const void *from,
                                                 size_t count, const loch_convert_options *options);
 
-/** @name One number. f8 saturates here. Any thread. */
-/** @{ */
+/** Converts an f16 to a float, exactly. Any thread. */
 LOCH_API float loch_f16_to_float(loch_f16 value);
-LOCH_API float loch_bf16_to_float(loch_bf16 value);
-LOCH_API float loch_f8e4m3_to_float(loch_f8e4m3 value);
-LOCH_API float loch_f8e5m2_to_float(loch_f8e5m2 value);
-LOCH_API loch_f16 loch_f16_from_float(float value);
-LOCH_API loch_bf16 loch_bf16_from_float(float value);
-LOCH_API loch_f8e4m3 loch_f8e4m3_from_float(float value);
-LOCH_API loch_f8e5m2 loch_f8e5m2_from_float(float value);
-/** @} */
 
-/** One number of any type, exactly: a float of every width in `f`, signed integers in `i`, unsigned ones and bool in `u`. */
+/** Converts a bf16 to a float, exactly. Any thread. */
+LOCH_API float loch_bf16_to_float(loch_bf16 value);
+
+/** Converts an f8e4m3 to a float, exactly. Any thread. */
+LOCH_API float loch_f8e4m3_to_float(loch_f8e4m3 value);
+
+/** Converts an f8e5m2 to a float, exactly. Any thread. */
+LOCH_API float loch_f8e5m2_to_float(loch_f8e5m2 value);
+
+/** Converts a float to an f16: rounds to nearest, ties to even; numbers out of range become infinity. Any thread. */
+LOCH_API loch_f16 loch_f16_from_float(float value);
+
+/** Converts a float to a bf16: rounds to nearest, ties to even; numbers out of range become infinity. Any thread. */
+LOCH_API loch_bf16 loch_bf16_from_float(float value);
+
+/** Converts a float to an f8e4m3: rounds to nearest, ties to even; numbers out of range become the largest finite
+ *  number. Any thread. */
+LOCH_API loch_f8e4m3 loch_f8e4m3_from_float(float value);
+
+/** Converts a float to an f8e5m2: rounds to nearest, ties to even; numbers out of range become the largest finite
+ *  number. Any thread. */
+LOCH_API loch_f8e5m2 loch_f8e5m2_from_float(float value);
+
+/** @} */
+/** @name Scalars */
+/** @{ */
+
+/** One number of any type, exact. */
 typedef struct loch_scalar {
-    loch_dtype dtype; /**< which of them; LOCH_F64 for narrower floats that were read serves as well */
+    /** Type of the number; it selects the member of `value`. LOCH_F64 is also valid for a narrower float. */
+    loch_dtype dtype;
+    /** The number: `f` for every float, `i` for signed integers, `u` for unsigned integers and bool. */
     union {
         double f;
         int64_t i;
         uint64_t u;
-    } value; /**< the number */
+    } value;
 } loch_scalar;
 
-/** @name What loch_scalar_of is made of */
-/** @{ */
+/** Returns a scalar of type LOCH_F64. loch_scalar_of calls it. */
 LOCH_API loch_scalar loch_scalar_from_double(double value);
-LOCH_API loch_scalar loch_scalar_from_signed(long long value);
-LOCH_API loch_scalar loch_scalar_from_unsigned(unsigned long long value);
-/** @} */
 
-/** A scalar of a C expression: loch_scalar_of(1.5f), loch_scalar_of(-3). Others than numbers do not compile. */
+/** Returns a scalar of type LOCH_I64. loch_scalar_of calls it. */
+LOCH_API loch_scalar loch_scalar_from_signed(long long value);
+
+/** Returns a scalar of type LOCH_U64. loch_scalar_of calls it. */
+LOCH_API loch_scalar loch_scalar_from_unsigned(unsigned long long value);
+
+/** Makes a scalar from a C expression: loch_scalar_of(1.5f), loch_scalar_of(-3). An expression that is not a number
+ *  does not compile. C only. */
 #ifndef __cplusplus
 #define loch_scalar_of(expression)                                                                                     \
     _Generic((expression), float                                                                                       \
@@ -161,11 +201,15 @@ LOCH_API loch_scalar loch_scalar_from_unsigned(unsigned long long value);
              : loch_scalar_from_signed)(expression)
 #endif
 
-/** Writes a scalar as one element of `dtype` (loch_dtype_bytes at `to`), converted as loch_convert does. */
+/** Writes a scalar as one element of `dtype` (loch_dtype_bytes at `to`), converted as by loch_convert with default
+ *  options. E_INVALID: a type is not valid. */
 LOCH_API LOCH_MUST_USE loch_status loch_scalar_store(loch_scalar scalar, loch_dtype dtype, void *to);
 
-/** Reads one element as a scalar: LOCH_F64, LOCH_I64, LOCH_U64 or LOCH_BOOL. */
+/** Reads one element of `dtype` at `from` as a scalar of type LOCH_F64, LOCH_I64, LOCH_U64 or LOCH_BOOL. E_INVALID:
+ *  the type is not valid. */
 LOCH_API LOCH_MUST_USE loch_status loch_scalar_load(loch_dtype dtype, const void *from, loch_scalar *out);
+
+/** @} */
 
 LOCH_END_DECLS
 

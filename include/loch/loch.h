@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch.h
- *  What an engine's author needs, from easy to advanced. Included by those who want them, and not here: raw.h (memory straight from a
- *  driver), virtual.h (addresses and memory apart), observer.h (hearing of ranges that come and go), driver.h (new
- *  devices) and sim.h (control of simulated devices).
+ *  All of Loch that an engine needs. Include this header.
  *
- *  Cancellation of threads (pthread_cancel): no call of Loch is a cancellation point. A thread is cancelled before or behind a
- *  call, never inside, however long the call waits. Functions of the user that Loch calls run with cancellation disabled; the
- *  functions of an allocator (loch_allocator_ops), of a host allocator and of a clock (loch/host.h) are called as they are, and
- *  must contain no cancellation point. Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) inside a call is undefined.
+ *      #include <loch/loch.h>
+ *
+ *      loch_device *device;
+ *      loch_allocator *pool;
+ *      void *block;
+ *      LOCH_CHECK(loch_device_open("cuda:0", &device));
+ *      LOCH_CHECK(loch_device_acquire_default(device, &pool));
+ *      LOCH_CHECK(loch_alloc(pool, 1 << 20, &block));
+ *      LOCH_CHECK(loch_free(pool, block));
+ *      loch_allocator_release(pool);
+ *      loch_device_release(device);
+ *
+ *  Not included here, for special needs: driver.h (new kinds of devices), observer.h (notification of memory ranges),
+ *  sim.h (control of simulated devices). raw.h (memory directly from a driver) and virtual.h (virtual memory) are
+ *  included by the headers that need their types.
+ *
+ *  Thread cancellation (pthread_cancel): no function of Loch is a cancellation point. A thread is cancelled before or
+ *  after a call, never inside, even if the call waits. Loch calls functions of the user with cancellation disabled.
+ *  Exceptions: the functions of an allocator (loch_allocator_ops), of a host allocator and of a clock (host.h) are
+ *  called without this protection and must contain no cancellation point. Asynchronous cancellation
+ *  (PTHREAD_CANCEL_ASYNCHRONOUS) inside a call is undefined.
  */
 #ifndef LOCH_LOCH_H
 #define LOCH_LOCH_H
@@ -15,11 +30,11 @@
 #include <loch/macros.h>
 #include <loch/status.h>
 #include <loch/check.h>
-/* devices, their streams, and copies */
+/* devices, streams and copies */
 #include <loch/device.h>
 #include <loch/stream.h>
 #include <loch/copy.h>
-/* allocators, wrappers around them, the registry, and finding out where memory went */
+/* allocators, wrappers, the registry, and profiles of memory use */
 #include <loch/attributes.h>
 #include <loch/tag.h>
 #include <loch/stats.h>
@@ -34,7 +49,7 @@
 #include <loch/wrapper.h>
 #include <loch/registry.h>
 #include <loch/profile.h>
-/* buffers and tensors, and their ways in and out */
+/* buffers and tensors, printing, exchange with other libraries and files */
 #include <loch/dtype.h>
 #include <loch/buffer.h>
 #include <loch/scratch.h>
@@ -43,14 +58,14 @@
 #include <loch/dlpack.h>
 #include <loch/npy.h>
 #include <loch/scope.h>
-/* engines: devices opened together, with pools, threads, kept streams, timed spans and libraries */
+/* engines: devices opened together, with pools, threads, cached streams, timed spans and vendor libraries */
 #include <loch/workers.h>
 #include <loch/stream_pool.h>
 #include <loch/timeline.h>
 #include <loch/library.h>
 #include <loch/engine.h>
 #include <loch/context.h>
-/* the process's side: options, log, bookkeeping, clock */
+/* settings of the process: options, log, host memory, clock */
 #include <loch/option.h>
 #include <loch/log.h>
 #include <loch/host.h>

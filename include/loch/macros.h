@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file macros.h
- *  Version numbers and the few compiler attributes that the public headers use.
+ *  Version numbers, and the compiler attributes that the public headers use.
  */
 #ifndef LOCH_MACROS_H
 #define LOCH_MACROS_H
@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LOCH_VERSION_MAJOR 0
-#define LOCH_VERSION_MINOR 2
-#define LOCH_VERSION_PATCH 0
+#define LOCH_VERSION_MAJOR 0 /**< major version number of these headers */
+#define LOCH_VERSION_MINOR 2 /**< minor version number of these headers */
+#define LOCH_VERSION_PATCH 0 /**< patch number of these headers */
+/** Version of these headers as text. loch_version returns the version of the library that is running. */
 #define LOCH_VERSION_STRING "0.2.0"
 
 #if defined(__GNUC__)
@@ -33,7 +34,8 @@
 
 LOCH_BEGIN_DECLS
 
-/** The version of the library that is running, "0.2.0"; LOCH_VERSION_STRING is the one compiled against. Any thread. */
+/** Returns the version of the library that is running: "0.2.0". LOCH_VERSION_STRING is the version that the program
+ *  was compiled with. Static string. Any thread. */
 LOCH_API const char *loch_version(void);
 
 LOCH_END_DECLS

@@ -2,14 +2,13 @@
 /** @file scope.h
  *  Objects that are released at the end of a block, for C.
  *
- *      LOCH_AUTO(tensor) weights = NULL;               // GCC and Clang: released on every way out of the block
+ *      LOCH_AUTO(tensor) weights = NULL;               // GCC and Clang: released however the block is left
  *      LOCH_WITH(buffer, scratch, status = loch_buffer_create(pool, bytes, NULL, &scratch)) {
- *          ...                                          // any compiler: released at the end, and by break
+ *          ...                                          // any compiler: released at the end and at a break
  *      }
  *
- *  The kind is one with a loch_<kind>_clear: buffer, tensor, device, allocator, stream, event, buffer_pool,
- *  workspace. loch_buffer_take and loch_tensor_take move
- *  the object out, to a caller or a longer life.
+ *  The kinds are those with a function loch_<kind>_clear: buffer, tensor, device, allocator, stream, event,
+ *  buffer_pool, workspace. Use loch_buffer_take and loch_tensor_take to keep an object beyond the block.
  */
 #ifndef LOCH_SCOPE_H
 #define LOCH_SCOPE_H
@@ -19,7 +18,7 @@
 
 LOCH_BEGIN_DECLS
 
-/** Releases what `*slot` holds and sets it to NULL; NULL and an empty slot do nothing. */
+/** Releases the device in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_device_clear(loch_device **slot)
 {
     if (!slot) return;
@@ -27,7 +26,7 @@ static inline void loch_device_clear(loch_device **slot)
     *slot = NULL;
 }
 
-/** The same for an allocator. */
+/** Releases the allocator in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_allocator_clear(loch_allocator **slot)
 {
     if (!slot) return;
@@ -35,7 +34,7 @@ static inline void loch_allocator_clear(loch_allocator **slot)
     *slot = NULL;
 }
 
-/** The same for a stream, which is destroyed. */
+/** Closes the stream in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_stream_clear(loch_stream **slot)
 {
     if (!slot) return;
@@ -43,7 +42,7 @@ static inline void loch_stream_clear(loch_stream **slot)
     *slot = NULL;
 }
 
-/** The same for an event, which is destroyed. */
+/** Destroys the event in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_event_clear(loch_event **slot)
 {
     if (!slot) return;
@@ -51,7 +50,7 @@ static inline void loch_event_clear(loch_event **slot)
     *slot = NULL;
 }
 
-/** The same for a pool of buffers, which is destroyed. */
+/** Destroys the pool of buffers in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
 {
     if (!slot) return;
@@ -59,7 +58,7 @@ static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
     *slot = NULL;
 }
 
-/** The same for a workspace, which is destroyed. */
+/** Destroys the workspace in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_workspace_clear(loch_workspace **slot)
 {
     if (!slot) return;
@@ -69,15 +68,15 @@ static inline void loch_workspace_clear(loch_workspace **slot)
 
 LOCH_END_DECLS
 
-/** Declares `loch_<kind> *`, released when its block is left in whatever way. To be initialised, with NULL at least. Only where the
- *  compiler has the cleanup attribute. */
+/** Declares a `loch_<kind> *` that is released when its block is left, in any way. Initialise it, at least with NULL.
+ *  Needs a compiler with the cleanup attribute (GCC, Clang). */
 #if defined(__GNUC__)
 #define LOCH_AUTO(kind) __attribute__((cleanup(loch_##kind##_clear))) loch_##kind *
 #endif
 
-/** Declares `name`, evaluates `make`, and runs the block behind it if that was LOCH_OK; releases `name` at the end of the
- *  block and at a `break` or `continue` in it, which leave that block alone and no loop around it; but not at a `return` or `goto` out
- *  of it. */
+/** Declares `name`, evaluates `make`, and runs the following block if the result is LOCH_OK. Releases `name` at the
+ *  end of the block, and at a `break` or `continue` inside it; these leave this block only, not a loop around it.
+ *  Does not release `name` at a `return` or `goto` out of the block. */
 #define LOCH_WITH(kind, name, make)                                                                                    \
     for (loch_##kind *name = NULL, *loch_with_##name = (loch_##kind *)&loch_with_##name; loch_with_##name;             \
          loch_##kind##_clear(&name), loch_with_##name = NULL)                                                          \
