@@ -125,10 +125,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_address_free(void *address);
  *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. E_CORRUPT: the call succeeded, but a red zone
  *  of the old block was found overwritten when the block was freed.
  *  @param stream  a stream that the caller has ordered after every other use of the block; it must exist until the
- *                 call
- *                 returns. NULL: the stream of the allocation, if the allocator knows it (loch_block.stream_id) and it
- *                 still exists; otherwise the default stream, after waiting for the device. Streams recorded with
- *                 loch_allocator_record_use for the old block are not recorded for a new one.
+ *                 call returns. NULL: the stream of the allocation, if the allocator knows it (loch_block.stream_id)
+ *                 and it still exists; otherwise the default stream, after waiting for the device. Streams recorded
+ *                 with loch_allocator_record_use for the old block are not recorded for a new one.
  *  @param out     the block, at the same or another address. NULL on failure; the old block is then unchanged. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes,
                                                           loch_stream *stream, void **out);
