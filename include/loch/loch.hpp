@@ -610,11 +610,11 @@ template <class T> class host_array
     bool empty() const noexcept { return size_ == 0; }
     /** Returns an iterator at the first element. */
     T *begin() noexcept { return data_; }
-    /** Returns an iterator behind the last element. */
+    /** Returns an iterator past the last element. */
     T *end() noexcept { return data_ + size_; }
     /** Returns an iterator at the first element, to read. */
     const T *begin() const noexcept { return data_; }
-    /** Returns an iterator behind the last element, to read. */
+    /** Returns an iterator past the last element, to read. */
     const T *end() const noexcept { return data_ + size_; }
     /** Returns an element. The index is not checked, as in std::vector. */
     T &operator[](std::size_t i) noexcept { return data_[i]; }
@@ -714,7 +714,7 @@ class sizes
     std::size_t size() const noexcept { return count_; }
     /** Returns an iterator at the first number. */
     const std::int64_t *begin() const noexcept { return list_.data(); }
-    /** Returns an iterator behind the last number. */
+    /** Returns an iterator past the last number. */
     const std::int64_t *end() const noexcept { return list_.data() + count_; }
     /** Returns a number. The index is not checked. */
     std::int64_t operator[](std::size_t i) const noexcept { return list_[i]; }
@@ -796,7 +796,7 @@ class tensor : public detail::shared<loch_tensor>
         check(loch_tensor_wrap(dtype_of<T>(), shape.size(), shape.data(), elements, external, made.slot()));
         return made;
     }
-    /** Makes a tensor on a buffer, in row-major order, `offset_bytes` behind the start of the buffer. */
+    /** Makes a tensor on a buffer, in row-major order, `offset_bytes` from the start of the buffer. */
     static tensor on(const loch::buffer &memory, loch_dtype dtype, const sizes &shape, std::size_t offset_bytes = 0)
     {
         tensor made;

@@ -24,7 +24,7 @@ typedef struct loch_npy_save_options {
 LOCH_API LOCH_MUST_USE loch_status loch_npy_save(loch_tensor *tensor, const char *path,
                                                  const loch_npy_save_options *options);
 
-/** Whether a file is read or mapped. While a file is mapped, nobody may change it in place: the elements would
+/** Whether a file is read or mapped. While a file is mapped, no program may change it in place: the elements would
  *  change, and access beyond a shortened file ends the program. loch_npy_save is safe: it puts a new file in its
  *  place. */
 typedef enum loch_npy_mapping {

@@ -77,8 +77,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_session_get_stats(loch_session *session,
  *  still exists and must be ended again.
  *
  *  E_BUSY, nothing changed: a thread is still inside the session, or inside this call. E_CORRUPT of a red-zone
- *  wrapper: all blocks were freed, and the session is empty. E_DOUBLE_FREE, E_FOREIGN: a block was freed behind the
- *  allocator's back; the session drops it. Any other failure: the blocks that could not be freed stay in the session.
+ *  wrapper: all blocks were freed, and the session is empty. E_DOUBLE_FREE, E_FOREIGN: a block had been freed past
+ *  the session; the session drops it. Any other failure: the blocks that could not be freed stay in the session.
  *  E_INVALID: the session is NULL.
  *  @param bytes  requested bytes that were freed; may be NULL; also set on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t *bytes);

@@ -12,7 +12,7 @@
  *  | `clock=seeded`, `clock=stepped` | time advances randomly at each driver call, or only by the calls here | seeded |
  *  | `seed=N` | seed of the random numbers; the same seed gives the same run | 1 |
  *  | `lag=NANOSECONDS` | duration of queued copies, fills and kernels without a duration | 2000 |
- *  | `event_lag=NANOSECONDS` | least time from the record of an event to its passing, as behind queued work | 0 |
+ *  | `event_lag=NANOSECONDS` | least time from the record of an event to its passing, as after queued work | 0 |
  *  | `costs=FILE` | table of the costs of driver calls | that of an H200 |
  *  | `check=on`, `check=off` | the checker of stream order | on |
  *  | `virtual=off`, `alias=off`, `async=off`, `capture=off` | a device that supports less | on |
