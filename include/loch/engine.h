@@ -97,7 +97,8 @@ typedef struct loch_engine_leaks {
  *
  *  E_BUSY, nothing changed: contexts of the engine are open, a thread other than its workers holds the lock of a
  *  seat, another thread is closing it, or the caller is one of its workers. Otherwise the engine is freed, and the
- *  result is the first failure, by seat, of a task without a waiter.
+ *  result is the first failure, by seat, of a task without a waiter, or else of an allocator that could not list its
+ *  blocks.
  *  @param visitor  receives each live block until it returns other than LOCH_OK, which is not a failure; may be NULL
  *  @param leaks    may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how,

@@ -48,10 +48,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_pool_acquire(loch_buffer_pool *po
                                                             loch_buffer **out);
 
 /** Releases a buffer and the caller's reference to the pool, ordered on `stream` (NULL: the default stream). The
- *  caller has ordered `stream` after every other use. The pool caches the buffer only if there is no other reference,
- *  there is host memory to record it, and the stream is not captured; otherwise the buffer is released. NULL does
- *  nothing. E_FOREIGN: the buffer was not acquired from this pool. On failure the caller still holds the reference. A
- *  buffer may also be given to loch_buffer_release; the pool then does not cache it. */
+ *  caller has ordered `stream` after every other use. The pool caches the buffer only if it has no other reference
+ *  and no added deleter, there is host memory to record it, and the stream is not captured; otherwise the buffer is
+ *  released. NULL does nothing. E_FOREIGN: the buffer was not acquired from this pool. On failure the caller still
+ *  holds the reference. A buffer may also be given to loch_buffer_release; the pool then does not cache it. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer,
                                                             loch_stream *stream);
 

@@ -330,7 +330,9 @@ typedef struct loch_mapping {
 
 /** Makes the elements of a tensor readable and writable on the host, after waiting on the host for `stream` (NULL:
  *  the default stream). Works in place if the host can access the memory, otherwise in a copy that loch_tensor_unmap
- *  writes back. The mapping keeps the tensor alive. Do not use the tensor otherwise until loch_tensor_unmap. */
+ *  writes back. The mapping keeps the tensor alive. Do not use the tensor otherwise until loch_tensor_unmap.
+ *  E_INVALID: `access` includes writing, and the tensor is read-only or has elements that share a place. On failure
+ *  `out` is all zero. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_stream *stream,
                                                    loch_mapping *out);
 
