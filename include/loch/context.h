@@ -4,9 +4,9 @@
  *  from, parameters, and cached copies of tensors of other devices.
  *
  *  A context belongs to the thread that opened it. Every call from another thread changes nothing and returns
- *  E_WRONG_THREAD, NULL, or a seat with the number UINT_MAX. The same thread closes the context before it ends. An
- *  engine may have many contexts. Tensors from a context are ordinary tensors: any thread may use them, and they stay
- *  valid after the context and the engine are closed.
+ *  E_WRONG_THREAD, NULL, or a seat with the number UINT_MAX. That thread must close the context before the thread
+ *  ends. An engine may have many contexts. Tensors from a context are ordinary tensors: any thread may use them, and
+ *  they stay valid after the context and the engine are closed.
  */
 #ifndef LOCH_CONTEXT_H
 #define LOCH_CONTEXT_H
@@ -115,7 +115,8 @@ LOCH_API size_t loch_context_drop_copies(loch_context *context);
 LOCH_API loch_allocator *loch_context_get_allocator(const loch_context *context);
 
 /** Creates a child of the current seat's own pool, pushes it on the seat's stack, and uses it from now on. A range
- *  uses the current stream if the options name none. With direct memory a limit wrapper is created instead.
+ *  uses the current stream if the options name none. With direct memory a limit wrapper takes the place of the child,
+ *  or, if limit_bytes is 0, the direct allocator itself.
  *  @param name   for people; copied; NULL for "child"
  *  @param child  the child, borrowed, valid until it is popped; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_context_push_pool(loch_context *context, const char *name,
@@ -145,8 +146,8 @@ typedef struct loch_context_stats {
     size_t size; /**< set by the caller to sizeof(loch_context_stats) */
     /** Number of live buffers of tensors that the context created, including parameters that it loaded. */
     size_t tensors;
-    size_t used_bytes; /**< bytes in these buffers */
-    size_t peak_bytes; /**< most bytes in these buffers at a time */
+    size_t used_bytes; /**< bytes in live buffers of the context's tensors */
+    size_t peak_bytes; /**< most bytes in live buffers of the context's tensors at a time */
     size_t copies;     /**< number of cached copies */
     size_t copy_bytes; /**< bytes in cached copies; not part of used_bytes and peak_bytes */
 } loch_context_stats;

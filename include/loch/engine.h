@@ -87,7 +87,7 @@ typedef struct loch_engine_leaks {
     size_t size; /**< set by the caller to sizeof(loch_engine_leaks) */
     /** Number of live blocks in the engine's allocators; they stay valid until they are freed. */
     size_t blocks;
-    size_t bytes;           /**< bytes in these blocks */
+    size_t bytes;           /**< bytes in live blocks of the engine's allocators */
     size_t tasks_cancelled; /**< number of tasks that did not run */
 } loch_engine_leaks;
 

@@ -108,9 +108,9 @@ typedef struct loch_freeze_options {
 typedef struct loch_freeze_report {
     size_t size;            /**< set by the caller to sizeof(loch_freeze_report) */
     size_t blocks;          /**< number of blocks frozen by this call */
-    size_t bytes;           /**< requested bytes in these blocks */
+    size_t bytes;           /**< requested bytes in the blocks frozen by this call */
     size_t moves;           /**< number of blocks moved to be packed */
-    size_t moved_bytes;     /**< bytes in the moved blocks */
+    size_t moved_bytes;     /**< bytes in the blocks moved to be packed */
     size_t protected_bytes; /**< bytes in all protected pages of the pool now */
 } loch_freeze_report;
 
