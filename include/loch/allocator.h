@@ -95,7 +95,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_alloc_array(loch_allocator *allocator, s
 
 /** Frees a block, ordered on the stream of its allocation. A NULL address succeeds, even with a NULL allocator, so
  *  members of half-built objects can be freed without a test. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not
- *  a live block; nothing changes. */
+ *  a live block; nothing changes. E_CORRUPT (with red zones): the block was freed, and a write outside of it was
+ *  detected. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_free(loch_allocator *allocator, void *address);
 
 /** Frees a block, ordered on `stream` (NULL: the default stream). The caller has already ordered `stream` after every

@@ -202,8 +202,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_wrap(void *address, size_t bytes,
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buffer **out);
 
 /** Takes the block out of a buffer. The buffer is empty afterwards; the caller owns the block and frees it with the
- *  buffer's allocator. Waits for a move in progress. E_BUSY: other references on the buffer or slices of it exist, or
- *  work of another device still uses it. E_UNSUPPORTED: external memory, a slice, or a buffer with added deleters.
+ *  buffer's allocator. Waits for a move in progress. E_BUSY: other references on the buffer or slices of it exist,
+ *  work of another device still uses it, or the buffer is movable and pinned. E_UNSUPPORTED: external memory, a
+ *  slice, or a buffer with added deleters.
  *  @param out  address of the block; NULL on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_detach(loch_buffer *buffer, void **out);
 

@@ -26,7 +26,7 @@ typedef struct loch_child_options {
     loch_child_kind kind; /**< which part of the parent's memory */
     /** LOCH_CHILD_QUOTA: bytes that are always available to the child, whatever the parent and the siblings use;
      *  rounded up to granules. Without a limit of the parent, the size of the device's memory counts as the limit;
-     *  then other users of the device may still have taken the memory. */
+     *  then other users of the device may still have taken the memory. Must be 0 for a range. */
     size_t minimum_bytes;
     /** Most bytes that the child holds at a time; 0 for the parent's limit. For a range: its size, at least 16 KiB. */
     size_t limit_bytes;
