@@ -2,6 +2,7 @@
 /* Guards, workers and locks make the device of their seat current in the thread, and what was current before comes back, however they
  * end. The simulator keeps a current device for each thread, as CUDA does. */
 #include "context_fixture.h"
+#include "device/sim/control.h"
 #include "device/sim/sim.h"
 #include "engine/engine.h"
 #include <stdatomic.h>

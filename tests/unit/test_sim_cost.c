@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What simulated driver calls cost: the built-in curves, tables from files, and what is wrong in a file. */
-#include "device/sim/sim.h"
+#include "device/sim/cost.h"
 #include "sim_fixture.h"
 #include <unistd.h>
 

@@ -9,22 +9,11 @@
  * may hide a mistake, but invents none.
  *
  * Sets of reads are counted and shared by the cells that a wider read was split over. */
+#include "device/sim/check.h"
 #include "base/heap.h"
-#include "device/sim/sim.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct check_reads {
-    size_t references, count;
-    lochi_sim_access items[];
-} check_reads;
-
-struct lochi_sim_cell {
-    size_t start, end;
-    lochi_sim_access write;
-    check_reads *reads; /* NULL: none */
-};
 
 #define CHECK_CELLS_FEW 32 /* built on the stack */
 
@@ -32,6 +21,7 @@ struct lochi_sim_cell {
 
 static void check_report(lochi_sim *sim, const loch_sim_violation *violation)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     if (!sim->is_checked) return;
     if (sim->violations_count < LOCHI_SIM_VIOLATIONS) sim->violations[sim->violations_count] = *violation;
     sim->violations_count++;
@@ -39,6 +29,7 @@ static void check_report(lochi_sim *sim, const loch_sim_violation *violation)
 
 void lochi_sim_check_gone(lochi_sim *sim, const lochi_sim_span *span, const lochi_sim_op *op, const char *how)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     loch_sim_violation violation = {.kind = LOCH_SIM_GONE_IN_USE,
                                     .address = (void *)span->node.key,
                                     .bytes = span->bytes,
@@ -74,6 +65,7 @@ static int check_compare_uses(const void *left, const void *right)
 /* In order of offset, a use overlaps an earlier one of the other kind if it starts before the furthest of them ends. */
 void lochi_sim_check_overlap(lochi_sim_stream *stream, const lochi_sim_op *op)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_use *few[CHECK_CELLS_FEW], **uses = few, *furthest[2] = {NULL, NULL};
     if (op->uses_count > CHECK_CELLS_FEW) uses = lochi_alloc_array(op->uses_count, sizeof *uses);
     if (!uses) return; /* may hide a mistake, but invents none */
@@ -95,7 +87,7 @@ void lochi_sim_check_overlap(lochi_sim_stream *stream, const lochi_sim_op *op)
 
 /* --- sets of reads --- */
 
-static void check_reads_release(check_reads *reads)
+static void check_reads_release(lochi_sim_reads *reads)
 {
     if (reads && !--reads->references) lochi_free(reads);
 }
@@ -106,16 +98,17 @@ static bool check_is_behind(const lochi_sim_stream *stream, const lochi_sim_acce
 }
 
 /* The reads that stand when `access` has been added; NULL when there is no host memory. Takes over a reference. */
-static check_reads *check_reads_add(check_reads *old, const lochi_sim_stream *stream, const lochi_sim_access *access)
+static lochi_sim_reads *check_reads_add(lochi_sim_reads *old, const lochi_sim_stream *stream,
+                                        const lochi_sim_access *access)
 {
     const size_t count = old ? old->count : 0;
     if (old && old->references == 1 && count == 1 && check_is_behind(stream, &old->items[0])) {
         old->items[0] = *access;
         return old;
     }
-    check_reads *reads = lochi_alloc(sizeof *reads + (count + 1) * sizeof *reads->items);
+    lochi_sim_reads *reads = lochi_alloc(sizeof *reads + (count + 1) * sizeof *reads->items);
     if (reads) {
-        *reads = (check_reads){.references = 1};
+        *reads = (lochi_sim_reads){.references = 1};
         for (size_t i = 0; i < count; i++)
             if (!check_is_behind(stream, &old->items[i])) reads->items[reads->count++] = old->items[i];
         reads->items[reads->count++] = *access;
@@ -128,6 +121,7 @@ static check_reads *check_reads_add(check_reads *old, const lochi_sim_stream *st
 
 void lochi_sim_shadow_drop(lochi_sim_shadow *shadow)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     for (size_t i = 0; i < shadow->count; i++)
         check_reads_release(shadow->cells[i].reads);
     lochi_free(shadow->cells);
@@ -159,7 +153,8 @@ typedef struct check_list {
     size_t count;
 } check_list;
 
-static void check_append(check_list *list, size_t start, size_t end, const lochi_sim_access *write, check_reads *reads)
+static void check_append(check_list *list, size_t start, size_t end, const lochi_sim_access *write,
+                         lochi_sim_reads *reads)
 {
     lochi_sim_cell *last = list->count ? &list->cells[list->count - 1] : NULL;
     if (last && last->end == start && last->reads == reads && check_is_same(&last->write, write)) {
@@ -170,7 +165,7 @@ static void check_append(check_list *list, size_t start, size_t end, const lochi
     list->cells[list->count++] = (lochi_sim_cell){.start = start, .end = end, .write = *write, .reads = reads};
 }
 
-static check_reads *check_retain(check_reads *reads)
+static lochi_sim_reads *check_retain(lochi_sim_reads *reads)
 {
     if (reads) reads->references++;
     return reads;
@@ -209,8 +204,8 @@ static bool check_build_write(check_list *list, lochi_sim_cell *old, size_t coun
 }
 
 /* Adds the read to one set; cells that shared a set share the new one too. */
-static check_reads *check_share(check_reads *old, check_reads **last_old, check_reads **last_new,
-                                const lochi_sim_stream *stream, const lochi_sim_access *access)
+static lochi_sim_reads *check_share(lochi_sim_reads *old, lochi_sim_reads **last_old, lochi_sim_reads **last_new,
+                                    const lochi_sim_stream *stream, const lochi_sim_access *access)
 {
     if (*last_new && old == *last_old) {
         check_reads_release(old);
@@ -226,13 +221,13 @@ static bool check_build_read(check_list *list, lochi_sim_cell *old, size_t count
                              const lochi_sim_access *access, const lochi_sim_stream *stream)
 {
     static const lochi_sim_access none = {.epoch = 0};
-    check_reads *last_old = NULL, *last_new = NULL;
+    lochi_sim_reads *last_old = NULL, *last_new = NULL;
     bool is_good = true;
     size_t at = start;
     for (size_t i = 0; i <= count; i++) {
         const size_t gap_end = i < count ? old[i].start : end;
         if (is_good && at < gap_end) {
-            check_reads *reads = check_share(NULL, &last_old, &last_new, stream, access);
+            lochi_sim_reads *reads = check_share(NULL, &last_old, &last_new, stream, access);
             is_good = reads != NULL;
             if (is_good) check_append(list, at, gap_end, &none, reads);
         }
@@ -243,10 +238,10 @@ static bool check_build_read(check_list *list, lochi_sim_cell *old, size_t count
             continue;
         }
         const size_t from = cell->start > start ? cell->start : start, to = cell->end < end ? cell->end : end;
-        check_reads *before = cell->start < start ? check_retain(cell->reads) : NULL;
-        check_reads *behind = cell->end > end ? check_retain(cell->reads) : NULL;
+        lochi_sim_reads *before = cell->start < start ? check_retain(cell->reads) : NULL;
+        lochi_sim_reads *behind = cell->end > end ? check_retain(cell->reads) : NULL;
         if (cell->start < start) check_append(list, cell->start, start, &cell->write, before);
-        check_reads *reads = check_share(cell->reads, &last_old, &last_new, stream, access);
+        lochi_sim_reads *reads = check_share(cell->reads, &last_old, &last_new, stream, access);
         is_good = reads != NULL;
         if (is_good) check_append(list, from, to, &cell->write, reads);
         if (cell->end > end) check_append(list, end, cell->end, &cell->write, behind);
@@ -297,6 +292,7 @@ static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const 
 
 void lochi_sim_check_use(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *use, uint64_t epoch)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim *sim = stream->device;
     if (!sim->is_checked) return;
     lochi_sim_object *object = use->span->object;

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The public control of simulated devices (loch/sim.h): time, kernels, figures, faults, findings. */
+#include "device/sim/control.h"
 #include "base/cancel.h"
 #include "base/heap.h"
+#include "device/sim/call.h"
+#include "device/sim/clock.h"
+#include "device/sim/fail.h"
 #include "device/sim/sim.h"
+#include "device/sim/stream.h"
+#include "device/sim/work.h"
+#include "device/device.h"
 #include <string.h>
 
 /* --- from public objects --- */
@@ -99,6 +106,7 @@ static lochi_sim_range *control_ranges(const loch_sim_kernel *kernel)
 
 static loch_status control_launch(lochi_sim *sim, lochi_sim_stream *stream, const lochi_sim_request *request)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_check_lost(sim));
     lochi_sim_tick(sim);
     return lochi_sim_submit(stream, request);

@@ -5,11 +5,12 @@
  *     # comment
  *     raw_alloc 2MiB:38600 32MiB:39000 512MiB:65000
  *     event_query 140
- * / */
+ */
+#include "device/sim/cost.h"
 #include "base/cancel.h"
 #include "base/heap.h"
 #include "base/parse.h"
-#include "device/sim/sim.h"
+#include "device/sim/fail.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

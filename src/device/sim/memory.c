@@ -1,63 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of simulated devices: physical objects, the spans that put them at addresses, and the kinds of memory that
- * come as one block (raw, pinned, managed, registered, stream-ordered). Mappings of handles are in virtual.c.
+/* Memory of simulated devices: physical objects, and the kinds of memory that come as one block (raw, pinned, managed,
+ * registered, stream-ordered). Mappings of handles are in virtual.c.
  *
- * On a backed device every object is a piece of one sparse file, so that it can be at several addresses at once, and
- * every span is real memory of the process. Pinned and managed memory is real on unbacked devices too: it is the
- * host's. What gives something back needs no memory to do so. */
-#include "base/cancel.h"
+ * On a backed device every object is a piece of one sparse file (backing.c), and every span is real memory of the process.
+ * Pinned and managed memory is real on unbacked devices too: it is the host's. */
+#include "device/sim/memory.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "device/sim/sim.h"
+#include "device/sim/backing.h"
+#include "device/sim/call.h"
+#include "device/sim/check.h"
+#include "device/sim/clock.h"
+#include "device/sim/fail.h"
+#include "device/sim/object.h"
+#include "device/sim/op.h"
+#include "device/sim/order.h"
+#include "device/sim/span.h"
+#include "device/sim/stream.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-static size_t memory_page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-/* --- the file behind a backed device --- */
-
-loch_status lochi_sim_file_create(lochi_sim_file **out)
-{
-    LOCHI_NOT_CANCELLED;
-    lochi_sim_file *file = lochi_zalloc(sizeof *file);
-    if (!file) return SIM_FAIL(HOST_MEMORY, "no host memory for a backed simulated device");
-    const size_t bytes = (size_t)1 << LOCHI_SIM_WINDOW_BITS;
-    file->references = 1;
-    file->fd = memfd_create("loch-sim", MFD_CLOEXEC);
-    loch_status status = LOCH_OK;
-    if (file->fd < 0 || ftruncate(file->fd, (off_t)bytes) != 0)
-        status =
-            SIM_FAIL_CODE(DRIVER, errno, "the system gives no memory file to back the device: %s", strerror(errno));
-    if (status == LOCH_OK) status = lochi_sim_space_init(&file->space, 0, bytes);
-    if (status != LOCH_OK) {
-        if (file->fd >= 0) close(file->fd);
-        lochi_free(file);
-        return status;
-    }
-    *out = file;
-    return LOCH_OK;
-}
-
-void lochi_sim_file_release(lochi_sim_file *file)
-{
-    LOCHI_NOT_CANCELLED;
-    if (!file || --file->references) return;
-    lochi_sim_space_fini(&file->space);
-    if (file->fd >= 0) close(file->fd);
-    lochi_free(file);
-}
 
 /* --- physical memory --- */
 
-/* The stream-ordered free that ends first, of those that are queued. */
+/* Returns the queued stream-ordered free that ends first; NULL: none. */
 static lochi_sim_op *memory_next_free(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_op *found = NULL;
     for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
         for (lochi_sim_op *op = stream->first; op; op = op->next)
@@ -67,6 +35,7 @@ static lochi_sim_op *memory_next_free(lochi_sim *sim)
 
 static loch_status memory_charge(lochi_sim *sim, size_t bytes)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     while (bytes > sim->capacity - sim->used) {
         const lochi_sim_op *op = memory_next_free(sim);
         if (!op)
@@ -82,6 +51,7 @@ static loch_status memory_charge(lochi_sim *sim, size_t bytes)
 
 loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged, lochi_sim_object **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(memory_charge(sim, charged));
     lochi_sim_object *object = lochi_zalloc(sizeof *object);
     if (!object) {
@@ -97,8 +67,8 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
         *out = object;
         return LOCH_OK;
     }
-    loch_status status = lochi_round_up(charged, memory_page_bytes(), &rounded)
-                             ? lochi_sim_space_take(&sim->file->space, rounded, memory_page_bytes(), &object->extent)
+    loch_status status = lochi_round_up(charged, lochi_sim_page_bytes(), &rounded)
+                             ? lochi_sim_space_take(&sim->file->space, rounded, lochi_sim_page_bytes(), &object->extent)
                              : SIM_FAIL(OVERFLOW, "%zu bytes are too many", bytes);
     if (status != LOCH_OK) {
         lochi_sim_object_release(object);
@@ -110,183 +80,9 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
     return LOCH_OK;
 }
 
-void lochi_sim_object_release(lochi_sim_object *object)
-{
-    if (!object || --object->references) return;
-    if (object->owner) {
-        object->owner->used -= object->charged;
-        if (object->prev)
-            object->prev->next = object->next;
-        else
-            object->owner->objects = object->next;
-        if (object->next) object->next->prev = object->prev;
-    }
-    lochi_sim_shadow_drop(&object->shadow);
-    if (object->file) {
-        /* Where the system cannot punch holes the pages stay until the offset is used again: no harm. */
-        if (object->file->fd >= 0)
-            (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                            (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
-        lochi_sim_space_give(&object->file->space, object->extent);
-        lochi_sim_file_release(object->file);
-    }
-    if (object->token >= 0) close(object->token);
-    lochi_free(object);
-}
-
-/* --- addresses of the process --- */
-
-void *lochi_sim_host_reserve(size_t bytes, size_t alignment)
-{
-    const size_t page = memory_page_bytes();
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    size_t all = bytes;
-    if (alignment > page && !lochi_add(bytes, alignment - page, &all)) return NULL;
-    char *start = mmap(NULL, all, PROT_NONE, flags, -1, 0);
-    if (start == MAP_FAILED) return NULL;
-    if (alignment <= page) return start;
-    char *aligned = start + (-(uintptr_t)start & (alignment - 1));
-    if (aligned != start) munmap(start, (size_t)(aligned - start));
-    if (aligned + bytes != start + all) munmap(aligned + bytes, (size_t)(start + all - (aligned + bytes)));
-    return aligned;
-}
-
-loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object)
-{
-    void *got = mmap(at, object->extent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, object->file->fd,
-                     (off_t)object->extent->by_address.key);
-    if (got != MAP_FAILED) return LOCH_OK;
-    return SIM_FAIL_CODE(DRIVER, errno, "the system does not map %zu bytes for a backed device: %s",
-                         object->extent->bytes, strerror(errno));
-}
-
-/* --- forks --- */
-
-/* Closes the file in this process: the parent's stays open, and its holes are not punched from here. */
-static void memory_let_go(lochi_sim_file *file)
-{
-    if (!file || file->fd < 0) return;
-    close(file->fd);
-    file->fd = -1;
-}
-
-/* Addresses stay taken, with nothing behind them: whoever touches one is stopped, as on a device. */
-static void memory_hide(const lochi_sim_span *span)
-{
-    if (!span->is_real || !span->object->file) return;
-    (void)mmap((void *)span->node.key, span->object->extent->bytes, PROT_NONE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    memory_let_go(span->object->file);
-}
-
-void lochi_sim_memory_forked(lochi_sim *sim)
-{
-    for (lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0); node;
-         node = lochi_tree_at_or_above(&sim->spans, node->key + 1))
-        memory_hide(LOCHI_CONTAINER(node, lochi_sim_span, node));
-    for (const lochi_sim_object *object = sim->objects; object; object = object->next)
-        memory_let_go(object->file);
-    memory_let_go(sim->file);
-}
-
-/* --- spans --- */
-
-lochi_sim_span *lochi_sim_span_find(const lochi_sim *sim, uintptr_t address)
-{
-    lochi_tree_node *node = lochi_tree_at_or_below(&sim->spans, address);
-    if (!node) return NULL;
-    lochi_sim_span *span = LOCHI_CONTAINER(node, lochi_sim_span, node);
-    return address - node->key < span->bytes ? span : NULL;
-}
-
-/* Whether work of `sim` may use a span of `other`. */
-static bool memory_lets_in(const lochi_sim *other, const lochi_sim_span *span, const lochi_sim *sim)
-{
-    if (span->kind == LOCH_MEMORY_MANAGED) return true;
-    if (span->reservation) {
-        for (size_t i = 0; i < span->peers_count; i++)
-            if (span->peers[i] == sim->serial) return true;
-        return false;
-    }
-    for (size_t i = 0; i < sim->peers_count; i++)
-        if (sim->peers[i] == other->serial) return true;
-    return false;
-}
-
-lochi_sim_span *lochi_sim_span_reach(const lochi_sim *sim, uintptr_t address, bool any_device)
-{
-    lochi_sim_span *span = lochi_sim_span_find(sim, address);
-    if (span) return span;
-    for (lochi_sim *other = lochi_sim_all.devices; other; other = other->next) {
-        if (other == sim) continue;
-        span = lochi_sim_span_find(other, address);
-        if (span && (any_device || memory_lets_in(other, span, sim))) return span;
-    }
-    return NULL;
-}
-
-bool lochi_sim_is_pinned(const lochi_sim *sim, const void *address, size_t bytes)
-{
-    const lochi_sim_span *span = lochi_sim_span_find(sim, (uintptr_t)address);
-    if (!span || span->kind == LOCH_MEMORY_DEVICE) return false;
-    return bytes <= span->bytes - ((uintptr_t)address - span->node.key);
-}
-
-static bool memory_uses(const lochi_sim_op *op, const lochi_sim_span *span)
-{
-    for (size_t i = 0; i < op->uses_count; i++)
-        if (op->uses[i].span == span) return true;
-    return false;
-}
-
-/* Of the queued operations that use a span, one whose function runs now, else any. */
-static lochi_sim_op *memory_user(const lochi_sim_span *span, lochi_sim **device)
-{
-    lochi_sim_op *found = NULL;
-    for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next)
-        for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
-            for (lochi_sim_op *op = stream->first; op; op = op->next)
-                if (memory_uses(op, span) && (!found || op->is_running)) {
-                    found = op;
-                    *device = sim;
-                }
-    return found;
-}
-
-/* Cuts a span off from the work that is queued on it. A function that is running may be touching it: waits for that. */
-static void memory_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how)
-{
-    LOCHI_NOT_CANCELLED;
-    lochi_sim *device;
-    lochi_sim_op *op = memory_user(span, &device);
-    if (op) lochi_sim_check_gone(sim, span, op, how);
-    while ((op = memory_user(span, &device))) {
-        if (op->is_running && device->settler != lochi_thread_number()) {
-            lochi_lock_wait(&lochi_sim_all.lock, &lochi_sim_all.settled);
-            continue;
-        }
-        op->is_dead = true;
-        for (size_t i = 0; i < op->uses_count; i++)
-            if (op->uses[i].span == span) op->uses[i].span = NULL;
-    }
-}
-
-void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how)
-{
-    if (span->pending) memory_abandon(sim, span, how);
-    lochi_tree_remove(&sim->spans, &span->node);
-    if (span->host_bytes) munmap((void *)span->node.key, span->host_bytes);
-    lochi_sim_space_give(&sim->space, span->extent);
-    if (span->reservation) span->reservation->mappings--;
-    span->object->mappings--;
-    lochi_sim_object_release(span->object);
-    lochi_sim_op_destroy(span->free_op);
-    lochi_free(span);
-}
-
 /* --- blocks --- */
 
-/* What a block of `bytes` takes of the capacity. */
+/* Computes what a block of `bytes` takes of the capacity; false on overflow. */
 static bool memory_rounded(const lochi_sim *sim, size_t bytes, size_t *out)
 {
     return lochi_round_up(bytes, bytes < LOCHI_SIM_RAW_LARGE ? LOCHI_SIM_RAW_UNIT : sim->granule, out);
@@ -295,6 +91,7 @@ static bool memory_rounded(const lochi_sim *sim, size_t bytes, size_t *out)
 /* Finds addresses for a block and puts its memory there. */
 static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t alignment)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_object *object = span->object;
     const bool is_host = span->kind != LOCH_MEMORY_DEVICE;
     if (!is_host && !object->extent) { /* unbacked */
@@ -303,7 +100,7 @@ static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t ali
         return LOCH_OK;
     }
     size_t host_bytes = object->extent ? object->extent->bytes : 0;
-    if (is_host && !lochi_round_up(span->bytes, memory_page_bytes(), &host_bytes))
+    if (is_host && !lochi_round_up(span->bytes, lochi_sim_page_bytes(), &host_bytes))
         return SIM_FAIL(OVERFLOW, "%zu bytes are too many", span->bytes);
     void *at = lochi_sim_host_reserve(host_bytes, alignment);
     if (!at || (is_host && mprotect(at, host_bytes, PROT_READ | PROT_WRITE) != 0)) {
@@ -328,6 +125,7 @@ static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t ali
 static loch_status memory_block(lochi_sim *sim, loch_memory_kind kind, size_t bytes, size_t alignment,
                                 lochi_sim_span **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     size_t charged = 0;
     if (kind == LOCH_MEMORY_DEVICE && !memory_rounded(sim, bytes, &charged))
         return SIM_FAIL(OVERFLOW, "%zu bytes are too many", bytes);
@@ -352,10 +150,11 @@ static loch_status memory_block(lochi_sim *sim, loch_memory_kind kind, size_t by
     return LOCH_OK;
 }
 
-/* The block that starts at an address and has that size and kind. */
+/* Finds the block that starts at an address and has that size and kind. */
 static loch_status memory_find_block(lochi_sim *sim, loch_memory_kind kind, const void *address, size_t bytes,
                                      lochi_sim_span **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_span *span = lochi_sim_span_find(sim, (uintptr_t)address);
     if (!span || span->node.key != (uintptr_t)address || span->bytes != bytes || span->kind != kind ||
         span->reservation)
@@ -367,6 +166,7 @@ static loch_status memory_find_block(lochi_sim *sim, loch_memory_kind kind, cons
 
 static loch_status memory_free_block(lochi_sim *sim, loch_memory_kind kind, const void *address, size_t bytes)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_span *span;
     LOCH_TRY_RETURN(memory_find_block(sim, kind, address, bytes, &span));
     if (span->free_op || span->is_freed)
@@ -378,6 +178,7 @@ static loch_status memory_free_block(lochi_sim *sim, loch_memory_kind kind, cons
 
 static loch_status memory_raw(lochi_sim *sim, size_t bytes, size_t alignment, void **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const size_t most = bytes < LOCHI_SIM_RAW_LARGE ? LOCHI_SIM_RAW_UNIT : LOCHI_SIM_RAW_LARGE;
     if (alignment > most)
         return SIM_FAIL(UNSUPPORTED, "raw blocks of %zu bytes are aligned to %zu, not to %zu: reserve and map instead",
@@ -412,6 +213,7 @@ loch_status lochi_sim_raw_free(void *self, void *address, size_t bytes)
 
 static loch_status memory_host(lochi_sim *sim, loch_memory_kind kind, size_t bytes, size_t alignment, void **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_span *span;
     LOCH_TRY_RETURN(memory_block(sim, kind, bytes, alignment, &span));
     if (kind == LOCH_MEMORY_PINNED) sim->pinned += bytes;
@@ -445,6 +247,7 @@ loch_status lochi_sim_managed_free(void *self, void *address, size_t bytes)
 
 static loch_status memory_register(lochi_sim *sim, void *address, size_t bytes)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_tree_node *above = lochi_tree_at_or_above(&sim->spans, (uintptr_t)address);
     if (lochi_sim_span_find(sim, (uintptr_t)address) || (above && above->key - (uintptr_t)address < bytes))
         return SIM_FAIL(EXISTS, "part of the %zu bytes at %p is known to the device already", bytes, address);
@@ -483,12 +286,14 @@ loch_status lochi_sim_host_unregister(void *self, void *address, size_t bytes)
  * ordered. */
 static void memory_check_ordered(lochi_sim_stream *stream, lochi_sim_span *span, lochi_sim_op *op)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_use all = {.span = span, .bytes = span->bytes, .is_write = true};
     lochi_sim_check_use(stream, op, &all, lochi_sim_slot_tick(stream));
 }
 
 static loch_status memory_ordered(lochi_sim *sim, size_t bytes, lochi_sim_stream *stream, void **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_ORDERED, "stream-ordered memory"));
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "stream-ordered memory inside a capture is not simulated");
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
@@ -516,6 +321,7 @@ loch_status lochi_sim_ordered_alloc(void *self, size_t bytes, void *stream, void
 
 static loch_status memory_free_ordered(lochi_sim *sim, const void *address, size_t bytes, lochi_sim_stream *stream)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_span *span;
     LOCH_TRY_RETURN(memory_find_block(sim, LOCH_MEMORY_DEVICE, address, bytes, &span));
     if (span->is_freed) return SIM_FAIL(DOUBLE_FREE, "the memory at %p was freed before", address);
@@ -542,6 +348,7 @@ loch_status lochi_sim_ordered_free(void *self, void *address, size_t bytes, void
 
 static loch_status memory_enable_peer(lochi_sim *sim, const lochi_sim *peer)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_PEER, "peers"));
     for (size_t i = 0; i < sim->peers_count; i++)
         if (sim->peers[i] == peer->serial) return LOCH_OK;
@@ -571,6 +378,7 @@ loch_status lochi_sim_address_query(void *self, const void *address, loch_addres
 
 void lochi_sim_memory_close(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     while (sim->spans.root) {
         lochi_sim_span *span = LOCHI_CONTAINER(sim->spans.root, lochi_sim_span, node);
         lochi_sim_span_remove(sim, span, "freed");

@@ -5,8 +5,9 @@
  * slot up to which epoch everything has happened before. Streams, events and the host each have one; waiting joins
  * them. All vectors are as long as there is room for slots: a new stream may make all of them grow, at once or not at
  * all, so that joining never needs memory. */
+#include "device/sim/order.h"
 #include "base/heap.h"
-#include "device/sim/sim.h"
+#include "device/sim/fail.h"
 #include <string.h>
 
 #define ORDER_SLOTS_FIRST 8
@@ -24,6 +25,7 @@ static lochi_sim_vector *order_vectors;
 
 loch_status lochi_sim_vector_init(lochi_sim_vector *vector)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const size_t capacity = order_capacity ? order_capacity : ORDER_SLOTS_FIRST;
     *vector = (lochi_sim_vector){.epochs = lochi_zalloc(capacity * sizeof(uint64_t))};
     if (!vector->epochs) return SIM_FAIL(HOST_MEMORY, "no host memory for a vector clock");
@@ -36,6 +38,7 @@ loch_status lochi_sim_vector_init(lochi_sim_vector *vector)
 
 void lochi_sim_vector_fini(lochi_sim_vector *vector)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     if (!vector->epochs) return;
     if (vector->prev)
         vector->prev->next = vector->next;
@@ -53,17 +56,20 @@ void lochi_sim_vector_fini(lochi_sim_vector *vector)
 
 void lochi_sim_vector_join(lochi_sim_vector *vector, const lochi_sim_vector *other)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     for (size_t i = 0; i < order_count; i++)
         if (vector->epochs[i] < other->epochs[i]) vector->epochs[i] = other->epochs[i];
 }
 
 void lochi_sim_vector_copy(lochi_sim_vector *vector, const lochi_sim_vector *other)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     memcpy(vector->epochs, other->epochs, order_count * sizeof(uint64_t));
 }
 
 static loch_status order_grow(size_t capacity)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     order_slot *slots = lochi_realloc(order_slots, capacity * sizeof *slots);
     if (!slots) return SIM_FAIL(HOST_MEMORY, "no host memory for a stream's place in the order of all");
     order_slots = slots;
@@ -91,6 +97,7 @@ static loch_status order_grow(size_t capacity)
 
 loch_status lochi_sim_slot_take(size_t *out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     size_t dead = order_count;
     for (size_t i = 0; i < order_count; i++) {
         if (order_slots[i].is_taken) continue;
@@ -110,11 +117,13 @@ loch_status lochi_sim_slot_take(size_t *out)
 
 void lochi_sim_slot_give(size_t slot)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     order_slots[slot].is_taken = false;
 }
 
 uint64_t lochi_sim_slot_tick(lochi_sim_stream *stream)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const uint64_t epoch = ++order_slots[stream->slot].epoch;
     stream->seen.epochs[stream->slot] = epoch;
     return epoch;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Simulated devices: the driver table, options, opening and closing, and what every driver call does first (count,
- * cost, clock, faults). How the parts hang together is in sim.h. */
+/* Simulated devices: options, opening and closing, and the table of slots. state.h says how the parts hang together. */
 #include "device/sim/sim.h"
 #include "base/checked.h"
 #include "base/fork.h"
@@ -8,6 +7,18 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/room.h"
+#include "device/sim/backing.h"
+#include "device/sim/call.h"
+#include "device/sim/clock.h"
+#include "device/sim/event.h"
+#include "device/sim/fail.h"
+#include "device/sim/memory.h"
+#include "device/sim/object.h"
+#include "device/sim/order.h"
+#include "device/sim/stream.h"
+#include "device/sim/stream_calls.h"
+#include "device/sim/virtual.h"
+#include "device/sim/work.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,11 +29,11 @@
     (LOCH_CAN_PINNED | LOCH_CAN_REGISTER | LOCH_CAN_MANAGED | LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_ORDERED |   \
      LOCH_CAN_ASYNC | LOCH_CAN_TIMING | LOCH_CAN_CAPTURE | LOCH_CAN_PEER | LOCH_CAN_RDMA | LOCH_CAN_SHARE_FD)
 
-lochi_sim_world lochi_sim_all = {.lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_SIM), .settled = PTHREAD_COND_INITIALIZER};
+#define SIM_WINDOWS 1024 /* unbacked devices open at a time */
 
 /* --- options --- */
 
-/* Whether `piece` is "name=...", and what is behind the sign. */
+/* Tells whether `piece` is "name=...", and finds what is behind the sign. */
 static bool sim_is_option(const char *piece, const char *name, const char **value)
 {
     const size_t length = strlen(name);
@@ -45,7 +56,7 @@ static loch_status sim_read_switch(lochi_sim *sim, const char *piece, const char
     return LOCH_OK;
 }
 
-/* What goes with each capability that can be switched off. */
+/* Reads the switch of a capability, and of those that go with it. */
 static loch_status sim_read_capability(lochi_sim *sim, const char *piece, bool *is_known)
 {
     const char *value;
@@ -138,8 +149,8 @@ static void sim_forked_all(void)
     pthread_cond_init(&lochi_sim_all.settled, NULL); /* threads that slept on it are not here */
     for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next) {
         sim->is_forked = sim->is_lost = true;
-        lochi_sim_work_forked(sim);
-        lochi_sim_memory_forked(sim);
+        lochi_sim_clock_forked(sim);
+        lochi_sim_objects_forked(sim);
     }
 }
 
@@ -147,10 +158,11 @@ static lochi_fork_part sim_part = {.child = sim_forked_all};
 
 /* --- opening and closing --- */
 
-/* Addresses that no other open device has: the lowest window that is free. */
+/* Takes the lowest window of addresses that no other open device has. */
 static loch_status sim_take_window(lochi_sim *sim)
 {
-    for (sim->window = 0; sim->window < LOCHI_SIM_WINDOWS; sim->window++) {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    for (sim->window = 0; sim->window < SIM_WINDOWS; sim->window++) {
         const lochi_sim *other = lochi_sim_all.devices;
         while (other && (other->is_backed || other->window != sim->window))
             other = other->next;
@@ -158,12 +170,13 @@ static loch_status sim_take_window(lochi_sim *sim)
         return lochi_sim_space_init(&sim->space, LOCHI_SIM_WINDOW_BASE + (sim->window << LOCHI_SIM_WINDOW_BITS),
                                     (size_t)1 << LOCHI_SIM_WINDOW_BITS);
     }
-    return SIM_FAIL(LIMIT, "%d simulated devices are open: no addresses are left", LOCHI_SIM_WINDOWS);
+    return SIM_FAIL(LIMIT, "%d simulated devices are open: no addresses are left", SIM_WINDOWS);
 }
 
 /* Frees all that a device holds, whole or half-built; it is in no list any more. */
 static void sim_destroy(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_virtual_close(sim);
     lochi_sim_memory_close(sim);
     lochi_sim_stream_close(sim);
@@ -173,6 +186,7 @@ static void sim_destroy(lochi_sim *sim)
 
 static loch_status sim_build(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     if (sim->is_backed && !lochi_is_multiple(sim->granule, (size_t)sysconf(_SC_PAGESIZE)))
         return SIM_FAIL(INVALID, "a backed device's granule is a multiple of the system's page");
     if (!lochi_sim_all.host.epochs) LOCH_TRY_RETURN(lochi_sim_vector_init(&lochi_sim_all.host));
@@ -212,9 +226,10 @@ static loch_status sim_open(const char *arguments, void **self)
     return lochi_sim_end(LOCH_OK);
 }
 
-/* Other devices' queued waits for this one are over: it has run to its end. */
+/* Ends the waits of other devices for one that has run to its end. */
 static void sim_forget(const lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     for (lochi_sim *other = lochi_sim_all.devices; other; other = other->next)
         for (lochi_sim_stream *stream = &other->default_stream; stream; stream = stream->next)
             for (lochi_sim_op *op = stream->first; op; op = op->next)
@@ -252,107 +267,6 @@ static loch_status sim_get_properties(void *self, loch_device_properties *out)
     return LOCH_OK;
 }
 
-/* --- what every call does first --- */
-
-/* What loch_sim_set_fault and a lost device leave alone, and what is an allocation. */
-static bool sim_is_release(loch_driver_call call)
-{
-    switch (call) {
-    case LOCH_CALL_raw_free:
-    case LOCH_CALL_pinned_free:
-    case LOCH_CALL_managed_free:
-    case LOCH_CALL_host_unregister:
-    case LOCH_CALL_ordered_free:
-    case LOCH_CALL_unreserve:
-    case LOCH_CALL_handle_release:
-    case LOCH_CALL_unmap:
-    case LOCH_CALL_stream_destroy:
-    case LOCH_CALL_event_destroy:
-    case LOCH_CALL_leave: return true;
-    default: return false;
-    }
-}
-
-static bool sim_is_allocation(loch_driver_call call)
-{
-    switch (call) {
-    case LOCH_CALL_raw_alloc:
-    case LOCH_CALL_pinned_alloc:
-    case LOCH_CALL_managed_alloc:
-    case LOCH_CALL_ordered_alloc:
-    case LOCH_CALL_reserve:
-    case LOCH_CALL_handle_create: return true;
-    default: return false;
-    }
-}
-
-/* Steps the device's generator (a 64-bit counter, mixed). */
-static uint64_t sim_random(lochi_sim *sim)
-{
-    uint64_t value = sim->random += 0x9e3779b97f4a7c15u;
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-    return value ^ value >> 31;
-}
-
-void lochi_sim_tick(lochi_sim *sim)
-{
-    const uint64_t span = lochi_sim_add_ns(sim->lag_ns, 1);
-    if (!sim->is_stepped) sim->now_ns = lochi_sim_add_ns(sim->now_ns, sim_random(sim) % span);
-    lochi_sim_settle(sim);
-}
-
-loch_status lochi_sim_check_lost(const lochi_sim *sim)
-{
-    if (sim->is_forked)
-        return SIM_FAIL(FORKED,
-                        "the simulated device was opened before a fork: open one in the child, or start the child "
-                        "by spawn or exec");
-    return sim->is_lost ? SIM_FAIL(DEVICE_LOST, "the simulated device was lost: release it and open another") : LOCH_OK;
-}
-
-loch_status lochi_sim_need(const lochi_sim *sim, uint32_t capability, const char *what)
-{
-    if ((sim->capabilities & capability) == capability) return LOCH_OK;
-    return SIM_FAIL(UNSUPPORTED, "this simulated device was opened without %s", what);
-}
-
-static loch_status sim_check_fault(lochi_sim *sim, loch_driver_call call)
-{
-    if (!sim->has_fault || (sim->fault_call >= 0 && sim->fault_call != (int)call)) return LOCH_OK;
-    if (sim->fault_seen++ < sim->fault.after || sim_is_release(call)) return LOCH_OK;
-    if (sim->fault.mode == LOCH_SIM_FAULT_ONCE) sim->has_fault = false;
-    loch_status status = sim->fault.status;
-    if (status == LOCH_OK) status = sim_is_allocation(call) ? LOCH_E_DEVICE_MEMORY : LOCH_E_DRIVER;
-    return loch_error_set(status, "sim", 0, "%s failed because a fault was set (driver call %llu)",
-                          loch_driver_call_name(call), (unsigned long long)sim->calls);
-}
-
-loch_status lochi_sim_count(lochi_sim *sim, loch_driver_call call, size_t bytes)
-{
-    const uint64_t ns = lochi_sim_cost(&sim->costs, call, bytes);
-    sim->calls++;
-    sim->call_ns[call] = lochi_sim_add_ns(sim->call_ns[call], ns);
-    sim->modelled_ns = lochi_sim_add_ns(sim->modelled_ns, ns);
-    if (sim->is_lost && call != LOCH_CALL_enter && !sim_is_release(call)) return lochi_sim_check_lost(sim);
-    return sim_check_fault(sim, call);
-}
-
-loch_status lochi_sim_begin(lochi_sim *sim, loch_driver_call call, size_t bytes)
-{
-    lochi_lock_take(&lochi_sim_all.lock);
-    lochi_sim_tick(sim);
-    const loch_status status = lochi_sim_count(sim, call, bytes);
-    if (status != LOCH_OK) lochi_lock_drop(&lochi_sim_all.lock);
-    return status;
-}
-
-loch_status lochi_sim_end(loch_status status)
-{
-    lochi_lock_drop(&lochi_sim_all.lock);
-    return status;
-}
-
 static loch_status sim_forked(void *self)
 {
     (void)self;
@@ -369,7 +283,6 @@ static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
 
 /* --- current in a thread --- */
 
-/* The device may have been closed. */
 uint64_t lochi_sim_get_current(void)
 {
     return lochi_room_own ? lochi_room_own->sim_current : 0;

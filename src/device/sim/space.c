@@ -4,9 +4,10 @@
  * Free extents are in two trees, by address to merge neighbours, and by class of size to find one that fits. A class is
  * a sixteenth of a power of two; all extents of a class above the request's fit, and a few of its own class are tried
  * first, so that a block just freed is found again. The lowest address of a class wins: deterministic, and dense. */
+#include "device/sim/space.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "device/sim/sim.h"
+#include "device/sim/fail.h"
 
 #define SPACE_TRIES 16
 #define SPACE_PLACE_BITS 40 /* of a size key: LOCHI_SIM_WINDOW_BITS less those of the unit fit */

@@ -4,9 +4,15 @@
  * A driver's handle is the address of an object. Exporting makes a small file once, whose identity stands for the
  * object: its descriptor can be duplicated and passed around like CUDA's, and importing looks the identity up. So
  * sharing works between the simulated devices of one process, not between processes. */
+#include "device/sim/virtual.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "device/sim/sim.h"
+#include "device/sim/backing.h"
+#include "device/sim/call.h"
+#include "device/sim/fail.h"
+#include "device/sim/memory.h"
+#include "device/sim/object.h"
+#include "device/sim/span.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -18,6 +24,7 @@
 
 static lochi_sim_reservation *virtual_find_reservation(const lochi_sim *sim, uintptr_t address)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_tree_node *node = lochi_tree_at_or_below(&sim->reservations, address);
     if (!node) return NULL;
     lochi_sim_reservation *reservation = LOCHI_CONTAINER(node, lochi_sim_reservation, node);
@@ -26,6 +33,7 @@ static lochi_sim_reservation *virtual_find_reservation(const lochi_sim *sim, uin
 
 static loch_status virtual_reserve(lochi_sim *sim, size_t bytes, size_t alignment, void **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
     if (alignment < sim->granule) alignment = sim->granule;
     lochi_sim_reservation *reservation = lochi_zalloc(sizeof *reservation);
@@ -59,6 +67,7 @@ loch_status lochi_sim_reserve(void *self, size_t bytes, size_t alignment, void *
 
 static void virtual_drop_reservation(lochi_sim *sim, lochi_sim_reservation *reservation)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_tree_remove(&sim->reservations, &reservation->node);
     sim->reserved -= reservation->bytes;
     if (reservation->extent)
@@ -70,6 +79,7 @@ static void virtual_drop_reservation(lochi_sim *sim, lochi_sim_reservation *rese
 
 static loch_status virtual_unreserve(lochi_sim *sim, const void *address, size_t bytes)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_reservation *reservation = virtual_find_reservation(sim, (uintptr_t)address);
     if (!reservation || reservation->node.key != (uintptr_t)address || reservation->bytes != bytes)
         return SIM_FAIL(INVALID, "there is no reservation of %zu bytes at %p", bytes, address);
@@ -95,6 +105,7 @@ static lochi_sim_object *virtual_object(loch_driver_handle handle)
 static loch_status virtual_create(lochi_sim *sim, size_t bytes, const loch_handle_options *options,
                                   loch_driver_handle *out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
     if (options->share & ~(uint32_t)LOCH_SHARE_FD)
         return SIM_FAIL(UNSUPPORTED, "handles of a simulated device are shared by file descriptor only");
@@ -125,6 +136,7 @@ loch_status lochi_sim_handle_release(void *self, loch_driver_handle handle, size
 
 static loch_status virtual_export(lochi_sim_object *object, loch_share share, int *out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     if (share != LOCH_SHARE_FD || !(object->share & LOCH_SHARE_FD))
         return SIM_FAIL(INVALID, "the handle was not created to be shared that way");
     if (object->token < 0) object->token = memfd_create("loch-sim-handle", MFD_CLOEXEC);
@@ -147,6 +159,7 @@ loch_status lochi_sim_handle_export(void *self, loch_driver_handle handle, loch_
 /* The object that a descriptor stands for. */
 static lochi_sim_object *virtual_find_token(int fd)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     struct stat wanted, have;
     if (fstat(fd, &wanted) != 0) return NULL;
     for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next)
@@ -160,6 +173,7 @@ static lochi_sim_object *virtual_find_token(int fd)
 static loch_status virtual_import(lochi_sim *sim, loch_share share, const void *shared, size_t bytes,
                                   loch_driver_handle *out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_SHARE_FD, "shared handles"));
     if (share != LOCH_SHARE_FD)
         return SIM_FAIL(UNSUPPORTED, "handles of a simulated device are shared by file descriptor only");
@@ -190,6 +204,7 @@ loch_status lochi_sim_handle_import(void *self, loch_share share, const void *sh
 static loch_status virtual_check_place(const lochi_sim *sim, const void *address, const lochi_sim_object *object,
                                        lochi_sim_reservation **out)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     const uintptr_t start = (uintptr_t)address;
     const size_t bytes = object->bytes;
     if (!lochi_is_multiple(start, sim->granule))
@@ -211,6 +226,7 @@ static loch_status virtual_check_place(const lochi_sim *sim, const void *address
 static loch_status virtual_map(lochi_sim *sim, void *address, lochi_sim_object *object, void *const *peers,
                                size_t peers_count)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_reservation *reservation = NULL;
     const size_t bytes = object->bytes;
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
@@ -255,6 +271,7 @@ loch_status lochi_sim_map(void *self, void *address, size_t bytes, loch_driver_h
 
 static void virtual_drop_mapping(lochi_sim *sim, lochi_sim_span *span)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     void *address = (void *)span->node.key;
     const size_t bytes = span->bytes;
     const bool is_real = span->is_real;
@@ -278,6 +295,7 @@ loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver
 
 void lochi_sim_virtual_close(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     for (;;) { /* mappings first: reservations count them */
         lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0);
         while (node && !LOCHI_CONTAINER(node, lochi_sim_span, node)->reservation)

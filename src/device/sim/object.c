@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of simulated memory: objects that nobody refers to any more, and spans that are taken away.
+ *
+ * What gives something back needs no memory to do so. */
+#include "device/sim/object.h"
+#include "base/cancel.h"
+#include "base/heap.h"
+#include "base/thread.h"
+#include "device/sim/backing.h"
+#include "device/sim/check.h"
+#include "device/sim/op.h"
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void lochi_sim_object_release(lochi_sim_object *object)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    if (!object || --object->references) return;
+    if (object->owner) {
+        object->owner->used -= object->charged;
+        if (object->prev)
+            object->prev->next = object->next;
+        else
+            object->owner->objects = object->next;
+        if (object->next) object->next->prev = object->prev;
+    }
+    lochi_sim_shadow_drop(&object->shadow);
+    if (object->file) {
+        /* Where the system cannot punch holes the pages stay until the offset is used again: no harm. */
+        if (object->file->fd >= 0)
+            (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
+        lochi_sim_space_give(&object->file->space, object->extent);
+        lochi_sim_file_release(object->file);
+    }
+    if (object->token >= 0) close(object->token);
+    lochi_free(object);
+}
+
+/* --- spans that go --- */
+
+static bool object_uses(const lochi_sim_op *op, const lochi_sim_span *span)
+{
+    for (size_t i = 0; i < op->uses_count; i++)
+        if (op->uses[i].span == span) return true;
+    return false;
+}
+
+/* Returns a queued operation that uses a span: one whose function runs now, else any; NULL: none. */
+static lochi_sim_op *object_user(const lochi_sim_span *span, lochi_sim **device)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    lochi_sim_op *found = NULL;
+    for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next)
+        for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
+            for (lochi_sim_op *op = stream->first; op; op = op->next)
+                if (object_uses(op, span) && (!found || op->is_running)) {
+                    found = op;
+                    *device = sim;
+                }
+    return found;
+}
+
+/* Cuts a span off from the work that is queued on it. Waits for a function that is running: it may touch the span. */
+static void object_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    LOCHI_NOT_CANCELLED;
+    lochi_sim *device;
+    lochi_sim_op *op = object_user(span, &device);
+    if (op) lochi_sim_check_gone(sim, span, op, how);
+    while ((op = object_user(span, &device))) {
+        if (op->is_running && device->settler != lochi_thread_number()) {
+            lochi_lock_wait(&lochi_sim_all.lock, &lochi_sim_all.settled);
+            continue;
+        }
+        op->is_dead = true;
+        for (size_t i = 0; i < op->uses_count; i++)
+            if (op->uses[i].span == span) op->uses[i].span = NULL;
+    }
+}
+
+void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    if (span->pending) object_abandon(sim, span, how);
+    lochi_tree_remove(&sim->spans, &span->node);
+    if (span->host_bytes) munmap((void *)span->node.key, span->host_bytes);
+    lochi_sim_space_give(&sim->space, span->extent);
+    if (span->reservation) span->reservation->mappings--;
+    span->object->mappings--;
+    lochi_sim_object_release(span->object);
+    lochi_sim_op_destroy(span->free_op);
+    lochi_free(span);
+}
+
+/* --- forks --- */
+
+/* Closes the file in the child of a fork. The parent's stays open, and its holes are not punched from here. */
+static void object_let_go(lochi_sim_file *file)
+{
+    if (!file || file->fd < 0) return;
+    close(file->fd);
+    file->fd = -1;
+}
+
+/* Leaves the addresses of a span taken, with nothing behind them: whoever touches one is stopped, as on a device. */
+static void object_hide(const lochi_sim_span *span)
+{
+    if (!span->is_real || !span->object->file) return;
+    (void)mmap((void *)span->node.key, span->object->extent->bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    object_let_go(span->object->file);
+}
+
+void lochi_sim_objects_forked(lochi_sim *sim)
+{
+    for (lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0); node;
+         node = lochi_tree_at_or_above(&sim->spans, node->key + 1))
+        object_hide(LOCHI_CONTAINER(node, lochi_sim_span, node));
+    for (const lochi_sim_object *object = sim->objects; object; object = object->next)
+        object_let_go(object->file);
+    object_let_go(sim->file);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations of simulated devices: made from requests, and queued behind a stream with the key that says when they take effect. */
+#include "device/sim/op.h"
+#include "base/checked.h"
+#include "base/heap.h"
+#include "device/copy.h"
+#include "device/sim/check.h"
+#include "device/sim/fail.h"
+#include "device/sim/order.h"
+#include "device/sim/span.h"
+#include <string.h>
+
+/* Finds the spans under a range; with `uses` NULL it only counts. Ranges go over several spans only inside a
+ * reservation: neighbouring raw blocks are neighbours by chance. */
+static loch_status op_find(const lochi_sim *sim, const lochi_sim_range *range, bool any_device, lochi_sim_use *uses,
+                           size_t *count)
+{
+    if (!lochi_range_fits(range->address, range->bytes))
+        return SIM_FAIL(OUT_OF_RANGE, "%zu bytes at %p wrap around", range->bytes, range->address);
+    const uintptr_t start = (uintptr_t)range->address, end = start + range->bytes;
+    const lochi_sim_reservation *reservation = NULL;
+    for (uintptr_t at = start; at < end;) {
+        lochi_sim_span *span = lochi_sim_span_reach(sim, at, any_device);
+        if (!span || (at != start && (!reservation || span->reservation != reservation)))
+            return SIM_FAIL(OUT_OF_RANGE, "of %zu bytes at %p, those from %p on are not mapped memory of the device",
+                            range->bytes, range->address, (void *)at);
+        reservation = span->reservation;
+        const uintptr_t span_end = span->node.key + span->bytes, piece_end = span_end < end ? span_end : end;
+        if (uses)
+            uses[*count] = (lochi_sim_use){
+                .span = span, .offset = at - span->node.key, .bytes = piece_end - at, .is_write = range->is_write};
+        ++*count;
+        at = piece_end;
+    }
+    return LOCH_OK;
+}
+
+/* Copies the source of a copy out of pageable memory; its rows lie side by side then. */
+static void op_stage(lochi_sim_op *op)
+{
+    loch_pitched *shape = &op->shape;
+    if (!shape->rows) {
+        memcpy(op->staging, op->from, op->bytes);
+        return;
+    }
+    loch_pitched packing = *shape;
+    packing.to_row_pitch = shape->row_bytes;
+    packing.to_plane_pitch = shape->row_bytes * shape->rows;
+    lochi_pitched_host(op->staging, op->from, &packing);
+    shape->from_row_pitch = packing.to_row_pitch;
+    shape->from_plane_pitch = packing.to_plane_pitch;
+}
+
+loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request, lochi_sim_op **out)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    size_t count = 0, bytes;
+    for (size_t i = 0; i < request->ranges_count; i++)
+        LOCH_TRY_RETURN(op_find(sim, &request->ranges[i], request->any_device, NULL, &count));
+    lochi_sim_op *op = NULL;
+    if (lochi_mul(count, sizeof *op->uses, &bytes) && lochi_add(bytes, sizeof *op, &bytes)) op = lochi_zalloc(bytes);
+    if (!op) return SIM_FAIL(HOST_MEMORY, "no host memory for an operation");
+    *op = (lochi_sim_op){.kind = request->kind,
+                         .duration_ns = request->duration_ns,
+                         .is_real = true,
+                         .to = request->to,
+                         .from = request->from,
+                         .bytes = request->bytes,
+                         .shape = request->shape,
+                         .pattern = request->pattern,
+                         .pattern_bytes = request->pattern_bytes,
+                         .function = request->function,
+                         .user = request->user};
+    memcpy(op->name, request->name, strnlen(request->name, sizeof op->name - 1)); /* zeroed behind it */
+    for (size_t i = 0; i < request->ranges_count; i++) {
+        const loch_status status = op_find(sim, &request->ranges[i], request->any_device, op->uses, &op->uses_count);
+        (void)status; /* it was found above, under the same lock */
+    }
+    for (size_t i = 0; i < op->uses_count; i++)
+        op->is_real = op->is_real && op->uses[i].span->is_real;
+    if (request->is_staged && op->is_real) {
+        op->staging = lochi_alloc(op->bytes);
+        if (!op->staging) {
+            lochi_free(op);
+            return SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %zu bytes", request->bytes);
+        }
+        op_stage(op);
+    }
+    *out = op;
+    return LOCH_OK;
+}
+
+void lochi_sim_op_destroy(lochi_sim_op *op)
+{
+    if (!op) return;
+    lochi_free(op->staging);
+    lochi_free(op);
+}
+
+void lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    lochi_sim *sim = stream->device;
+    const uint64_t start = sim->now_ns > stream->tail.end_ns ? sim->now_ns : stream->tail.end_ns;
+    op->key.end_ns = lochi_sim_add_ns(start, op->duration_ns);
+    if (op->awaited && op->key.end_ns < op->awaited_key.end_ns) op->key.end_ns = op->awaited_key.end_ns;
+    op->key.number = ++lochi_sim_all.last_op;
+    op->stream = stream->number;
+    op->next = NULL;
+    if (stream->last)
+        stream->last->next = op;
+    else
+        stream->first = op;
+    stream->last = op;
+    stream->tail = op->key;
+    sim->last = lochi_sim_key_later(sim->last, op->key);
+    if (op->key.end_ns < sim->next_ns) sim->next_ns = op->key.end_ns;
+    sim->pending++;
+    const uint64_t epoch = lochi_sim_slot_tick(stream);
+    for (size_t i = 0; i < op->uses_count; i++) {
+        op->uses[i].span->pending++;
+        lochi_sim_check_use(stream, op, &op->uses[i], epoch);
+    }
+    if (op->kind == LOCHI_SIM_COPY) lochi_sim_check_overlap(stream, op);
+}
