@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams and events of a device whose work is done when the call returns, such as the CPU: a stream is nothing, an event
  * is the time at which it was recorded. A driver that leaves its stream group empty gets these. */
+#include "device/at_once.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/device.h"
 #include <loch/host.h>
+#include <stdatomic.h>
 
 typedef struct at_once_event {
     _Atomic uint64_t ns; /* relaxed: the caller orders its own threads */

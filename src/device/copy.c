@@ -9,6 +9,9 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "device/calls.h"
+#include "device/raw.h"
+#include "device/stream.h"
 #include <string.h>
 
 #define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */

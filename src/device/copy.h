@@ -7,10 +7,11 @@
 
 /* Checks [address, address + bytes), down to the block of a pool, and finds its place; `what` names it in sentences. */
 loch_status lochi_copy_locate(const void *address, size_t bytes, const char *what, lochi_place *out);
-/* Does so without the block: for who hands the memory out. */
+
+/* Checks [address, address + bytes) and finds its place, for who hands the memory out: the block is not asked for. */
 loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char *what, lochi_place *out);
 
-/* Whether the host reads and writes the place itself. */
+/* Tells whether the host reads and writes the place itself. */
 static inline bool lochi_place_is_host(const lochi_place *place)
 {
     return place->kind == LOCH_MEMORY_HOST || place->kind == LOCH_MEMORY_PINNED ||
@@ -38,16 +39,16 @@ loch_status lochi_copy_run(lochi_copy_job *job);
 /* Chooses the stream of a copy with a device on at least one side. */
 loch_status lochi_copy_route(lochi_copy_job *job);
 
-/* The device that copies from host to host at its own addresses, or NULL: then it is memmove's. */
+/* Returns the device that copies from host to host at its own addresses; NULL: memmove does. */
 loch_device *lochi_copy_host_runner(const lochi_copy_job *job);
 
-/* Of a copy between two devices: whether one driver does it, or it goes through the host. */
+/* Tells whether one driver does a copy between two devices; else it goes through the host. */
 bool lochi_copy_is_of_peers(const lochi_copy_job *job);
 
 /* Makes `later` wait for what is queued on `earlier`. */
 loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
 
-/* Why work of the host is refused on a stream that is captured. */
+/* Says why work of the host is refused on a stream that is captured. */
 #define LOCHI_COPY_ON_HOST "the host copies and fills its own memory once, and a graph runs any number of times"
 
 /* Host memory between devices of different drivers, at a time. */
@@ -56,9 +57,6 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
 /* Waits for the default stream of the device that owns host memory (pinned, registered), before the host touches it
  * without a stream. */
 loch_status lochi_copy_wait_for_owner(const lochi_place *place);
-
-/* Fills memory that the caller hands out to others with zeros: as loch_fill_on, but across blocks and into free ones. */
-loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes);
 
 /* Queues a copy of memory that the caller hands out to others: as loch_copy_on, but across blocks and into free ones. */
 loch_status lochi_copy_own(loch_stream *stream, void *to, const void *from, size_t bytes);
@@ -69,11 +67,5 @@ loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, s
 
 /* Waits for `stream` when the caller wants the end of the work. */
 loch_status lochi_copy_settle(loch_stream *stream, loch_wait wait);
-
-/* Copies rows on the host, in the order in which equal pitches on both sides allow the two to overlap. */
-void lochi_pitched_host(void *to, const void *from, const loch_pitched *shape);
-
-/* Fills host memory; `pattern` holds the pattern's bytes from its lowest on. */
-void lochi_fill_host(void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes);
 
 #endif

@@ -4,6 +4,8 @@
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/room.h"
+#include "device/calls.h"
+#include "device/driver.h"
 
 loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device)
 {

@@ -7,7 +7,7 @@
 #ifndef LOCHI_CURRENT_H
 #define LOCHI_CURRENT_H
 
-#include "device/device.h"
+#include "device/state.h"
 
 /* One stay. Lies where its owner likes, and does not move until it has ended. All zero: none. */
 typedef struct lochi_stay {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of open devices: opening by name, counted ownership, properties, and the counters of driver calls.
+/* The table of open devices: opening by name, counted ownership and properties.
  *
  * A device's count falls to zero only under the table's lock, where opening looks names up too; so a device that is
  * found is alive. The driver's close runs after the device has left the table, outside the lock. */
@@ -12,7 +12,6 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/sized.h"
-#include <loch/host.h>
 #include <string.h>
 
 static lochi_lock device_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_DEVICES);
@@ -27,13 +26,6 @@ static void device_forked(void)
 }
 
 static lochi_fork_part device_part = {.child = device_forked};
-
-loch_status lochi_device_refuse_forked(const loch_device *device)
-{
-    return LOCH_FAIL(FORKED,
-                     "%.80s was opened before a fork: open it in the child, or start the child by spawn or exec",
-                     device->name);
-}
 
 /* --- opening --- */
 
@@ -288,57 +280,4 @@ loch_status loch_device_enable_peer(loch_device *device, loch_device *peer)
     loch_status status;
     LOCHI_CALL(status, device, peer_enable, (device->self, peer->self));
     return status;
-}
-
-/* --- counting driver calls --- */
-
-uint64_t lochi_call_begin(loch_device *device, loch_driver_call call)
-{
-    atomic_fetch_add_explicit(&device->calls[call].count, 1, memory_order_relaxed);
-    LOCHI_LOG(DEBUG, "%s %s", device->name, loch_driver_call_name(call));
-    return atomic_load_explicit(&device->measuring, memory_order_relaxed) ? loch_host_now_ns() : 0;
-}
-
-void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns)
-{
-    if (!start_ns) return;
-    atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start_ns, memory_order_relaxed);
-}
-
-loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user)
-{
-    LOCHI_NOT_CANCELLED;
-    if (!device || !visitor) return LOCH_FAIL(INVALID, "a walk over driver calls needs a device and a visitor");
-    uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
-    for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
-        ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
-    lochi_lock_take(&device->lock);
-    device->driver->call_costs(device->self, ns);
-    for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
-        ns[i] -= device->cost_base[i];
-    lochi_lock_drop(&device->lock);
-    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) {
-        const loch_call_count count = {.name = loch_driver_call_name((loch_driver_call)i),
-                                       .count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed),
-                                       .ns = ns[i],
-                                       .real_ns = real_ns[i]};
-        LOCH_TRY_RETURN(visitor(&count, user));
-    }
-    return LOCH_OK;
-}
-
-loch_status loch_device_measure_calls(loch_device *device, loch_measure measure)
-{
-    LOCHI_NOT_CANCELLED;
-    if (!device) return LOCH_FAIL(INVALID, "there is no device to measure");
-    lochi_lock_take(&device->lock);
-    memset(device->cost_base, 0, sizeof device->cost_base);
-    device->driver->call_costs(device->self, device->cost_base);
-    lochi_lock_drop(&device->lock);
-    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) {
-        atomic_store_explicit(&device->calls[i].count, 0, memory_order_relaxed);
-        atomic_store_explicit(&device->calls[i].ns, 0, memory_order_relaxed);
-    }
-    atomic_store_explicit(&device->measuring, measure == LOCH_MEASURE_ON, memory_order_relaxed);
-    return LOCH_OK;
 }

@@ -2,8 +2,14 @@
 /* The table of drivers. A driver is checked and copied once, its empty slots filled, so that nobody tests a slot later;
  * entries never move or go away. The built-in drivers are entered at first use: nothing runs before main. */
 #include "base/cancel.h"
+#include "device/driver.h"
 #include "base/fail.h"
-#include "device/device.h"
+#include "device/at_once.h"
+#include "device/calls.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/cuda.h"
+#include "device/forked.h"
+#include "device/sim/sim.h"
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,12 +26,6 @@ static driver_entry driver_table[DRIVER_COUNT_MAX]; /* entries below driver_coun
 static size_t driver_count;                         /* under driver_lock */
 static lochi_lock driver_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_DRIVERS);
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-
-static const char *const driver_call_names[] = {
-#define DRIVER_CALL_NAME(name) #name,
-    LOCH_DRIVER_CALLS(DRIVER_CALL_NAME)
-#undef DRIVER_CALL_NAME
-};
 
 static loch_status driver_cannot(const char *what)
 {
@@ -314,6 +314,7 @@ static bool driver_name_is_good(const char *name)
 
 static driver_entry *driver_lookup(const char *name)
 {
+    lochi_lock_assert_held(&driver_lock);
     for (size_t i = 0; i < driver_count; i++)
         if (!strcmp(driver_table[i].driver.name, name)) return &driver_table[i];
     return NULL;
@@ -406,9 +407,4 @@ loch_status loch_driver_walk(loch_driver_visitor *visitor, void *user)
 uint32_t lochi_driver_possible(const loch_driver *driver)
 {
     return ((const driver_entry *)(const void *)driver)->possible;
-}
-
-const char *loch_driver_call_name(loch_driver_call call)
-{
-    return (unsigned)call < LOCH_CALL_COUNT ? driver_call_names[call] : NULL;
 }

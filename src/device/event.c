@@ -3,7 +3,8 @@
  * unrecorded event means. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/device.h"
+#include "device/calls.h"
+#include "device/stream_life.h"
 
 loch_status loch_event_create(loch_device *device, loch_event_kind kind, loch_event **out)
 {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Filling memory with a pattern of 1, 2 or 4 bytes. */
+#include "device/fill.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "device/calls.h"
 #include "device/copy.h"
+#include "device/stream.h"
 #include <string.h>
 
 typedef struct fill_on_host {

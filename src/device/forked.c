@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver of a device that did not survive a fork, in place of its own: everything that gives something back does nothing and
  * succeeds, so that objects end quietly in the child; everything else is E_FORKED. `self` is the loch_device. */
+#include "device/forked.h"
 #include "base/fail.h"
-#include "device/device.h"
+
+loch_status lochi_device_refuse_forked(const loch_device *device)
+{
+    return LOCH_FAIL(FORKED,
+                     "%.80s was opened before a fork: open it in the child, or start the child by spawn or exec",
+                     device->name);
+}
 
 static loch_status forked_refuse(void *self)
 {

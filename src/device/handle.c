@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "device/calls.h"
 #include <string.h>
 
 static loch_status handle_read_options(const loch_device *device, const loch_handle_options *given,

@@ -3,7 +3,7 @@
 #ifndef LOCHI_HANDLE_H
 #define LOCHI_HANDLE_H
 
-#include "device/device.h"
+#include "device/state.h"
 
 struct loch_handle {
     loch_device *device;

@@ -5,11 +5,15 @@
  *
  * Where the host copies, source and target may overlap. With equal pitches the two are one set of bytes at a distance, so
  * going through it from the right end is enough, as memmove does; otherwise the rows go through a block of their own. */
+#include "device/pitched.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/rows.h"
+#include "device/calls.h"
 #include "device/copy.h"
+#include "device/driver.h"
+#include "device/stream.h"
 #include <string.h>
 
 /* --- shapes --- */

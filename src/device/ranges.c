@@ -7,10 +7,10 @@
 #include "base/room.h"
 #include <string.h>
 
-static lochi_lock ranges_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
-static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* under ranges_lock */
+lochi_lock lochi_ranges_mutex = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
+static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* under lochi_ranges_mutex */
 
-/* Raised under ranges_lock whenever a piece comes or goes. Release and acquire: who sees the version of a piece that
+/* Raised under lochi_ranges_mutex whenever a piece comes or goes. Release and acquire: who sees the version of a piece that
  * he remembers sees the table that it was found in. */
 static _Atomic uint64_t ranges_version = 1;
 
@@ -18,17 +18,18 @@ _Static_assert(sizeof(lochi_place) <= sizeof(((lochi_room *)NULL)->places[0].wor
 
 static void ranges_change(void)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     atomic_fetch_add_explicit(&ranges_version, 1, memory_order_release);
 }
 
 void lochi_ranges_lock(void)
 {
-    lochi_lock_take(&ranges_lock);
+    lochi_lock_take(&lochi_ranges_mutex);
 }
 
 void lochi_ranges_unlock(void)
 {
-    lochi_lock_drop(&ranges_lock);
+    lochi_lock_drop(&lochi_ranges_mutex);
 }
 
 static lochi_range *ranges_of_node(lochi_tree_node *node)
@@ -38,12 +39,14 @@ static lochi_range *ranges_of_node(lochi_tree_node *node)
 
 static lochi_range *ranges_find(const lochi_tree *tree, uintptr_t address)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *range = ranges_of_node(lochi_tree_at_or_below(tree, address));
     return range && address - lochi_range_start(range) < range->bytes ? range : NULL;
 }
 
 static lochi_range *ranges_first(const lochi_tree *tree, uintptr_t start, uintptr_t end)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *range = ranges_find(tree, start);
     if (range) return range;
     range = ranges_of_node(lochi_tree_at_or_above(tree, start));
@@ -58,21 +61,25 @@ static lochi_tree *ranges_tree(lochi_range_type type)
 
 lochi_range *lochi_ranges_find_memory(uintptr_t address)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return ranges_find(&ranges_memory, address);
 }
 
 lochi_range *lochi_ranges_find_reservation(uintptr_t address)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return ranges_find(&ranges_reservations, address);
 }
 
 lochi_range *lochi_ranges_find_registration(uintptr_t address)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return ranges_find(&ranges_registrations, address);
 }
 
 lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return ranges_first(&ranges_memory, start, end);
 }
 
@@ -81,7 +88,7 @@ static bool ranges_granule_is_committed(const lochi_range *reservation, size_t g
     return reservation->committed[granule / 64] >> (granule % 64) & 1;
 }
 
-/* The first run of granules in [*start, *end) that are committed, or are not: narrows the two to the run. */
+/* Finds the first run of granules in [*start, *end) that are committed, or are not: narrows the two to the run. */
 static bool ranges_first_run(const lochi_range *reservation, bool is_committed, uintptr_t *start, uintptr_t *end)
 {
     const size_t unit = reservation->device->properties.granule_bytes;
@@ -103,16 +110,19 @@ static bool ranges_first_run(const lochi_range *reservation, bool is_committed, 
 
 bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return reservation->committed_count && ranges_first_run(reservation, true, start, end);
 }
 
 bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return ranges_first_run(reservation, false, start, end);
 }
 
 void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const size_t unit = reservation->device->properties.granule_bytes;
     const uintptr_t base = lochi_range_start(reservation);
     ranges_change();
@@ -128,6 +138,7 @@ void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintp
 
 bool lochi_ranges_insert(lochi_range *range)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_tree *tree = ranges_tree(range->type);
     if (ranges_first(tree, lochi_range_start(range), lochi_range_end(range))) return false;
     lochi_tree_insert(tree, &range->node);
@@ -137,12 +148,14 @@ bool lochi_ranges_insert(lochi_range *range)
 
 void lochi_ranges_remove(lochi_range *range)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_tree_remove(ranges_tree(range->type), &range->node);
     ranges_change();
 }
 
 static void ranges_let(lochi_range *range, const lochi_tenant *tenant)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *mapping;
     range->tenant = tenant;
     if (range->type != LOCHI_RANGE_RESERVATION) return;
@@ -188,6 +201,7 @@ static void ranges_note_committed(ranges_listing *listing, const lochi_range *re
 
 size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     ranges_listing listing = {device, out, capacity, 0};
     const lochi_range *range;
     for (uintptr_t at = 0; (range = ranges_of_node(lochi_tree_at_or_above(&ranges_memory, at)));
@@ -202,9 +216,10 @@ size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capa
 
 /* --- locating --- */
 
-/* The piece of memory that holds `address`: a raw block, a mapping, or a run of committed granules. */
+/* Finds the piece of memory that holds `address`: a raw block, a mapping, or a run of committed granules. */
 static bool ranges_piece_at(uintptr_t address, lochi_place *out)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const lochi_range *range = lochi_ranges_find_memory(address);
     if (range) {
         *out = (lochi_place){.device = range->device,
@@ -232,10 +247,11 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     return true;
 }
 
-/* Whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch; `place` holds
+/* Tells whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch; `place` holds
  * the first. */
 static bool ranges_cover(lochi_place place, uintptr_t end)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const loch_device *device = place.device;
     const lochi_tenant *tenant = place.tenant;
     while (place.start + place.bytes < end)
@@ -261,7 +277,7 @@ static bool ranges_ask_driver(loch_device *device, void *user)
     return true;
 }
 
-/* Memory that is not in the table: another library's, or the host's. */
+/* Locates memory that is not in the table: another library's, or the host's. */
 static loch_status ranges_locate_foreign(const void *address, size_t bytes, lochi_place *out)
 {
     ranges_question question = {.address = address};
@@ -276,9 +292,10 @@ static loch_status ranges_locate_foreign(const void *address, size_t bytes, loch
     return LOCH_OK;
 }
 
-/* Under the lock: E_EXISTS when the table knows nothing of the range. */
+/* Locates what the table knows; E_EXISTS when it knows nothing of the range. */
 static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_place *out)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const uintptr_t start = (uintptr_t)address, end = start + bytes;
     const lochi_range *registration = lochi_ranges_find_registration(start);
     bool is_inside;
@@ -302,7 +319,7 @@ static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_
                      out->bytes, (void *)out->start);
 }
 
-/* Whether the thread remembers the piece that holds the whole range. */
+/* Tells whether the thread remembers the piece that holds the whole range. */
 static bool ranges_recall(uintptr_t start, size_t bytes, lochi_place *out)
 {
     const uint64_t version = atomic_load_explicit(&ranges_version, memory_order_acquire);

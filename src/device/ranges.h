@@ -52,24 +52,26 @@ static inline uintptr_t lochi_range_end(const lochi_range *range)
     return range->node.key + range->bytes;
 }
 
+/* Guards the table; LOCHI_RANK_RANGES. What is declared below needs it held, unless it says otherwise. */
+extern lochi_lock lochi_ranges_mutex;
+
 void lochi_ranges_lock(void);
 void lochi_ranges_unlock(void);
 
-/* All below: under the lock. */
-
-/* The range of a map that holds `address`, or NULL. */
+/* Find the range of a map that holds `address`, or NULL. */
 lochi_range *lochi_ranges_find_memory(uintptr_t address);
 lochi_range *lochi_ranges_find_reservation(uintptr_t address);
 lochi_range *lochi_ranges_find_registration(uintptr_t address);
 
-/* The first raw block or mapping that overlaps [start, end), or NULL. */
+/* Finds the first raw block or mapping that overlaps [start, end), or NULL. */
 lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end);
 
-/* The first run of committed granules of a reservation in [*start, *end), which lies in it: narrows the two to the run,
+/* Finds the first run of committed granules of a reservation in [*start, *end), which lies in it: narrows the two to the run,
  * or returns false. */
 bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
 
-/* The same for granules that are not committed. The reservation has its bits. */
+/* Finds the first run of granules that are not committed, in a reservation that has its bits: narrows the two to the run, or returns
+ * false. */
 bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
 
 /* Marks [start, end) of a reservation, whose bits exist. */
@@ -88,7 +90,7 @@ void lochi_ranges_let(const void *address, const lochi_tenant *tenant);
  * Returns how many there are; the first `capacity` are in `out`. */
 size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity);
 
-/* What the table or a driver knows of [address, address + bytes); takes the lock itself. */
+/* What the table or a driver knows of [address, address + bytes). */
 typedef struct lochi_place {
     loch_device *device;        /* NULL for plain host memory */
     loch_memory_kind kind;      /* of the first byte */
@@ -98,7 +100,7 @@ typedef struct lochi_place {
     const lochi_tenant *tenant; /* who says which bytes of the piece may be touched; NULL: all */
 } lochi_place;
 
-/* Finds where a range lies. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,
+/* Finds where a range lies; takes the lock itself. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,
  * E_NOT_FOUND when its start is reserved and nothing is there. */
 loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *out);
 

@@ -2,10 +2,12 @@
 /* Raw memory: one driver call a block, entered in the table of ranges. A block leaves the table before the driver
  * frees it, so that a second free cannot reach the driver; it comes back if the driver refuses. Visitors hear of it
  * when it is in the table, and before it leaves. */
+#include "device/raw.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "device/calls.h"
 #include "device/visitors.h"
 #include <string.h>
 

@@ -3,56 +3,22 @@
  *
  * Owners of a loch_stream are counted: the last release, or the first destroy, closes the object and ends the driver's queue.
  * The closed object stays for further owners, and for parts of the library that remember it (pools) until they forget
- * it (stream_close.c). A thread's
- * default stream belongs to the device's list; it ends with the thread, by a thread-specific destructor, or with the
- * device. */
+ * it (stream_life.c). The default stream of a thread belongs to the device's list; it ends with the thread, by a
+ * thread-specific destructor, or with the device. */
+#include "device/stream.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/thread.h"
+#include "device/calls.h"
 #include "device/device.h"
+#include "device/forked.h"
 #include <pthread.h>
-#include <string.h>
 
-static atomic_uint_fast64_t stream_last_id;
 static pthread_once_t stream_once = PTHREAD_ONCE_INIT;
 static pthread_key_t stream_thread_key;
 static bool stream_has_key; /* written once, before pthread_once returns */
-
-static void stream_init(loch_stream *stream, loch_device *device, void *native, int kind)
-{
-    memset(stream, 0, sizeof *stream);
-    stream->device = device;
-    stream->native = native;
-    stream->kind = kind;
-    stream->id = atomic_fetch_add_explicit(&stream_last_id, 1, memory_order_relaxed) + 1;
-    atomic_init(&stream->references, 1);
-    atomic_init(&stream->owners, 1);
-    atomic_init(&stream->has_ended, false);
-    atomic_init(&stream->is_closing, false);
-    atomic_init(&stream->closed, false);
-}
-
-void lochi_stream_init_default(loch_device *device)
-{
-    stream_init(&device->default_stream, device, NULL, LOCHI_STREAM_DEFAULT);
-}
-
-loch_stream *lochi_stream_retain(loch_stream *stream)
-{
-    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
-    return stream;
-}
-
-void lochi_stream_release(loch_stream *stream)
-{
-    if (stream->kind == LOCHI_STREAM_DEFAULT) {
-        atomic_fetch_sub_explicit(&stream->references, 1, memory_order_relaxed);
-        return;
-    }
-    /* Acquire-release: the last one frees what the others wrote. */
-    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) == 1) lochi_free(stream);
-}
 
 /* --- making and ending --- */
 
@@ -121,7 +87,7 @@ loch_status loch_stream_create(loch_device *device, const loch_stream_options *o
         lochi_free(stream);
         return status;
     }
-    stream_init(stream, loch_device_retain(device), native, LOCHI_STREAM_OWNED);
+    lochi_stream_init(stream, loch_device_retain(device), native, LOCHI_STREAM_OWNED);
     stream_link(stream);
     *out = stream;
     return LOCH_OK;
@@ -143,27 +109,16 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
     if (checked == of_thread) return loch_stream_require_thread_default(device, out);
     loch_stream *stream = lochi_alloc(sizeof *stream);
     if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
-    stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
+    lochi_stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
     stream_link(stream);
     *out = stream;
     return LOCH_OK;
 }
 
-/* Closes a stream and gives its queue back to the driver. Under no lock, because it waits for other threads. */
-static void stream_shut(loch_stream *stream)
-{
-    loch_device *device = stream->device;
-    lochi_stream_shut(stream);
-    if (stream->kind == LOCHI_STREAM_WRAPPED) return;
-    loch_status status;
-    LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
-    (void)status; /* nothing is left to undo; the driver has written the record */
-}
-
-/* Of a stream without owners in public. */
+/* Ends a stream without owners in public. */
 static void stream_end(loch_stream *stream)
 {
-    stream_shut(stream);
+    lochi_stream_end(stream);
     lochi_stream_release(stream);
 }
 
@@ -185,7 +140,7 @@ static void stream_end_for_all(loch_stream *stream)
     if (atomic_exchange_explicit(&stream->has_ended, true, memory_order_relaxed)) return;
     lochi_stream_announce(stream);
     stream_leave_list(stream);
-    stream_shut(stream);
+    lochi_stream_end(stream);
 }
 
 void loch_stream_release(loch_stream *stream)
@@ -293,7 +248,7 @@ loch_status loch_stream_require_thread_default(loch_device *device, loch_stream 
             lochi_free(stream);
             return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's default stream");
         }
-        stream_init(stream, device, native, LOCHI_STREAM_OF_THREAD);
+        lochi_stream_init(stream, device, native, LOCHI_STREAM_OF_THREAD);
         stream->thread = thread;
         lochi_lock_take(&device->lock);
         stream->next = device->thread_streams;
@@ -302,15 +257,6 @@ loch_status loch_stream_require_thread_default(loch_device *device, loch_stream 
     }
     *out = stream;
     return LOCH_OK;
-}
-
-void lochi_stream_close_all(loch_device *device)
-{
-    while (device->thread_streams) {
-        loch_stream *stream = device->thread_streams;
-        device->thread_streams = stream->next;
-        stream_end(stream);
-    }
 }
 
 /* --- using --- */
@@ -328,16 +274,6 @@ void *loch_stream_get_native(const loch_stream *stream)
 uint64_t loch_stream_get_id(const loch_stream *stream)
 {
     return stream ? stream->id : 0;
-}
-
-loch_status lochi_stream_check(const loch_stream *stream, const loch_device *device)
-{
-    if (atomic_load_explicit(&stream->closed, memory_order_acquire))
-        return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)stream->id);
-    if (device && stream->device != device)
-        return LOCH_FAIL(INVALID, "stream %llu is one of %s, not of %s", (unsigned long long)stream->id,
-                         stream->device->name, device->name);
-    return LOCH_OK;
 }
 
 #define STREAM_NEEDED(stream)                                                                                          \

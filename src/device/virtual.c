@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "device/calls.h"
 #include "device/handle.h"
 #include "device/visitors.h"
 #include <string.h>
@@ -83,9 +84,10 @@ loch_status loch_virtual_unreserve(void *address)
 
 /* --- mappings --- */
 
-/* Under the lock: whether [start, start + bytes) may be used on `device`, and is free of memory. */
+/* Checks that [start, start + bytes) may be used on `device`, and is free of memory. */
 static loch_status virtual_check_place(uintptr_t start, size_t bytes, const loch_device *device)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const lochi_range *reservation = lochi_ranges_find_reservation(start);
     if (!reservation || bytes > lochi_range_end(reservation) - start)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
@@ -135,16 +137,16 @@ static void virtual_show(lochi_range *range)
     lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
 }
 
-/* Under the lock, which is dropped while visitors are called: nobody else finds the mapping any more, all have
- * heard. */
+/* Hides a mapping: nobody else finds it any more, and all visitors have heard. Drops the lock of ranges while they are called. */
 static void virtual_hide(lochi_range *range)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     range->is_going = true;
     lochi_visitors_tell_going(range->device, range->kind, lochi_range_start(range), range->bytes);
     range->is_hidden = true;
 }
 
-/* The peers' own `self`s; E_INVALID for one of another driver. */
+/* Lists the `self` of each peer; E_INVALID for one of another driver. */
 static loch_status virtual_read_peers(const loch_device *device, loch_device *const *peers, size_t peers_count,
                                       void ***out)
 {
@@ -196,9 +198,10 @@ fail:
     return status;
 }
 
-/* Under the lock: the mapping that starts at `address`. */
+/* Finds the mapping that starts at `address`. */
 static loch_status virtual_find_mapping(const void *address, lochi_range **out)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *range = lochi_ranges_find_memory((uintptr_t)address);
     *out = range;
     if (!range || range->type != LOCHI_RANGE_MAPPING || range->is_hidden || range->is_going)
@@ -266,9 +269,10 @@ loch_status loch_virtual_remap(void *from, void *to)
 
 /* --- committed memory --- */
 
-/* Under the lock: checks a range for commit and decommit. */
+/* Checks a range for commit and decommit. */
 static loch_status virtual_check_committable(uintptr_t start, size_t bytes, lochi_range **out)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *reservation = lochi_ranges_find_reservation(start);
     if (!reservation || bytes > lochi_range_end(reservation) - start)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
@@ -282,9 +286,10 @@ static loch_status virtual_check_committable(uintptr_t start, size_t bytes, loch
     return LOCH_OK;
 }
 
-/* Under the lock: gives a reservation its bits, at the first commit in it. */
+/* Gives a reservation its bits, at the first commit in it. */
 static loch_status virtual_make_bits(lochi_range *reservation)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     if (reservation->committed) return LOCH_OK;
     const size_t granules = reservation->bytes / reservation->device->properties.granule_bytes;
     reservation->committed = lochi_zalloc((granules + 63) / 64 * sizeof *reservation->committed);

@@ -13,12 +13,14 @@
 
 extern _Atomic uint64_t lochi_visitors_newest; /* 0 when there is none; rises under the lock of ranges only */
 
-/* Under the lock of ranges, in the critical section that makes a range usable: what lochi_visitors_tell_taken needs. */
+/* Returns the newest visitor, for lochi_visitors_tell_taken: in the critical section of ranges that makes a range usable. */
 static inline uint64_t lochi_visitors_now(void)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     return atomic_load_explicit(&lochi_visitors_newest, memory_order_relaxed);
 }
 
+/* Calls the visitors up to number `upto`. Without locks. */
 void lochi_visitors_call_taken(const loch_range *range, uint64_t upto);
 
 /* Tells the visitors up to number `upto` of a range that has become usable. Without locks. */
@@ -30,8 +32,8 @@ static inline void lochi_visitors_tell_taken(loch_device *device, loch_memory_ki
     lochi_visitors_call_taken(&range, upto);
 }
 
-/* Under the lock of ranges, which it drops while it calls: tells all visitors of a range that is about to go. When it
- * returns, under the lock again, every visitor that has heard of the range has heard of its end; in the same critical
+/* Tells all visitors of a range that is about to go; drops the lock of ranges while it calls. When it returns, with the lock held
+ * again, every visitor that has heard of the range has heard of its end; in the same critical
  * section the caller takes the range out of the table, or hides it. */
 void lochi_visitors_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes);
 

@@ -5,6 +5,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "device/current.h"
+#include "device/device.h"
 #include "engine/context.h"
 #include <stdatomic.h>
 

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"
+#include "device/device.h"
 #include "engine/engine.h"
 
 /* --- locks of seats --- */

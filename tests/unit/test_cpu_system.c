@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the CPU driver reads of the system, from machines that the test lays out in a folder of its own. */
-#include "device/cpu/cpu.h"
+#include "device/cpu/system.h"
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>

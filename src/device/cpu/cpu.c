@@ -6,7 +6,11 @@
 #include "base/heap.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "device/copy.h"
+#include "device/cpu/handle.h"
+#include "device/cpu/memory.h"
+#include "device/cpu/system.h"
+#include "device/fill.h"
+#include "device/pitched.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

@@ -9,9 +9,10 @@
  *
  * Pages that moved are a mapping of their own for the kernel, which limits those per process; moving stops at a quarter
  * of that limit. */
+#include "device/cpu/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/cpu/cpu.h"
+#include "device/cpu/memory.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,16 +65,17 @@ static loch_status handle_take_pages(const lochi_cpu *cpu, void *from, void *to,
     return LOCH_OK;
 }
 
-/* The same from reserved addresses, which are inaccessible again afterwards. */
+/* Takes pages from reserved addresses, which are inaccessible again afterwards. */
 static loch_status handle_take_reserved(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
 {
     LOCH_TRY_RETURN(handle_take_pages(cpu, from, to, bytes));
     return lochi_cpu_decommit(NULL, from, bytes);
 }
 
-/* Under the lock: notes that a handle's pages have come from elsewhere, within the limit on mappings. */
+/* Notes that the pages of a handle have come from elsewhere, within the limit on mappings. */
 static loch_status handle_note_stranger(lochi_cpu *cpu, cpu_handle *handle)
 {
+    lochi_lock_assert_held(&cpu->lock);
     if (handle->is_stranger) return LOCH_OK;
     if (cpu->mapping_limit && cpu->strangers >= cpu->mapping_limit / 4)
         return LOCH_FAIL(LIMIT, "%zu handles have moved; vm.max_map_count allows the process %zu mappings in all",
@@ -85,13 +87,15 @@ static loch_status handle_note_stranger(lochi_cpu *cpu, cpu_handle *handle)
 
 static void handle_forget_stranger(lochi_cpu *cpu, cpu_handle *handle)
 {
+    lochi_lock_assert_held(&cpu->lock);
     if (handle->is_stranger) cpu->strangers--;
     handle->is_stranger = false;
 }
 
-/* Under the lock: frees a handle that nobody holds or maps any more. */
+/* Frees a handle that nobody holds or maps any more. */
 static void handle_end(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 {
+    lochi_lock_assert_held(&cpu->lock);
     handle_forget_stranger(cpu, handle);
     cpu->handle_bytes -= bytes;
     lochi_free(handle);
@@ -156,9 +160,10 @@ loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_h
     return status;
 }
 
-/* Under the lock: takes the pages of a handle that may come back out of the reservation. */
+/* Takes the pages of a handle that may be mapped again out of the reservation. */
 static loch_status handle_park(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 {
+    lochi_lock_assert_held(&cpu->lock);
     LOCH_TRY_RETURN(handle_note_stranger(cpu, handle));
     void *parking = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (parking == MAP_FAILED) return lochi_cpu_fail(errno, "parking pages", bytes);

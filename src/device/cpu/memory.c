@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* CPU memory: raw blocks from libc or, from 1 MiB on and when bound to a node, straight from mmap; reserved addresses
  * (inaccessible mappings that nothing is charged for), committed and decommitted in place. */
+#include "device/cpu/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "device/cpu/cpu.h"
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What Linux says of the machine: memory within control-group limits, nodes, processor. Every path goes through `root`, so
  * that tests can lay out a machine of their own. Nothing here fails: what cannot be read is unknown. */
+#include "device/cpu/system.h"
 #include "base/cancel.h"
 #include "base/parse.h"
-#include "device/cpu/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

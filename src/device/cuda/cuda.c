@@ -10,7 +10,10 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "device/device.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/pitched.h"
+#include "device/cuda/stream.h"
+#include "device/state.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -363,7 +366,7 @@ static loch_status cuda_address_query(void *self, const void *address, loch_addr
     return LOCH_OK;
 }
 
-/* Every frame refuses by itself (cuda.h). */
+/* Answers that the device is gone; every frame refuses by itself (frame.h). */
 static loch_status cuda_forked(void *self)
 {
     (void)self;

@@ -4,10 +4,10 @@
  * cuMemAlloc promises 256 bytes of alignment and cuMemHostAlloc none beyond that; more is tried where it is likely,
  * looked at, and given back when it came out otherwise, because a block can only be freed by the address that the
  * driver gave. */
+#include "device/cuda/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/cuda/cuda.h"
 #include <string.h>
 
 #define CUDA_ALIGNMENT_LIKELY 512          /* what cuMemAlloc gives in fact */

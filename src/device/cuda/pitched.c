@@ -2,8 +2,10 @@
 /* Copies of rows on a CUDA device: one call for all planes where the driver can say their distance, which it counts in
  * rows; else one for each plane. The driver has a largest pitch; with rows further apart than that, which are few, it is one
  * call for each. */
+#include "device/cuda/pitched.h"
 #include "base/fail.h"
-#include "device/cuda/cuda.h"
+#include "device/cuda/frame.h"
+#include "device/cuda/stream.h"
 
 typedef struct pitched_job {
     const lochi_cuda_device *device, *source; /* source: of a copy between peers */

@@ -4,9 +4,18 @@
  * A stream's handle is its CUstream: NULL is the legacy default stream, LOCHI_CU_STREAM_PER_THREAD the calling
  * thread's. Nothing here breaks a capture by asking: the driver would end the capture of a stream that is queried or
  * waited for, and of an event that was recorded in it, so both are recognised first and answered without it. */
+#include "device/cuda/stream.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/cuda/cuda.h"
+#include "device/cuda/frame.h"
+#include <stdatomic.h>
+
+/* The driver's side of a loch_event. Asking the driver for an event that was last recorded in a capture would end that
+ * capture, so Loch remembers whether this one was. */
+typedef struct cuda_event {
+    cu_event *native;
+    atomic_bool is_captured;
+} cuda_event;
 
 /* --- copies and fills --- */
 
@@ -150,7 +159,7 @@ loch_status lochi_cuda_stream_sync(void *self, void *stream)
 
 loch_status lochi_cuda_stream_wait(void *self, void *stream, void *event)
 {
-    const lochi_cuda_event *mark = event;
+    const cuda_event *mark = event;
     cu_result result;
     LOCHI_CUDA_CALL(result, self, AS_IS, cuStreamWaitEvent, (stream, mark->native, 0));
     return LOCHI_CUDA_STATUS(result, cuStreamWaitEvent);
@@ -190,7 +199,7 @@ loch_status lochi_cuda_stream_capture(void *self, void *stream, loch_capture_inf
 
 loch_status lochi_cuda_event_create(void *self, loch_event_kind kind, void **out)
 {
-    lochi_cuda_event *event = lochi_zalloc(sizeof *event);
+    cuda_event *event = lochi_zalloc(sizeof *event);
     if (!event) return LOCH_FAIL(HOST_MEMORY, "no host memory for an event");
     const unsigned int flags = kind == LOCH_EVENT_TIMED ? LOCHI_CU_EVENT_DEFAULT : LOCHI_CU_EVENT_DISABLE_TIMING;
     cu_result result;
@@ -205,7 +214,7 @@ loch_status lochi_cuda_event_create(void *self, loch_event_kind kind, void **out
 
 loch_status lochi_cuda_event_destroy(void *self, void *event)
 {
-    lochi_cuda_event *mark = event;
+    cuda_event *mark = event;
     cu_result result;
     LOCHI_CUDA_CALL(result, self, RELAXED, cuEventDestroy_v2, (mark->native));
     lochi_free(mark);
@@ -214,7 +223,7 @@ loch_status lochi_cuda_event_destroy(void *self, void *event)
 
 loch_status lochi_cuda_event_record(void *self, void *event, void *stream)
 {
-    lochi_cuda_event *mark = event;
+    cuda_event *mark = event;
     lochi_cuda_frame frame;
     cu_result result = lochi_cuda_enter(self, LOCHI_CUDA_AS_IS, &frame);
     if (result == LOCHI_CUDA_SUCCESS) {
@@ -227,7 +236,7 @@ loch_status lochi_cuda_event_record(void *self, void *event, void *stream)
     return LOCHI_CUDA_STATUS(result, cuEventRecord);
 }
 
-static bool cuda_event_is_captured(lochi_cuda_event *event)
+static bool cuda_event_is_captured(cuda_event *event)
 {
     return atomic_load_explicit(&event->is_captured, memory_order_relaxed) && !lochi_cuda_is_forked;
 }
@@ -235,7 +244,7 @@ static bool cuda_event_is_captured(lochi_cuda_event *event)
 /* As for streams, E_BUSY leaves the record as it is. */
 loch_status lochi_cuda_event_query(void *self, void *event)
 {
-    lochi_cuda_event *mark = event;
+    cuda_event *mark = event;
     if (cuda_event_is_captured(mark)) return LOCH_E_BUSY;
     cu_result result;
     LOCHI_CUDA_CALL(result, self, RELAXED, cuEventQuery, (mark->native));
@@ -245,7 +254,7 @@ loch_status lochi_cuda_event_query(void *self, void *event)
 
 loch_status lochi_cuda_event_sync(void *self, void *event)
 {
-    lochi_cuda_event *mark = event;
+    cuda_event *mark = event;
     if (cuda_event_is_captured(mark)) return cuda_captured("event's stream");
     cu_result result;
     LOCHI_CUDA_CALL(result, self, RELAXED, cuEventSynchronize, (mark->native));
@@ -254,7 +263,7 @@ loch_status lochi_cuda_event_sync(void *self, void *event)
 
 loch_status lochi_cuda_event_elapsed(void *self, void *start, void *end, uint64_t *out_ns)
 {
-    lochi_cuda_event *first = start, *second = end;
+    cuda_event *first = start, *second = end;
     if (cuda_event_is_captured(first) || cuda_event_is_captured(second)) return cuda_captured("event's stream");
     float milliseconds = 0;
     cu_result result;

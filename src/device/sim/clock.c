@@ -8,7 +8,7 @@
 #include "device/sim/clock.h"
 #include "base/cancel.h"
 #include "base/thread.h"
-#include "device/copy.h"
+#include "device/pitched.h"
 #include "device/sim/fail.h"
 #include "device/sim/object.h"
 #include "device/sim/op.h"

@@ -9,7 +9,7 @@
 #include "device/sim/sim.h"
 #include "device/sim/stream.h"
 #include "device/sim/work.h"
-#include "device/device.h"
+#include "device/stream_life.h"
 #include <string.h>
 
 /* --- from public objects --- */

@@ -3,7 +3,7 @@
 #include "device/sim/op.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "device/copy.h"
+#include "device/pitched.h"
 #include "device/sim/check.h"
 #include "device/sim/fail.h"
 #include "device/sim/order.h"

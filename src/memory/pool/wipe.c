@@ -7,6 +7,7 @@
  * looks for blocks that wait. The short ways are closed in such a pool. Everything is under the pool's lock. */
 #include "base/fail.h"
 #include "device/copy.h"
+#include "device/fill.h"
 #include "memory/pool/inside.h"
 
 /* A stream that has gone cannot be ordered behind: its work has to have passed, and the host waits for the fill, so that whoever

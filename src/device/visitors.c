@@ -5,11 +5,12 @@
  * waits for that, so that nobody hears of an end before the beginning. What goes stays in the table of ranges until
  * everybody has heard: a visitor that was added meanwhile found it there, and is told as well. Functions are called
  * outside all locks; their entry is kept by a count. */
+#include "device/visitors.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"
-#include "device/visitors.h"
+#include "base/thread.h"
 #include <pthread.h>
 
 typedef struct visitor {
@@ -40,16 +41,18 @@ typedef struct visitor_call {
 
 static visitor_call *visitor_calls; /* under visitor_lock */
 
-/* --- calls; under the lock --- */
+/* --- calls --- */
 
 static void visitor_begin(visitor_call *call, visitor *called)
 {
+    lochi_lock_assert_held(&visitor_lock);
     *call = (visitor_call){visitor_calls, &visitor_calls, called, lochi_thread_number()};
     if (call->next) call->next->link = &call->next;
     visitor_calls = call;
     called->users++;
 }
 
+/* Ends a call; under the lock, or in the child of a fork. */
 static void visitor_end(const visitor_call *call)
 {
     *call->link = call->next;
@@ -74,9 +77,10 @@ static void visitor_forked(void)
 
 static lochi_fork_part visitor_part = {.child = visitor_forked};
 
-/* Under the lock: the link to a visitor, or to the end of the list. */
+/* Finds the link to a visitor, or to the end of the list. */
 static visitor **visitor_find(const loch_device *device, loch_range_observer *function, const void *user)
 {
+    lochi_lock_assert_held(&visitor_lock);
     visitor **link = &visitor_list;
     for (; *link; link = &(*link)->next)
         if ((*link)->device == device && (*link)->function == function && (*link)->user == user) break;
@@ -85,10 +89,11 @@ static visitor **visitor_find(const loch_device *device, loch_range_observer *fu
 
 /* --- telling --- */
 
-/* Under the lock: who is told next, of those with numbers in (after, upto]: the first for a range that is taken, the
- * last for one that goes. */
+/* Finds the visitor that is told next, of those with numbers in (after, upto]: the first for a range that is taken, the last for
+ * one that goes. */
 static visitor *visitor_next(loch_range_event event, const loch_device *device, uint64_t after, uint64_t upto)
 {
+    lochi_lock_assert_held(&visitor_lock);
     visitor *found = NULL;
     for (visitor *v = visitor_list; v && v->number <= upto; v = v->next) {
         if (v->number <= after || (v->device && v->device != device)) continue;
@@ -133,6 +138,7 @@ void lochi_visitors_call_taken(const loch_range *range, uint64_t upto)
 
 void lochi_visitors_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&lochi_ranges_mutex);
     const loch_range range = {device, kind, (void *)start, bytes};
     uint64_t told = 0, newest;
     while ((newest = lochi_visitors_now()) > told) {
@@ -145,10 +151,11 @@ void lochi_visitors_tell_going(loch_device *device, loch_memory_kind kind, uintp
 
 /* --- adding and removing --- */
 
-/* Under the lock: lists what is there and makes the visitor known, both at one moment of the table of ranges.
+/* Lists what is there and makes the visitor known, both at one moment of the table of ranges.
  * Returns the room that the list needs; nothing was done when that is more than `capacity`. */
 static size_t visitor_enter(visitor *added, loch_range *there, size_t capacity)
 {
+    lochi_lock_assert_held(&visitor_lock);
     lochi_ranges_lock();
     const size_t count = lochi_ranges_list(added->device, there, capacity);
     if (count <= capacity) {
@@ -215,9 +222,10 @@ loch_status loch_observer_add(loch_device *device, loch_range_observer *function
     return LOCH_OK;
 }
 
-/* Under the lock: after a removal the newest is the last that is left, so that no visitors cost nothing again. */
+/* Notes the last visitor that is left as the newest after a removal, so that no visitors cost nothing again. */
 static void visitor_renew_newest(void)
 {
+    lochi_lock_assert_held(&visitor_lock);
     uint64_t newest = 0;
     for (const visitor *v = visitor_list; v; v = v->next)
         newest = v->number;

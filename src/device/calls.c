@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Counting driver calls: how many of each, how long they took, and what a device says that they cost. */
+#include "device/calls.h"
+#include "base/fail.h"
+#include "base/logging.h"
+#include <loch/host.h>
+#include <string.h>
+
+static const char *const call_names[] = {
+#define CALL_NAME(name) #name,
+    LOCH_DRIVER_CALLS(CALL_NAME)
+#undef CALL_NAME
+};
+
+const char *loch_driver_call_name(loch_driver_call call)
+{
+    return (unsigned)call < LOCH_CALL_COUNT ? call_names[call] : NULL;
+}
+
+uint64_t lochi_call_begin(loch_device *device, loch_driver_call call)
+{
+    atomic_fetch_add_explicit(&device->calls[call].count, 1, memory_order_relaxed);
+    LOCHI_LOG(DEBUG, "%s %s", device->name, loch_driver_call_name(call));
+    return atomic_load_explicit(&device->measuring, memory_order_relaxed) ? loch_host_now_ns() : 0;
+}
+
+void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns)
+{
+    if (!start_ns) return;
+    atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start_ns, memory_order_relaxed);
+}
+
+loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity, size_t *count)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!device || (capacity && !out)) return LOCH_FAIL(INVALID, "call counts need a device and a place");
+    uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
+        ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
+    lochi_lock_take(&device->lock);
+    device->driver->call_costs(device->self, ns);
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
+        ns[i] -= device->cost_base[i];
+    lochi_lock_drop(&device->lock);
+    for (size_t i = 0; i < LOCH_CALL_COUNT && i < capacity; i++) {
+        out[i].name = loch_driver_call_name((loch_driver_call)i);
+        out[i].count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed);
+        out[i].ns = ns[i];
+        out[i].real_ns = real_ns[i];
+    }
+    if (count) *count = LOCH_CALL_COUNT;
+    return LOCH_OK;
+}
+
+loch_status loch_device_measure_calls(loch_device *device, loch_measure measure)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!device) return LOCH_FAIL(INVALID, "there is no device to measure");
+    lochi_lock_take(&device->lock);
+    memset(device->cost_base, 0, sizeof device->cost_base);
+    device->driver->call_costs(device->self, device->cost_base);
+    lochi_lock_drop(&device->lock);
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) {
+        atomic_store_explicit(&device->calls[i].count, 0, memory_order_relaxed);
+        atomic_store_explicit(&device->calls[i].ns, 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&device->measuring, measure == LOCH_MEASURE_ON, memory_order_relaxed);
+    return LOCH_OK;
+}

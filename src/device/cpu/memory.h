@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* CPU memory: raw blocks and reserved addresses (memory.c). */
+#ifndef LOCHI_CPU_MEMORY_H
+#define LOCHI_CPU_MEMORY_H
+
+#include "device/cpu/state.h"
+#include <loch/driver.h>
+
+/* Puts an error number of the system into the record. Out of memory is E_DEVICE_MEMORY, for this is the device. */
+loch_status lochi_cpu_fail(int error, const char *what, size_t bytes);
+
+/* The driver's slots. */
+loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
+loch_status lochi_cpu_raw_free(void *self, void *address, size_t bytes);
+loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void **out);
+loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes);
+loch_status lochi_cpu_commit(void *self, void *address, size_t bytes);
+loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes);
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only);
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* Copies of rows on CUDA devices (pitched.c). */
+#ifndef LOCHI_CUDA_PITCHED_H
+#define LOCHI_CUDA_PITCHED_H
+
+#include <loch/driver.h>
+
+/* The driver's slot. */
+loch_status lochi_cuda_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
+                                    const loch_pitched *shape, void *peer, void *stream);
+
+#endif
