@@ -4,13 +4,17 @@
  * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed, peers connected;
  * then come pools, streams and, last, threads. Whatever fails leaves through the ordinary destroy. Ending goes the other way round:
  * nothing is given back before the last thread was joined. */
-#include "engine/engine.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/sized.h"
+#include "engine/engine_each.h"
+#include "engine/engine_fork.h"
+#include "engine/engine_limits.h"
+#include "engine/engine_lock.h"
+#include "engine/engine_workers.h"
 #include "memory/pool/pool.h"
 #include <limits.h>
 #include <loch/buffer.h>
@@ -20,13 +24,6 @@
 
 #define ENGINE_NAME_MAX 64       /* of what is named after it */
 #define ENGINE_THREAD_NAME_MAX 9 /* of 15 characters of a thread's name: it ends with seat and number, "-12-34" */
-
-loch_status lochi_engine_fail_at(unsigned seat, loch_status status)
-{
-    const loch_error error = lochi_error_save();
-    return loch_error_set(status, *error.driver ? error.driver : NULL, error.driver_code, "seat %u: %.240s", seat,
-                          error.sentence);
-}
 
 /* --- opening --- */
 
@@ -82,7 +79,7 @@ static loch_status engine_open_devices(loch_engine *engine, const engine_plan *p
     return LOCH_OK;
 }
 
-/* Whether work of one device may use memory of the other. That it may not is no failure, and leaves no trace in the record. */
+/* Tells whether work of one device may use memory of the other. That it may not is no failure, and leaves no trace in the record. */
 static loch_status engine_connect_pair(loch_device *from, loch_device *to, bool *out)
 {
     *out = from == to || (loch_device_can(from, LOCH_CAN_HOST_ACCESS) && loch_device_can(to, LOCH_CAN_HOST_ACCESS));
@@ -165,7 +162,7 @@ static loch_status engine_open_seats(loch_engine *engine, const engine_plan *pla
     return LOCH_OK;
 }
 
-/* The tables of an engine, empty. */
+/* Makes the tables of an engine, empty. */
 static loch_engine *engine_make(const engine_plan *plan)
 {
     const size_t count = plan->options.devices_count;
@@ -356,9 +353,10 @@ int loch_engine_can_reach(const loch_engine *engine, loch_seat from, loch_seat t
            engine->reaches[(size_t)from.number * engine->count + to.number];
 }
 
-/* Under the lock: two threads that set NCCL up at the same time would wait for each other in it. */
+/* Sets NCCL up; under the lock, because two threads that did so at the same time would wait for each other in it. */
 static loch_status engine_make_nccl(loch_engine *engine)
 {
+    lochi_lock_assert_held(&engine->lock);
     loch_device **devices = lochi_alloc_array(engine->count, sizeof(loch_device *));
     if (!devices) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %u devices", engine->count);
     for (unsigned i = 0; i < engine->count; i++)

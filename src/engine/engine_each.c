@@ -10,36 +10,17 @@
  * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on every seat; others
  * begin in the order that they came. Calls are queued on all seats under one lock, and so are in one order everywhere. A worker that
  * calls from a task takes a thread away from the families, and gives it back by running what has no head on its seat. */
+#include "engine/engine_each.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/current.h"
-#include "engine/engine.h"
-#include "engine/workers.h"
+#include "engine/workers/workers.h"
 #include <time.h>
 
 #define EACH_LOOK_NS 10000000 /* how often a waiter looks whether its tasks were cancelled */
 
-struct lochi_call {
-    struct lochi_call *next; /* in a list of the seat: of those that nobody has begun, or of heads */
-    loch_engine *engine;
-    loch_engine_function *function;
-    void *user;
-    uint64_t family;
-    unsigned seat;
-    enum { CALL_WAITING, CALL_RUNNING, CALL_ENDED } state; /* under each_lock */
-    bool is_left;                                          /* to its family's head: its task has come, and gone */
-    bool is_head;
-    loch_task *task;    /* NULL when it could not be queued */
-    loch_error outcome; /* the runner's until it has ended */
-};
-
-/* One loch_engine_for_each that makes a family; on its stack. */
-struct lochi_family {
-    struct lochi_family *next; /* a later one */
-};
-
-/* The call that this thread runs, on top of others; NULL: none. Workers alone run calls. */
+/* Returns the call that this thread runs, on top of others; NULL: none. Workers alone run calls. */
 static const lochi_call *each_running(void)
 {
     return lochi_workers_get_note();
@@ -75,7 +56,7 @@ void lochi_engine_each_fini(loch_engine *engine)
     lochi_lock_fini(&engine->each_lock);
 }
 
-/* --- one call; under each_lock, but for each_run and each_task --- */
+/* --- one call --- */
 
 static lochi_seat *each_seat(const lochi_call *call)
 {
@@ -84,12 +65,13 @@ static lochi_seat *each_seat(const lochi_call *call)
 
 static void each_unlink(lochi_call **list, lochi_call *call)
 {
+    lochi_lock_assert_held(&call->engine->each_lock);
     while (*list && *list != call) /* not there: after a fork */
         list = &(*list)->next;
     if (*list) *list = call->next;
 }
 
-/* The first call of a family in a list; NULL: none. */
+/* Returns the first call of a family in a list; NULL: none. */
 static lochi_call *each_find_of(lochi_call *list, uint64_t family)
 {
     while (list && list->family != family)
@@ -97,9 +79,10 @@ static lochi_call *each_find_of(lochi_call *list, uint64_t family)
     return list;
 }
 
-/* Whether a call that nobody has begun is for a head, which runs, or will: an older one of the family. */
+/* Tells whether a call that nobody has begun is for a head, which runs, or will: an older one of the family. */
 static bool each_has_head(const lochi_call *call)
 {
+    lochi_lock_assert_held(&call->engine->each_lock);
     const lochi_seat *seat = each_seat(call);
     return each_find_of(seat->heads, call->family) || each_find_of(seat->calls, call->family) != call;
 }
@@ -109,10 +92,11 @@ static void each_run(lochi_call *call);
 /* Runs a call that nobody has begun, on top of what this thread does. The lock is released meanwhile. */
 static void each_begin(lochi_call *call)
 {
+    lochi_lock_assert_held(&call->engine->each_lock);
     loch_engine *engine = call->engine;
     lochi_seat *seat = each_seat(call);
     each_unlink(&seat->calls, call);
-    call->state = CALL_RUNNING;
+    call->state = LOCHI_CALL_RUNNING;
     call->is_head = !each_find_of(seat->heads, call->family);
     if (call->is_head) {
         call->next = seat->heads;
@@ -125,16 +109,17 @@ static void each_begin(lochi_call *call)
     lochi_lock_take(&engine->each_lock);
 }
 
-/* What a head has to run before it goes. */
+/* Runs what a head has to run before it goes. */
 static void each_end_head(lochi_call *head)
 {
+    lochi_lock_assert_held(&head->engine->each_lock);
     lochi_seat *seat = each_seat(head);
     for (lochi_call *call; (call = each_find_of(seat->calls, head->family));)
         each_begin(call);
     each_unlink(&seat->heads, head);
 }
 
-/* The call belongs to who waits for it, and may be gone when this returns. */
+/* Runs a call; takes the lock itself. The call belongs to who waits for it, and may be gone when this returns. */
 static void each_run(lochi_call *call)
 {
     loch_engine *engine = call->engine;
@@ -152,7 +137,7 @@ static void each_run(lochi_call *call)
     if (status != LOCH_OK) call->outcome = lochi_error_save();
     lochi_lock_take(&engine->each_lock);
     if (call->is_head) each_end_head(call);
-    call->state = CALL_ENDED;
+    call->state = LOCHI_CALL_ENDED;
     pthread_cond_broadcast(&engine->each_changed);
     lochi_lock_drop(&engine->each_lock);
 }
@@ -162,23 +147,25 @@ static loch_status each_task(void *user)
     lochi_call *call = user;
     loch_engine *engine = call->engine;
     lochi_lock_take(&engine->each_lock);
-    call->is_left = call->state == CALL_WAITING && each_has_head(call);
-    if (call->state == CALL_WAITING && !call->is_left) each_begin(call);
+    call->is_left = call->state == LOCHI_CALL_WAITING && each_has_head(call);
+    if (call->state == LOCHI_CALL_WAITING && !call->is_left) each_begin(call);
     lochi_lock_drop(&engine->each_lock);
     return LOCH_OK;
 }
 
 static void each_fail(lochi_call *call, const loch_error *error)
 {
+    lochi_lock_assert_held(&call->engine->each_lock);
     each_unlink(&each_seat(call)->calls, call);
-    call->state = CALL_ENDED;
+    call->state = LOCHI_CALL_ENDED;
     call->outcome = *error;
 }
 
-/* Whether nobody will begin a call any more. Who empties the queue of workers tells the tasks, not the calls. */
+/* Tells whether nobody will begin a call any more. Who empties the queue of workers tells the tasks, not the calls. */
 static bool each_is_cancelled(const lochi_call *call)
 {
-    if (call->state != CALL_WAITING || loch_task_query(call->task) != LOCH_OK) return false;
+    lochi_lock_assert_held(&call->engine->each_lock);
+    if (call->state != LOCHI_CALL_WAITING || loch_task_query(call->task) != LOCH_OK) return false;
     return !call->is_left || !each_has_head(call); /* the head was cancelled before it began */
 }
 
@@ -186,6 +173,7 @@ static bool each_is_cancelled(const lochi_call *call)
 
 static void each_queue(loch_engine *engine, lochi_call *calls)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     for (unsigned i = 0; i < engine->count; i++) {
         lochi_call **end = &engine->seats[i].calls;
         while (*end)
@@ -197,9 +185,10 @@ static void each_queue(loch_engine *engine, lochi_call *calls)
     pthread_cond_broadcast(&engine->each_changed); /* threads that wait may have to run them */
 }
 
-/* What a worker of a seat that waits for calls of a family has to run next; NULL: nothing, or it is no worker. */
+/* Returns what a worker of a seat that waits for calls of a family has to run next; NULL: nothing, or it is no worker. */
 static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint64_t family)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     if (own == engine->count) return NULL;
     lochi_call *call = engine->seats[own].calls;
     if (each_running()) return each_find_of(call, family);
@@ -210,6 +199,7 @@ static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint6
 
 static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     for (unsigned i = 0; i < engine->count; i++) {
         if (!each_is_cancelled(&calls[i])) continue;
         (void)LOCH_FAIL(CANCELLED, "the workers of seat %u were told to cancel what is queued", i);
@@ -220,6 +210,7 @@ static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
 /* Sleeps until something has changed, or for a while. */
 static void each_sleep(loch_engine *engine)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     LOCHI_NOT_CANCELLED;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -233,15 +224,17 @@ static void each_sleep(loch_engine *engine)
 
 static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     bool are_ended = true;
     for (unsigned i = 0; i < engine->count; i++)
-        are_ended &= calls[i].state == CALL_ENDED;
+        are_ended &= calls[i].state == LOCHI_CALL_ENDED;
     return are_ended;
 }
 
-/* Inside of a call, nobody goes on before the last of the family on the seat was run. */
+/* Waits for calls. Inside of a call, nobody goes on before the last of the family on the seat was run. */
 static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     while (!engine->is_forked) {
         lochi_call *call = each_find_next(engine, own, calls->family);
         const bool are_ended = each_are_ended(engine, calls);
@@ -255,11 +248,11 @@ static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
         }
     }
     for (unsigned i = 0; i < engine->count; i++) /* the function that forked has returned, in the child */
-        if (calls[i].state != CALL_ENDED && lochi_engine_refuse_forked(engine) != LOCH_OK)
+        if (calls[i].state != LOCHI_CALL_ENDED && lochi_engine_refuse_forked(engine) != LOCH_OK)
             each_fail(&calls[i], loch_error_get());
 }
 
-/* How many families may run at a time: each has a thread on every seat. */
+/* Returns how many families may run at a time: each has a thread on every seat. */
 static size_t each_count_places(const loch_engine *engine)
 {
     size_t places = SIZE_MAX;
@@ -272,6 +265,7 @@ static size_t each_count_places(const loch_engine *engine)
 
 static size_t each_count_before(const loch_engine *engine, const lochi_family *family)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     size_t before = 0;
     for (const lochi_family *it = engine->families; it != family; it = it->next)
         before++;
@@ -281,6 +275,7 @@ static size_t each_count_before(const loch_engine *engine, const lochi_family *f
 /* Waits until a family may begin: few enough are before it. */
 static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     lochi_family **end = &engine->families;
     while (*end)
         end = &(*end)->next;
@@ -296,6 +291,7 @@ static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
 
 static void each_leave(loch_engine *engine, const lochi_family *family)
 {
+    lochi_lock_assert_held(&engine->each_lock);
     lochi_family **link = &engine->families;
     while (*link && *link != family)
         link = &(*link)->next;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Freezing in all pools of an engine, those of each seat on one stream. */
 #include "base/fail.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "memory/pool/pool.h"
 
 static loch_status freeze_seat(lochi_seat *seat, loch_tag tag, size_t *bytes)

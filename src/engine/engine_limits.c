@@ -3,9 +3,9 @@
  * figure, and none sees what another has taken already.
  *
  * A limit of 0 means none everywhere below, so a share that comes to nothing is a failure and never a 0. */
+#include "engine/engine_limits.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "engine/engine.h"
 
 #define LIMITS_SLACK 1e-9 /* that fractions may exceed 1 together: 0.1 is none of a computer's numbers */
 

@@ -4,18 +4,13 @@
  * A seat's lock is a plain mutex with the number of its owner beside it. Only the owner finds its own number there, so a thread
  * that does not hold the lock is told so before it touches the mutex. Each loch_engine_lock has a stay of its own: locks of several seats
  * are given back in any order, and one may be taken again while another seat is current. */
+#include "engine/engine_lock.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"
-#include "device/device.h"
-#include "engine/engine.h"
+#include "device/driver.h"
 
 /* --- locks of seats --- */
-
-struct lochi_lock_stay {
-    struct lochi_lock_stay *below; /* of the same lock */
-    lochi_stay stay;
-};
 
 void lochi_seat_lock_init(lochi_seat_lock *lock)
 {
@@ -26,32 +21,18 @@ void lochi_seat_lock_init(lochi_seat_lock *lock)
 void lochi_seat_lock_fini(lochi_seat_lock *lock)
 {
     while (lock->stays) {
-        struct lochi_lock_stay *stay = lock->stays;
+        lochi_lock_stay *stay = lock->stays;
         lock->stays = stay->below;
         lochi_free(stay);
     }
     pthread_mutex_destroy(&lock->mutex);
 }
 
-/* What others hold is free, what the calling thread holds stays its own. */
-void lochi_seat_lock_forked(lochi_seat_lock *lock)
-{
-    const bool is_own = atomic_load_explicit(&lock->owner, memory_order_relaxed) == lochi_thread_number();
-    lochi_seat_lock_init(lock);
-    if (is_own) {
-        pthread_mutex_lock(&lock->mutex);
-        return;
-    }
-    atomic_store_explicit(&lock->owner, 0, memory_order_relaxed);
-    atomic_store_explicit(&lock->is_outside, false, memory_order_relaxed);
-    lock->depth = 0;
-}
-
 static loch_status lock_find(loch_engine *engine, loch_seat number, lochi_seat **out)
 {
     *out = lochi_engine_seat(engine, number);
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", number.number, loch_engine_count(engine));
+    return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", number.number, engine ? engine->count : 0);
 }
 
 void lochi_seat_lock_take(loch_engine *engine, loch_seat seat)
@@ -83,7 +64,7 @@ loch_status lochi_seat_lock_drop(loch_engine *engine, loch_seat seat)
 static loch_status lock_begin_stay(lochi_seat *seat)
 {
     if (!lochi_device_enters(seat->device)) return LOCH_OK;
-    struct lochi_lock_stay *stay = lochi_alloc(sizeof *stay);
+    lochi_lock_stay *stay = lochi_alloc(sizeof *stay);
     if (!stay) return LOCH_FAIL(HOST_MEMORY, "no host memory for the lock of a seat");
     const loch_status status = lochi_stay_begin(&stay->stay, seat->device);
     if (status != LOCH_OK) {
@@ -97,7 +78,7 @@ static loch_status lock_begin_stay(lochi_seat *seat)
 
 static void lock_end_stay(lochi_seat_lock *lock)
 {
-    struct lochi_lock_stay *stay = lock->stays;
+    lochi_lock_stay *stay = lock->stays;
     if (!stay) return;
     lock->stays = stay->below;
     lochi_stay_end(&stay->stay);
@@ -134,27 +115,63 @@ bool lochi_engine_is_locked_outside(const loch_engine *engine)
 
 /* --- contexts --- */
 
-unsigned lochi_engine_find_worker(const loch_engine *engine)
+static void lock_link(loch_engine *engine, lochi_engine_guest *guest)
 {
-    unsigned seat = 0;
-    while (seat < engine->count && loch_workers_get_current(engine->seats[seat].workers) == SIZE_MAX)
-        seat++;
-    return seat;
+    lochi_lock_assert_held(&engine->lock);
+    *guest = (lochi_engine_guest){engine->guests, &engine->guests, lochi_thread_number()};
+    if (guest->next) guest->next->link = &guest->next;
+    engine->guests = guest;
+    engine->contexts++;
 }
 
-loch_status lochi_engine_enter(loch_engine *engine)
+/* Takes a context out of the list; under the engine's lock, or in the child of a fork. */
+static void lock_unlink(loch_engine *engine, const lochi_engine_guest *guest)
+{
+    *guest->link = guest->next;
+    if (guest->next) guest->next->link = guest->link;
+    engine->contexts--;
+}
+
+loch_status lochi_engine_enter(loch_engine *engine, lochi_engine_guest *guest)
 {
     lochi_lock_take(&engine->lock);
     /* Tasks that are drained, or run to their end, may work as before. */
     const bool is_in = !engine->is_ending || lochi_engine_find_worker(engine) < engine->count;
-    if (is_in) engine->contexts++;
+    if (is_in) lock_link(engine, guest);
     lochi_lock_drop(&engine->lock);
     return is_in ? LOCH_OK : LOCH_FAIL(CANCELLED, "engine \"%.80s\" is ending", engine->name);
 }
 
-void lochi_engine_leave(loch_engine *engine)
+void lochi_engine_leave(loch_engine *engine, lochi_engine_guest *guest)
 {
     lochi_lock_take(&engine->lock);
-    engine->contexts--;
+    lock_unlink(engine, guest);
     lochi_lock_drop(&engine->lock);
+}
+
+/* --- forks --- */
+
+/* Frees what another thread held. What the calling thread holds stays its own. */
+static void lock_forked(lochi_seat_lock *lock)
+{
+    const bool is_own = atomic_load_explicit(&lock->owner, memory_order_relaxed) == lochi_thread_number();
+    lochi_seat_lock_init(lock);
+    if (is_own) {
+        pthread_mutex_lock(&lock->mutex);
+        return;
+    }
+    atomic_store_explicit(&lock->owner, 0, memory_order_relaxed);
+    atomic_store_explicit(&lock->is_outside, false, memory_order_relaxed);
+    lock->depth = 0;
+}
+
+void lochi_engine_lock_forked(loch_engine *engine)
+{
+    const uint64_t self = lochi_thread_number();
+    for (const lochi_engine_guest *guest = engine->guests, *next; guest; guest = next) {
+        next = guest->next;
+        if (guest->thread != self) lock_unlink(engine, guest);
+    }
+    for (unsigned i = 0; i < engine->count; i++)
+        lock_forked(&engine->seats[i].lock);
 }

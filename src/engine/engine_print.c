@@ -2,7 +2,7 @@
 /* What an engine's seats hold: figures for programs, and a summary for people. */
 #include "base/fail.h"
 #include "base/printing.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "memory/allocator.h"
 #include "memory/tag.h"
 #include <loch/child.h>

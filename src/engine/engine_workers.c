@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The workers of an engine's seats: they come last when it opens and end first, all seats' together. */
+#include "engine/engine_workers.h"
 #include "base/fail.h"
-#include "engine/engine.h"
-#include "engine/workers.h"
+#include "engine/workers/workers.h"
 
 static loch_status staff_do_nothing(void *user)
 {

@@ -143,9 +143,10 @@ static loch_status library_read_symbols(library_entry *entry, void *handle, cons
     return entry->ask_version(&entry->version);
 }
 
-/* Under the lock. */
+/* Loads a library from a path. */
 static loch_status library_load_from(library_entry *entry, const char *path)
 {
+    lochi_lock_assert_held(&library_lock);
     LOCHI_NOT_CANCELLED;
     void *handle;
     LOCH_TRY_RETURN(library_open(entry, path, &handle));

@@ -72,22 +72,25 @@ static void stream_pool_end_event(lochi_kept *it)
     loch_event_destroy(stream_pool_event(it));
 }
 
-/* --- shelves; the first three under the lock --- */
+/* --- shelves --- */
 
-static void shelf_push_front(stream_shelf *shelf, lochi_kept *it)
+static void shelf_push_front(const loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
 {
+    lochi_lock_assert_held(&pool->lock);
     it->next = shelf->first;
     shelf->first = it;
     if (!shelf->last) shelf->last = it;
 }
 
-static void shelf_push_back(stream_shelf *shelf, lochi_kept *it)
+static void shelf_push_back(const loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
 {
+    lochi_lock_assert_held(&pool->lock);
     it->next = NULL;
     *(shelf->last ? &shelf->last->next : &shelf->first) = it;
     shelf->last = it;
 }
 
+/* Takes the first one off; under the lock, or when nobody else has the pool. */
 static lochi_kept *shelf_pop(stream_shelf *shelf)
 {
     lochi_kept *it = shelf->first;
@@ -113,9 +116,9 @@ static void shelf_return(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept
     while (busy) {
         lochi_kept *next = busy->next;
         if (shelf->is_stack)
-            shelf_push_front(shelf, busy);
+            shelf_push_front(pool, shelf, busy);
         else
-            shelf_push_back(shelf, busy);
+            shelf_push_back(pool, shelf, busy);
         busy = next;
     }
     lochi_lock_drop(&pool->lock);
@@ -191,9 +194,9 @@ static bool shelf_give(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *
     if (is_kept) {
         shelf->kept++;
         if (shelf->is_stack)
-            shelf_push_front(shelf, it);
+            shelf_push_front(pool, shelf, it);
         else
-            shelf_push_back(shelf, it);
+            shelf_push_back(pool, shelf, it);
     }
     lochi_lock_drop(&pool->lock);
     if (is_ours && !is_kept) shelf->end(it);

@@ -4,7 +4,7 @@
  * loaded, and in the end nothing is left, neither on the host nor on the devices. */
 #include "base/thread.h"
 #include "device/sim/sim.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "sweep.h"
 #include "test.h"
 

@@ -3,7 +3,7 @@
 #ifndef LOCH_TEST_ENGINE_FIXTURE_H
 #define LOCH_TEST_ENGINE_FIXTURE_H
 
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "test.h"
 #include <pthread.h>
 #include <stdatomic.h>

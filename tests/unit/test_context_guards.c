@@ -2,7 +2,7 @@
 /* Guards: whatever they change is as it was before, however they end, and one that cannot begin leaves no trace. */
 #include "base/thread.h"
 #include "context_fixture.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include <limits.h>
 
 static unsigned seat_now(const bench *b)

@@ -4,7 +4,7 @@
 #include "context_fixture.h"
 #include "device/sim/control.h"
 #include "device/sim/sim.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include <stdatomic.h>
 
 #define CALLERS 4711 /* what the caller has made current: no device of Loch */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of engines: who is in the way, what becomes of tasks, and of memory that is still out. */
+#include "engine/engine_lock.h"
 #include "engine_fixture.h"
 #include <sched.h>
 
@@ -24,17 +25,18 @@ static void busy_engines_do_not_end(void **state)
     ender e = {engine, LOCH_OK};
     CHECK_OK(loch_workers_run_wait(loch_engine_get_workers(engine, LOCH_SEAT(1)), task_ends_engine, &e));
     assert_int_equal(e.status, LOCH_E_BUSY);
-    CHECK_OK(lochi_engine_enter(engine));
-    CHECK_OK(lochi_engine_enter(engine));
+    lochi_engine_guest first, second;
+    CHECK_OK(lochi_engine_enter(engine, &first));
+    CHECK_OK(lochi_engine_enter(engine, &second));
     CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
-    lochi_engine_leave(engine);
+    lochi_engine_leave(engine, &first);
     CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_CANCEL, NULL, NULL, NULL), BUSY);
-    lochi_engine_leave(engine);
+    lochi_engine_leave(engine, &second);
     CHECK_FAILS(loch_engine_close(engine, (loch_workers_closing)2, NULL, NULL, NULL), INVALID);
     loch_engine_leaks leaks = {.size = 0};
     CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), INVALID);
-    CHECK_OK(lochi_engine_enter(engine)); /* and nothing has changed */
-    lochi_engine_leave(engine);
+    CHECK_OK(lochi_engine_enter(engine, &first)); /* and nothing has changed */
+    lochi_engine_leave(engine, &first);
     atomic_uint calls = 0;
     CHECK_OK(loch_engine_for_each(engine, each_counts, &calls, NULL));
     end_engine(engine);
@@ -302,8 +304,9 @@ static loch_status task_enters(void *user)
 {
     entry *e = user;
     gate_pass(&e->gate);
-    e->status = lochi_engine_enter(e->engine);
-    if (e->status == LOCH_OK) lochi_engine_leave(e->engine);
+    lochi_engine_guest guest;
+    e->status = lochi_engine_enter(e->engine, &guest);
+    if (e->status == LOCH_OK) lochi_engine_leave(e->engine, &guest);
     return LOCH_OK;
 }
 
@@ -322,7 +325,8 @@ static void only_workers_are_inside_while_it_ends(void **state)
         is_ending = engine->is_ending;
         lochi_lock_drop(&engine->lock);
     }
-    CHECK_FAILS(lochi_engine_enter(engine), CANCELLED);
+    lochi_engine_guest outside;
+    CHECK_FAILS(lochi_engine_enter(engine, &outside), CANCELLED);
     CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL), BUSY);
     gate_open(&inside.gate);
     pthread_join(e.thread, NULL);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The device's times of spans: pairs of timed events, recorded at the two ends and asked later. Nothing here fails for the
  * program: what cannot be had is left to the host's clock, and the thread's error record stays as it was. */
+#include "engine/timeline/device.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "device/device.h"
-#include "engine/timeline/inside.h"
+#include "device/stream_life.h"
 #include <sched.h>
 
 #define TIMELINE_ANCHOR_FAR 1000000000 /* ns: drivers measure long times less exactly (CUDA: in a float) */
@@ -40,7 +40,7 @@ void lochi_timeline_clocks_destroy(timeline_track *track)
     }
 }
 
-/* The owner's view of the device; NULL without memory. Without an anchor times are known, and places are not. */
+/* Returns the owner's view of the device; NULL without memory. Without an anchor times are known, and places are not. */
 static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track, loch_stream *stream)
 {
     loch_device *device = loch_stream_get_device(stream);
@@ -134,8 +134,9 @@ bool lochi_timeline_device_end(timeline_record *record)
 
 /* --- asking for times; by who has the track's is_resolving --- */
 
-void lochi_timeline_resolve_enter(timeline_track *track)
+void lochi_timeline_resolve_enter(const loch_timeline *timeline, timeline_track *track)
 {
+    lochi_lock_assert_held(&timeline->times);
     while (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
         sched_yield(); /* the owner, which does not wait for a device */
 }
@@ -145,7 +146,7 @@ void lochi_timeline_resolve_leave(timeline_track *track)
     atomic_store_explicit(&track->is_resolving, false, memory_order_release);
 }
 
-/* Nanoseconds from the anchor to the event, which may lie before it. */
+/* Measures the nanoseconds from the anchor to the event, which may lie before it. */
 static bool clock_measure(const timeline_clock *clock, loch_event *event, int64_t *out)
 {
     uint64_t ns = 0, back_ns = 0;
@@ -159,7 +160,7 @@ static bool clock_measure(const timeline_clock *clock, loch_event *event, int64_
     return is_known;
 }
 
-/* The device's time of a span whose end has passed. */
+/* Reads the device's time of a span whose end has passed. */
 static void record_measure(timeline_record *record, timeline_track *track)
 {
     timeline_clock *clock = record->clock;
@@ -227,7 +228,7 @@ void lochi_timeline_device_wait(loch_timeline *timeline, timeline_track *track)
     if (!track_first_pending(track)) return;
     const loch_error saved = lochi_error_save();
     lochi_lock_take(&timeline->times);
-    lochi_timeline_resolve_enter(track);
+    lochi_timeline_resolve_enter(timeline, track);
     for (timeline_record *record; (record = track_first_pending(track));) {
         const loch_status status = loch_event_sync(record->pair->end);
         (void)status; /* where waiting fails, asking for the time does */

@@ -3,9 +3,9 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/whole_file.h"
-#include "engine/timeline/inside.h"
+#include <loch/timeline.h>
 
-/* The text in memory of its own. Threads that record meanwhile make it longer: then it is printed once more. */
+/* Prints into memory of its own. Threads that record meanwhile make it longer: then it is printed once more. */
 static loch_status save_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char **out,
                               size_t *length)
 {

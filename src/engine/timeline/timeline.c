@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Timelines: what a thread does at the two ends of a span. The picture is at the top of inside.h. */
+/* Timelines: what a thread does at the two ends of a span. The picture is at the top of state.h. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
-#include "device/device.h"
-#include "engine/timeline/inside.h"
+#include "device/stream_life.h"
+#include "engine/timeline/chunk.h"
+#include "engine/timeline/device.h"
 #include "memory/allocator.h"
 #include <loch/host.h>
-#include <sched.h>
 
 #define TIMELINE_CAPACITY 65536
 #define TIMELINE_CHUNK_FIRST 32
 #define TIMELINE_CHUNK_MOST 512
 #define TIMELINE_WITH_LEVEL (offsetof(loch_span_options, level) + sizeof(int)) /* the size of options that have one */
 #define TIMELINE_MEMORIES_MOST 64 /* names of allocators that a track tells apart */
-
-void lochi_timeline_spin(atomic_flag *is_locked)
-{
-    while (atomic_flag_test_and_set_explicit(is_locked, memory_order_acquire))
-        sched_yield();
-}
 
 /* --- forks --- */
 
@@ -78,7 +72,7 @@ loch_status loch_timeline_create(const loch_timeline_options *options, loch_time
     return LOCH_OK;
 }
 
-/* What open records hold: there are some when a span was never ended. */
+/* Gives back what an open record holds: there are some when a span was never ended. */
 static void timeline_let_go(timeline_record *record)
 {
     if (record->stream) lochi_stream_release(record->stream);
@@ -148,7 +142,7 @@ static timeline_track *track_create(loch_timeline *timeline)
     return track;
 }
 
-/* The thread begins to record there. What the slot's last owner left open stays open. */
+/* Begins to record in a track. What the slot's last owner left open stays open. */
 static bool track_take_over(loch_timeline *timeline, timeline_track *track, uint64_t owner)
 {
     lochi_lock_take(&timeline->lock);
@@ -178,7 +172,7 @@ static timeline_track *track_find_shared(loch_timeline *timeline, uint64_t owner
     return track;
 }
 
-/* A thread beyond the slots: a track of its own, found by a search. */
+/* Makes a track for a thread beyond the slots, which is found by a search. */
 static timeline_track *track_make_shared(loch_timeline *timeline, uint64_t owner)
 {
     timeline_track *track = track_create(timeline);
@@ -205,7 +199,7 @@ static LOCHI_RARE timeline_track *track_get_slowly(loch_timeline *timeline, uint
     return track_take_over(timeline, track, owner) ? track : NULL;
 }
 
-/* NULL when it never recorded. */
+/* Returns the track of the calling thread; NULL when it never recorded. */
 static inline timeline_track *track_find(loch_timeline *timeline)
 {
     const uint32_t slot = lochi_thread_slot();
@@ -241,7 +235,7 @@ static LOCHI_RARE bool track_grow(timeline_track *track)
     return true;
 }
 
-/* A record to be filled; NULL, and one more lost, when there is no room. */
+/* Reserves a record to be filled; NULL, and one more lost, when there is no room. */
 static timeline_record *track_reserve(loch_timeline *timeline, timeline_track *track)
 {
     for (;;) {
@@ -266,7 +260,7 @@ static timeline_record *track_reserve(loch_timeline *timeline, timeline_track *t
     }
 }
 
-/* What an allocator is called in the track; the last one stands for all beyond the most that are told apart. */
+/* Finds what an allocator is called in the track; the last one stands for all beyond the most that are told apart. */
 static timeline_memory *track_find_memory(timeline_track *track, const char *name)
 {
     timeline_memory *memory = track->memories;
@@ -283,7 +277,7 @@ static timeline_memory *track_find_memory(timeline_track *track, const char *nam
     return memory;
 }
 
-/* Bytes in use as asked for: the figures' own source, without what loch_allocator_get_stats adds to them. */
+/* Reads the bytes in use as asked for: the figures' own source, without what loch_allocator_get_stats adds to them. */
 static bool timeline_read_used(loch_allocator *allocator, uint64_t *out)
 {
     loch_stats stats = {.size = sizeof stats};
@@ -306,7 +300,7 @@ static loch_span_options span_read_options(const loch_span_options *given)
     return how;
 }
 
-/* A name's room: the record's own, or memory; NULL when there is none. */
+/* Copies a name into the record, or into memory of its own; NULL when there is none. */
 static char *span_copy_name(timeline_record *record, const char *name)
 {
     const size_t bytes = strlen(name) + 1;
@@ -380,7 +374,7 @@ loch_span loch_span_begin(loch_timeline *timeline, const char *name, const loch_
 
 /* --- the end --- */
 
-/* The thread's open record of that number; NULL when it is another thread's, or has ended. */
+/* Finds the thread's open record of that number; NULL when it is another thread's, or has ended. */
 static timeline_record *span_find(const timeline_track *track, uint64_t number)
 {
     timeline_record *record = track->open;

@@ -2,8 +2,9 @@
 /* A timeline as a trace for Chrome and Perfetto: JSON with an array of events. Spans on the host are rows of process 1, one
  * for each thread; those that a device timed are shown a second time, in rows of process 2, one for each stream, by its
  * number. Bytes in use are counters, one for each allocator's name. */
+#include "engine/timeline/trace.h"
 #include "base/heap.h"
-#include "engine/timeline/inside.h"
+#include "engine/timeline/walk.h"
 #include "tensor/digits.h"
 
 #define TRACE_HOST 1

@@ -2,9 +2,11 @@
 /* A timeline as a tree: spans of one name inside one span are one line. Nodes are found by their parent and their name in
  * a hash table of indices; children are linked in the order in which they first began. Where host memory ends, the spans
  * that found no node are counted, and said to be missing. */
+#include "engine/timeline/tree.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "engine/timeline/inside.h"
+#include "engine/timeline/line.h"
+#include "engine/timeline/walk.h"
 #include <string.h>
 
 #define TREE_NONE UINT32_MAX

@@ -1,80 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Walking over the spans of a timeline, counting them, forgetting them. */
+#include "engine/timeline/walk.h"
 #include "base/cancel.h"
 #include "base/fail.h"
-#include "base/heap.h"
-#include "engine/timeline/inside.h"
-#include <string.h>
+#include "engine/timeline/chunk.h"
+#include "engine/timeline/device.h"
 
-/* --- giving memory back --- */
-
-/* Long names without an owner, linked through their first bytes: they are longer than what fits in a record. */
-static void names_free(char *name)
-{
-    for (char *next; name; name = next) {
-        memcpy(&next, name, sizeof next);
-        lochi_free(name);
-    }
-}
-
-static char *names_take(timeline_chunk *chunk)
-{
-    char *names = NULL;
-    for (size_t i = 0; i < chunk->used; i++) {
-        char *name = chunk->records[i].name;
-        if (!name || name == chunk->records[i].text) continue;
-        memcpy(name, &names, sizeof names);
-        names = name;
-    }
-    return names;
-}
-
-void lochi_timeline_chunk_free(timeline_chunk *chunk)
-{
-    names_free(names_take(chunk));
-    lochi_free(chunk);
-}
-
-/* Takes the chunks without a live record out of the track's list and returns them. The last one stays and is begun again:
- * the owner may be about to use it. */
-static timeline_chunk *track_take_empty(timeline_track *track, char **names)
-{
-    timeline_chunk *taken = NULL;
-    *names = NULL;
-    lochi_track_lock(track);
-    timeline_chunk **link = &track->first;
-    while (*link && (*link)->next) {
-        timeline_chunk *chunk = *link;
-        if (chunk->live) {
-            link = &chunk->next;
-            continue;
-        }
-        *link = chunk->next;
-        chunk->next = taken;
-        taken = chunk;
-    }
-    if (*link && !(*link)->live) {
-        *names = names_take(*link);
-        (*link)->used = 0;
-    }
-    lochi_track_unlock(track);
-    return taken;
-}
-
-/* Under the timeline's lock, while nobody walks. */
-static void timeline_reclaim(loch_timeline *timeline)
-{
-    timeline->needs_reclaim = false;
-    for (timeline_track *track = timeline->first; track; track = track->next) {
-        char *names;
-        timeline_chunk *chunk = track_take_empty(track, &names);
-        names_free(names);
-        for (timeline_chunk *next; chunk; chunk = next) {
-            next = chunk->next;
-            lochi_timeline_chunk_free(chunk);
-        }
-    }
-}
+/* --- walks that are under way --- */
 
 void lochi_timeline_enter(loch_timeline *timeline)
 {
@@ -86,7 +18,7 @@ void lochi_timeline_enter(loch_timeline *timeline)
 void lochi_timeline_leave(loch_timeline *timeline)
 {
     lochi_lock_take(&timeline->lock);
-    if (!--timeline->walkers && timeline->needs_reclaim) timeline_reclaim(timeline);
+    if (!--timeline->walkers && timeline->needs_reclaim) lochi_timeline_reclaim(timeline);
     lochi_lock_drop(&timeline->lock);
 }
 
@@ -106,7 +38,7 @@ timeline_cursor lochi_timeline_cursor(loch_timeline *timeline)
         .timeline = timeline, .track = timeline_next_track(timeline, NULL), .now_ns = lochi_timeline_now(timeline)};
 }
 
-/* The next record of the track that is neither forgotten nor being filled; NULL when there is none. Under its lock. */
+/* Finds the next record of the track that is neither forgotten nor being filled; NULL when there is none. Under the track's lock. */
 static timeline_record *cursor_find(timeline_cursor *cursor)
 {
     if (!cursor->chunk) cursor->chunk = cursor->track->first;
@@ -121,7 +53,7 @@ static timeline_record *cursor_find(timeline_cursor *cursor)
     return NULL;
 }
 
-/* Under the track's lock. */
+/* Shows a record. Under the track's lock. */
 static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_view *out)
 {
     out->is_open = atomic_load_explicit(&record->state, memory_order_relaxed) == TIMELINE_OPEN;
@@ -202,7 +134,7 @@ void loch_timeline_count(loch_timeline *timeline, size_t *kept, uint64_t *lost)
     if (lost) *lost = lost_count;
 }
 
-/* By who has the track's is_resolving: nobody asks for times meanwhile. */
+/* Forgets the spans of a track that have ended. By who has its is_resolving: nobody asks for times meanwhile. */
 static void track_forget(timeline_track *track)
 {
     lochi_track_lock(track);
@@ -234,13 +166,13 @@ void loch_timeline_clear(loch_timeline *timeline)
     lochi_lock_take(&timeline->times);
     timeline_track *track = timeline_next_track(timeline, NULL);
     for (; track; track = timeline_next_track(timeline, track)) {
-        lochi_timeline_resolve_enter(track);
+        lochi_timeline_resolve_enter(timeline, track);
         track_forget(track);
         lochi_timeline_resolve_leave(track);
     }
     lochi_lock_take(&timeline->lock);
     timeline->needs_reclaim = true;
-    if (!timeline->walkers) timeline_reclaim(timeline);
+    if (!timeline->walkers) lochi_timeline_reclaim(timeline);
     lochi_lock_drop(&timeline->lock);
     lochi_lock_drop(&timeline->times);
 }

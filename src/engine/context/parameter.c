@@ -6,7 +6,9 @@
  * Loading works on boxes that are whole along every axis but two: the one of the part and the one of the place. */
 #include "base/checked.h"
 #include "base/heap.h"
-#include "engine/context.h"
+#include "engine/context/memory.h"
+#include "engine/context/seat.h"
+#include "engine/context/thread.h"
 #include "tensor/tensor.h"
 #include <stdatomic.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The inside of timelines.
+/* The state of timelines. The door of this room is the public header, loch/timeline.h.
  *
  *      timeline ── slots by thread slot ──► track ──► chunk ──► chunk ──►      records, in the order in which they began
  *                                             │ open: the stack of spans that have not ended, through `outer`
@@ -14,13 +14,12 @@
  *
  * Device times: a pair of timed events around the work. Where a span lies in the device's time is measured from the anchor of
  * its clock, an event that was recorded when the thread first timed something on that device. */
-#ifndef LOCHI_TIMELINE_INSIDE_H
-#define LOCHI_TIMELINE_INSIDE_H
+#ifndef LOCHI_TIMELINE_STATE_H
+#define LOCHI_TIMELINE_STATE_H
 
 #include "base/fork.h"
 #include "base/hint.h"
 #include "base/lock.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include <loch/host.h>
 #include <loch/timeline.h>
@@ -129,14 +128,17 @@ struct loch_timeline {
     lochi_fork_item in_forks;
 };
 
+/* Returns the time since the timeline was made. */
 static inline uint64_t lochi_timeline_now(const loch_timeline *timeline)
 {
     const uint64_t now_ns = loch_host_now_ns();
     return now_ns > timeline->origin_ns ? now_ns - timeline->origin_ns : 0;
 }
 
+/* Takes a spin lock that somebody holds. */
 void lochi_timeline_spin(atomic_flag *is_locked);
 
+/* Take and drop the spin lock of a track, under which nothing is called. */
 static inline void lochi_track_lock(timeline_track *track)
 {
     if (LOCHI_UNLIKELY(atomic_flag_test_and_set_explicit(&track->is_locked, memory_order_acquire)))
@@ -147,74 +149,5 @@ static inline void lochi_track_unlock(timeline_track *track)
 {
     atomic_flag_clear_explicit(&track->is_locked, memory_order_release);
 }
-
-/* --- device.c; the thread's error record stays as it was --- */
-
-/* By the owner, for a record that is being filled: begins and ends its time on the stream's device, where that can be. */
-void lochi_timeline_device_begin(loch_timeline *timeline, timeline_track *track, timeline_record *record,
-                                 loch_stream *stream);
-/* Whether the end was recorded; if not, the pair is still the record's. */
-bool lochi_timeline_device_end(timeline_record *record);
-/* By the owner: takes the times that have come. */
-void lochi_timeline_device_look(timeline_track *track);
-/* By others, under the timeline's `times`: nobody else asks for times of the track in between. */
-void lochi_timeline_resolve_enter(timeline_track *track);
-void lochi_timeline_resolve_leave(timeline_track *track);
-/* Waits for all times of the track, which must not be freed meanwhile. */
-void lochi_timeline_device_wait(loch_timeline *timeline, timeline_track *track);
-/* Under the track's lock: the record's pair goes back to its clock. */
-void lochi_timeline_pair_return(timeline_record *record);
-void lochi_timeline_clocks_destroy(timeline_track *track);
-
-/* --- walk.c --- */
-
-/* A span as it is shown. */
-typedef struct timeline_view {
-    loch_span_record record; /* of an open one: the time so far */
-    bool is_open;
-    uint64_t begin_ns, length_ns; /* on the device's clock if it was timed there, else the host's */
-    bool has_device;
-    uint64_t stream_id;
-    const char *memory; /* the allocator's name; NULL: nothing was noted */
-} timeline_view;
-
-typedef struct timeline_cursor {
-    loch_timeline *timeline;
-    timeline_track *track;
-    timeline_chunk *chunk;
-    size_t index;
-    uint64_t now_ns;
-} timeline_cursor;
-
-/* Around every walk: nothing is freed in between. */
-void lochi_timeline_enter(loch_timeline *timeline);
-void lochi_timeline_leave(loch_timeline *timeline);
-
-/* Begins a walk over all spans, open ones too. A span comes before those inside it. */
-timeline_cursor lochi_timeline_cursor(loch_timeline *timeline);
-/* The next one; false when there is none. Waits for its device's time. */
-bool lochi_timeline_next(timeline_cursor *cursor, timeline_view *out);
-
-void lochi_timeline_chunk_free(timeline_chunk *chunk);
-
-/* --- printing --- */
-
-void lochi_timeline_print_tree(loch_timeline *timeline, lochi_text *out);
-void lochi_timeline_print_bars(loch_timeline *timeline, size_t width, lochi_text *out);
-void lochi_timeline_print_trace(loch_timeline *timeline, lochi_text *out);
-
-/* Pieces of lines (print.c). */
-void lochi_timeline_put(lochi_text *out, const char *bytes, size_t count);
-void lochi_timeline_fill(lochi_text *out, char with, size_t count);
-/* A name for people, indented for its depth, in exactly `columns`: control characters and what is not UTF-8 are shown
- * as '?', and what is too long is cut. */
-void lochi_timeline_put_name(lochi_text *out, const char *name, unsigned depth, size_t columns);
-/* The columns that this would need. */
-size_t lochi_timeline_name_columns(const char *name, unsigned depth);
-/* A time in 13 columns, or more. */
-void lochi_timeline_put_time(lochi_text *out, uint64_t ns);
-/* A number with two digits behind the point, whatever the locale. */
-void lochi_timeline_put_fixed(lochi_text *out, double number);
-void lochi_timeline_put_lost(loch_timeline *timeline, lochi_text *out);
 
 #endif

@@ -2,11 +2,15 @@
 /* Guards: a stack inside the context. An entry has what it changed as it was before, and everything that could fail is done before
  * anything is changed, so a guard that cannot begin leaves no trace. Numbers are never used twice in a process: a guard that has ended, or
  * whose context has, is found nowhere. */
+#include "engine/context/guard.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "device/current.h"
-#include "device/device.h"
-#include "engine/context.h"
+#include "device/stream_life.h"
+#include "engine/context/memory.h"
+#include "engine/context/seat.h"
+#include "engine/context/thread.h"
+#include "engine/engine_lock.h"
 #include <stdatomic.h>
 
 typedef enum context_guard_kind { GUARD_SEAT, GUARD_STREAM, GUARD_DEBUG, GUARD_MOVING } context_guard_kind;

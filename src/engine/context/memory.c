@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of contexts: the stacks of pools, and tensors. */
+#include "engine/context/memory.h"
 #include "base/heap.h"
 #include "base/sized.h"
-#include "engine/context.h"
-#include "tensor/buffer/buffer.h"
+#include "engine/context/copies.h"
+#include "engine/context/seat.h"
+#include "engine/context/thread.h"
+#include "tensor/buffer.h"
 #include <loch/wrapper.h>
 #include <string.h>
 
@@ -15,7 +18,7 @@ static bool memory_is_short(loch_status status)
            status == LOCH_E_MOVING_FORBIDDEN;
 }
 
-/* Whether trying again may help: kept copies on the device of a seat have been dropped, which other seats may share. */
+/* Tells whether trying again may help: drops kept copies on the device of a seat, which other seats may share. */
 static bool memory_make_room(loch_context *context, unsigned seat, loch_status status)
 {
     return memory_is_short(status) && lochi_copies_drop(context, lochi_context_place(context, seat)->device);
@@ -34,7 +37,7 @@ loch_allocator *loch_context_get_allocator(const loch_context *context)
     return lochi_context_check(context) == LOCH_OK ? lochi_context_allocator(context, context->current) : NULL;
 }
 
-/* What stands for a child where there are no pools: a limit, or without one the memory itself. */
+/* Makes what stands for a child where there are no pools: a limit, or without one the memory itself. */
 static loch_status memory_make_limit(loch_allocator *parent, const char *name, const loch_child_options *options,
                                      loch_allocator **out)
 {
@@ -159,7 +162,7 @@ void lochi_context_count(loch_context *context, const loch_tensor *tensor)
     lochi_buffer_set_meter(loch_tensor_get_buffer(tensor), context->meter);
 }
 
-/* As the context says, but for `not_flags`. */
+/* Makes a tensor as the context says, but for `not_flags`, and counts it. */
 static loch_status memory_create(loch_context *context, uint32_t not_flags, loch_dtype dtype, size_t dimensions,
                                  const int64_t *shape, const char *name, loch_tag tag, loch_tensor **out)
 {

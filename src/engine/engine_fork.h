@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Engines in the child of a fork (engine_fork.c). */
+#ifndef LOCHI_ENGINE_FORK_H
+#define LOCHI_ENGINE_FORK_H
+
+#include "engine/engine_state.h"
+
+/* Has forks look after the engine, until lochi_fork_leave. */
+void lochi_engine_enter_forks(loch_engine *engine);
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* A timeline as bars (bars.c). */
+#ifndef LOCHI_TIMELINE_BARS_H
+#define LOCHI_TIMELINE_BARS_H
+
+#include "base/text.h"
+#include "engine/timeline/state.h"
+
+/* Prints a timeline as bars in `width` columns, 0 for the default; inside a walk. */
+void lochi_timeline_print_bars(loch_timeline *timeline, size_t width, lochi_text *out);
+
+#endif

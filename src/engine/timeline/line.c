@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Pieces of lines of a printed timeline. Nothing here depends on the locale. */
+#include "engine/timeline/line.h"
+#include <string.h>
+
+#define LINE_INDENT_MOST 24 /* columns: deeper spans are not moved further */
+
+void lochi_timeline_put(lochi_text *out, const char *bytes, size_t count)
+{
+    if (out->length < out->bytes) {
+        const size_t left = out->bytes - out->length - 1; /* one for the final zero */
+        const size_t fits = count < left ? count : left;
+        memcpy(out->text + out->length, bytes, fits);
+        out->text[out->length + fits] = '\0';
+    }
+    out->length += count;
+}
+
+void lochi_timeline_fill(lochi_text *out, char with, size_t count)
+{
+    if (out->length < out->bytes) {
+        const size_t left = out->bytes - out->length - 1;
+        const size_t fits = count < left ? count : left;
+        memset(out->text + out->length, with, fits);
+        out->text[out->length + fits] = '\0';
+    }
+    out->length += count;
+}
+
+static size_t line_indent(unsigned depth)
+{
+    return depth < LINE_INDENT_MOST / 2 ? (size_t)depth * 2 : LINE_INDENT_MOST;
+}
+
+/* Returns the bytes of one character of a name, or 0 when it cannot be shown. Each takes one column, or nearly so. */
+static size_t line_character(const char *at)
+{
+    const size_t length = (size_t)lochi_text_utf8_length(at);
+    const unsigned char lead = (unsigned char)*at;
+    const bool is_control = lead < 0x20 || lead == 0x7f || (lead == 0xc2 && ((unsigned char)at[1] & 0xe0) == 0x80);
+    return is_control ? 0 : length;
+}
+
+/* Returns how far the next character is. One that cannot be shown is one byte, but for the controls of two. */
+static size_t line_skip(const char *at)
+{
+    const size_t length = (size_t)lochi_text_utf8_length(at);
+    return length ? length : 1;
+}
+
+static size_t line_columns(const char *name)
+{
+    size_t columns = 0;
+    for (const char *at = name; *at; at += line_skip(at))
+        columns++;
+    return columns;
+}
+
+size_t lochi_timeline_name_columns(const char *name, unsigned depth)
+{
+    return line_indent(depth) + line_columns(name);
+}
+
+void lochi_timeline_put_name(lochi_text *out, const char *name, unsigned depth, size_t columns)
+{
+    const size_t indent = line_indent(depth) < columns ? line_indent(depth) : columns;
+    size_t left = columns - indent;
+    lochi_timeline_fill(out, ' ', indent);
+    const bool is_cut = line_columns(name) > left;
+    const size_t dots = !is_cut ? 0 : left < 3 ? left : 3;
+    left -= dots;
+    for (const char *at = name; *at && left; at += line_skip(at), left--) {
+        const size_t length = line_character(at);
+        lochi_timeline_put(out, length ? at : "?", length ? length : 1);
+    }
+    lochi_timeline_put(out, "...", dots);
+    lochi_timeline_fill(out, ' ', left);
+}
+
+void lochi_timeline_put_time(lochi_text *out, uint64_t ns)
+{
+    static const struct {
+        uint64_t one;
+        const char *name;
+    } units[] = {{1000000000, "s "}, {1000000, "ms"}, {1000, "us"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (ns < units[i].one) continue;
+        const uint64_t whole = ns / units[i].one, part = ns % units[i].one / (units[i].one / 1000);
+        lochi_text_write(out, "%6llu.%03u %s", (unsigned long long)whole, (unsigned)part, units[i].name);
+        return;
+    }
+    lochi_text_write(out, "%10llu ns", (unsigned long long)ns);
+}
+
+void lochi_timeline_put_fixed(lochi_text *out, double number)
+{
+    if (!(number > -1e15 && number < 1e15)) { /* nothing that anybody measures, and no number at all */
+        lochi_text_write(out, "?");
+        return;
+    }
+    const double size = number < 0 ? -number : number;
+    const uint64_t hundredths = (uint64_t)(size * 100 + 0.5);
+    lochi_text_write(out, "%s%llu.%02u", number < 0 && hundredths ? "-" : "", (unsigned long long)(hundredths / 100),
+                     (unsigned)(hundredths % 100));
+}
+
+void lochi_timeline_put_lost(loch_timeline *timeline, lochi_text *out)
+{
+    uint64_t lost;
+    loch_timeline_count(timeline, NULL, &lost);
+    if (!lost) return;
+    lochi_text_write(out, "%llu spans were lost: %zu are kept for each thread\n", (unsigned long long)lost,
+                     timeline->capacity);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* The slow half of the spin lock of tracks. */
+#include "engine/timeline/state.h"
+#include <sched.h>
+
+void lochi_timeline_spin(atomic_flag *is_locked)
+{
+    while (atomic_flag_test_and_set_explicit(is_locked, memory_order_acquire))
+        sched_yield();
+}
