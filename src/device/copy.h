@@ -61,8 +61,8 @@ loch_status lochi_copy_wait_for_owner(const lochi_place *place);
 /* Queues a copy of memory that the caller hands out to others: as loch_copy_on, but across blocks and into free ones. */
 loch_status lochi_copy_own(loch_stream *stream, void *to, const void *from, size_t bytes);
 
-/* Queues a copy as lochi_copy_own towards lower addresses, which may overlap, from *done on. When it fails, the first *done bytes are at the target, or
- * will be, and the rest is still at the source: it can be gone on with. */
+/* Queues a copy as lochi_copy_own towards lower addresses, which may overlap, from *done on. When it fails, the first
+ * *done bytes are at the target, or will be, and the rest is still at the source: it can be gone on with. */
 loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, size_t bytes, size_t *done);
 
 /* Waits for `stream` when the caller wants the end of the work. */

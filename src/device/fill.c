@@ -49,9 +49,9 @@ static loch_status fill_call(loch_device *device, loch_stream *stream, const fil
     return status;
 }
 
-/* Host memory behind the work on a queue of an asynchronous device. A graph runs any number of times, and the job of the host ends
- * with its first run: on a stream that is captured the device fills its own pinned memory, and what it does not reach is
- * refused. */
+/* Host memory behind the work on a queue of an asynchronous device. A graph runs any number of times, and the job of
+ * the host ends with its first run: on a stream that is captured the device fills its own pinned memory, and what it
+ * does not reach is refused. */
 static loch_status fill_queue_on_host(loch_stream *stream, const lochi_place *place, const fill_on_host *work)
 {
     if (place->kind == LOCH_MEMORY_PINNED && loch_device_can(stream->device, LOCH_CAN_CAPTURE) &&

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver of a device that did not survive a fork, in place of its own: everything that gives something back does nothing and
- * succeeds, so that objects end quietly in the child; everything else is E_FORKED. `self` is the loch_device. */
+/* The driver of a device that did not survive a fork, in place of its own: everything that gives something back does
+ * nothing and succeeds, so that objects end quietly in the child; everything else is E_FORKED. `self` is the
+ * loch_device. */
 #include "device/forked.h"
 #include "base/fail.h"
 
@@ -158,7 +159,7 @@ static loch_status forked_stream_wrap(void *self, void *native, void **out)
     return forked_refuse(self);
 }
 
-/* Of one stream or event, or of two. */
+/* Refuse what is asked of one stream or event, or of two. */
 static loch_status forked_ask(void *self, void *object)
 {
     (void)object;

@@ -151,7 +151,7 @@ static void pitched_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* Whether a copy on the host has to go through a block of its own. */
+/* Tells whether a copy on the host has to go through a block of its own. */
 static bool pitched_needs_between(const lochi_copy_job *job, const loch_pitched *shape, size_t to_bytes,
                                   size_t from_bytes)
 {
@@ -223,7 +223,7 @@ static loch_status pitched_call(loch_device *device, loch_direction direction, c
     return LOCH_OK;
 }
 
-/* As a plain copy between peers (copy.c). */
+/* Copies rows between peers, in the order of a plain copy between them (copy.c). */
 static loch_status pitched_between_peers(const lochi_copy_job *job, const loch_pitched *shape)
 {
     loch_device *device = job->to_place.device;

@@ -247,8 +247,8 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     return true;
 }
 
-/* Tells whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch; `place` holds
- * the first. */
+/* Tells whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch;
+ * `place` holds the first. */
 static bool ranges_cover(lochi_place place, uintptr_t end)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);

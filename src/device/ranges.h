@@ -20,8 +20,8 @@ typedef enum lochi_range_type {
     LOCHI_RANGE_REGISTRATION
 } lochi_range_type;
 
-/* Who hands out parts of a range: a pool. Asked by copies and fills whether bytes lie in one part that is handed out; any thread,
- * without a lock, so `check` must take none. Lives as long as the range. */
+/* Who hands out parts of a range: a pool. Asked by copies and fills whether bytes lie in one part that is handed out;
+ * any thread, without a lock, so `check` must take none. Lives as long as the range. */
 typedef struct lochi_tenant lochi_tenant;
 struct lochi_tenant {
     /* LOCH_OK, or E_OUT_OF_RANGE with a sentence, in which `what` names the bytes. */
@@ -70,8 +70,8 @@ lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end);
  * or returns false. */
 bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
 
-/* Finds the first run of granules that are not committed, in a reservation that has its bits: narrows the two to the run, or returns
- * false. */
+/* Finds the first run of granules that are not committed, in a reservation that has its bits: narrows the two to the
+ * run, or returns false. */
 bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
 
 /* Marks [start, end) of a reservation, whose bits exist. */
@@ -100,8 +100,8 @@ typedef struct lochi_place {
     const lochi_tenant *tenant; /* who says which bytes of the piece may be touched; NULL: all */
 } lochi_place;
 
-/* Finds where a range lies; takes the lock itself. E_OUT_OF_RANGE when part of it is not memory though its start or reservation is known,
- * E_NOT_FOUND when its start is reserved and nothing is there. */
+/* Finds where a range lies; takes the lock itself. E_OUT_OF_RANGE when part of it is not memory though its start or
+ * reservation is known, E_NOT_FOUND when its start is reserved and nothing is there. */
 loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *out);
 
 #endif

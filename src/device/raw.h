@@ -5,8 +5,8 @@
 
 #include "device/state.h"
 
-/* Take and give back memory that is not in the table of ranges: from the driver's own stream-ordered allocator, or raw memory whose
- * free waits for the stream. */
+/* Take and give back memory that is not in the table of ranges: from the driver's own stream-ordered allocator, or raw
+ * memory whose free waits for the stream. */
 loch_status lochi_ordered_alloc(loch_stream *stream, size_t bytes, void **out);
 loch_status lochi_ordered_free(loch_stream *stream, void *address, size_t bytes);
 

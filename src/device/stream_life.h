@@ -54,8 +54,8 @@ void lochi_stream_unlisten(lochi_stream_listener *listener);
 /* Tells the listeners that a stream goes, while work can still be queued on it. */
 void lochi_stream_announce(loch_stream *stream);
 
-/* Closes a stream, waits until nobody who remembers it is inside, and gives its queue back to the driver. Under no lock, because
- * it waits for other threads. */
+/* Closes a stream, waits until nobody who remembers it is inside, and gives its queue back to the driver. Under no
+ * lock, because it waits for other threads. */
 void lochi_stream_end(loch_stream *stream);
 
 /* Ends the thread-default streams of a device that is being closed. */

@@ -137,7 +137,8 @@ static void virtual_show(lochi_range *range)
     lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
 }
 
-/* Hides a mapping: nobody else finds it any more, and all visitors have heard. Drops the lock of ranges while they are called. */
+/* Hides a mapping: nobody else finds it any more, and all visitors have heard. Drops the lock of ranges while they are
+ * called. */
 static void virtual_hide(lochi_range *range)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);

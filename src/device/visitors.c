@@ -89,8 +89,8 @@ static visitor **visitor_find(const loch_device *device, loch_range_observer *fu
 
 /* --- telling --- */
 
-/* Finds the visitor that is told next, of those with numbers in (after, upto]: the first for a range that is taken, the last for
- * one that goes. */
+/* Finds the visitor that is told next, of those with numbers in (after, upto]: the first for a range that is taken, the
+ * last for one that goes. */
 static visitor *visitor_next(loch_range_event event, const loch_device *device, uint64_t after, uint64_t upto)
 {
     lochi_lock_assert_held(&visitor_lock);

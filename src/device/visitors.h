@@ -32,9 +32,9 @@ static inline void lochi_visitors_tell_taken(loch_device *device, loch_memory_ki
     lochi_visitors_call_taken(&range, upto);
 }
 
-/* Tells all visitors of a range that is about to go; drops the lock of ranges while it calls. When it returns, with the lock held
- * again, every visitor that has heard of the range has heard of its end; in the same critical
- * section the caller takes the range out of the table, or hides it. */
+/* Tells all visitors of a range that is about to go; drops the lock of ranges while it calls. When it returns, with the
+ * lock held again, every visitor that has heard of the range has heard of its end; in the same critical section the
+ * caller takes the range out of the table, or hides it. */
 void lochi_visitors_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Engines: opening, ending, and what they hand out.
  *
- * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed, peers connected;
- * then come pools, streams and, last, threads. Whatever fails leaves through the ordinary destroy. Ending goes the other way round:
- * nothing is given back before the last thread was joined. */
+ * * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed,
+ * peers connected; then come pools, streams and, last, threads. Whatever fails leaves through the ordinary destroy.
+ * Ending goes the other way round: nothing is given back before the last thread was joined. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -79,7 +79,8 @@ static loch_status engine_open_devices(loch_engine *engine, const engine_plan *p
     return LOCH_OK;
 }
 
-/* Tells whether work of one device may use memory of the other. That it may not is no failure, and leaves no trace in the record. */
+/* Tells whether work of one device may use memory of the other. That it may not is no failure, and leaves no trace in
+ * the record. */
 static loch_status engine_connect_pair(loch_device *from, loch_device *to, bool *out)
 {
     *out = from == to || (loch_device_can(from, LOCH_CAN_HOST_ACCESS) && loch_device_can(to, LOCH_CAN_HOST_ACCESS));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of engines.
  *
- * An engine is written while it is opened, by one thread, and read until its shutdown without a lock. What a lock guards says so. */
+ * * An engine is written while it is opened, by one thread, and read until its shutdown without a lock. What a lock
+ * guards says so. */
 #ifndef LOCHI_ENGINE_STATE_H
 #define LOCHI_ENGINE_STATE_H
 
@@ -18,16 +19,14 @@ typedef struct lochi_lock_stay {
     lochi_stay stay;
 } lochi_lock_stay;
 
-/* The lock of a seat. It is the users', who hold it as long as they like and around any call; so it has no rank, and the library
- * holds nothing when it is taken. */
+/* The lock of a seat. It is the users', who hold it as long as they like and around any call; so it has no rank, and
+ * the library holds nothing when it is taken. */
 typedef struct lochi_seat_lock {
     pthread_mutex_t mutex;
-    _Atomic uint64_t
-        owner;    /* lochi_thread_number; 0: nobody. Relaxed: a thread finds its own number only where it wrote it */
-    size_t depth; /* the owner's alone */
+    _Atomic uint64_t owner; /* lochi_thread_number; 0: nobody. Relaxed: a thread finds its own only if it wrote it */
+    size_t depth;           /* the owner's alone */
     atomic_bool is_outside; /* held by a thread that is no worker of the engine; written by the owner */
-    lochi_lock_stay
-        *stays; /* of the owner, one for each loch_engine_lock that has made the device current; the last first */
+    lochi_lock_stay *stays; /* one for each loch_engine_lock that has made the device current; the last first */
 } lochi_seat_lock;
 
 /* One function that is to run for one seat (engine_each.c); in the frame of loch_engine_for_each. */
@@ -55,8 +54,7 @@ typedef struct lochi_seat {
     loch_device *device;
     loch_allocator *allocator; /* a pool, or direct */
     loch_workers *workers;
-    loch_task *
-        anchor; /* one that has ended: workers that were ended stay in memory while it is there, and say that they were */
+    loch_task *anchor; /* has ended: keeps workers that were ended in memory, so that they say that they were */
     loch_stream_pool *streams;
     size_t limit_bytes; /* when it was opened; 0: none */
     lochi_seat_lock lock;

@@ -43,8 +43,8 @@ static uint64_t staff_count_queued(const loch_engine *engine)
     return queued;
 }
 
-/* Waits until nothing is queued or runs on any seat. A task may queue others on a seat that was waited for before: all is done when
- * nothing was queued anywhere while every seat was waited for once. */
+/* Waits until nothing is queued or runs on any seat. A task may queue others on a seat that was waited for before: all
+ * is done when nothing was queued anywhere while every seat was waited for once. */
 static void staff_drain(const loch_engine *engine, staff_failure *first)
 {
     uint64_t before;

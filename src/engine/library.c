@@ -83,7 +83,8 @@ static lochi_lock library_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LIBRARIES);
 
 /* --- finding --- */
 
-/* Whether the last dlopen failed for another reason than that there is no such file: one that it needs is missing, or it is broken. */
+/* Tells whether the last dlopen failed for another reason than that there is no such file: one that it needs is
+ * missing, or it is broken. */
 static bool library_is_there(const char *file, const char *reason)
 {
     static const char absent[] = ": cannot open shared object file";

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams and events that are kept and handed out again.
  *
- * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its work has ended
- * it stays idle. Whoever takes from a shelf asks the driver, outside the lock, for one after the other, and puts those back that are
- * busy; what cannot be asked (its device is lost) goes. The last stream that came back is asked first, so that few are in use; of
- * events the first one, which has most likely passed, and after a few that have not, a new one is cheaper.
+ * * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its
+ * work has ended it stays idle. Whoever takes from a shelf asks the driver, outside the lock, for one after the other,
+ * and puts those back that are busy; what cannot be asked (its device is lost) goes. The last stream that came back is
+ * asked first, so that few are in use; of events the first one, which has most likely passed, and after a few that have
+ * not, a new one is cheaper.
  *
- * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back twice, or to
- * another pool, is foreign. */
+ * * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back
+ * twice, or to another pool, is foreign. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -133,8 +134,8 @@ static void shelf_drop(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *
     shelf->end(it);
 }
 
-/* Whether a new one would have no place on a shelf of which a few are asked alone. Some may stay busy for ever, as events do that were
- * recorded into a graph; they are not to keep others out. */
+/* Tells whether a new one would have no place on a shelf of which a few are asked alone. Some may stay busy for ever,
+ * as events do that were recorded into a graph; they are not to keep others out. */
 static bool shelf_is_full_queue(loch_stream_pool *pool, const stream_shelf *shelf)
 {
     lochi_lock_take(&pool->lock);

@@ -312,7 +312,7 @@ typedef struct lochi_cuda_api {
  * never changes again. */
 extern lochi_cuda_api lochi_cuda;
 
-/* Whether the driver was started before a fork: it must not be called in the child. Written there, alone. */
+/* Tells whether the driver was started before a fork: it must not be called in the child. Written there, alone. */
 extern bool lochi_cuda_is_forked;
 
 /* Loads libcuda.so.1, or the library that the option `cuda_library` names, and starts it (cuInit), once; success is for
@@ -323,11 +323,11 @@ loch_status lochi_cuda_load(void);
 /* Writes the error record for a call that returned `result` and gives the status that it stands for. */
 loch_status lochi_cuda_fail(cu_result result, const char *call);
 
-/* The same for calls that give something back: LOCH_OK when the driver is gone already, as it is while the process
- * ends, since it took everything with it. Such calls are counted. */
+/* Writes the error record for a call that gives something back: LOCH_OK when the driver is gone already, as it is while
+ * the process ends, since it took everything with it. Such calls are counted. */
 loch_status lochi_cuda_fail_giving_back(cu_result result, const char *call);
 
-/* How many calls came too late. Any thread. */
+/* Returns how many calls came too late. Any thread. */
 uint64_t lochi_cuda_late_calls(void);
 
 #endif

@@ -272,8 +272,9 @@ loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
 
 /* --- current in a thread --- */
 
-/* Get and set, not push and pop: a pop takes off whatever lies on top, and a caller who has pushed or popped a context in between would
- * lose another one than Loch's. Setting replaces the top of the stack of contexts, as the runtime's cudaSetDevice does. */
+/* Get and set, not push and pop: a pop takes off whatever lies on top, and a caller who has pushed or popped a context
+ * in between would lose another one than Loch's. Setting replaces the top of the stack of contexts, as the runtime's
+ * cudaSetDevice does. */
 static loch_status cuda_enter_thread(void *self, void **before)
 {
     const lochi_cuda_device *device = self;

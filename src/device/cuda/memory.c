@@ -45,7 +45,7 @@ loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, voi
     return LOCH_OK;
 }
 
-/* Of managed memory too. */
+/* Frees raw and managed memory. */
 loch_status lochi_cuda_raw_free(void *self, void *address, size_t bytes)
 {
     (void)bytes;

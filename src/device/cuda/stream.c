@@ -113,7 +113,7 @@ loch_status lochi_cuda_stream_wrap(void *self, void *native, void **out)
     return LOCH_OK;
 }
 
-/* Whether asking for the stream, or waiting for it, would end a capture: its own, or, for the legacy stream, that of a
+/* Tells whether asking for the stream, or waiting for it, would end a capture: its own, or, for the legacy stream, that of a
  * stream ordered with it. */
 static bool cuda_stream_is_captured(cu_stream *stream)
 {
@@ -241,7 +241,7 @@ static bool cuda_event_is_captured(cuda_event *event)
     return atomic_load_explicit(&event->is_captured, memory_order_relaxed) && !lochi_cuda_is_forked;
 }
 
-/* As for streams, E_BUSY leaves the record as it is. */
+/* Answers E_BUSY without a record: it is no failure, and asked for often. */
 loch_status lochi_cuda_event_query(void *self, void *event)
 {
     cuda_event *mark = event;

@@ -54,9 +54,9 @@ loch_status lochi_sim_event_destroy(void *self, void *native)
     return lochi_sim_end(LOCH_OK);
 }
 
-/* Puts a piece of work before an event that is recorded: the stream is as busy as if work were queued on it all the time. The
- * piece ends a lag after now, or after what the stream waits for. Pieces of one stream overlap, so that lags do not pile up. A key
- * alone stands for it. */
+/* Puts a piece of work before an event that is recorded: the stream is as busy as if work were queued on it all the
+ * time. The piece ends a lag after now, or after what the stream waits for. Pieces of one stream overlap, so that lags
+ * do not pile up. A key alone stands for it. */
 static void event_lag(lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations of simulated devices: made from requests, and queued behind a stream with the key that says when they take effect. */
+/* Operations of simulated devices: made from requests, and queued behind a stream with the key that says when they take
+ * effect. */
 #include "device/sim/op.h"
 #include "base/checked.h"
 #include "base/heap.h"

@@ -140,10 +140,10 @@ static loch_status sim_read_arguments(lochi_sim *sim, const char *arguments)
 
 /* --- forks --- */
 
-/* In the child of a fork. A simulated device stands for one that does not survive a fork, and does as that: what a program does wrong
- * on a GPU goes wrong here as well. Its memory is a file that is mapped shared, because one object may be at several
- * addresses: the child lets go of it at once, or it would write into the parent's. Devices that drivers from outside have
- * opened are in the list, too. */
+/* In the child of a fork. A simulated device stands for one that does not survive a fork, and does as that: what a
+ * program does wrong on a GPU goes wrong here as well. Its memory is a file that is mapped shared, because one object
+ * may be at several addresses: the child lets go of it at once, or it would write into the parent's. Devices that
+ * drivers from outside have opened are in the list, too. */
 static void sim_forked_all(void)
 {
     pthread_cond_init(&lochi_sim_all.settled, NULL); /* threads that slept on it are not here */

@@ -64,7 +64,7 @@ void lochi_sim_space_fini(lochi_sim_space *space)
     }
 }
 
-/* Whether `bytes` fit into a free extent, and where they would start. */
+/* Tells whether `bytes` fit into a free extent, and where they would start. */
 static bool space_fits(const lochi_sim_extent *extent, size_t bytes, size_t alignment, uintptr_t *start)
 {
     size_t aligned, end;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Work on simulated devices: copies, fills, kernels and calls become operations in the queue of a stream, or items of its capture. */
+/* Work on simulated devices: copies, fills, kernels and calls become operations in the queue of a stream, or items of
+ * its capture. */
 #include "device/sim/work.h"
 #include "base/heap.h"
 #include "base/logging.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of kept copies, and what drops out of it.
  *
- * An entry does not hold its source, but a watch on it (tensor/watch.h). By that the next call that looks here finds entries that
- * nobody will ask for any more, and entries of copies that somebody wrote, and drops them. */
+ * * An entry does not hold its source, but a watch on it (tensor/watch.h). By that the next call that looks here finds
+ * entries that nobody will ask for any more, and entries of copies that somebody wrote, and drops them. */
 #include "engine/context/copies.h"
 #include "base/heap.h"
 #include "engine/context/thread.h"
@@ -129,8 +129,8 @@ bool lochi_copy_is_spoilt(const lochi_copy_entry *entry)
            entry->own_version != loch_buffer_get_version(own);
 }
 
-/* Tells whether the source was written or has ended, or the copy is of no use. That the source's pool has slept without its contents is seen
- * by who asks for the copy. */
+/* Tells whether the source was written or has ended, or the copy is of no use. That the source's pool has slept without
+ * its contents is seen by who asks for the copy. */
 static bool copy_is_stale(const lochi_copy_entry *entry)
 {
     return lochi_watch_read(entry->watch) != entry->changes || lochi_copy_is_spoilt(entry);

@@ -31,8 +31,8 @@ void lochi_copies_put(lochi_copies *copies, lochi_copy_entry *entry);
 /* Takes an entry out of the table, onto a list. */
 void lochi_copies_take(lochi_copies *copies, lochi_copy_entry **link, lochi_copy_entry **list);
 
-/* Ends a list of entries; returns how many bytes they had. What ends may call deleters, and those the context: nothing may point
- * into the table meanwhile. */
+/* Ends a list of entries; returns how many bytes they had. What ends may call deleters, and those the context: nothing
+ * may point into the table meanwhile. */
 size_t lochi_copies_end_list(const loch_context *context, lochi_copy_entry *list);
 
 /* Ends an entry that is in no list, whole or half made. */

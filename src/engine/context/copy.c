@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Kept copies: what tensors of other devices look like on a seat.
  *
- * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it, type, shape,
- * strides, and the seat of the copy. So views of one buffer have copies of their own, and no tensor finds another's. An entry is
- * good while the version of the buffer is what it was when the copy was begun, and that of the copy's own what it was when it was
- * queued. A copy is in the order of the stream that it was queued on; an event behind it orders others. */
+ * * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it,
+ * type, shape, strides, and the seat of the copy. So views of one buffer have copies of their own, and no tensor finds
+ * another's. An entry is good while the version of the buffer is what it was when the copy was begun, and that of the
+ * copy's own what it was when it was queued. A copy is in the order of the stream that it was queued on; an event
+ * behind it orders others. */
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context/copies.h"
@@ -27,8 +28,8 @@ static loch_status copy_order_one(const loch_context *context, unsigned seat, lo
                                : lochi_context_order(context, context->current, stream, at);
 }
 
-/* Orders a copy: it comes behind what the context has queued on the source's own device, and before what it will queue there: on the stream that
- * is set and on its own one, which may be used only later, and so has to be there now. */
+/* Orders a copy: it comes behind what the context has queued on the source's own device, and before what it will queue
+ * there: on the stream that is set and on its own one, which may be used only later, and so has to be there now. */
 static loch_status copy_order(loch_context *context, const loch_tensor *source, loch_stream *stream, copy_side side)
 {
     const loch_device *device = loch_tensor_get_device(source);
@@ -125,8 +126,8 @@ static bool copy_has_ended(const loch_context *context, lochi_copy_entry *entry)
     return !entry->event;
 }
 
-/* Orders work on another stream than the copy's behind it; the memory of the copy stays until that work has ended. What is captured
- * is kept by its owner. */
+/* Orders work on another stream than the copy's behind it; the memory of the copy stays until that work has ended. What
+ * is captured is kept by its owner. */
 static loch_status copy_show(const lochi_copy_entry *entry, loch_stream *stream)
 {
     if (loch_stream_get_id(stream) == entry->stream_id || lochi_stream_is_captured(stream)) return LOCH_OK;

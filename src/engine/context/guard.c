@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards: a stack inside the context. An entry has what it changed as it was before, and everything that could fail is done before
- * anything is changed, so a guard that cannot begin leaves no trace. Numbers are never used twice in a process: a guard that has ended, or
- * whose context has, is found nowhere. */
+/* Guards: a stack inside the context. An entry has what it changed as it was before, and everything that could fail is
+ * done before anything is changed, so a guard that cannot begin leaves no trace. Numbers are never used twice in a
+ * process: a guard that has ended, or whose context has, is found nowhere. */
 #include "engine/context/guard.h"
 #include "base/heap.h"
 #include "base/logging.h"

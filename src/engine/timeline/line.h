@@ -10,8 +10,8 @@
 void lochi_timeline_put(lochi_text *out, const char *bytes, size_t count);
 void lochi_timeline_fill(lochi_text *out, char with, size_t count);
 
-/* Puts a name for people, indented for its depth, in exactly `columns`: control characters and what is not UTF-8 are shown as '?',
- * and what is too long is cut. */
+/* Puts a name for people, indented for its depth, in exactly `columns`: control characters and what is not UTF-8 are
+ * shown as '?', and what is too long is cut. */
 void lochi_timeline_put_name(lochi_text *out, const char *name, unsigned depth, size_t columns);
 
 /* Returns the columns that lochi_timeline_put_name needs for all of a name. */

@@ -28,7 +28,7 @@ static void put_us(lochi_text *out, const char *key, uint64_t ns)
     lochi_text_write(out, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
-/* As a plain decimal number: no locale, no exponent; what is no number is null. */
+/* Puts a plain decimal number: no locale, no exponent; what is no number is null. */
 static void put_number(lochi_text *out, double value)
 {
     const lochi_number number = lochi_number_read(LOCH_F64, &value);
@@ -108,7 +108,7 @@ static void trace_name_process(lochi_text *out, int process, const char *name, c
                      before, process, name);
 }
 
-/* Whether the stream is named for the first time. They are few; the latest are the likeliest. */
+/* Tells whether the stream is named for the first time. They are few; the latest are the likeliest. */
 static bool names_add(trace_names *names, uint64_t stream)
 {
     for (size_t i = names->count; i--;)

@@ -38,7 +38,8 @@ timeline_cursor lochi_timeline_cursor(loch_timeline *timeline)
         .timeline = timeline, .track = timeline_next_track(timeline, NULL), .now_ns = lochi_timeline_now(timeline)};
 }
 
-/* Finds the next record of the track that is neither forgotten nor being filled; NULL when there is none. Under the track's lock. */
+/* Finds the next record of the track that is neither forgotten nor being filled; NULL when there is none. Under the
+ * track's lock. */
 static timeline_record *cursor_find(timeline_cursor *cursor)
 {
     if (!cursor->chunk) cursor->chunk = cursor->track->first;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of workers.
  *
- * One lock guards the queue and every task's state; functions of users run without it. A task has two holders: the workers, until
- * it has ended, and whoever has its loch_task, until that is given back; the second one to let go frees it. Whoever waits sleeps
- * on a condition of its own, so that an end wakes nobody else. A loch_task holds the workers' bookkeeping, not their threads, and
- * may be waited for when they have gone. */
+ * * One lock guards the queue and every task's state; functions of users run without it. A task has two holders: the
+ * workers, until it has ended, and whoever has its loch_task, until that is given back; the second one to let go frees
+ * it. Whoever waits sleeps on a condition of its own, so that an end wakes nobody else. A loch_task holds the workers'
+ * bookkeeping, not their threads, and may be waited for when they have gone. */
 #ifndef LOCHI_WORKERS_STATE_H
 #define LOCHI_WORKERS_STATE_H
 
@@ -24,9 +24,8 @@ typedef struct lochi_worker {
     size_t index;
     pthread_t thread;
     loch_task *running; /* what it runs now, on top of others that wait for it; NULL between tasks */
-    loch_task *
-        awaited; /* that this one sleeps for; NULL while it does not; under the lock of waits (wait.c), like the next two */
-    uint64_t walk;                  /* the last search that has found it */
+    loch_task *awaited; /* that it sleeps for, or NULL; like the next two under the lock of waits (wait.c) */
+    uint64_t walk;      /* the last search that has found it */
     struct lochi_worker *walk_next; /* found by the same search, and not looked at yet */
     const void *note;               /* lochi_workers_set_note; its own thread's */
 } lochi_worker;
@@ -59,8 +58,8 @@ struct loch_workers {
     char name[LOCHI_WORKERS_NAME_MAX];
     loch_device *device; /* of tasks, unless they are bare; NULL: none */
     atomic_size_t
-        references;  /* the owner's, one for each loch_task, one for each who waits: relaxed up, acquire-release down */
-    lochi_lock lock; /* LOCHI_RANK_WORKERS: what follows, and all tasks; nothing is called under it */
+        references;          /* the owner's, one for each loch_task and each waiter: relaxed up, acquire-release down */
+    lochi_lock lock;         /* LOCHI_RANK_WORKERS: what follows, and all tasks; nothing is called under it */
     pthread_cond_t work;     /* something is queued, or the threads are to end */
     loch_task *first, *last; /* the queue */
     size_t pending;          /* tasks that are queued or run */
