@@ -2,7 +2,7 @@
 /* Devices that are current in a thread: for work that the caller queues by the driver's own interface, such as plain
  * CUDA.
  *
- * * A stay makes a device current in the calling thread until it ends; then what was current before is again. Stays may
+ * A stay makes a device current in the calling thread until it ends; then what was current before is again. Stays may
  * end in any order. They are a list of their thread, the last one begun first: one that ends below another of its
  * driver hands what it has to put back to that one, and the device that is current stays so. */
 #ifndef LOCHI_CURRENT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Handles of cuBLAS. The library works in the context that is current, so every call of it here stands in the frame of the
- * device (device/cuda/cuda.h); the caller's own context is as before, but for loch_cublas_get_native. */
+ * device (device/cuda/frame.h); the caller's own context is as before, but for loch_cublas_get_native. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"

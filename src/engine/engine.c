@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Engines: opening, ending, and what they hand out.
  *
- * * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed,
+ * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed,
  * peers connected; then come pools, streams and, last, threads. Whatever fails leaves through the ordinary destroy.
  * Ending goes the other way round: nothing is given back before the last thread was joined. */
 #include "base/checked.h"

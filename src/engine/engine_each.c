@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* A function for every seat, by the seats' workers.
  *
- * * A call that is made from outside of calls is the root of a family: itself, and all calls that are made from inside
+ * A call that is made from outside of calls is the root of a family: itself, and all calls that are made from inside
  * it. A call stands in its seat's list, and is queued as a task of the seat's workers. On a seat a family has one
  * thread at a time, that of its head: the first of its calls there that runs. The head's thread runs the others as
  * well, while it waits in one of them or when its function has returned, and nobody else does. So a function that has
  * run all that is there and then goes to meet the others of its call is not missed anywhere: what it was called for by
  * the others was there before they ran what it had called them for.
  *
- * * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on
+ * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on
  * every seat; others begin in the order that they came. Calls are queued on all seats under one lock, and so are in one
  * order everywhere. A worker that calls from a task takes a thread away from the families, and gives it back by running
  * what has no head on its seat. */

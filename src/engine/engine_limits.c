@@ -2,7 +2,7 @@
 /* How much each seat may hold. Every device is asked once what is free, before any memory is taken: seats of one device
  * divide one figure, and none sees what another has taken already.
  *
- * * A limit of 0 means none everywhere below, so a share that comes to nothing is a failure and never a 0. */
+ * A limit of 0 means none everywhere below, so a share that comes to nothing is a failure and never a 0. */
 #include "engine/engine_limits.h"
 #include "base/checked.h"
 #include "base/fail.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Who may be inside an engine: locks of seats, held by threads, and the count of contexts.
  *
- * * A seat's lock is a plain mutex with the number of its owner beside it. Only the owner finds its own number there,
+ * A seat's lock is a plain mutex with the number of its owner beside it. Only the owner finds its own number there,
  * so a thread that does not hold the lock is told so before it touches the mutex. Each loch_engine_lock has a stay of
  * its own: locks of several seats are given back in any order, and one may be taken again while another seat is
  * current. */

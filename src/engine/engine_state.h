@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of engines.
  *
- * * An engine is written while it is opened, by one thread, and read until its shutdown without a lock. What a lock
+ * An engine is written while it is opened, by one thread, and read until its shutdown without a lock. What a lock
  * guards says so. */
 #ifndef LOCHI_ENGINE_STATE_H
 #define LOCHI_ENGINE_STATE_H

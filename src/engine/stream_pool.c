@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams and events that are kept and handed out again.
  *
- * * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its
+ * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its
  * work has ended it stays idle. Whoever takes from a shelf asks the driver, outside the lock, for one after the other,
  * and puts those back that are busy; what cannot be asked (its device is lost) goes. The last stream that came back is
  * asked first, so that few are in use; of events the first one, which has most likely passed, and after a few that have
  * not, a new one is cheaper.
  *
- * * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back
+ * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back
  * twice, or to another pool, is foreign. */
 #include "base/fail.h"
 #include "base/heap.h"

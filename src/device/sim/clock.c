@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The clocks of simulated devices. Moving one makes operations take effect, in the order of their keys.
  *
- * * Settling is done by one thread at a time for a device. The lock is dropped while a function that the user queued
+ * Settling is done by one thread at a time for a device. The lock is dropped while a function that the user queued
  * runs (it may take locks of its own), so other threads may come in: they see as done only what has taken effect, and
  * those that wait sleep until it has. An operation may wait for another device; keys rise along every dependency and
  * settling follows the keys, so two devices cannot wait for each other in a circle. */

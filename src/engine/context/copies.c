@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of kept copies, and what drops out of it.
  *
- * * An entry does not hold its source, but a watch on it (tensor/watch.h). By that the next call that looks here finds
+ * An entry does not hold its source, but a watch on it (tensor/watch.h). By that the next call that looks here finds
  * entries that nobody will ask for any more, and entries of copies that somebody wrote, and drops them. */
 #include "engine/context/copies.h"
 #include "base/heap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Kept copies: what tensors of other devices look like on a seat.
  *
- * * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it,
+ * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it,
  * type, shape, strides, and the seat of the copy. So views of one buffer have copies of their own, and no tensor finds
  * another's. An entry is good while the version of the buffer is what it was when the copy was begun, and that of the
  * copy's own what it was when it was queued. A copy is in the order of the stream that it was queued on; an event

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters: tensors that are declared first and loaded later.
  *
- * * A parameter has a place on each seat that it lies on: the whole, or a part along the axis that it is cut along.
+ * A parameter has a place on each seat that it lies on: the whole, or a part along the axis that it is cut along.
  * What was loaded is a sorted list of ranges along one axis, the one that parts are loaded along; when nothing or all
  * of it was loaded, any axis will do. Loading works on boxes that are whole along every axis but two: the one of the
  * part and the one of the place. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of workers.
  *
- * * One lock guards the queue and every task's state; functions of users run without it. A task has two holders: the
+ * One lock guards the queue and every task's state; functions of users run without it. A task has two holders: the
  * workers, until it has ended, and whoever has its loch_task, until that is given back; the second one to let go frees
  * it. Whoever waits sleeps on a condition of its own, so that an end wakes nobody else. A loch_task holds the workers'
  * bookkeeping, not their threads, and may be waited for when they have gone. */
@@ -56,15 +56,14 @@ typedef struct lochi_workers_waiter {
 
 struct loch_workers {
     char name[LOCHI_WORKERS_NAME_MAX];
-    loch_device *device; /* of tasks, unless they are bare; NULL: none */
-    atomic_size_t
-        references;          /* the owner's, one for each loch_task and each waiter: relaxed up, acquire-release down */
-    lochi_lock lock;         /* LOCHI_RANK_WORKERS: what follows, and all tasks; nothing is called under it */
-    pthread_cond_t work;     /* something is queued, or the threads are to end */
-    loch_task *first, *last; /* the queue */
-    size_t pending;          /* tasks that are queued or run */
-    uint64_t age;            /* rises with every wait */
-    uint64_t queued;         /* tasks so far */
+    loch_device *device;      /* of tasks, unless they are bare; NULL: none */
+    atomic_size_t references; /* the owner's, one for each loch_task, one for each waiter: relaxed up, acq-rel down */
+    lochi_lock lock;          /* LOCHI_RANK_WORKERS: what follows, and all tasks; nothing is called under it */
+    pthread_cond_t work;      /* something is queued, or the threads are to end */
+    loch_task *first, *last;  /* the queue */
+    size_t pending;           /* tasks that are queued or run */
+    uint64_t age;             /* rises with every wait */
+    uint64_t queued;          /* tasks so far */
     lochi_workers_waiter *waiters;
     loch_error failure; /* the first of `failed` */
     size_t failed;      /* tasks without a loch_task, since the last wait */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Waiting for tasks.
  *
- * * A worker that waits for a task which has not begun takes it out of the queue and runs it itself. It never runs any
+ * A worker that waits for a task which has not begun takes it out of the queue and runs it itself. It never runs any
  * other on top of what it is doing: that one might wait for the task below, which cannot go on before it. So a worker's
  * stack is as deep as the program's own chain of tasks that wait for each other, as it would be with plain calls; and
  * whoever waits for a task that another worker runs waits for what really has to come first.
  *
- * * A worker that has to sleep for a task first looks whether that can end: whether from the task a worker can be
+ * A worker that has to sleep for a task first looks whether that can end: whether from the task a worker can be
  * reached that does not sleep, by way of who runs it, or, while it is queued with other workers, of any of those, and
  * of what they sleep for. One lock of the process guards what workers sleep for, so the last one that closes a circle
  * finds it, whichever workers it goes through. */
