@@ -25,6 +25,7 @@ void lochi_sim_script_fini(lochi_sim_script *script)
 static loch_status capture_append(lochi_sim_stream *stream, lochi_sim_item_type type, size_t mark,
                                   const lochi_sim_request *request)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_script *script = &stream->capture->script;
     const size_t name_bytes = request ? strlen(request->name) + 1 : 0;
     size_t ranges_bytes = 0, bytes = 0;

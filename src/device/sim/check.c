@@ -253,6 +253,7 @@ static bool check_build_read(check_list *list, lochi_sim_cell *old, size_t count
 static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream, const lochi_sim_use *use,
                         const lochi_sim_access *access, size_t first, size_t count)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_cell few[CHECK_CELLS_FEW];
     const size_t start = use->offset, end = use->offset + use->bytes;
     lochi_sim_shadow *shadow = &object->shadow;

@@ -139,6 +139,7 @@ void lochi_sim_clock_forked(lochi_sim *sim)
 /* Steps the device's generator (a 64-bit counter, mixed). */
 static uint64_t clock_random(lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     uint64_t value = sim->random += 0x9e3779b97f4a7c15u;
     value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
     value = (value ^ value >> 27) * 0x94d049bb133111ebu;

@@ -142,13 +142,6 @@ static loch_status graph_make_ops(const loch_sim_graph *graph, lochi_sim_op **ou
     return LOCH_OK;
 }
 
-static void graph_follow(lochi_sim_stream *stream, const graph_mark *mark)
-{
-    lochi_lock_assert_held(&lochi_sim_all.lock);
-    stream->tail = lochi_sim_key_later(stream->tail, mark->key);
-    lochi_sim_vector_join(&stream->seen, &mark->seen);
-}
-
 static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -157,7 +150,7 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
     lochi_sim_op *ops;
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     LOCH_TRY_RETURN(graph_make_ops(graph, &ops));
-    graph_follow(stream, &graph->end);
+    lochi_sim_stream_follow(stream, graph->end.key, &graph->end.seen);
     for (const lochi_sim_item *item = graph->script.first; item; item = item->next) {
         lochi_sim_stream *branch = item->branch ? graph->branches[item->branch] : stream;
         graph_mark *mark = &graph->marks[item->mark];
@@ -169,7 +162,7 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
             mark->key = branch->tail;
             lochi_sim_vector_copy(&mark->seen, &branch->seen);
         } else {
-            graph_follow(branch, mark);
+            lochi_sim_stream_follow(branch, mark->key, &mark->seen);
         }
     }
     graph->end.key = stream->tail;

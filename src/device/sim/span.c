@@ -14,6 +14,7 @@ lochi_sim_span *lochi_sim_span_find(const lochi_sim *sim, uintptr_t address)
 /* Tells whether work of `sim` may use a span of `other`. */
 static bool span_lets_in(const lochi_sim *other, const lochi_sim_span *span, const lochi_sim *sim)
 {
+    lochi_lock_assert_held(&lochi_sim_all.lock);
     if (span->kind == LOCH_MEMORY_MANAGED) return true;
     if (span->reservation) {
         for (size_t i = 0; i < span->peers_count; i++)
