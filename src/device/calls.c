@@ -30,10 +30,10 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
     atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start_ns, memory_order_relaxed);
 }
 
-loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, size_t capacity, size_t *count)
+loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!device || (capacity && !out)) return LOCH_FAIL(INVALID, "call counts need a device and a place");
+    if (!device || !visitor) return LOCH_FAIL(INVALID, "a walk over driver calls needs a device and a visitor");
     uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
         ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
@@ -42,13 +42,13 @@ loch_status loch_device_get_calls(loch_device *device, loch_call_count *out, siz
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
         ns[i] -= device->cost_base[i];
     lochi_lock_drop(&device->lock);
-    for (size_t i = 0; i < LOCH_CALL_COUNT && i < capacity; i++) {
-        out[i].name = loch_driver_call_name((loch_driver_call)i);
-        out[i].count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed);
-        out[i].ns = ns[i];
-        out[i].real_ns = real_ns[i];
+    for (size_t i = 0; i < LOCH_CALL_COUNT; i++) {
+        const loch_call_count count = {.name = loch_driver_call_name((loch_driver_call)i),
+                                       .count = atomic_load_explicit(&device->calls[i].count, memory_order_relaxed),
+                                       .ns = ns[i],
+                                       .real_ns = real_ns[i]};
+        LOCH_TRY_RETURN(visitor(&count, user));
     }
-    if (count) *count = LOCH_CALL_COUNT;
     return LOCH_OK;
 }
 

@@ -21,7 +21,7 @@ bool lochi_device_copies_rows(const loch_device *device);
 bool lochi_device_protects(const loch_device *device);
 
 /* Protects whole pages of the host, or makes them writable again: what lies in a page beside the memory is protected, too. */
-loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, bool is_read_only);
+loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, loch_access access);
 size_t lochi_device_page_bytes(void);
 
 /* Tells whether the driver can make the device current in a thread (current.h). */

@@ -16,6 +16,6 @@ loch_status lochi_cpu_handle_release(void *self, loch_driver_handle handle, size
 loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,
                           size_t peers_count);
 loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle);
-loch_status lochi_cpu_move(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
+loch_status lochi_cpu_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
 
 #endif

@@ -16,6 +16,6 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_commit(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes);
-loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, int is_read_only);
+loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, loch_access access);
 
 #endif

@@ -6,7 +6,7 @@
 #include "engine/context/copies.h"
 #include "base/heap.h"
 #include "engine/context/thread.h"
-#include "tensor/buffer.h"
+#include "tensor/buffer/buffer.h"
 #include <string.h>
 
 #define COPIES_FIRST 16 /* buckets */

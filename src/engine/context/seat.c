@@ -69,13 +69,12 @@ loch_device *loch_context_get_device(const loch_context *context)
     return lochi_context_place(context, context->current)->device;
 }
 
-/* The one thing that asking may change is a stream of its own, which nobody sees before. */
-loch_stream *loch_context_get_stream(const loch_context *context)
+loch_status loch_context_require_stream(loch_context *context, loch_stream **out)
 {
-    loch_stream *stream;
-    if (lochi_context_check(context) != LOCH_OK) return NULL;
-    return lochi_context_stream((loch_context *)(uintptr_t)context, context->current, &stream) == LOCH_OK ? stream
-                                                                                                          : NULL;
+    if (out) *out = NULL;
+    LOCH_TRY_RETURN(lochi_context_check(context));
+    if (!out) return LOCH_FAIL(INVALID, "asking for the current stream needs a place");
+    return lochi_context_stream(context, context->current, out);
 }
 
 loch_status loch_context_set_seat(loch_context *context, loch_seat seat)

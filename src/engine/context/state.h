@@ -13,9 +13,9 @@
 
 #include "base/fail.h"
 #include "engine/engine_state.h"
-#include "tensor/meter.h"
+#include "tensor/buffer/buffer.h"
 #include "tensor/tensor.h"
-#include "tensor/watch.h"
+#include "tensor/buffer/buffer.h"
 #include <loch/context.h>
 #include <stdbool.h>
 

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Printing a timeline: the public call. */
+#include "base/printing.h"
 #include "engine/timeline/bars.h"
 #include "engine/timeline/trace.h"
 #include "engine/timeline/tree.h"
 #include "engine/timeline/walk.h"
 
-size_t loch_timeline_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char *text, size_t bytes)
+loch_status loch_timeline_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char *text,
+                                size_t bytes, size_t *length)
 {
-    lochi_text out = lochi_text_begin(text, text ? bytes : 0);
-    if (!timeline) return 0;
+    LOCH_TRY_RETURN(lochi_printing_begin(timeline, text, bytes, length));
+    if ((unsigned)format > LOCH_TIMELINE_TRACE)
+        return LOCH_FAIL(INVALID, "timeline format %d is not known", (int)format);
+    lochi_text out = lochi_text_begin(text, bytes);
     lochi_timeline_enter(timeline);
     switch (format) {
     case LOCH_TIMELINE_TREE: lochi_timeline_print_tree(timeline, &out); break;
@@ -16,5 +20,5 @@ size_t loch_timeline_print(loch_timeline *timeline, loch_timeline_format format,
     case LOCH_TIMELINE_TRACE: lochi_timeline_print_trace(timeline, &out); break;
     }
     lochi_timeline_leave(timeline);
-    return out.length;
+    return lochi_printing_end(&out, length);
 }
