@@ -36,11 +36,11 @@ typedef void loch_range_observer(loch_range_event event, const loch_range *range
  *  the ranges that exist already; these are not given back until it has received them. Several observers receive a
  *  taken range in order of addition, and a going range in reverse order. `user` is borrowed until the observer is
  *  removed. E_EXISTS: the same function and `user` are added for this device already. E_HOST_MEMORY. Any thread. */
-LOCH_API LOCH_MUST_USE loch_status loch_observer_add(loch_device *device, loch_range_observer *visitor, void *user);
+LOCH_API LOCH_MUST_USE loch_status loch_observer_add(loch_device *device, loch_range_observer *function, void *user);
 
 /** Removes an observer. Waits until no thread is inside it. The observer does not receive the end of existing ranges.
  *  Must not be called from inside an observer. E_NOT_FOUND: there is no such observer. */
-LOCH_API LOCH_MUST_USE loch_status loch_observer_remove(loch_device *device, loch_range_observer *visitor, void *user);
+LOCH_API LOCH_MUST_USE loch_status loch_observer_remove(loch_device *device, loch_range_observer *function, void *user);
 
 LOCH_END_DECLS
 

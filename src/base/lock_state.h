@@ -25,7 +25,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_MEMORY,                            /* an allocator's own state */
     LOCHI_RANK_FAMILY,                            /* what parents and children hold; held for arithmetic alone */
     LOCHI_RANK_TAGS,                              /* the table of tags */
-    LOCHI_RANK_VISITORS,                          /* the list of visitors */
+    LOCHI_RANK_OBSERVERS,                          /* the list of observers */
     LOCHI_RANK_DEVICES,                           /* the table of open devices; held while one is opened */
     LOCHI_RANK_DRIVERS,                           /* the table of drivers */
     LOCHI_RANK_DEVICE,                            /* a device's thread-default streams */

@@ -8,7 +8,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "device/calls.h"
-#include "device/visitors.h"
+#include "device/observers.h"
 #include <string.h>
 
 const char *loch_memory_kind_name(loch_memory_kind kind)
@@ -49,10 +49,10 @@ static loch_status raw_enter(lochi_range *range)
 {
     lochi_ranges_lock();
     const bool is_new = lochi_ranges_insert(range);
-    const uint64_t newest = lochi_visitors_now();
+    const uint64_t newest = lochi_observers_now();
     lochi_ranges_unlock();
     if (is_new) {
-        lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
         return LOCH_OK;
     }
     return LOCH_FAIL(DRIVER, "driver \"%s\" handed out memory at %p twice", range->device->driver->name,
@@ -109,7 +109,7 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
                            (size_t)(key - lochi_range_start(range)), range->bytes, (void *)lochi_range_start(range));
     if (status == LOCH_OK) {
         range->is_going = true;
-        if (type == LOCHI_RANGE_RAW) lochi_visitors_tell_going(range->device, range->kind, key, range->bytes);
+        if (type == LOCHI_RANGE_RAW) lochi_observers_tell_going(range->device, range->kind, key, range->bytes);
         lochi_ranges_remove(range);
     }
     lochi_ranges_unlock();
@@ -124,9 +124,9 @@ static loch_status raw_finish(lochi_range *range, loch_status status)
         range->is_going = false;
         lochi_ranges_lock();
         lochi_ranges_insert(range); /* its place is free: the driver still holds it */
-        const uint64_t newest = range->type == LOCHI_RANGE_RAW ? lochi_visitors_now() : 0;
+        const uint64_t newest = range->type == LOCHI_RANGE_RAW ? lochi_observers_now() : 0;
         lochi_ranges_unlock();
-        lochi_visitors_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
         return status;
     }
     loch_device *device = range->device;
