@@ -34,7 +34,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_limit_create(loch_allocator *wrapped, co
                                                      const loch_limit_options *options, loch_allocator **out);
 
 /** Sets both limits of a limit wrapper. Memory in use above the new limits stays. E_INVALID: not a limit wrapper. */
-LOCH_API LOCH_MUST_USE loch_status loch_limit_set(loch_allocator *limit, size_t hard_bytes, size_t soft_bytes);
+LOCH_API LOCH_MUST_USE loch_status loch_limit_set(loch_allocator *allocator, size_t hard_bytes, size_t soft_bytes);
 
 /** @} */
 /** @name Tracking */
@@ -109,7 +109,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_logging_create(loch_allocator *wrapped, 
 /** Writes the buffered lines of a logging wrapper to its file. E_IO: a part of the file could not be written.
  *  E_HOST_MEMORY: events could not be recorded. E_INVALID: not a logging wrapper. E_FORKED: in the child of a fork,
  *  where nothing is written to the file. */
-LOCH_API LOCH_MUST_USE loch_status loch_logging_flush(loch_allocator *logging);
+LOCH_API LOCH_MUST_USE loch_status loch_logging_flush(loch_allocator *allocator);
 
 /** @} */
 /** @name Red zones */
@@ -135,7 +135,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_redzone_create(loch_allocator *wrapped, 
 
 /** Checks the red zones of all live blocks, and waits on the host for their streams. E_CORRUPT: a red zone was
  *  overwritten; the error record names the first bad block. E_INVALID: not a red-zone wrapper. */
-LOCH_API LOCH_MUST_USE loch_status loch_redzone_check(loch_allocator *guard);
+LOCH_API LOCH_MUST_USE loch_status loch_redzone_check(loch_allocator *allocator);
 
 /** @} */
 /** @name Fault injection */
@@ -160,7 +160,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_fault_create(loch_allocator *wrapped, co
                                                      const loch_fault_options *options, loch_allocator **out);
 
 /** Sets which allocations of a fault wrapper fail, counted from now; NULL for none. E_INVALID: not a fault wrapper. */
-LOCH_API LOCH_MUST_USE loch_status loch_fault_set(loch_allocator *fault, const loch_fault_options *options);
+LOCH_API LOCH_MUST_USE loch_status loch_fault_set(loch_allocator *allocator, const loch_fault_options *options);
 
 /** @} */
 /** @name Lock */

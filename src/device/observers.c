@@ -17,7 +17,7 @@ typedef struct observer {
     struct observer *next;
     uint64_t number;     /* rises along the list */
     loch_device *device; /* retained; NULL for all */
-    loch_range_observer *observer;
+    loch_range_observer *function;
     void *user;
     unsigned users;  /* threads inside it */
     bool is_hearing; /* of what was there when it was added */
@@ -78,7 +78,7 @@ static void observer_forked(void)
 static lochi_fork_part observer_part = {.child = observer_forked};
 
 /* Finds the link to an observer, or to the end of the list. */
-static observer **observer_find(const loch_device *device, loch_range_observer *observer, const void *user)
+static observer **observer_find(const loch_device *device, loch_range_observer *function, const void *user)
 {
     lochi_lock_assert_held(&observer_lock);
     observer **link = &observer_list;

@@ -319,28 +319,28 @@ unsigned loch_engine_count(const loch_engine *engine)
     return engine ? engine->count : 0;
 }
 
-loch_device *loch_engine_get_device(const loch_engine *engine, loch_seat number)
+loch_device *loch_engine_get_device(const loch_engine *engine, loch_seat seat)
 {
-    const lochi_seat *seat = lochi_engine_seat(engine, number);
-    return seat ? seat->device : NULL;
+    const lochi_seat *found = lochi_engine_seat(engine, seat);
+    return found ? found->device : NULL;
 }
 
-loch_allocator *loch_engine_get_allocator(const loch_engine *engine, loch_seat number)
+loch_allocator *loch_engine_get_allocator(const loch_engine *engine, loch_seat seat)
 {
-    const lochi_seat *seat = lochi_engine_seat(engine, number);
-    return seat ? seat->allocator : NULL;
+    const lochi_seat *found = lochi_engine_seat(engine, seat);
+    return found ? found->allocator : NULL;
 }
 
-loch_workers *loch_engine_get_workers(const loch_engine *engine, loch_seat number)
+loch_workers *loch_engine_get_workers(const loch_engine *engine, loch_seat seat)
 {
-    const lochi_seat *seat = lochi_engine_seat(engine, number);
-    return seat ? seat->workers : NULL;
+    const lochi_seat *found = lochi_engine_seat(engine, seat);
+    return found ? found->workers : NULL;
 }
 
-loch_stream_pool *loch_engine_get_streams(const loch_engine *engine, loch_seat number)
+loch_stream_pool *loch_engine_get_streams(const loch_engine *engine, loch_seat seat)
 {
-    const lochi_seat *seat = lochi_engine_seat(engine, number);
-    return seat ? seat->streams : NULL;
+    const lochi_seat *found = lochi_engine_seat(engine, seat);
+    return found ? found->streams : NULL;
 }
 
 loch_timeline *loch_engine_get_timeline(const loch_engine *engine)

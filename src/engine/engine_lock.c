@@ -86,25 +86,25 @@ static void lock_end_stay(lochi_seat_lock *lock)
     lochi_free(stay);
 }
 
-loch_status loch_engine_lock(loch_engine *engine, loch_seat number)
+loch_status loch_engine_lock(loch_engine *engine, loch_seat seat)
 {
-    lochi_seat *seat;
-    LOCH_TRY_RETURN(lock_find(engine, number, &seat));
-    lochi_seat_lock_take(engine, number);
-    const loch_status status = lock_begin_stay(seat);
+    lochi_seat *found;
+    LOCH_TRY_RETURN(lock_find(engine, seat, &found));
+    lochi_seat_lock_take(engine, seat);
+    const loch_status status = lock_begin_stay(found);
     if (status == LOCH_OK) return LOCH_OK;
-    const loch_status dropped = lochi_seat_lock_drop(engine, number);
+    const loch_status dropped = lochi_seat_lock_drop(engine, seat);
     (void)dropped; /* this thread holds it */
     return status;
 }
 
-loch_status loch_engine_unlock(loch_engine *engine, loch_seat number)
+loch_status loch_engine_unlock(loch_engine *engine, loch_seat seat)
 {
-    lochi_seat *seat;
-    LOCH_TRY_RETURN(lock_find(engine, number, &seat));
-    if (atomic_load_explicit(&seat->lock.owner, memory_order_relaxed) == lochi_thread_number())
-        lock_end_stay(&seat->lock);
-    return lochi_seat_lock_drop(engine, number);
+    lochi_seat *found;
+    LOCH_TRY_RETURN(lock_find(engine, seat, &found));
+    if (atomic_load_explicit(&found->lock.owner, memory_order_relaxed) == lochi_thread_number())
+        lock_end_stay(&found->lock);
+    return lochi_seat_lock_drop(engine, seat);
 }
 
 bool lochi_engine_is_locked_outside(const loch_engine *engine)

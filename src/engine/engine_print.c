@@ -29,15 +29,15 @@ static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
     return LOCH_OK;
 }
 
-loch_status loch_engine_get_info(loch_engine *engine, loch_seat number, loch_engine_info *out)
+loch_status loch_engine_get_info(loch_engine *engine, loch_seat seat, loch_engine_info *out)
 {
     if (!engine || !out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "figures of a seat need an engine and a struct whose size is set");
-    lochi_seat *seat = lochi_engine_seat(engine, number);
-    if (!seat) return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", number.number, engine->count);
+        return LOCH_FAIL(INVALID, "figures of a found need an engine and a struct whose size is set");
+    lochi_seat *found = lochi_engine_seat(engine, seat);
+    if (!found) return LOCH_FAIL(NOT_FOUND, "there is no found %u: the engine has %u", seat.number, engine->count);
     loch_engine_info info = {.size = out->size};
-    const loch_status status = print_read_info(seat, &info);
-    if (status != LOCH_OK) return lochi_engine_fail_at(number.number, status);
+    const loch_status status = print_read_info(found, &info);
+    if (status != LOCH_OK) return lochi_engine_fail_at(seat.number, status);
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return LOCH_OK;
 }
