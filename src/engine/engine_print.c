@@ -32,9 +32,9 @@ static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
 loch_status loch_engine_get_info(loch_engine *engine, loch_seat seat, loch_engine_info *out)
 {
     if (!engine || !out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "figures of a found need an engine and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "figures of a seat need an engine and a struct whose size is set");
     lochi_seat *found = lochi_engine_seat(engine, seat);
-    if (!found) return LOCH_FAIL(NOT_FOUND, "there is no found %u: the engine has %u", seat.number, engine->count);
+    if (!found) return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", seat.number, engine->count);
     loch_engine_info info = {.size = out->size};
     const loch_status status = print_read_info(found, &info);
     if (status != LOCH_OK) return lochi_engine_fail_at(seat.number, status);
