@@ -5,7 +5,7 @@
  * plug-in: it makes the streams that PyTorch would make, and sees what the simulated devices saw. */
 #include "support/test.h"
 #include "support/worker.h"
-#include "unit/json_check.h"
+#include "json_check.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
