@@ -127,16 +127,6 @@ static layout_plan random_plan(test_random *random)
     return plan;
 }
 
-/* Nothing is live and nothing waits; the device's default allocators are given up, so that the bed can compare. */
-static void finish(void)
-{
-    size_t leaks, waiting;
-    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    assert_int_equal(waiting, 0);
-    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    assert_int_equal(leaks, 0);
-}
-
 /* --- tests --- */
 
 static void test_copies_of_any_layout(void **state)
@@ -155,7 +145,7 @@ static void test_copies_of_any_layout(void **state)
         loch_tensor_release(to);
         loch_tensor_release(from);
     }
-    finish();
+    test_end_defaults();
 }
 
 /* What lies between the elements of a strided target stays as it was. */
@@ -180,7 +170,7 @@ static void test_gaps_are_left_alone(void **state)
     loch_tensor_release(part);
     loch_tensor_release(source);
     loch_tensor_release(whole);
-    finish();
+    test_end_defaults();
 }
 
 static void test_fills(void **state)
@@ -197,7 +187,7 @@ static void test_fills(void **state)
             assert_true(seen[j] == -37);
         loch_tensor_release(tensor);
     }
-    finish();
+    test_end_defaults();
 }
 
 /* Copies that shift a tensor over itself read what was there before. */
@@ -226,7 +216,7 @@ static void test_overlapping_views(void **state)
         loch_tensor_release(from);
         loch_tensor_release(whole);
     }
-    finish();
+    test_end_defaults();
 }
 
 /* Both sides are released as soon as the copy was queued, and their memory is used for something else at once. */
@@ -267,7 +257,7 @@ static void test_released_while_copied(void **state)
     }
     loch_stream_close(stream);
     loch_stream_close(other);
-    finish();
+    test_end_defaults();
 }
 
 static void count_deletion(void *address, size_t bytes, void *user)
@@ -305,7 +295,7 @@ static void test_host_memory_released_while_copied(void **state)
     loch_tensor_release(to);
     free(memory);
     loch_stream_close(stream);
-    finish();
+    test_end_defaults();
 }
 
 static void test_maps(void **state)
@@ -325,7 +315,7 @@ static void test_maps(void **state)
     if (bed->has_data) assert_true(value.value.f == 63);
     loch_tensor_release(turned);
     loch_tensor_release(tensor);
-    finish();
+    test_end_defaults();
 }
 
 static void test_prints(void **state)
@@ -337,7 +327,7 @@ static void test_prints(void **state)
     CHECK_OK(loch_tensor_print(tensor, NULL, text, sizeof text, &length));
     if (bed->has_data) assert_string_equal(text, "[[ 5 12 19]\n [26 33 40]]");
     loch_tensor_release(tensor);
-    finish();
+    test_end_defaults();
 }
 
 /* A pool of buffers and a workspace, shared by two streams. */
@@ -378,7 +368,7 @@ static void test_scratch(void **state)
     for (size_t i = 0; i < 2; i++)
         loch_stream_close(streams[i]);
     loch_allocator_release(allocator);
-    finish();
+    test_end_defaults();
 }
 
 int main(void)

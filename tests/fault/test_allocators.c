@@ -9,23 +9,17 @@
 
 #define BLOCKS 8
 
-/* Where faults come from. */
-typedef struct source {
-    const char *name, *device;
+/* What a sweep runs on. */
+typedef struct ground {
+    const char *device;
     bool hold; /* the device stays open around the runs: faults are set on it */
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
-} source;
+    const char *stack;
+} ground;
 
 /* One run of the program. */
 typedef struct program {
-    const source *source;
-    const char *stack;
-    loch_device *held;
-    loch_status status; /* of the first call that failed */
-    const char *call;   /* its text */
-    loch_error error;   /* the record right after it */
-    const char *wrong;  /* a promise that was broken */
+    test_notes notes;
+    const ground *ground;
     loch_device *device;
     loch_stream *stream;
     loch_allocator *allocator;
@@ -35,20 +29,7 @@ typedef struct program {
     bool has_pressure;
 } program;
 
-#define STEP(call)                                                                                                     \
-    do {                                                                                                               \
-        if (!program_note(p, (call), #call)) return;                                                                   \
-    } while (0)
-
-static bool program_note(program *p, loch_status status, const char *call)
-{
-    if (status == LOCH_OK) return true;
-    p->status = status;
-    p->call = call;
-    p->error = *loch_error_get();
-    if (p->error.status != status || !p->error.sentence[0]) p->wrong = "a failure without a sentence";
-    return false;
-}
+#define STEP(call) TEST_STEP(&p->notes, call)
 
 static size_t program_press(loch_allocator *allocator, size_t bytes, void *user)
 {
@@ -80,7 +61,7 @@ static void program_allocate(program *p)
         STEP(loch_allocator_alloc(p->allocator, &requests[i], &p->blocks[i]));
     STEP(loch_alloc_array(p->allocator, 10, 20, NULL, &p->blocks[6]));
     void *none = TEST_UNTOUCHED;
-    if (loch_alloc(p->allocator, (size_t)1 << 40, &none) == LOCH_OK || none) p->wrong = "too much was handed out";
+    if (loch_alloc(p->allocator, (size_t)1 << 40, &none) == LOCH_OK || none) p->notes.wrong = "too much was handed out";
 }
 
 static void program_ask(program *p)
@@ -89,12 +70,12 @@ static void program_ask(program *p)
     loch_block block = {.size = sizeof block};
     size_t seen = 0;
     STEP(loch_allocator_find(p->allocator, p->blocks[1], &block));
-    if (block.requested_bytes != 5000) p->wrong = "another size";
+    if (block.requested_bytes != 5000) p->notes.wrong = "another size";
     STEP(loch_allocator_walk(p->allocator, program_count, &seen));
     STEP(loch_allocator_get_stats(p->allocator, &stats));
-    if (stats.blocks != 7 || seen != 7) p->wrong = "another number of blocks";
+    if (stats.blocks != 7 || seen != 7) p->notes.wrong = "another number of blocks";
     STEP(loch_census_create(p->allocator, &p->census));
-    if (test_census_count(p->census) != 7) p->wrong = "another census";
+    if (test_census_count(p->census) != 7) p->notes.wrong = "another census";
     STEP(loch_allocator_measure(p->allocator, LOCH_MEASURE_ON));
     STEP(loch_allocator_reset_stats(p->allocator));
 }
@@ -103,10 +84,10 @@ static void program_ask(program *p)
 static void program_resize(program *p, void **block, size_t bytes, loch_stream *stream)
 {
     void *resized = TEST_UNTOUCHED;
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     if (stream) STEP(loch_device_sync(p->device)); /* the block was another stream's */
     const loch_status status = loch_allocator_realloc(p->allocator, *block, bytes, stream, &resized);
-    if ((status == LOCH_OK) != (resized != NULL)) p->wrong = "a block beside a failure";
+    if ((status == LOCH_OK) != (resized != NULL)) p->notes.wrong = "a block beside a failure";
     if (status == LOCH_OK) *block = resized;
     STEP(status /* of loch_allocator_realloc */);
 }
@@ -129,21 +110,21 @@ static void program_use(program *p)
     program_resize(p, &p->blocks[1], 5010, NULL); /* in place, where that can be */
     program_resize(p, &p->blocks[1], 9000, NULL);
     program_resize(p, &p->blocks[2], 200, p->stream);
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     STEP(loch_allocator_trim(p->allocator, 0, NULL));
 }
 
 static void program_work(program *p)
 {
-    STEP(loch_device_open(p->source->device, &p->device));
+    STEP(loch_device_open(p->ground->device, &p->device));
     STEP(loch_stream_create(p->device, NULL, &p->stream));
-    STEP(test_stack_create(p->device, p->stack, &p->allocator));
+    STEP(test_stack_create(p->device, p->ground->stack, &p->allocator));
     STEP(loch_allocator_add_pressure(p->allocator, program_press, p));
     p->has_pressure = true;
     STEP(loch_profile_begin(p->allocator, "all", &p->profile));
     program_allocate(p);
-    if (p->status == LOCH_OK) program_ask(p);
-    if (p->status == LOCH_OK) program_use(p);
+    if (p->notes.status == LOCH_OK) program_ask(p);
+    if (p->notes.status == LOCH_OK) program_use(p);
 }
 
 /* Frees what is left, and may fail at it; then the block has to be there as before. */
@@ -155,7 +136,7 @@ static void program_try_to_free(program *p)
         if (status == LOCH_OK)
             p->blocks[i] = NULL;
         else if (status == LOCH_E_DOUBLE_FREE || status == LOCH_E_FOREIGN || status == LOCH_E_INTERIOR)
-            p->wrong = "a block is not known any more";
+            p->notes.wrong = "a block is not known any more";
     }
 }
 
@@ -164,77 +145,56 @@ static void program_end(program *p)
 {
     loch_profile_report report = {.size = sizeof report};
     /* what a failing allocation could not give back is tried again by trim */
-    if (p->allocator && loch_allocator_trim(p->allocator, 0, NULL) != LOCH_OK) p->wrong = "trim failed";
+    if (p->allocator && loch_allocator_trim(p->allocator, 0, NULL) != LOCH_OK) p->notes.wrong = "trim failed";
     for (size_t i = 0; i < BLOCKS; i++)
-        if (loch_free(p->allocator, p->blocks[i]) != LOCH_OK && p->blocks[i]) p->wrong = loch_error_get()->sentence;
+        if (loch_free(p->allocator, p->blocks[i]) != LOCH_OK && p->blocks[i])
+            p->notes.wrong = loch_error_get()->sentence;
     if (p->allocator) {
         loch_stats stats = {.size = sizeof stats};
         if (loch_allocator_get_stats(p->allocator, &stats) != LOCH_OK || stats.blocks || stats.requested_bytes)
-            p->wrong = "the figures are wrong";
+            p->notes.wrong = "the figures are wrong";
     }
     if (p->has_pressure && loch_allocator_remove_pressure(p->allocator, program_press, p) != LOCH_OK)
-        p->wrong = "the pressure function has gone";
+        p->notes.wrong = "the pressure function has gone";
     loch_profile_end(p->profile, &report);
     loch_census_destroy(p->census);
     loch_allocator_release(p->allocator);
-    if (p->device && loch_device_sync(p->device) != LOCH_OK) p->wrong = "the device does not recover";
+    if (p->device && loch_device_sync(p->device) != LOCH_OK) p->notes.wrong = "the device does not recover";
     loch_stream_close(p->stream);
     loch_device_release(p->device);
 }
 
-static bool program_run(program *p, test_failing mode, uint64_t after)
+/* Runs the program without a fault. */
+static void run_plain(const ground *on, loch_device *held, const test_round *after)
 {
-    p->source->set(mode, after, p->held);
-    program_work(p);
-    if (mode != TEST_FAILING_NEVER) program_try_to_free(p);
-    const bool is_reached = p->source->count(p->held) > after;
-    p->source->set(TEST_FAILING_NEVER, 0, p->held);
-    program_end(p);
-    return is_reached;
+    test_round round = *after;
+    program p = {.ground = on};
+    program_work(&p);
+    program_end(&p);
+    test_notes_check(&p.notes, &round);
+    if (round.is_felt) fail_msg("after %s: %s: %s", round.when, round.call, p.notes.error.sentence);
+    if (held) test_sim_expect_empty(held, false, round.when, "without a fault");
 }
 
-static void check_device(const program *p, const char *when)
+static void run_faulted(test_round *round, const void *user)
 {
-    if (!p->held || strncmp(p->source->device, "sim:", 4) != 0) return;
-    loch_sim_stats stats = {.size = sizeof stats};
-    CHECK_OK(loch_sim_get_stats(p->held, &stats));
-    CHECK_OK(loch_sim_clear_violations(p->held)); /* memory given back under work that could not be waited for */
-    if (stats.physical_bytes || stats.pinned_bytes || stats.events || stats.streams || stats.pending)
-        fail_msg("%s, %s (%s): left on the device: %zu bytes, %zu pinned, %zu events, %zu streams", p->stack, when,
-                 p->call ? p->call : "coped", stats.physical_bytes, stats.pinned_bytes, stats.events, stats.streams);
-}
-
-/* One faulted run and one without. Returns whether there was anything at place `after`. */
-static bool sweep_at(const source *from, const char *stack, test_failing mode, uint64_t after, uint64_t *felt)
-{
-    char when[80];
-    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
+    const ground *on = user;
     const uint64_t alive = test_user_alive(), wrong = test_user_wrong();
-    program faulted = {.source = from, .stack = stack}, plain = {.source = from, .stack = stack};
-    snprintf(when, sizeof when, "%s, %s failing %s at %llu", from->device, from->name,
-             mode == TEST_FAILING_ONCE ? "once" : "for good", (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
-    if (from->hold) CHECK_OK(loch_device_open(from->device, &faulted.held));
-    plain.held = faulted.held;
-    const bool is_reached = program_run(&faulted, mode, after);
-    *felt += faulted.status != LOCH_OK;
-    if (faulted.wrong) fail_msg("%s, %s (%s): %s", stack, when, faulted.call ? faulted.call : "coped", faulted.wrong);
-    if (faulted.status != LOCH_OK && !is_reached)
-        fail_msg("%s, %s: %s failed without a fault: %s", stack, when, faulted.call, faulted.error.sentence);
-    check_device(&faulted, when);
-    program_run(&plain, TEST_FAILING_NEVER, 0);
-    if (plain.status != LOCH_OK || plain.wrong)
-        fail_msg("%s, after %s: %s: %s", stack, when, plain.call ? plain.call : "",
-                 plain.wrong ? plain.wrong : plain.error.sentence);
-    check_device(&plain, when);
-    loch_device_release(faulted.held);
-    CHECK_OK(loch_host_get_usage(&usage));
-    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
-        fail_msg("%s, %s (%s): the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", stack, when,
-                 faulted.call ? faulted.call : "coped", usage.bytes, usage.blocks, before.bytes, before.blocks);
+    program p = {.ground = on};
+    loch_device *held = NULL;
+    if (on->hold) CHECK_OK(loch_device_open(on->device, &held));
+    test_round_begin(round, held);
+    program_work(&p);
+    if (round->mode != TEST_FAILING_NEVER) program_try_to_free(&p);
+    test_round_end(round);
+    program_end(&p);
+    test_notes_check(&p.notes, round);
+    /* memory may have been given back under work that could not be waited for */
+    if (held) test_sim_expect_empty(held, false, round->when, p.notes.call);
+    run_plain(on, held, round);
+    loch_device_release(held);
     if (test_user_alive() != alive || test_user_wrong() != wrong)
-        fail_msg("%s, %s: a user's allocator was not treated as promised", stack, when);
-    return is_reached;
+        fail_msg("%s: a user's allocator was not treated as promised", round->when);
 }
 
 static bool has_pinned(const char *name)
@@ -246,22 +206,19 @@ static bool has_pinned(const char *name)
     return can;
 }
 
-static void sweep(const source *from)
+static void sweep(const test_faults *from, const char *device, bool hold)
 {
     uint64_t places = 0, felt = 0;
-    const bool can_pin = has_pinned(from->device);
+    const bool can_pin = has_pinned(device);
     for (size_t i = 0; i < test_stacks_count; i++) {
-        const char *stack = test_stacks[i];
-        if (test_stack_is_pinned(stack) && !can_pin) continue;
-        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-            uint64_t after = 0;
-            while (sweep_at(from, stack, mode, after, &felt))
-                after++;
-            places += after;
-        }
+        const ground on = {device, hold, test_stacks[i]};
+        char name[160];
+        if (test_stack_is_pinned(on.stack) && !can_pin) continue;
+        snprintf(name, sizeof name, "%s on %s", on.stack, device);
+        const test_rounds rounds = test_rounds_run(from, name, run_faulted, &on);
+        places += rounds.places;
+        felt += rounds.felt;
     }
-    print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, from->device, (unsigned long long)places,
-                  (unsigned long long)felt);
     assert_true(places > 40 * test_stacks_count / 2 && felt > places / 8);
 }
 
@@ -270,29 +227,21 @@ static void sweep(const source *from)
 static void host_memory_on_the_cpu(void **state)
 {
     (void)state;
-    sweep(&(source){.name = "host allocations", .device = "cpu", .set = test_host_set, .count = test_host_count});
+    sweep(&test_host_faults, "cpu", false);
 }
 
 static void host_memory_on_sim(void **state)
 {
     (void)state;
-    sweep(&(source){.name = "host allocations",
-                    .device = "sim:256MiB,granule=64KiB,backed",
-                    .hold = true,
-                    .set = test_host_set,
-                    .count = test_host_count});
+    sweep(&test_host_faults, "sim:256MiB,granule=64KiB,backed", true);
     assert_int_equal(test_heap_wrong(), 0);
 }
 
 static void driver_calls(void **state)
 {
     (void)state;
-    sweep(&(source){
-        .name = "driver calls", .device = "faulty:cpu", .set = test_faulty_set_on, .count = test_faulty_count_on});
-    sweep(&(source){.name = "driver calls",
-                    .device = "faulty:sim:256MiB,granule=64KiB,backed",
-                    .set = test_faulty_set_on,
-                    .count = test_faulty_count_on});
+    sweep(&test_driver_faults, "faulty:cpu", false);
+    sweep(&test_driver_faults, "faulty:sim:256MiB,granule=64KiB,backed", false);
     assert_int_equal(test_faulty_open(), 0);
 }
 
@@ -307,9 +256,7 @@ static void driver_calls_of_devices_that_are_named(void **state)
         snprintf(name, sizeof name, "faulty:%.200s", one);
         const loch_status status = loch_device_open(one, &device);
         if (status != LOCH_OK) print_message("%s: skipped: %s\n", one, loch_error_get()->sentence);
-        if (status == LOCH_OK)
-            sweep(&(source){
-                .name = "driver calls", .device = name, .set = test_faulty_set_on, .count = test_faulty_count_on});
+        if (status == LOCH_OK) sweep(&test_driver_faults, name, false);
         loch_device_release(device);
     }
 }
@@ -317,11 +264,7 @@ static void driver_calls_of_devices_that_are_named(void **state)
 static void driver_calls_of_sim(void **state)
 {
     (void)state;
-    sweep(&(source){.name = "driver calls",
-                    .device = "sim:256MiB,granule=64KiB,backed",
-                    .hold = true,
-                    .set = test_sim_set,
-                    .count = test_sim_count});
+    sweep(&test_sim_faults, "sim:256MiB,granule=64KiB,backed", true);
 }
 
 static int prepare(void **state)

@@ -76,55 +76,52 @@ static void program_close(program *p)
     loch_device_release(p->device);
 }
 
-static const char *const grounds[] = {"sim:64MiB,backed,granule=64KiB", "sim:64MiB,backed,virtual=off"};
+/* What a sweep runs on. */
+typedef struct ground {
+    const char *device;
+    size_t hole_bytes;
+} ground;
 
-static void sweep(const char *what, size_t hole_bytes,
-                  void (*set)(test_failing mode, uint64_t after, loch_device *device),
-                  uint64_t (*count)(loch_device *device))
+static void compact_faulted(test_round *round, const void *user)
 {
+    const ground *on = user;
+    const loch_compact_options options = {.size = sizeof options};
+    program p;
+    program_open(&p, on->device, on->hole_bytes);
+    test_round_begin(round, p.device);
+    round->is_felt = loch_pool_compact(p.pool, &options, NULL) != LOCH_OK;
+    test_round_end(round);
+    program_expect(&p, round->when);
+    CHECK_OK(loch_pool_compact(p.pool, &options, NULL));
+    program_expect(&p, round->when);
+    program_close(&p);
+}
+
+static void sweep(const test_faults *from, size_t hole_bytes)
+{
+    const ground grounds[] = {{"sim:64MiB,backed,granule=64KiB", hole_bytes},
+                              {"sim:64MiB,backed,virtual=off", hole_bytes}};
     uint64_t places = 0, felt = 0;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
-        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-            bool is_reached = true;
-            for (uint64_t after = 0; is_reached; after++) {
-                char when[96];
-                loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
-                program p;
-                snprintf(when, sizeof when, "%s, %s failing at %llu", grounds[g], what, (unsigned long long)after);
-                CHECK_OK(loch_host_get_usage(&before));
-                program_open(&p, grounds[g], hole_bytes);
-                set(mode, after, p.device);
-                const loch_compact_options options = {.size = sizeof options};
-                const loch_status status = loch_pool_compact(p.pool, &options, NULL);
-                is_reached = count(p.device) > after;
-                set(TEST_FAILING_NEVER, 0, p.device);
-                felt += status != LOCH_OK;
-                places++;
-                program_expect(&p, when);
-                CHECK_OK(loch_pool_compact(p.pool, &options, NULL));
-                program_expect(&p, when);
-                program_close(&p);
-                CHECK_OK(loch_host_get_usage(&usage));
-                assert_int_equal(usage.blocks, before.blocks);
-            }
-        }
+        const test_rounds rounds = test_rounds_run(from, grounds[g].device, compact_faulted, &grounds[g]);
+        places += rounds.places;
+        felt += rounds.felt;
     }
-    print_message("%s: %llu faults, %llu of them felt\n", what, (unsigned long long)places, (unsigned long long)felt);
-    assert_true(places > 20 && felt > 4);
+    assert_true(places > 16 && felt > 4);
 }
 
 static void host_memory(void **state)
 {
     (void)state;
-    sweep("host memory", BYTES, test_host_set, test_host_count);
-    sweep("host memory, sliding", GAP, test_host_set, test_host_count);
+    sweep(&test_host_faults, BYTES);
+    sweep(&test_host_faults, GAP);
 }
 
 static void driver_calls(void **state)
 {
     (void)state;
-    sweep("driver call", BYTES, test_sim_set, test_sim_count);
-    sweep("driver call, sliding", GAP, test_sim_set, test_sim_count);
+    sweep(&test_sim_faults, BYTES);
+    sweep(&test_sim_faults, GAP);
 }
 
 int main(void)

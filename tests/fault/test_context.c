@@ -14,6 +14,7 @@
 static const char *const names[SEATS] = {"sim:64MiB,backed", "sim:64MiB,backed,id=1", "cpu"};
 
 typedef struct program {
+    test_notes notes;
     loch_device *devices[SEATS]; /* open around the runs */
     loch_engine *engine;         /* likewise */
     loch_context *context;
@@ -21,28 +22,13 @@ typedef struct program {
     loch_tensor *host; /* made before */
     loch_parameter *parameters[2];
     loch_guard guards[3];
-    loch_status status; /* of the first call that failed */
-    const char *call;   /* its text */
-    const char *wrong;  /* a promise that was broken */
 } program;
 
-static bool program_note(program *p, loch_status status, const char *call)
-{
-    if (status == LOCH_OK) return true;
-    p->status = status;
-    p->call = call;
-    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
-    return false;
-}
-
-#define STEP(call)                                                                                                     \
-    do {                                                                                                               \
-        if (!program_note(p, (call), #call)) return;                                                                   \
-    } while (0)
+#define STEP(call) TEST_STEP(&p->notes, call)
 
 #define PROMISE(condition, text)                                                                                       \
     do {                                                                                                               \
-        if (!(condition)) p->wrong = (text);                                                                           \
+        if (!(condition)) p->notes.wrong = (text);                                                                     \
     } while (0)
 
 static bool is_locked(const program *p, unsigned seat)
@@ -89,9 +75,9 @@ static void program_copies(program *p)
         STEP(loch_context_set_seat(p->context, LOCH_SEAT(seat)));
         loch_context_stats before = {.size = sizeof before}, after = {.size = sizeof after};
         STEP(loch_context_get_stats(p->context, &before));
-        const bool is_made =
-            program_note(p, loch_context_acquire_copy(p->context, t[0], &t[1 + seat]), "loch_context_acquire_copy");
-        if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->wrong = "no figures";
+        const bool is_made = test_notes_take(&p->notes, loch_context_acquire_copy(p->context, t[0], &t[1 + seat]),
+                                             "loch_context_acquire_copy");
+        if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->notes.wrong = "no figures";
         PROMISE(after.copies == before.copies + is_made, "a copy is kept that was not made");
         if (!is_made) return;
         STEP(loch_context_acquire_copy(p->context, t[0], &t[4]));
@@ -106,10 +92,10 @@ static void program_copies(program *p)
 static loch_status program_load(program *p, loch_parameter *parameter)
 {
     loch_context_stats before = {.size = sizeof before}, after = {.size = sizeof after};
-    if (loch_context_get_stats(p->context, &before) != LOCH_OK) p->wrong = "no figures";
+    if (loch_context_get_stats(p->context, &before) != LOCH_OK) p->notes.wrong = "no figures";
     const loch_status status = loch_context_load(p->context, parameter, p->host);
     const loch_error error = *loch_error_get();
-    if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->wrong = "no figures";
+    if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->notes.wrong = "no figures";
     PROMISE(loch_parameter_is_loaded(parameter) == (status == LOCH_OK), "loaded or not, against what was said");
     if (status != LOCH_OK) PROMISE(after.used_bytes == before.used_bytes, "a failed load has memory");
     if (status != LOCH_OK) (void)loch_error_set(status, NULL, 0, "%s", error.sentence);
@@ -137,14 +123,14 @@ static void program_work(program *p)
 {
     static void (*const parts[])(program *) = {program_guards, program_memory, program_copies, program_parameters};
     STEP(loch_context_open(p->engine, NULL, &p->context));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->notes.status == LOCH_OK; i++)
         parts[i](p);
 }
 
 /* While the fault lasts. Guards and pools that are left are the context's to undo. */
 static void program_let_go(program *p)
 {
-    if (loch_context_close(p->context) != LOCH_OK) p->wrong = "a context cannot be ended";
+    if (loch_context_close(p->context) != LOCH_OK) p->notes.wrong = "a context cannot be ended";
     for (size_t i = 0; i < 3; i++)
         loch_guard_end(&p->guards[i]);
     for (size_t i = 0; i < SLOTS; i++)
@@ -166,7 +152,7 @@ static void program_open(program *p)
     CHECK_OK(loch_tensor_fill(p->host, loch_scalar_of(1), NULL));
 }
 
-static void program_close(program *p, const char *when)
+static void program_close(program *p, test_round *round)
 {
     size_t waiting = 0, leaks = 0;
     loch_engine_leaks left = {.size = sizeof left};
@@ -174,84 +160,48 @@ static void program_close(program *p, const char *when)
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
     CHECK_OK(loch_engine_close(p->engine, LOCH_WORKERS_DRAIN, NULL, NULL, &left));
     CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    if (waiting || leaks || left.blocks) p->wrong = "blocks are left";
-    if (p->wrong) fail_msg("%s (%s): %s", when, p->call ? p->call : "coped", p->wrong);
+    if (waiting || leaks || left.blocks) p->notes.wrong = "blocks are left";
+    test_notes_check(&p->notes, round);
     for (size_t i = 0; i < SEATS; i++) {
-        loch_sim_stats stats = {.size = sizeof stats};
-        if (loch_sim_get_stats(p->devices[i], &stats) == LOCH_OK) {
-            if (stats.violations && p->status == LOCH_OK)
-                fail_msg("%s: %zu uses without order", when, stats.violations);
-            if (stats.physical_bytes || stats.pinned_bytes || stats.handles || stats.events || stats.streams)
-                fail_msg("%s (%s): left on %s: %zu bytes, %zu handles, %zu events, %zu streams", when,
-                         p->call ? p->call : "coped", names[i], stats.physical_bytes, stats.handles, stats.events,
-                         stats.streams);
-        }
+        test_sim_expect_empty(p->devices[i], !round->is_felt, round->when, p->notes.call);
         loch_device_release(p->devices[i]);
     }
 }
 
-typedef struct source {
-    const char *name;
-    size_t seat; /* whose device the fault is set on */
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
-} source;
-
-/* One faulted run. Returns whether there was anything at place `after`. */
-static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint64_t *felt)
+/* `user` is the number of the seat whose device the fault is set on. */
+static void run_faulted(test_round *round, const void *user)
 {
-    char when[80];
-    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
-    program p = {0};
-    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
-             (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
+    program p = {.engine = NULL};
     program_open(&p);
-    from->set(mode, after, p.devices[from->seat]);
+    test_round_begin(round, p.devices[*(const size_t *)user]);
     program_work(&p);
     program_let_go(&p);
-    const bool is_reached = from->count(p.devices[from->seat]) > after;
-    from->set(TEST_FAILING_NEVER, 0, p.devices[from->seat]);
-    *felt += p.status != LOCH_OK;
-    program_close(&p, when);
-    if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
-    CHECK_OK(loch_host_get_usage(&usage));
-    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
-        fail_msg("%s (%s): %zu pieces of bookkeeping are left", when, p.call ? p.call : "coped",
-                 usage.blocks - before.blocks);
-    return is_reached;
+    test_round_end(round);
+    program_close(&p, round);
 }
 
-static void sweep(const source *from)
+static void sweep(const test_faults *from, size_t seat)
 {
-    uint64_t places = 0, felt = 0;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t after = 0;
-        while (sweep_at(from, mode, after, &felt))
-            after++;
-        places += after;
-    }
-    print_message("%s: %llu faults, %llu of them felt\n", from->name, (unsigned long long)places,
-                  (unsigned long long)felt);
-    assert_true(places > 40 && felt > 20);
+    const test_rounds rounds = test_rounds_run(from, names[seat], run_faulted, &seat);
+    assert_true(rounds.places > 40 && rounds.felt > 20);
 }
 
 static void host_memory(void **state)
 {
     (void)state;
-    sweep(&(source){"host memory", 0, test_host_set, test_host_count});
+    sweep(&test_host_faults, 0);
 }
 
 static void driver_calls_of_the_first_device(void **state)
 {
     (void)state;
-    sweep(&(source){"driver call of the first device", 0, test_sim_set, test_sim_count});
+    sweep(&test_sim_faults, 0);
 }
 
 static void driver_calls_of_the_second_device(void **state)
 {
     (void)state;
-    sweep(&(source){"driver call of the second device", 1, test_sim_set, test_sim_count});
+    sweep(&test_sim_faults, 1);
 }
 
 int main(void)

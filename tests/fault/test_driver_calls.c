@@ -7,11 +7,9 @@
 
 static void sweep_faulty(const char *device)
 {
-    const test_sweep sweep = {.device = device,
-                              .other = "sim:16MiB,granule=64KiB,backed,id=5",
-                              .set = test_faulty_set_on,
-                              .count = test_faulty_count_on};
-    test_sweep_run(&sweep);
+    const test_sweep sweep = {
+        .device = device, .other = "sim:16MiB,granule=64KiB,backed,id=5", .from = &test_driver_faults};
+    test_scenario_sweep(&sweep);
     assert_int_equal(test_faulty_open(), 0);
 }
 

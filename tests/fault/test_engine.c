@@ -10,18 +10,16 @@
 #include <sched.h>
 
 #define SEATS 4
-#define ROUNDS_MAX 5000
 #define SIM_A "sim:64MiB,granule=64KiB,backed"
 #define SIM_B "sim:32MiB,granule=64KiB,backed,id=7"
 
-typedef struct source {
+/* What a sweep runs on. */
+typedef struct ground {
     const char *name;
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device);
     const char *held;         /* the device that faults are set on, open all the while; NULL: none */
     const char *seats[SEATS]; /* of the engine */
     bool is_direct;
-} source;
+} ground;
 
 typedef struct outcome {
     loch_status opened, used;
@@ -82,16 +80,16 @@ static loch_status use(loch_engine *engine, outcome *o)
     return status;
 }
 
-static outcome run(const source *from)
+static outcome run(const ground *on)
 {
     outcome o = {.opened = LOCH_OK};
     loch_engine_device table[SEATS];
     const loch_engine_options options = {.size = sizeof options,
                                          .devices = table,
                                          .devices_count = SEATS,
-                                         .memory = from->is_direct ? LOCH_ENGINE_DIRECT : LOCH_ENGINE_POOLS};
+                                         .memory = on->is_direct ? LOCH_ENGINE_DIRECT : LOCH_ENGINE_POOLS};
     for (size_t i = 0; i < SEATS; i++)
-        table[i] = (loch_engine_device){.size = sizeof table[i], .name = from->seats[i], .workers = 1 + i % 2};
+        table[i] = (loch_engine_device){.size = sizeof table[i], .name = on->seats[i], .workers = 1 + i % 2};
     table[0].limit_bytes = 8 * TEST_MIB;
     table[1].limit_fraction = 0.5;
     table[2].spare_bytes = TEST_MIB;
@@ -124,102 +122,62 @@ static size_t count_threads(void)
 }
 
 /* One that was joined may be listed for a moment more. */
-static void check_threads(const source *from, size_t threads, const char *when)
+static void check_threads(size_t threads, const char *when)
 {
     for (size_t tries = 0; count_threads() > threads; tries++) {
-        if (tries > 100000) fail_msg("%s, %s: a thread is left", from->name, when);
+        if (tries > 100000) fail_msg("%s: a thread is left", when);
         sched_yield();
     }
 }
 
-static void check_device(const source *from, loch_device *device, const char *when)
+static void run_faulted(test_round *round, const void *user)
 {
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (!device || strncmp(from->held, "sim:", 4) != 0) return;
-    CHECK_OK(loch_device_sync(device));
-    CHECK_OK(loch_sim_get_stats(device, &stats));
-    if (stats.physical_bytes || stats.mappings || stats.reserved_bytes || stats.events || stats.streams)
-        fail_msg("%s, %s: %zu bytes, %zu mappings, %zu events, %zu streams are left", from->name, when,
-                 stats.physical_bytes, stats.mappings, stats.events, stats.streams);
-}
-
-static bool sweep_at(const source *from, test_failing mode, uint64_t after, uint64_t *felt)
-{
-    char when[64];
-    loch_host_usage before = {.size = sizeof before}, now = {.size = sizeof now};
+    const ground *on = user;
     loch_device *held = NULL;
-    snprintf(when, sizeof when, "mode %d at %llu", (int)mode, (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
     const size_t threads = count_threads();
-    if (from->held) CHECK_OK(loch_device_open(from->held, &held));
-    from->set(mode, after, held);
-    const outcome o = run(from);
-    const bool is_reached = from->count(held) > after;
-    from->set(TEST_FAILING_NEVER, 0, held);
+    if (on->held) CHECK_OK(loch_device_open(on->held, &held));
+    test_round_begin(round, held);
+    const outcome o = run(on);
+    test_round_end(round);
     for (size_t i = 0; i < SEATS; i++)
         if (o.blocks[i]) CHECK_OK(loch_free(o.allocators[i], o.blocks[i]));
-    *felt += o.opened != LOCH_OK;
-    if (o.wrong) fail_msg("%s, %s: %s", from->name, when, o.wrong);
-    if (!is_reached && (o.opened != LOCH_OK || o.used != LOCH_OK)) fail_msg("%s failed without a fault", from->name);
-    check_device(from, held, when);
+    round->is_felt = o.opened != LOCH_OK;
+    if (o.wrong) fail_msg("%s: %s", round->when, o.wrong);
+    if (!round->is_reached && o.used != LOCH_OK) fail_msg("%s: used without success", round->when);
+    if (held) CHECK_OK(loch_device_sync(held));
+    if (held) test_sim_expect_empty(held, false, round->when, NULL);
     loch_device_release(held);
-    check_threads(from, threads, when);
-    CHECK_OK(loch_host_get_usage(&now));
-    if (now.blocks != before.blocks || now.bytes != before.bytes)
-        fail_msg("%s, %s: the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", from->name, when,
-                 now.bytes, now.blocks, before.bytes, before.blocks);
-    return is_reached;
+    check_threads(threads, round->when);
 }
 
-static void sweep(const source *from)
+static void sweep(const test_faults *from, const ground *on)
 {
-    uint64_t places = 0, felt = 0;
-    const outcome plain = run(from);
-    if (plain.wrong || plain.opened != LOCH_OK || plain.used != LOCH_OK) fail_msg("%s: fails by itself", from->name);
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t after = 0;
-        while (sweep_at(from, mode, after, &felt))
-            assert_true(++after < ROUNDS_MAX);
-        places += after;
-    }
-    print_message("%s: %llu faults, %llu engines did not open\n", from->name, (unsigned long long)places,
-                  (unsigned long long)felt);
-    assert_true(places > 10 && felt > 0);
+    const test_rounds rounds = test_rounds_run(from, on->name, run_faulted, on);
+    assert_true(rounds.places > 10 && rounds.felt > 0);
 }
 
 static void host_memory(void **state)
 {
     (void)state;
-    const source pools = {"host memory", test_host_set, test_host_count, NULL, {"cpu", SIM_A, SIM_B, SIM_A}, false};
-    const source direct = {"host memory, direct",        test_host_set, test_host_count, NULL,
-                           {"cpu", SIM_A, SIM_B, SIM_A}, true};
-    sweep(&pools);
-    sweep(&direct);
+    sweep(&test_host_faults, &(ground){"pools", NULL, {"cpu", SIM_A, SIM_B, SIM_A}, false});
+    sweep(&test_host_faults, &(ground){"direct", NULL, {"cpu", SIM_A, SIM_B, SIM_A}, true});
 }
 
 static void driver_calls_of_each_device(void **state)
 {
     (void)state;
-    const source first = {"calls of one", test_sim_set, test_sim_count, SIM_A, {"cpu", SIM_A, SIM_B, SIM_A}, false};
-    const source second = {"calls of another",           test_sim_set, test_sim_count, SIM_B,
-                           {"cpu", SIM_A, SIM_B, SIM_A}, false};
-    const source direct = {"calls, direct", test_sim_set, test_sim_count, SIM_A, {"cpu", SIM_A, SIM_B, SIM_A}, true};
-    sweep(&first);
-    sweep(&second);
-    sweep(&direct);
+    sweep(&test_sim_faults, &(ground){"pools, one device", SIM_A, {"cpu", SIM_A, SIM_B, SIM_A}, false});
+    sweep(&test_sim_faults, &(ground){"pools, another device", SIM_B, {"cpu", SIM_A, SIM_B, SIM_A}, false});
+    sweep(&test_sim_faults, &(ground){"direct", SIM_A, {"cpu", SIM_A, SIM_B, SIM_A}, true});
 }
 
 /* Opening itself fails here, too. */
 static void driver_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
-    const source from = {"a driver from outside",
-                         test_faulty_set_on,
-                         test_faulty_count_on,
-                         NULL,
-                         {"faulty:cpu", "faulty:" SIM_A, "faulty:" SIM_B, "faulty:" SIM_A},
-                         false};
-    sweep(&from);
+    const ground on = {
+        "a driver from outside", NULL, {"faulty:cpu", "faulty:" SIM_A, "faulty:" SIM_B, "faulty:" SIM_A}, false};
+    sweep(&test_driver_faults, &on);
     assert_int_equal(test_faulty_open(), 0);
 }
 

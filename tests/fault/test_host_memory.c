@@ -4,23 +4,11 @@
 #include "sweep.h"
 #include "test.h"
 
-static void heap_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-static uint64_t heap_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
-}
-
 static void sweep_heap(const char *device, const char *other)
 {
-    const test_sweep sweep = {.device = device, .other = other, .set = heap_set, .count = heap_count};
+    const test_sweep sweep = {.device = device, .other = other, .from = &test_host_faults};
     uint64_t live = test_heap_live();
-    test_sweep_run(&sweep);
+    test_scenario_sweep(&sweep);
     assert_int_equal(test_heap_live(), live);
     assert_int_equal(test_heap_wrong(), 0);
 }

@@ -11,7 +11,6 @@
 
 #define SLOTS 96
 #define LIMIT (4 * TEST_MIB)
-#define NEVER UINT64_MAX
 
 /* What the program runs on. */
 typedef struct ground {
@@ -20,18 +19,14 @@ typedef struct ground {
 } ground;
 
 typedef struct program {
+    test_notes notes; /* with the device, which is open around the runs */
     const ground *ground;
-    loch_device *device; /* open around the runs */
     loch_stream *one, *two;
     loch_allocator *pool;
     void *blocks[SLOTS];
     loch_sim_graph *graph;
     bool is_capturing;
-    uint64_t steps, lose_at;
     loch_pool_info info;
-    loch_status status; /* of the first call that failed */
-    const char *call;   /* its text */
-    const char *wrong;  /* a promise that was broken */
 } program;
 
 /* --- steps --- */
@@ -40,27 +35,19 @@ static void program_expect_whole(program *p)
 {
     lochi_pool *pool = lochi_pool_of(p->pool);
     const char *wrong = pool ? lochi_pool_check(pool) : NULL;
-    if (wrong && !p->wrong) p->wrong = wrong;
+    if (wrong && !p->notes.wrong) p->notes.wrong = wrong;
 }
 
 static bool program_note(program *p, loch_status status, const char *call)
 {
-    if (status == LOCH_OK) return true;
-    p->status = status;
-    p->call = call;
-    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
+    if (test_notes_take(&p->notes, status, call)) return true;
     program_expect_whole(p);
     return false;
 }
 
-static void program_count_step(program *p)
-{
-    if (p->steps++ == p->lose_at && loch_sim_lose(p->device) != LOCH_OK) p->wrong = "the device cannot be lost";
-}
-
 #define STEP(call)                                                                                                     \
     do {                                                                                                               \
-        program_count_step(p);                                                                                         \
+        test_notes_step(&p->notes);                                                                                    \
         if (!program_note(p, (call), #call)) return;                                                                   \
     } while (0)
 
@@ -69,7 +56,7 @@ static loch_status take(program *p, size_t slot, size_t bytes, loch_stream *stre
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream, .tag = slot % 3 ? 0 : 1};
     void *block = TEST_UNTOUCHED;
     const loch_status status = loch_allocator_alloc(p->pool, &request, &block);
-    if ((status == LOCH_OK) != (block != NULL)) p->wrong = "a block beside a failure";
+    if ((status == LOCH_OK) != (block != NULL)) p->notes.wrong = "a block beside a failure";
     p->blocks[slot] = status == LOCH_OK ? block : NULL;
     return status;
 }
@@ -142,15 +129,16 @@ static void program_pieces(program *p)
     STEP(use(p, 2, 1400 * TEST_KIB, p->two));
     STEP(give(p, 1));
     void *none = TEST_UNTOUCHED;
-    program_count_step(p);
-    if (loch_alloc(p->pool, p->ground->options.limit_bytes, &none) == LOCH_OK || none) p->wrong = "more than the limit";
+    test_notes_step(&p->notes);
+    if (loch_alloc(p->pool, p->ground->options.limit_bytes, &none) == LOCH_OK || none)
+        p->notes.wrong = "more than the limit";
     program_expect_whole(p);
 }
 
 static void program_growable(program *p)
 {
     const loch_request request = {.size = sizeof request, .bytes = 100 * TEST_KIB, .stream = p->one, .tag = 1};
-    program_count_step(p);
+    test_notes_step(&p->notes);
     const loch_status status = loch_pool_alloc_growable(p->pool, TEST_MIB, &request, &p->blocks[40]);
     if (status == LOCH_E_UNSUPPORTED) return;
     if (!program_note(p, status, "loch_pool_alloc_growable")) return;
@@ -167,7 +155,7 @@ static void program_resize(program *p, size_t slot, size_t bytes)
 {
     void *resized = TEST_UNTOUCHED;
     const loch_status status = loch_allocator_realloc(p->pool, p->blocks[slot], bytes, NULL, &resized);
-    if ((status == LOCH_OK) != (resized != NULL)) p->wrong = "a block beside a failure";
+    if ((status == LOCH_OK) != (resized != NULL)) p->notes.wrong = "a block beside a failure";
     if (status == LOCH_OK) p->blocks[slot] = resized;
     STEP(status /* of loch_allocator_realloc */);
 }
@@ -176,12 +164,12 @@ static void program_changes(program *p)
 {
     static const size_t sizes[] = {100, 5000, 20 * TEST_KIB, 21 * TEST_KIB, 300 * TEST_KIB, 10 * TEST_KIB, 200};
     STEP(take(p, 50, 60, p->one));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && p->status == LOCH_OK; i++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && p->notes.status == LOCH_OK; i++)
         program_resize(p, 50, sizes[i]);
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     loch_block block = {.size = sizeof block};
     STEP(loch_allocator_find(p->pool, p->blocks[50], &block));
-    if (block.requested_bytes != 200) p->wrong = "another size";
+    if (block.requested_bytes != 200) p->notes.wrong = "another size";
     STEP(loch_allocator_trim(p->pool, TEST_MIB, NULL));
     STEP(loch_pool_set_idle(p->pool, 128 * TEST_KIB));
     STEP(take(p, 51, 400 * TEST_KIB, p->two));
@@ -196,7 +184,7 @@ static void program_changes(program *p)
 static void program_capture(program *p)
 {
     loch_capture_info info = {.size = sizeof info};
-    program_count_step(p);
+    test_notes_step(&p->notes);
     loch_status status = loch_sim_capture_begin(p->two);
     if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) return;
     if (!program_note(p, status, "loch_sim_capture_begin")) return;
@@ -239,15 +227,15 @@ static void program_work(program *p)
     static void (*const parts[])(program *) = {program_sizes,          program_streams, program_pieces,
                                                program_growable,       program_changes, program_capture,
                                                program_end_of_a_stream};
-    STEP(loch_stream_create(p->device, NULL, &p->one));
-    STEP(loch_stream_create(p->device, NULL, &p->two));
-    STEP(loch_pool_create(p->device, "pool", &p->ground->options, &p->pool));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++) {
+    STEP(loch_stream_create(p->notes.device, NULL, &p->one));
+    STEP(loch_stream_create(p->notes.device, NULL, &p->two));
+    STEP(loch_pool_create(p->notes.device, "pool", &p->ground->options, &p->pool));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->notes.status == LOCH_OK; i++) {
         parts[i](p);
         program_expect_whole(p);
     }
     p->info.size = sizeof p->info;
-    if (p->status == LOCH_OK) STEP(loch_pool_get_info(p->pool, &p->info));
+    if (p->notes.status == LOCH_OK) STEP(loch_pool_get_info(p->pool, &p->info));
 }
 
 /* --- the end of a run --- */
@@ -258,9 +246,9 @@ static void program_try_to_free(program *p)
         if (!p->blocks[i]) continue;
         const loch_status status = give(p, i);
         if (status == LOCH_E_DOUBLE_FREE || status == LOCH_E_FOREIGN || status == LOCH_E_INTERIOR)
-            p->wrong = "a block is not known any more";
+            p->notes.wrong = "a block is not known any more";
     }
-    if (p->pool && loch_allocator_trim(p->pool, 0, NULL) != LOCH_OK) p->wrong = "trim failed";
+    if (p->pool && loch_allocator_trim(p->pool, 0, NULL) != LOCH_OK) p->notes.wrong = "trim failed";
     program_expect_whole(p);
 }
 
@@ -275,105 +263,68 @@ static void program_stop_capture(program *p)
 /* Nothing fails any more. A lost device takes back, and gives nothing. */
 static void program_end(program *p)
 {
-    const bool is_lost = p->lose_at != NEVER;
+    const bool is_lost = p->notes.lose_before != 0;
     program_stop_capture(p);
     for (size_t i = 0; i < SLOTS; i++)
-        if (p->blocks[i] && give(p, i) != LOCH_OK) p->wrong = loch_error_get()->sentence;
+        if (p->blocks[i] && give(p, i) != LOCH_OK) p->notes.wrong = loch_error_get()->sentence;
     if (p->pool && !is_lost) {
         if (take(p, 0, 900 * TEST_KIB, p->one) != LOCH_OK || take(p, 1, 300, p->one) != LOCH_OK ||
             take(p, 2, 30 * TEST_KIB, NULL) != LOCH_OK)
-            p->wrong = loch_error_get()->sentence;
+            p->notes.wrong = loch_error_get()->sentence;
         program_expect_whole(p);
         for (size_t i = 0; i < 3; i++)
-            if (p->blocks[i] && give(p, i) != LOCH_OK) p->wrong = loch_error_get()->sentence;
+            if (p->blocks[i] && give(p, i) != LOCH_OK) p->notes.wrong = loch_error_get()->sentence;
     }
     if (p->pool) {
         loch_stats stats = {.size = sizeof stats};
         if (loch_allocator_get_stats(p->pool, &stats) != LOCH_OK || stats.blocks || stats.requested_bytes)
-            p->wrong = "the figures are wrong";
+            p->notes.wrong = "the figures are wrong";
         program_expect_whole(p);
     }
     loch_allocator_release(p->pool);
     loch_stream_close(p->one);
     loch_stream_close(p->two);
-    if (!is_lost && loch_device_sync(p->device) != LOCH_OK) p->wrong = "the device does not recover";
+    if (!is_lost && loch_device_sync(p->notes.device) != LOCH_OK) p->notes.wrong = "the device does not recover";
 }
 
 /* --- sweeps --- */
-
-typedef struct source {
-    const char *name;
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
-} source;
 
 static bool is_sim(const ground *on)
 {
     return strncmp(on->device, "sim:", 4) == 0;
 }
 
-static void check_left(const program *p, const char *when)
+static void check_run(const program *p, test_round *round)
 {
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (!is_sim(p->ground)) return;
-    CHECK_OK(loch_sim_get_stats(p->device, &stats));
+    test_notes_check(&p->notes, round);
     /* memory may have been given back under work that could not be waited for, but not when all went well */
-    if (stats.violations && p->status == LOCH_OK && p->lose_at == NEVER) {
-        loch_sim_violation first = {0};
-        size_t count = 0;
-        CHECK_OK(test_sim_violations(p->device, &first, 1, &count));
-        fail_msg("%s, %s: %zu uses without order, the first: %s", p->ground->device, when, count, first.text);
-    }
-    CHECK_OK(loch_sim_clear_violations(p->device));
-    if (stats.physical_bytes || stats.pinned_bytes || stats.reserved_bytes || stats.handles || stats.mappings ||
-        stats.events || stats.streams)
-        fail_msg("%s, %s (%s): left on the device: %zu bytes, %zu pinned, %zu reserved, %zu handles, %zu mappings, "
-                 "%zu events, %zu streams",
-                 p->ground->device, when, p->call ? p->call : "coped", stats.physical_bytes, stats.pinned_bytes,
-                 stats.reserved_bytes, stats.handles, stats.mappings, stats.events, stats.streams);
+    test_sim_expect_empty(p->notes.device, !round->is_felt && !p->notes.lose_before, round->when, p->notes.call);
 }
 
-static void check_run(const program *p, const char *when)
+static void run_plain(const ground *on, loch_device *device, const test_round *after)
 {
-    if (p->wrong) fail_msg("%s, %s (%s): %s", p->ground->device, when, p->call ? p->call : "coped", p->wrong);
-    check_left(p, when);
-}
-
-static void run_plain(const ground *on, loch_device *device, const char *when)
-{
-    program p = {.ground = on, .device = device, .lose_at = NEVER};
+    test_round round = *after;
+    program p = {.ground = on, .notes.device = device};
     program_work(&p);
     program_end(&p);
-    if (p.status != LOCH_OK) fail_msg("%s, %s: %s gave %s", on->device, when, p.call, loch_status_name(p.status));
-    check_run(&p, when);
+    check_run(&p, &round);
+    if (round.is_felt) fail_msg("after %s: %s gave %s", round.when, round.call, loch_status_name(p.notes.status));
 }
 
-/* One faulted run. Returns whether there was anything at place `after`. */
-static bool sweep_at(const source *from, const ground *on, test_failing mode, uint64_t after, uint64_t *felt)
+static void run_faulted(test_round *round, const void *user)
 {
-    char when[80];
-    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
-    program p = {.ground = on, .lose_at = NEVER};
-    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
-             (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
-    CHECK_OK(loch_device_open(on->device, &p.device));
-    from->set(mode, after, p.device);
+    const ground *on = user;
+    program p = {.ground = on};
+    CHECK_OK(loch_device_open(on->device, &p.notes.device));
+    test_round_begin(round, p.notes.device);
     program_work(&p);
     program_stop_capture(&p);
     program_try_to_free(&p);
-    const bool is_reached = from->count(p.device) > after;
-    from->set(TEST_FAILING_NEVER, 0, p.device);
+    test_round_end(round);
     program_end(&p);
-    *felt += p.status != LOCH_OK;
-    check_run(&p, when);
-    if (after % 16 == 0) run_plain(on, p.device, when);
-    loch_device_release(p.device);
-    CHECK_OK(loch_host_get_usage(&usage));
-    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
-        fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", on->device, when, p.call ? p.call : "coped",
-                 usage.blocks - before.blocks);
-    return is_reached;
+    check_run(&p, round);
+    if (round->after % 16 == 0) run_plain(on, p.notes.device, round);
+    loch_device_release(p.notes.device);
 }
 
 static const ground grounds[] = {
@@ -390,18 +341,10 @@ static const ground grounds[] = {
      {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT, .wipe = LOCH_POOL_WIPE_FREED}},
 };
 
-static void sweep(const source *from, const ground *on)
+static void sweep(const test_faults *from, const ground *on)
 {
-    uint64_t places = 0, felt = 0;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t after = 0;
-        while (sweep_at(from, on, mode, after, &felt))
-            after++;
-        places += after;
-    }
-    print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, on->device, (unsigned long long)places,
-                  (unsigned long long)felt);
-    assert_true(places > 60 && felt > 20);
+    const test_rounds rounds = test_rounds_run(from, on->device, run_faulted, on);
+    assert_true(rounds.places > 60 && rounds.felt > 20);
 }
 
 /* --- the sources --- */
@@ -409,27 +352,24 @@ static void sweep(const source *from, const ground *on)
 static void host_memory(void **state)
 {
     (void)state;
-    const source heap = {.name = "host allocations", .set = test_host_set, .count = test_host_count};
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
-        sweep(&heap, &grounds[i]);
+        sweep(&test_host_faults, &grounds[i]);
     assert_int_equal(test_heap_wrong(), 0);
 }
 
 static void driver_calls_of_sim(void **state)
 {
     (void)state;
-    const source calls = {.name = "driver calls", .set = test_sim_set, .count = test_sim_count};
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
-        if (is_sim(&grounds[i])) sweep(&calls, &grounds[i]);
+        if (is_sim(&grounds[i])) sweep(&test_sim_faults, &grounds[i]);
 }
 
 /* Any call, not one name alone, fails for good. */
 static void driver_calls_of_another(void **state)
 {
     (void)state;
-    const source calls = {.name = "driver calls", .set = test_faulty_set_on, .count = test_faulty_count_on};
-    sweep(&calls, &(ground){"faulty:sim:64MiB,granule=64KiB", grounds[0].options});
-    sweep(&calls, &(ground){"faulty:cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}});
+    sweep(&test_driver_faults, &(ground){"faulty:sim:64MiB,granule=64KiB", grounds[0].options});
+    sweep(&test_driver_faults, &(ground){"faulty:cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}});
     assert_int_equal(test_faulty_open(), 0);
 }
 
@@ -438,15 +378,16 @@ static void the_program_itself(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
-        program p = {.ground = &grounds[i], .lose_at = NEVER};
-        CHECK_OK(loch_device_open(grounds[i].device, &p.device));
+        test_round round = {.when = "without a fault"};
+        program p = {.ground = &grounds[i]};
+        CHECK_OK(loch_device_open(grounds[i].device, &p.notes.device));
         program_work(&p);
         program_end(&p);
-        if (p.status != LOCH_OK) fail_msg("%s: %s gave %s", grounds[i].device, p.call, loch_status_name(p.status));
-        check_run(&p, "plain");
+        check_run(&p, &round);
+        if (round.is_felt) fail_msg("%s: %s gave %s", grounds[i].device, round.call, loch_status_name(p.notes.status));
         if (i == 0) assert_true(p.info.handles_moved > 0 && p.info.waits_on_device > 0 && p.info.handles_released > 0);
-        assert_true(p.info.handles_created > 0 && p.steps > 150);
-        loch_device_release(p.device);
+        assert_true(p.info.handles_created > 0 && p.notes.steps > 150);
+        loch_device_release(p.notes.device);
     }
 }
 
@@ -458,20 +399,21 @@ static void a_lost_device(void **state)
         if (!is_sim(&grounds[i])) continue;
         uint64_t step = 0, felt = 0;
         for (bool is_reached = true; is_reached; step++) {
-            char when[60];
+            test_round round = {.after = step};
             loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
             CHECK_OK(loch_host_get_usage(&before));
-            program p = {.ground = &grounds[i], .lose_at = step};
-            CHECK_OK(loch_device_open(grounds[i].device, &p.device));
-            snprintf(when, sizeof when, "lost before step %llu", (unsigned long long)step);
+            program p = {.ground = &grounds[i], .notes.lose_before = step + 1};
+            CHECK_OK(loch_device_open(grounds[i].device, &p.notes.device));
+            snprintf(round.when, sizeof round.when, "%.80s, lost before step %llu", grounds[i].device,
+                     (unsigned long long)step);
             program_work(&p);
             program_end(&p);
-            is_reached = p.steps > step;
-            felt += p.status == LOCH_E_DEVICE_LOST;
-            check_run(&p, when);
-            loch_device_release(p.device);
+            is_reached = p.notes.steps > step;
+            felt += p.notes.status == LOCH_E_DEVICE_LOST;
+            check_run(&p, &round);
+            loch_device_release(p.notes.device);
             CHECK_OK(loch_host_get_usage(&usage));
-            if (usage.blocks != before.blocks) fail_msg("%s, %s: bookkeeping is left", grounds[i].device, when);
+            if (usage.blocks != before.blocks) fail_msg("%s: bookkeeping is left", round.when);
         }
         assert_true(step > 150 && felt > step / 2);
     }

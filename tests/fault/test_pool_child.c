@@ -10,13 +10,11 @@
 #define BLOCKS 12
 
 typedef struct program {
-    loch_device *device;
+    test_notes notes; /* with the device */
     loch_stream *stream;
     loch_allocator *members[MEMBERS]; /* the root, a quota, a range in it, a quota beside, a range in the root */
     void *blocks[BLOCKS];
-    size_t scale;       /* of limits: more where granules are large */
-    loch_status status; /* of the first call that failed */
-    const char *wrong;  /* a promise that was broken */
+    size_t scale; /* of limits: more where granules are large */
 } program;
 
 static void program_look(program *p)
@@ -24,22 +22,19 @@ static void program_look(program *p)
     for (size_t i = 0; i < MEMBERS; i++) {
         lochi_pool *pool = p->members[i] ? lochi_pool_of(p->members[i]) : NULL;
         const char *wrong = pool ? lochi_pool_check(pool) : NULL;
-        if (wrong) p->wrong = wrong;
+        if (wrong) p->notes.wrong = wrong;
     }
 }
 
-static bool program_note(program *p, loch_status status)
+static bool program_note(program *p, loch_status status, const char *call)
 {
     program_look(p);
-    if (status == LOCH_OK) return true;
-    p->status = status;
-    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
-    return false;
+    return test_notes_take(&p->notes, status, call);
 }
 
 #define STEP(call)                                                                                                     \
     do {                                                                                                               \
-        if (!program_note(p, (call))) return;                                                                          \
+        if (!program_note(p, (call), #call)) return;                                                                   \
     } while (0)
 
 static loch_status make(program *p, size_t parent, size_t i, loch_child_kind kind, size_t minimum, size_t limit)
@@ -48,7 +43,7 @@ static loch_status make(program *p, size_t parent, size_t i, loch_child_kind kin
         .size = sizeof options, .kind = kind, .minimum_bytes = minimum, .limit_bytes = limit, .stream = p->stream};
     p->members[i] = TEST_UNTOUCHED;
     const loch_status status = loch_pool_create_child(p->members[parent], "child", &options, &p->members[i]);
-    if ((status == LOCH_OK) != (p->members[i] != NULL)) p->wrong = "a child beside a failure";
+    if ((status == LOCH_OK) != (p->members[i] != NULL)) p->notes.wrong = "a child beside a failure";
     return status;
 }
 
@@ -62,8 +57,8 @@ static loch_status take(program *p, size_t member, size_t i, size_t bytes)
 static void program_work(program *p)
 {
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = p->scale * 8 * TEST_MIB};
-    STEP(loch_stream_create(p->device, NULL, &p->stream));
-    STEP(loch_pool_create(p->device, "root", &options, &p->members[0]));
+    STEP(loch_stream_create(p->notes.device, NULL, &p->stream));
+    STEP(loch_pool_create(p->notes.device, "root", &options, &p->members[0]));
     STEP(make(p, 0, 1, LOCH_CHILD_QUOTA, TEST_MIB, p->scale * 5 * TEST_MIB));
     STEP(make(p, 1, 2, LOCH_CHILD_RANGE, 0, TEST_MIB));
     STEP(make(p, 0, 3, LOCH_CHILD_QUOTA, TEST_MIB, 0));
@@ -97,93 +92,48 @@ static void program_end(program *p)
     }
     for (size_t k = 0; k < 2 * MEMBERS; k++)
         if (p->blocks[k] && loch_free(pools[k % MEMBERS], p->blocks[k]) != LOCH_OK)
-            p->wrong = loch_error_get()->sentence;
+            p->notes.wrong = loch_error_get()->sentence;
     program_look(p);
     for (size_t i = 0; i < MEMBERS; i++)
         loch_allocator_release(p->members[i]);
     loch_stream_close(p->stream);
 }
 
-typedef struct source {
-    const char *name;
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device);
-} source;
-
-static bool sweep_at(const source *from, const char *device, test_failing mode, uint64_t after, uint64_t *felt)
+static void run_faulted(test_round *round, const void *user)
 {
-    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
+    const char *device = user;
     program p = {.scale = strcmp(device, "cpu") == 0 || strstr(device, "virtual=off") ? 4 : 1};
-    CHECK_OK(loch_host_get_usage(&before));
-    CHECK_OK(loch_device_open(device, &p.device));
-    from->set(mode, after, p.device);
+    CHECK_OK(loch_device_open(device, &p.notes.device));
+    test_round_begin(round, p.notes.device);
     program_work(&p);
     program_end(&p);
-    const bool is_reached = from->count(p.device) > after;
-    from->set(TEST_FAILING_NEVER, 0, p.device);
-    *felt += p.status != LOCH_OK;
-    if (p.wrong)
-        fail_msg("%s on %s, mode %d at %llu: %s", from->name, device, mode, (unsigned long long)after, p.wrong);
-    if (!is_reached && p.status != LOCH_OK) fail_msg("%s failed without a fault", device);
-    if (!strncmp(device, "sim:", 4)) {
-        loch_sim_stats stats = {.size = sizeof stats};
-        CHECK_OK(loch_sim_get_stats(p.device, &stats));
-        if (stats.physical_bytes || stats.mappings || stats.reserved_bytes || stats.events || stats.streams)
-            fail_msg("%s on %s, mode %d at %llu: %zu bytes, %zu mappings, %zu events are left", from->name, device,
-                     mode, (unsigned long long)after, stats.physical_bytes, stats.mappings, stats.events);
-        if (p.status == LOCH_OK && !is_reached) assert_int_equal(stats.violations, 0);
-    }
-    loch_device_release(p.device);
-    CHECK_OK(loch_host_get_usage(&usage));
-    assert_int_equal(usage.blocks, before.blocks);
-    assert_int_equal(usage.bytes, before.bytes);
-    return is_reached;
+    test_round_end(round);
+    test_notes_check(&p.notes, round);
+    test_sim_expect_empty(p.notes.device, !round->is_felt && !round->is_reached, round->when, p.notes.call);
+    loch_device_release(p.notes.device);
 }
 
-static void sweep(const source *from, const char *device)
+static void sweep(const test_faults *from, const char *device)
 {
-    uint64_t places = 0, felt = 0;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t after = 0;
-        while (sweep_at(from, device, mode, after, &felt))
-            after++;
-        places += after;
-    }
-    print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, device, (unsigned long long)places,
-                  (unsigned long long)felt);
-    assert_true(places > 40 && felt > 10);
-}
-
-static void heap_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-static uint64_t heap_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
+    const test_rounds rounds = test_rounds_run(from, device, run_faulted, device);
+    assert_true(rounds.places > 40 && rounds.felt > 10);
 }
 
 static const char *const devices[] = {"sim:64MiB,granule=256KiB", "sim:64MiB,granule=256KiB,async=off",
-                                      "sim:64MiB,granule=256KiB,alias=off", "sim:128MiB,virtual=off"};
+                                      "sim:64MiB,granule=256KiB,alias=off", "sim:128MiB,virtual=off", "cpu"};
 
 static void host_memory(void **state)
 {
     (void)state;
-    static const source heap = {"host memory", heap_set, heap_count};
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
-        sweep(&heap, devices[d]);
-    sweep(&heap, "cpu");
+        sweep(&test_host_faults, devices[d]);
 }
 
 static void driver_calls(void **state)
 {
     (void)state;
-    static const source calls = {"driver calls", test_sim_set, test_sim_count};
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
-        sweep(&calls, devices[d]);
+        if (strcmp(devices[d], "cpu") != 0) sweep(&test_sim_faults, devices[d]);
 }
 
 int main(void)

@@ -3,30 +3,10 @@
 #include "sweep.h"
 #include "test.h"
 
-static bool sim_is_clean(loch_device *device)
-{
-    loch_sim_stats stats = {.size = sizeof stats};
-    CHECK_OK(loch_sim_get_stats(device, &stats));
-    CHECK_OK(loch_sim_clear_violations(device)); /* memory given back under work that could not be waited for */
-    if (!stats.physical_bytes && !stats.reserved_bytes && !stats.pinned_bytes && !stats.handles && !stats.mappings &&
-        !stats.streams && !stats.events && !stats.pending)
-        return true;
-    print_error("%zu physical, %zu reserved, %zu pinned bytes, %zu handles, %zu mappings, %zu streams, %zu events, "
-                "%zu pending\n",
-                stats.physical_bytes, stats.reserved_bytes, stats.pinned_bytes, stats.handles, stats.mappings,
-                stats.streams, stats.events, stats.pending);
-    return false;
-}
-
 static void sweep_sim(const char *device)
 {
-    const test_sweep sweep = {.device = device,
-                              .other = "cpu",
-                              .is_clean = sim_is_clean,
-                              .set = test_sim_set,
-                              .count = test_sim_count,
-                              .hold = true};
-    test_sweep_run(&sweep);
+    const test_sweep sweep = {.device = device, .other = "cpu", .from = &test_sim_faults, .hold = true};
+    test_scenario_sweep(&sweep);
 }
 
 static void backed(void **state)

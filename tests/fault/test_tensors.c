@@ -5,14 +5,12 @@
 #include "sweep.h"
 #include "test.h"
 
-#define NEVER UINT64_MAX
 #define ROWS 12
 #define COLUMNS 20
 #define SLOTS 12
 
 typedef struct program {
-    const char *name;
-    loch_device *device; /* open around the runs */
+    test_notes notes; /* with the device, which is open around the runs */
     loch_stream *stream;
     loch_allocator *allocator;
     loch_tensor *tensors[SLOTS];
@@ -21,36 +19,14 @@ typedef struct program {
     loch_mapping mapping;
     float memory[ROWS * COLUMNS]; /* the memory from outside */
     size_t wrapped, deleted;
-    uint64_t steps, lose_at;
-    loch_status status; /* of the first call that failed */
-    const char *call;   /* its text */
-    const char *wrong;  /* a promise that was broken */
 } program;
 
-static bool program_note(program *p, loch_status status, const char *call)
-{
-    if (status == LOCH_OK) return true;
-    p->status = status;
-    p->call = call;
-    if (loch_error_get()->status != status || !loch_error_get()->sentence[0]) p->wrong = "a failure without a sentence";
-    return false;
-}
-
-static void program_count_step(program *p)
-{
-    if (p->steps++ == p->lose_at && loch_sim_lose(p->device) != LOCH_OK) p->wrong = "the device cannot be lost";
-}
-
-#define STEP(call)                                                                                                     \
-    do {                                                                                                               \
-        program_count_step(p);                                                                                         \
-        if (!program_note(p, (call), #call)) return;                                                                   \
-    } while (0)
+#define STEP(call) TEST_STEP(&p->notes, call)
 
 static void program_delete(void *address, size_t bytes, void *user)
 {
     program *p = user;
-    if (address != p->memory || bytes != sizeof p->memory) p->wrong = "the deleter got something else";
+    if (address != p->memory || bytes != sizeof p->memory) p->notes.wrong = "the deleter got something else";
     p->deleted++;
 }
 
@@ -75,7 +51,7 @@ static void program_expect(program *p, loch_tensor *tensor, float factor)
     loch_scalar value = {0};
     STEP(loch_tensor_read_item(tensor, LOCH_SHAPE(3, -1), NULL, &value));
     if (value.value.f != (double)(factor * (float)(3 * COLUMNS + COLUMNS - 1)))
-        p->wrong = "a copy is not what it should be";
+        p->notes.wrong = "a copy is not what it should be";
 }
 
 static void program_copies(program *p)
@@ -91,19 +67,19 @@ static void program_copies(program *p)
     STEP(loch_tensor_copy(t[4], t[1], &queued)); /* turned and converted: through the host */
     STEP(loch_stream_sync(p->stream));
     program_expect(p, t[4], 1);
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     STEP(loch_tensor_slice(t[3], 1, 1, LOCH_OPEN, 2, &t[5]));
     STEP(loch_tensor_slice(t[5], 0, 0, ROWS, 1, &t[6]));
     STEP(loch_tensor_copy(t[6], t[1], &queued)); /* every second column: rows of one element */
     STEP(loch_stream_sync(p->stream));
     program_expect(p, t[6], 1);
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     STEP(loch_tensor_slice(t[3], 1, 3, 3 + COLUMNS, 1, &t[7]));
     STEP(loch_tensor_slice(t[7], 0, 2, 2 + ROWS, 1, &t[8]));
     STEP(loch_tensor_copy(t[8], t[0], &queued)); /* rows with gaps, from the host */
     STEP(loch_stream_sync(p->stream));
     program_expect(p, t[8], 1);
-    if (p->status != LOCH_OK) return;
+    if (p->notes.status != LOCH_OK) return;
     STEP(loch_tensor_fill(t[8], loch_scalar_of(1), p->stream));
     STEP(loch_tensor_copy(t[0], t[1], &queued));
 }
@@ -132,10 +108,10 @@ static void program_scratch(program *p)
     for (size_t i = 0; i < 3; i++) {
         loch_buffer *buffer;
         STEP(loch_buffer_pool_acquire(p->pool, 1000, i % 2 ? p->stream : NULL, &buffer));
-        program_count_step(p);
+        test_notes_step(&p->notes);
         const loch_status status = loch_buffer_pool_release(p->pool, buffer, i % 2 ? p->stream : NULL);
         if (status != LOCH_OK) loch_buffer_release(buffer); /* nothing was */
-        if (!program_note(p, status, "loch_buffer_pool_release")) return;
+        if (!test_notes_take(&p->notes, status, "loch_buffer_pool_release")) return;
     }
     STEP(loch_workspace_create(p->allocator, p->stream, NULL, &p->workspace));
     for (size_t i = 0; i < 3; i++) {
@@ -150,9 +126,9 @@ static void program_work(program *p)
     static void (*const parts[])(program *) = {program_copies, program_contents, program_scratch};
     for (size_t i = 0; i < ROWS * COLUMNS; i++)
         p->memory[i] = (float)i;
-    STEP(loch_stream_create(p->device, NULL, &p->stream));
-    STEP(loch_device_acquire_allocator(p->device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->status == LOCH_OK; i++)
+    STEP(loch_stream_create(p->notes.device, NULL, &p->stream));
+    STEP(loch_device_acquire_allocator(p->notes.device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->notes.status == LOCH_OK; i++)
         parts[i](p);
 }
 
@@ -169,90 +145,54 @@ static void program_let_go(program *p)
 static void program_end(program *p)
 {
     size_t waiting = 0;
-    if (loch_buffer_collect(LOCH_WAIT_END, &waiting) != LOCH_OK || waiting) p->wrong = "memory waits for ever";
-    if (p->wrapped != p->deleted) p->wrong = "memory from outside was not given back once";
+    if (loch_buffer_collect(LOCH_WAIT_END, &waiting) != LOCH_OK || waiting) p->notes.wrong = "memory waits for ever";
+    if (p->wrapped != p->deleted) p->notes.wrong = "memory from outside was not given back once";
     loch_allocator_release(p->allocator);
     loch_stream_close(p->stream);
     size_t leaks = 0;
-    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) p->wrong = "blocks are left";
+    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) p->notes.wrong = "blocks are left";
 }
 
-static void check_left(const program *p, const char *when)
+static void run_to_the_end(program *p, test_round *round)
 {
-    loch_sim_stats stats = {.size = sizeof stats};
-    CHECK_OK(loch_sim_get_stats(p->device, &stats));
-    if (p->wrong) fail_msg("%s, %s (%s): %s", p->name, when, p->call ? p->call : "coped", p->wrong);
-    if (stats.violations && p->status == LOCH_OK && p->lose_at == NEVER)
-        fail_msg("%s, %s: %zu uses without order", p->name, when, stats.violations);
-    CHECK_OK(loch_sim_clear_violations(p->device));
-    if (stats.physical_bytes || stats.pinned_bytes || stats.handles || stats.mappings || stats.events || stats.streams)
-        fail_msg("%s, %s (%s): left on the device: %zu bytes, %zu pinned, %zu handles, %zu events, %zu streams",
-                 p->name, when, p->call ? p->call : "coped", stats.physical_bytes, stats.pinned_bytes, stats.handles,
-                 stats.events, stats.streams);
+    program_end(p);
+    test_notes_check(&p->notes, round);
+    test_sim_expect_empty(p->notes.device, !round->is_felt && !p->notes.lose_before, round->when, p->notes.call);
+    loch_device_release(p->notes.device);
 }
 
-typedef struct source {
-    const char *name;
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device); /* things that could have failed since `set` */
-} source;
-
-/* One faulted run. Returns whether there was anything at place `after`. */
-static bool sweep_at(const source *from, const char *name, test_failing mode, uint64_t after, uint64_t *felt)
+static void run_faulted(test_round *round, const void *user)
 {
-    char when[80];
-    loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
-    program p = {.name = name, .lose_at = NEVER};
-    snprintf(when, sizeof when, "%s failing %s at %llu", from->name, mode == TEST_FAILING_ONCE ? "once" : "for good",
-             (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
-    CHECK_OK(loch_device_open(name, &p.device));
-    from->set(mode, after, p.device);
+    program p = {.wrapped = 0};
+    CHECK_OK(loch_device_open(user, &p.notes.device));
+    test_round_begin(round, p.notes.device);
     program_work(&p);
     program_let_go(&p);
-    const bool is_reached = from->count(p.device) > after;
-    from->set(TEST_FAILING_NEVER, 0, p.device);
-    program_end(&p);
-    *felt += p.status != LOCH_OK;
-    check_left(&p, when);
-    if (!is_reached && p.status != LOCH_OK) fail_msg("%s: %s failed without a fault", when, p.call);
-    loch_device_release(p.device);
-    CHECK_OK(loch_host_get_usage(&usage));
-    if (usage.blocks != before.blocks || usage.bytes != before.bytes)
-        fail_msg("%s, %s (%s): %zu pieces of bookkeeping are left", name, when, p.call ? p.call : "coped",
-                 usage.blocks - before.blocks);
-    return is_reached;
+    test_round_end(round);
+    run_to_the_end(&p, round);
 }
 
 static const char *const grounds[] = {"sim:64MiB,backed", "sim:64MiB,backed,virtual=off,alias=off",
                                       "sim:64MiB,backed,async=off"};
 
-static void sweep(const source *from)
+static void sweep(const test_faults *from)
 {
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
-        uint64_t places = 0, felt = 0;
-        for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-            uint64_t after = 0;
-            while (sweep_at(from, grounds[i], mode, after, &felt))
-                after++;
-            places += after;
-        }
-        print_message("%s on %s: %llu faults, %llu of them felt\n", from->name, grounds[i], (unsigned long long)places,
-                      (unsigned long long)felt);
-        assert_true(places > 60 && felt > 20);
+        const test_rounds rounds = test_rounds_run(from, grounds[i], run_faulted, grounds[i]);
+        assert_true(rounds.places > 60 && rounds.felt > 20);
     }
 }
 
 static void host_memory(void **state)
 {
     (void)state;
-    sweep(&(source){"host memory", test_host_set, test_host_count});
+    sweep(&test_host_faults);
 }
 
 static void driver_calls(void **state)
 {
     (void)state;
-    sweep(&(source){"driver call", test_sim_set, test_sim_count});
+    sweep(&test_sim_faults);
 }
 
 static void lost_device(void **state)
@@ -261,15 +201,14 @@ static void lost_device(void **state)
     uint64_t step = 0;
     for (bool is_reached = true; is_reached; step++) {
         loch_host_usage before = {.size = sizeof before}, usage = {.size = sizeof usage};
-        program p = {.name = grounds[0], .lose_at = step};
+        test_round round = {.when = "the device was lost"};
+        program p = {.notes.lose_before = step + 1};
         CHECK_OK(loch_host_get_usage(&before));
-        CHECK_OK(loch_device_open(grounds[0], &p.device));
+        CHECK_OK(loch_device_open(grounds[0], &p.notes.device));
         program_work(&p);
-        is_reached = p.steps > step;
+        is_reached = p.notes.steps > step;
         program_let_go(&p);
-        program_end(&p);
-        check_left(&p, "lost");
-        loch_device_release(p.device);
+        run_to_the_end(&p, &round);
         CHECK_OK(loch_host_get_usage(&usage));
         assert_int_equal(usage.blocks, before.blocks);
     }

@@ -95,64 +95,58 @@ static loch_status run(program *p)
     return status;
 }
 
-typedef struct fault {
-    void (*set)(test_failing mode, uint64_t after, loch_device *device);
-    uint64_t (*count)(loch_device *device);
-} fault;
+/* What a sweep runs on, and what it has seen. */
+typedef struct sweep_state {
+    program *program;
+    uint64_t all;  /* spans that the device times without a fault */
+    uint64_t less; /* rounds in which it timed fewer */
+} sweep_state;
 
-static void sweep(const char *name, const fault *by)
+static void run_faulted(test_round *round, const void *user)
 {
-    uint64_t places = 0, less = 0;
+    sweep_state *state = *(sweep_state *const *)user;
+    program *p = state->program;
+    p->timed = 0;
+    test_round_begin(round, p->device);
+    const loch_status status = run(p);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) assert_int_equal(status, LOCH_E_HOST_MEMORY);
+    state->less += p->timed < state->all;
+    if (!round->is_reached) assert_int_equal(p->timed, state->all);
+}
+
+static void sweep(const char *name, const test_faults *from)
+{
     program p;
     program_open(&p, name);
     CHECK_OK(run(&p));
-    const uint64_t all = p.timed;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        for (uint64_t after = 0;; after++, places++) {
-            loch_host_usage before = {.size = sizeof before}, now = {.size = sizeof now};
-            CHECK_OK(loch_host_get_usage(&before));
-            p.timed = 0;
-            by->set(mode, after, p.device);
-            const loch_status status = run(&p);
-            const bool is_reached = by->count(p.device) > after;
-            by->set(TEST_FAILING_NEVER, 0, p.device);
-            CHECK_OK(loch_host_get_usage(&now));
-            assert_int_equal(now.blocks, before.blocks);
-            assert_int_equal(now.bytes, before.bytes);
-            if (status != LOCH_OK) assert_int_equal(status, LOCH_E_HOST_MEMORY);
-            less += p.timed < all;
-            if (!is_reached) {
-                CHECK_OK(status);
-                assert_int_equal(p.timed, all);
-                break;
-            }
-        }
-    }
+    sweep_state state = {.program = &p, .all = p.timed}, *user = &state;
+    const test_rounds rounds = test_rounds_run(from, name, run_faulted, &user);
     CHECK_OK(run(&p));
-    assert_int_equal(p.timed, all);
+    assert_int_equal(p.timed, state.all);
     program_close(&p);
-    print_message("%s: %llu faults, in %llu of them a span was lost or timed on the host\n", name,
-                  (unsigned long long)places, (unsigned long long)less);
-    assert_true(all == SPANS / 2 - 2 && places > 20 && less > 10);
+    print_message("in %llu of them a span was lost or timed on the host\n", (unsigned long long)state.less);
+    assert_true(state.all == SPANS / 2 - 2 && rounds.places > 20 && state.less > 10);
 }
 
 static void host_memory_fails(void **state)
 {
     (void)state;
-    sweep("sim:64MiB,clock=stepped", &(fault){test_host_set, test_host_count});
+    sweep("sim:64MiB,clock=stepped", &test_host_faults);
 }
 
 static void calls_of_a_simulated_device_fail(void **state)
 {
     (void)state;
-    sweep("sim:64MiB,clock=stepped", &(fault){test_sim_set, test_sim_count});
+    sweep("sim:64MiB,clock=stepped", &test_sim_faults);
 }
 
 static void calls_of_a_faulty_driver_fail(void **state)
 {
     (void)state;
     CHECK_OK(test_faulty_register());
-    sweep("faulty:sim:64MiB,clock=stepped", &(fault){test_faulty_set_on, test_faulty_count_on});
+    sweep("faulty:sim:64MiB,clock=stepped", &test_driver_faults);
 }
 
 /* Each line of a child stands under its own parent; returns how many spans are shown, and `missing` those that are said not to be. */
@@ -174,10 +168,27 @@ static uint64_t check_tree(const char *text, unsigned long long *missing)
     return shown;
 }
 
+typedef struct tree_state {
+    loch_timeline *timeline;
+    bool is_felt;
+} tree_state;
+
+static void print_faulted(test_round *round, const void *user)
+{
+    static char text[1 << 16];
+    tree_state *state = *(tree_state *const *)user;
+    unsigned long long missing;
+    test_round_begin(round, NULL);
+    (void)test_timeline_print(state->timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text);
+    test_round_end(round);
+    assert_int_equal(check_tree(text, &missing) + missing, 201);
+    round->is_felt = missing > 0;
+    state->is_felt |= missing > 0;
+}
+
 static void memory_for_the_tree_fails(void **state)
 {
     (void)state;
-    static char text[1 << 16];
     loch_timeline *timeline;
     CHECK_OK(loch_timeline_create(NULL, &timeline));
     {
@@ -190,20 +201,9 @@ static void memory_for_the_tree_fails(void **state)
         LOCH_SPAN(timeline, parent);
         LOCH_SPAN(timeline, child);
     }
-    bool is_felt = false;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        for (uint64_t after = 0;; after++) {
-            unsigned long long missing;
-            test_heap_set(mode, after);
-            (void)test_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text);
-            const bool is_reached = test_heap_count() > after;
-            test_heap_set(TEST_FAILING_NEVER, 0);
-            assert_int_equal(check_tree(text, &missing) + missing, 201);
-            is_felt |= missing > 0;
-            if (!is_reached) break;
-        }
-    }
-    assert_true(is_felt);
+    tree_state tree = {.timeline = timeline}, *user = &tree;
+    (void)test_rounds_run(&test_host_faults, "a tree", print_faulted, &user);
+    assert_true(tree.is_felt);
     loch_timeline_destroy(timeline);
 }
 

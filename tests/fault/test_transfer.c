@@ -8,7 +8,6 @@
 #include <loch/driver.h>
 
 #define SIDE 48
-#define ROUNDS_MAX 4000
 
 typedef struct story {
     loch_device *device, *cpu;
@@ -62,11 +61,8 @@ static void story_close(story *s)
     loch_tensor *all[] = {s->square, s->padded, s->other, s->narrow, s->turned, s->shifted, s->unshifted, s->numbers};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         loch_tensor_release(all[i]);
-    size_t waiting, leaks;
-    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
+    test_end_defaults();
     loch_stream_close(s->stream);
-    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    assert_int_equal(leaks, 0);
     loch_device_release(s->device);
     loch_device_release(s->cpu);
 }
@@ -100,68 +96,48 @@ static void story_check(story *s)
         assert_true(now[i] == 1.5f);
 }
 
-typedef void set_fault(test_failing mode, uint64_t after, loch_device *device);
-typedef uint64_t count_calls(loch_device *device);
-
-static void set_heap(test_failing mode, uint64_t after, loch_device *device)
+static void run_faulted(test_round *round, const void *user)
 {
-    (void)device;
-    test_heap_set(mode, after);
+    (void)user;
+    story s;
+    story_open(&s);
+    test_round_begin(round, s.device);
+    const loch_status status = story_run(&s);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) assert_true(loch_error_get()->sentence[0]);
+    story_check(&s);
+    story_close(&s);
 }
 
-static uint64_t count_heap(loch_device *device)
+static void sweep(test_faults from, test_failing mode)
 {
-    (void)device;
-    return test_heap_count();
-}
-
-static void sweep(set_fault *set, count_calls *count, test_failing mode)
-{
-    const uint64_t live = test_heap_live();
-    size_t failures = 0;
-    for (uint64_t after = 0; after < ROUNDS_MAX; after++) {
-        story s;
-        story_open(&s);
-        loch_error_clear();
-        set(mode, after, s.device);
-        const loch_status status = story_run(&s);
-        const bool was_reached = count(s.device) > after;
-        set(TEST_FAILING_NEVER, 0, s.device);
-        if (status != LOCH_OK) {
-            assert_true(loch_error_get()->sentence[0]);
-            failures++;
-        }
-        story_check(&s);
-        story_close(&s);
-        assert_int_equal(test_heap_live(), live);
-        if (!was_reached) break;
-        assert_true(after + 1 < ROUNDS_MAX);
-    }
-    assert_true(failures > 0);
+    from.only = mode;
+    assert_true(test_rounds_run(&from, "copies and fills", run_faulted, NULL).felt > 0);
 }
 
 static void driver_calls_fail_once(void **state)
 {
     (void)state;
-    sweep(test_sim_set, test_sim_count, TEST_FAILING_ONCE);
+    sweep(test_sim_faults, TEST_FAILING_ONCE);
 }
 
 static void driver_calls_fail_for_good(void **state)
 {
     (void)state;
-    sweep(test_sim_set, test_sim_count, TEST_FAILING_FOREVER);
+    sweep(test_sim_faults, TEST_FAILING_FOREVER);
 }
 
 static void bookkeeping_fails_once(void **state)
 {
     (void)state;
-    sweep(set_heap, count_heap, TEST_FAILING_ONCE);
+    sweep(test_host_faults, TEST_FAILING_ONCE);
 }
 
 static void bookkeeping_fails_for_good(void **state)
 {
     (void)state;
-    sweep(set_heap, count_heap, TEST_FAILING_FOREVER);
+    sweep(test_host_faults, TEST_FAILING_FOREVER);
 }
 
 static int install(void **state)

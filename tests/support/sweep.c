@@ -1,92 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop over N of the fault tests. */
+/* The loop over all places of a fault, and what programs under faults share. */
 #include "sweep.h"
 #include "faulty_driver.h"
 #include "test.h"
 
-static const char *const sweep_modes[] = {"never", "once", "for good"};
+#define ROUNDS_MAX 100000
 
-static void sweep_check_usage(const test_sweep *sweep, const loch_host_usage *before, const char *when)
+/* --- sources --- */
+
+static void host_set(test_failing mode, uint64_t after, loch_device *device)
 {
-    loch_host_usage after = {.size = sizeof after};
-    CHECK_OK(loch_host_get_usage(&after));
-    if (after.blocks != before->blocks || after.bytes != before->bytes)
-        fail_msg("%s, %s: the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", sweep->device,
-                 when, after.bytes, after.blocks, before->bytes, before->blocks);
+    (void)device;
+    test_heap_set(mode, after);
 }
 
-/* The promises about one run. Returns whether the fault was felt. */
-static bool sweep_check_run(const test_sweep *sweep, const test_scenario *run, const char *when)
+static uint64_t host_count(loch_device *device)
 {
-    if (run->kept) fail_msg("%s, %s: %s failed, it gives something back", sweep->device, when, run->kept);
-    if (run->status == LOCH_OK) return false;
-    if (run->status == LOCH_E_CORRUPT)
-        fail_msg("%s, %s: %s: memory does not hold what was copied there", sweep->device, when, run->call);
-    if (run->error.status != run->status || !run->error.sentence[0])
-        fail_msg("%s, %s: %s gave %s, but the record says %s, \"%s\"", sweep->device, when, run->call,
-                 loch_status_name(run->status), loch_status_name(run->error.status), run->error.sentence);
-    return true;
+    (void)device;
+    return test_heap_count();
 }
 
-/* One faulted run and one without; returns whether there was something at place `after`, and whether it was felt. */
-static bool sweep_at(const test_sweep *sweep, test_failing mode, uint64_t after, bool *felt)
-{
-    char when[64];
-    loch_host_usage before = {.size = sizeof before};
-    loch_device *held = NULL;
-    test_scenario run;
-
-    snprintf(when, sizeof when, "failing %s at %llu", sweep_modes[mode], (unsigned long long)after);
-    CHECK_OK(loch_host_get_usage(&before));
-    if (sweep->hold) CHECK_OK(loch_device_open(sweep->device, &held));
-    sweep->set(mode, after, held);
-    test_scenario_run(&run, sweep->device, sweep->other);
-    bool reached = sweep->count(held) > after;
-    sweep->set(TEST_FAILING_NEVER, 0, held);
-    *felt = sweep_check_run(sweep, &run, when);
-    if (*felt && !reached)
-        fail_msg("%s, %s: %s failed without a fault: %s", sweep->device, when, run.call, run.error.sentence);
-    /* simulated time goes on, so that what was queued lands */
-    if (held) CHECK_OK(loch_device_sync(held));
-    if (sweep->is_clean && held && !sweep->is_clean(held))
-        fail_msg("%s, %s (%s): something is left on the device", sweep->device, when, run.call ? run.call : "coped");
-    if (!sweep->hold) sweep_check_usage(sweep, &before, when);
-
-    test_scenario_run(&run, sweep->device, sweep->other);
-    if (run.status != LOCH_OK)
-        fail_msg("%s, after %s: %s gave %s: %s", sweep->device, when, run.call, loch_status_name(run.status),
-                 run.error.sentence);
-    if (sweep->is_clean && held && !sweep->is_clean(held))
-        fail_msg("%s, after %s: something is left on the device", sweep->device, when);
-    loch_device_release(held);
-    sweep_check_usage(sweep, &before, when);
-    return reached;
-}
-
-void test_sweep_run(const test_sweep *sweep)
-{
-    bool felt = true;
-    test_scenario run;
-    uint64_t failures = 0, places = 0;
-
-    test_scenario_run(&run, sweep->device, sweep->other);
-    if (run.status != LOCH_OK)
-        fail_msg("%s: %s gave %s without any fault: %s", sweep->device, run.call, loch_status_name(run.status),
-                 run.error.sentence);
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t after = 0;
-        while (sweep_at(sweep, mode, after, &felt)) {
-            failures += felt;
-            after++;
-        }
-        places += after;
-    }
-    print_message("%s: %llu faults, %llu of them felt\n", sweep->device, (unsigned long long)places,
-                  (unsigned long long)failures);
-    assert_true(places > 40 && failures > places / 4);
-}
-
-/* --- the driver calls of a simulated device --- */
+const test_faults test_host_faults = {.name = "host allocations", .set = host_set, .count = host_count};
 
 static uint64_t sim_calls_before;
 
@@ -97,19 +31,7 @@ static uint64_t sim_calls(loch_device *device)
     return stats.calls;
 }
 
-void test_host_set(test_failing mode, uint64_t after, loch_device *device)
-{
-    (void)device;
-    test_heap_set(mode, after);
-}
-
-uint64_t test_host_count(loch_device *device)
-{
-    (void)device;
-    return test_heap_count();
-}
-
-void test_sim_set(test_failing mode, uint64_t after, loch_device *device)
+static void sim_set(test_failing mode, uint64_t after, loch_device *device)
 {
     const loch_sim_fault fault = {
         .size = sizeof fault,
@@ -120,19 +42,205 @@ void test_sim_set(test_failing mode, uint64_t after, loch_device *device)
     sim_calls_before = sim_calls(device);
 }
 
-uint64_t test_sim_count(loch_device *device)
+static uint64_t sim_count(loch_device *device)
 {
     return sim_calls(device) - sim_calls_before;
 }
 
-void test_faulty_set_on(test_failing mode, uint64_t after, loch_device *device)
+const test_faults test_sim_faults = {.name = "driver calls", .set = sim_set, .count = sim_count};
+
+static void driver_set(test_failing mode, uint64_t after, loch_device *device)
 {
     (void)device;
     test_faulty_set(mode, after);
 }
 
-uint64_t test_faulty_count_on(loch_device *device)
+static uint64_t driver_count(loch_device *device)
 {
     (void)device;
     return test_faulty_count();
+}
+
+const test_faults test_driver_faults = {.name = "calls of a faulty driver", .set = driver_set, .count = driver_count};
+
+/* --- rounds --- */
+
+void test_round_begin(test_round *round, loch_device *device)
+{
+    round->device = device;
+    round->from->set(round->mode, round->after, device);
+}
+
+void test_round_end(test_round *round)
+{
+    round->is_reached = round->mode != TEST_FAILING_NEVER && round->from->count(round->device) > round->after;
+    round->from->set(TEST_FAILING_NEVER, 0, round->device);
+}
+
+static void round_expect_usage(const test_round *round, const loch_host_usage *before)
+{
+    loch_host_usage after = {.size = sizeof after};
+    CHECK_OK(loch_host_get_usage(&after));
+    if (after.blocks != before->blocks || after.bytes != before->bytes)
+        fail_msg("%s (%s): the bookkeeping holds %zu bytes in %zu pieces, before it were %zu in %zu", round->when,
+                 round->call ? round->call : "coped", after.bytes, after.blocks, before->bytes, before->blocks);
+    assert_int_equal(test_heap_wrong(), 0);
+}
+
+static void round_run(test_round *round, test_round_body *body, const void *user)
+{
+    loch_host_usage before = {.size = sizeof before};
+    CHECK_OK(loch_host_get_usage(&before));
+    round->is_felt = round->is_reached = false;
+    round->call = NULL;
+    loch_error_clear();
+    body(round, user);
+    if (round->is_felt && !round->is_reached)
+        fail_msg("%s: %s failed without a fault", round->when, round->call ? round->call : "a call");
+    if (round->mode != TEST_FAILING_NEVER) round_expect_usage(round, &before); /* the first makes what is made once */
+}
+
+test_rounds test_rounds_run(const test_faults *from, const char *ground, test_round_body *body, const void *user)
+{
+    test_rounds rounds = {0, 0};
+    test_round round = {.from = from, .mode = TEST_FAILING_NEVER};
+    snprintf(round.when, sizeof round.when, "%.80s without a fault", ground);
+    round_run(&round, body, user);
+    for (round.mode = TEST_FAILING_ONCE; round.mode <= TEST_FAILING_FOREVER; round.mode++) {
+        if (from->only != TEST_FAILING_NEVER && from->only != round.mode) continue;
+        for (round.after = 0;; round.after += from->stride ? from->stride : 1) {
+            snprintf(round.when, sizeof round.when, "%.80s, %s failing %s at %llu", ground, from->name,
+                     round.mode == TEST_FAILING_ONCE ? "once" : "for good", (unsigned long long)round.after);
+            round_run(&round, body, user);
+            if (!round.is_reached) break;
+            rounds.places++;
+            rounds.felt += round.is_felt;
+            assert_true(round.after < ROUNDS_MAX);
+        }
+    }
+    print_message("%s, %s: %llu faults, %llu of them felt\n", ground, from->name, (unsigned long long)rounds.places,
+                  (unsigned long long)rounds.felt);
+    return rounds;
+}
+
+/* --- small programs --- */
+
+const char *test_kept;
+
+typedef struct host_program {
+    loch_status (*run)(const void *user);
+    const void *user;
+} host_program;
+
+static void host_round(test_round *round, const void *user)
+{
+    const host_program *program = user;
+    test_kept = NULL;
+    test_round_begin(round, NULL);
+    const loch_status status = program->run(program->user);
+    test_round_end(round);
+    if (test_kept) fail_msg("%s: %s failed, it gives something back", round->when, test_kept);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) {
+        assert_int_equal(status, LOCH_E_HOST_MEMORY);
+        assert_int_equal(loch_error_get()->status, status);
+        assert_true(loch_error_get()->sentence[0] != '\0');
+    }
+    CHECK_OK(program->run(program->user));
+}
+
+void test_host_sweep(loch_status (*run)(const void *user), const void *user)
+{
+    const host_program program = {run, user};
+    const test_rounds rounds = test_rounds_run(&test_host_faults, "a small program", host_round, &program);
+    assert_true(rounds.felt > 4);
+}
+
+/* --- larger programs --- */
+
+void test_notes_step(test_notes *notes)
+{
+    if (++notes->steps == notes->lose_before && loch_sim_lose(notes->device) != LOCH_OK)
+        notes->wrong = "the device cannot be lost";
+}
+
+bool test_notes_take(test_notes *notes, loch_status status, const char *call)
+{
+    if (status == LOCH_OK) return true;
+    notes->status = status;
+    notes->call = call;
+    notes->error = *loch_error_get();
+    if (notes->error.status != status || !notes->error.sentence[0]) notes->wrong = "a failure without a sentence";
+    return false;
+}
+
+void test_notes_check(const test_notes *notes, test_round *round)
+{
+    round->is_felt = notes->status != LOCH_OK;
+    round->call = notes->call;
+    if (notes->wrong) fail_msg("%s (%s): %s", round->when, notes->call ? notes->call : "coped", notes->wrong);
+}
+
+void test_sim_expect_empty(loch_device *device, bool is_ordered, const char *when, const char *call)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    if (loch_sim_get_stats(device, &stats) != LOCH_OK) return;
+    if (stats.violations && is_ordered) {
+        loch_sim_violation first = {0};
+        size_t count = 0;
+        CHECK_OK(test_sim_violations(device, &first, 1, &count));
+        fail_msg("%s: %zu uses without order, the first: %s", when, count, first.text);
+    }
+    CHECK_OK(loch_sim_clear_violations(device));
+    if (stats.physical_bytes || stats.reserved_bytes || stats.pinned_bytes || stats.handles || stats.mappings ||
+        stats.streams || stats.events || stats.pending)
+        fail_msg("%s (%s): left on the device: %zu bytes, %zu reserved, %zu pinned, %zu handles, %zu mappings, "
+                 "%zu streams, %zu events, %zu operations",
+                 when, call ? call : "coped", stats.physical_bytes, stats.reserved_bytes, stats.pinned_bytes,
+                 stats.handles, stats.mappings, stats.streams, stats.events, stats.pending);
+}
+
+/* --- the scenario --- */
+
+/* Runs it without a fault: it has to succeed. */
+static void scenario_run_plain(const test_sweep *sweep, const char *when)
+{
+    test_scenario run;
+    test_scenario_run(&run, sweep->device, sweep->other);
+    if (run.status != LOCH_OK)
+        fail_msg("after %s: %s gave %s: %s", when, run.call, loch_status_name(run.status), run.error.sentence);
+}
+
+static void scenario_round(test_round *round, const void *user)
+{
+    const test_sweep *sweep = user;
+    loch_host_usage before = {.size = sizeof before};
+    loch_device *held = NULL;
+    test_scenario run;
+
+    CHECK_OK(loch_host_get_usage(&before));
+    if (sweep->hold) CHECK_OK(loch_device_open(sweep->device, &held));
+    test_round_begin(round, held);
+    test_scenario_run(&run, sweep->device, sweep->other);
+    test_round_end(round);
+    round->is_felt = run.status != LOCH_OK;
+    round->call = run.call;
+    if (run.kept) fail_msg("%s: %s failed, it gives something back", round->when, run.kept);
+    if (run.status == LOCH_E_CORRUPT) fail_msg("%s: %s: memory does not hold what was copied", round->when, run.call);
+    if (round->is_felt && (run.error.status != run.status || !run.error.sentence[0]))
+        fail_msg("%s: %s gave %s, but the record says %s, \"%s\"", round->when, run.call, loch_status_name(run.status),
+                 loch_status_name(run.error.status), run.error.sentence);
+    /* simulated time goes on, so that what was queued lands; memory may have been given back under work that could not be waited for */
+    if (held) CHECK_OK(loch_device_sync(held));
+    if (held) test_sim_expect_empty(held, false, round->when, run.call);
+    if (!held && round->mode != TEST_FAILING_NEVER) round_expect_usage(round, &before);
+    scenario_run_plain(sweep, round->when);
+    if (held) test_sim_expect_empty(held, false, round->when, "without a fault");
+    loch_device_release(held);
+}
+
+void test_scenario_sweep(const test_sweep *sweep)
+{
+    const test_rounds rounds = test_rounds_run(sweep->from, sweep->device, scenario_round, sweep);
+    assert_true(rounds.places > 40 && rounds.felt > rounds.places / 4);
 }

@@ -161,6 +161,14 @@ uint64_t test_call_real_ns(loch_device *device, const char *name)
     return test_call(device, name).real_ns;
 }
 
+void test_end_defaults(void)
+{
+    size_t waiting = 0, leaks = 0;
+    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
+    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
+    if (waiting || leaks) fail_msg("%zu pieces of memory wait for work, %zu blocks are live", waiting, leaks);
+}
+
 int test_skip_gpu(void)
 {
     const char *required = getenv("LOCH_REQUIRE_GPU");

@@ -73,6 +73,9 @@ uint64_t test_call_count(loch_device *device, const char *name);
 uint64_t test_call_ns(loch_device *device, const char *name);
 uint64_t test_call_real_ns(loch_device *device, const char *name);
 
+/* Waits for the work that buffers wait for, and ends the default allocators. Fails the test when memory still waits or is live. */
+void test_end_defaults(void);
+
 /* What a test program returns that has no GPU: it says why, from the error record. With LOCH_REQUIRE_GPU=1 that is a failure. */
 int test_skip_gpu(void);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What the tests of the direct allocator and of the wrappers share: short calls, kernels where the device is simulated,
- * a user's allocator that knows little of itself, and a sweep over failing host allocations. */
+ * and a user's allocator that knows little of itself. */
 #ifndef LOCH_TEST_WRAP_FIXTURE_H
 #define LOCH_TEST_WRAP_FIXTURE_H
 
 #include "bed.h"
-#include "failing_heap.h"
+#include "sweep.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -161,48 +161,6 @@ WRAP_UNUSED loch_allocator *wrap_plain_create(const test_bed *bed, wrap_plain *p
     *plain = (wrap_plain){.device = bed->device};
     CHECK_OK(loch_allocator_create(bed->device, "plain", &ops, plain, &allocator));
     return allocator;
-}
-
-/* --- failing host allocations --- */
-
-/* A program in small, that leaves at the first failure and gives everything back. What gives back must not fail: it is
- * called through WRAP_BACK. */
-typedef loch_status wrap_scenario(const test_bed *bed);
-
-static const char *wrap_kept; /* the text of a call that should have given something back and failed */
-
-#define WRAP_BACK(call)                                                                                                \
-    do {                                                                                                               \
-        if ((call) != LOCH_OK) wrap_kept = #call;                                                                      \
-    } while (0)
-
-WRAP_UNUSED void wrap_sweep(const test_bed *bed, wrap_scenario *run)
-{
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        uint64_t felt = 0;
-        for (uint64_t after = 0;; after++) {
-            wrap_kept = NULL;
-            loch_error_clear();
-            test_heap_set(mode, after);
-            const loch_status status = run(bed);
-            const uint64_t count = test_heap_count();
-            const loch_error error = *loch_error_get();
-            test_heap_set(TEST_FAILING_NEVER, 0);
-            if (wrap_kept) fail_msg("failing at %llu: %s failed", (unsigned long long)after, wrap_kept);
-            if (count <= after) {
-                assert_int_equal(status, LOCH_OK);
-                break;
-            }
-            if (status == LOCH_OK) continue;
-            assert_int_equal(status, LOCH_E_HOST_MEMORY);
-            assert_int_equal(error.status, LOCH_E_HOST_MEMORY);
-            assert_true(error.sentence[0]);
-            felt++;
-        }
-        assert_true(felt > 2);
-    }
-    CHECK_OK(run(bed));
-    assert_int_equal(test_heap_wrong(), 0);
 }
 
 /* Runs the group over all devices, with the failing heap in place. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Visitors on driver memory: who hears of which range, in which order, and that nobody is left out or told twice while
  * memory and visitors come and go in several threads. */
-#include "heap_sweep.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -722,8 +722,9 @@ static void ignore(loch_range_event event, const loch_range *range, void *user)
     (void)event, (void)range, (void)user;
 }
 
-static loch_status scarce(void)
+static loch_status scarce(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     void *block = NULL;
     loch_status status = loch_device_open(DEVICE, &device);
@@ -740,7 +741,7 @@ static loch_status scarce(void)
 static void host_memory_fails_anywhere(void **state)
 {
     (void)state;
-    heap_sweep(scarce);
+    test_host_sweep(scarce, NULL);
 }
 
 static int install(void **state)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of streams: what comes back is handed out again when its work has ended, and not before. */
 #include "device/device.h"
-#include "heap_sweep.h"
 #include "sim_fixture.h"
 #include "sweep.h"
 
@@ -394,8 +393,9 @@ static void wrong_calls_are_refused(void **state)
 static loch_device *program_device;
 
 /* Takes, works, gives back and takes again. What cannot be given back is destroyed. */
-static loch_status small_program(void)
+static loch_status small_program(const void *user)
 {
+    (void)user;
     loch_stream_pool *pool = NULL;
     loch_status status = loch_stream_pool_create(program_device, NULL, &pool), given;
     for (int i = 0; i < 4 && status == LOCH_OK; i++) {
@@ -427,33 +427,30 @@ static void without_memory_nothing_is_left_behind(void **state)
 {
     (void)state;
     program_device = sim_open(STEPPED);
-    heap_sweep(small_program);
+    test_host_sweep(small_program, NULL);
+    loch_device_release(program_device);
+}
+
+static void run_faulted(test_round *round, const void *user)
+{
+    (void)user;
+    program_device = sim_open(STEPPED);
+    test_round_begin(round, program_device);
+    const loch_status status = small_program(NULL);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
+    CHECK_OK(small_program(NULL)); /* and it goes on */
+    CHECK_OK(loch_device_sync(program_device));
+    assert_int_equal(sim_stats(program_device).streams + sim_stats(program_device).events, 0);
     loch_device_release(program_device);
 }
 
 static void failing_driver_calls_leave_nothing_behind(void **state)
 {
     (void)state;
-    uint64_t felt = 0, places = 0;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        bool is_reached = true;
-        for (uint64_t after = 0; is_reached; after++, places++) {
-            program_device = sim_open(STEPPED);
-            test_sim_set(mode, after, program_device);
-            const loch_status status = small_program();
-            is_reached = test_sim_count(program_device) > after;
-            test_sim_set(TEST_FAILING_NEVER, 0, program_device);
-            felt += status != LOCH_OK;
-            if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
-            assert_true(is_reached || status == LOCH_OK);
-            CHECK_OK(small_program()); /* and it goes on */
-            CHECK_OK(loch_device_sync(program_device));
-            assert_int_equal(sim_stats(program_device).streams + sim_stats(program_device).events, 0);
-            loch_device_release(program_device);
-        }
-    }
-    print_message("%llu faults, %llu of them felt\n", (unsigned long long)places, (unsigned long long)felt);
-    assert_true(felt > 10 && felt < places); /* a kept stream that cannot be asked is replaced */
+    const test_rounds rounds = test_rounds_run(&test_sim_faults, STEPPED, run_faulted, NULL);
+    assert_true(rounds.felt > 10 && rounds.felt < rounds.places); /* a kept stream that cannot be asked is replaced */
 }
 
 int main(void)

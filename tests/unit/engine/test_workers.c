@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers: tasks are run, waited for, cancelled; what they return comes back; their ends hold up nobody. A test that would hang is
  * stopped by the time limit of the runner. */
-#include "heap_sweep.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -760,8 +760,9 @@ static void wrong_calls_are_refused(void **state)
 
 /* --- no memory --- */
 
-static loch_status small_program(void)
+static loch_status small_program(const void *user)
 {
+    (void)user;
     atomic_int count = 0;
     loch_workers *workers = NULL;
     chain c = {.depth = 3};
@@ -782,7 +783,7 @@ static loch_status small_program(void)
 static void without_memory_nothing_is_left_behind(void **state)
 {
     (void)state;
-    heap_sweep(small_program);
+    test_host_sweep(small_program, NULL);
 }
 
 static loch_status look_at_signals(void *user)

@@ -538,14 +538,15 @@ static loch_status use_it(const test_bed *bed, loch_allocator *direct, loch_stre
     loch_status status = loch_allocator_alloc(direct, &request, &a);
     if (status == LOCH_OK) status = loch_allocator_record_use(direct, a, loch_stream_get_default(bed->device));
     if (status == LOCH_OK) status = loch_alloc(direct, 100, &b);
-    WRAP_BACK(loch_free(direct, a));
-    WRAP_BACK(loch_free(direct, b));
-    WRAP_BACK(loch_direct_free_deferred(direct, NULL));
+    TEST_BACK(loch_free(direct, a));
+    TEST_BACK(loch_free(direct, b));
+    TEST_BACK(loch_direct_free_deferred(direct, NULL));
     return status;
 }
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_status status = LOCH_OK;
     for (int deferred = 0; status == LOCH_OK && deferred < 2; deferred++) {
         const loch_direct_options options = {.size = sizeof options,
@@ -565,7 +566,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

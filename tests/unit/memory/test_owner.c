@@ -3,7 +3,7 @@
  * whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its blocks from those of the
  * allocator that it wraps. */
 #include "allocators.h"
-#include "heap_sweep.h"
+#include "sweep.h"
 #include "wrap_fixture.h"
 
 static loch_allocator *owner_pool(const test_bed *bed)
@@ -283,16 +283,17 @@ static void not_thread_safe(void **state)
 
 /* --- failing host memory: a free needs none --- */
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_allocator *pool = NULL, *limit = NULL;
     void *a = NULL, *b = NULL;
     loch_status status = loch_pool_create(bed->device, NULL, NULL, &pool);
     if (status == LOCH_OK) status = loch_limit_create(pool, NULL, NULL, &limit);
     if (status == LOCH_OK) status = loch_alloc(limit, 600, &a);
     if (status == LOCH_OK) status = loch_alloc(pool, 40000, &b);
-    WRAP_BACK(loch_address_free(a));
-    WRAP_BACK(loch_address_free(b));
+    TEST_BACK(loch_address_free(a));
+    TEST_BACK(loch_address_free(b));
     loch_allocator_release(limit);
     loch_allocator_release(pool);
     return status;
@@ -300,7 +301,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

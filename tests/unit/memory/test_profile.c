@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Measuring scopes and censuses: peaks inside, deltas, scopes that nest and cross, what is live by tag and id. */
-#include "heap_sweep.h"
 #include "json_check.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -552,8 +552,9 @@ static void the_largest_are_named(void **state)
 
 /* --- without host memory --- */
 
-static loch_status scarce(void)
+static loch_status scarce(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     loch_allocator *a = NULL;
     loch_profile *profile = NULL;
@@ -585,7 +586,7 @@ static loch_status scarce(void)
 static void host_memory_fails_anywhere(void **state)
 {
     (void)state;
-    heap_sweep(scarce);
+    test_host_sweep(scarce, NULL);
 }
 
 static int install(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The registry of allocators: who wins, what factories are asked for and how often, the devices' defaults, and the
  * end. */
-#include "heap_sweep.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -962,8 +962,9 @@ static void removal_while_held(void **state)
 
 /* --- without host memory --- */
 
-static loch_status scarce(void)
+static loch_status scarce(const void *user)
 {
+    (void)user;
     workshop shop = {.wraps = ""};
     loch_device *device = NULL;
     loch_allocator *best = NULL, *scoped = NULL, *set = NULL;
@@ -993,7 +994,7 @@ static loch_status scarce(void)
 static void host_memory_fails_anywhere(void **state)
 {
     (void)state;
-    heap_sweep(scarce);
+    test_host_sweep(scarce, NULL);
 }
 
 static int install(void **state)

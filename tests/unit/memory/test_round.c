@@ -133,21 +133,22 @@ static void bad_requests(void **state)
     loch_allocator_release(pool);
 }
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *on)
 {
+    const test_bed *bed = on;
     loch_allocator *user = NULL;
     void *a = NULL;
     const loch_request request = {.size = sizeof request, .bytes = 100, .round_bytes = 8192};
     loch_status status = test_stack_create(bed->device, "limit/user", &user);
     if (status == LOCH_OK) status = loch_allocator_alloc(user, &request, &a);
-    if (user) WRAP_BACK(loch_free(user, a));
+    if (user) TEST_BACK(loch_free(user, a));
     loch_allocator_release(user);
     return status;
 }
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

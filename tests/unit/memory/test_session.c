@@ -3,8 +3,8 @@
  * are freed, moved, promoted or cannot be freed, and of threads; figures, order on streams, misuse, failing host memory. */
 #include "allocators.h"
 #include "base/fail.h"
-#include "heap_sweep.h"
 #include "pool_fixture.h"
+#include "sweep.h"
 #include "worker.h"
 
 #include <pthread.h>
@@ -841,8 +841,9 @@ static loch_status sweep_use(loch_session *session, loch_allocator *pool, loch_a
     return status;
 }
 
-static loch_status sweep_run(void)
+static loch_status sweep_run(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     loch_allocator *pool = NULL, *around = NULL;
     loch_session *session = NULL;
@@ -864,7 +865,7 @@ static loch_status sweep_run(void)
 static void bookkeeping_fails_in_turn(void **state)
 {
     (void)state;
-    heap_sweep(sweep_run);
+    test_host_sweep(sweep_run, NULL);
 }
 
 int main(void)

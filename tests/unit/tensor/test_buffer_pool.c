@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of buffers: what is kept and for whom, order between streams under the checker, whose buffers they are, threads, and
  * every piece of bookkeeping refused in turn. */
-#include "heap_sweep.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 #include "worker.h"
 
 #include <pthread.h>
@@ -680,8 +680,9 @@ static void threads_share_a_pool(void **state)
 }
 
 /* Each piece of bookkeeping fails in turn: acquiring may fail, giving back may not. */
-static loch_status sweep_run(void)
+static loch_status sweep_run(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     loch_allocator *allocator = NULL;
     loch_stream *a = NULL, *b = NULL;
@@ -710,7 +711,7 @@ static loch_status sweep_run(void)
 static void bookkeeping_fails_in_turn(void **state)
 {
     (void)state;
-    heap_sweep(sweep_run);
+    test_host_sweep(sweep_run, NULL);
 }
 
 static void driver_calls_fail(void **state)

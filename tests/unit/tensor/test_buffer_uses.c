@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory stays until the work that uses it has ended, whatever its owners do. Simulated devices with a clock that stands still
  * show it: nothing ends before it is told to, and the checker sees memory that goes too early. */
-#include "heap_sweep.h"
+#include "sweep.h"
 #include "tensor_fixture.h"
 #include <pthread.h>
 
@@ -157,79 +157,86 @@ static void test_copy_without_a_stream_keeps_both_sides(void **state)
 }
 
 /* A copy between devices may fail when it is queued already, and only the order behind it is missing. */
+static void copy_between_devices(test_round *round, const void *user)
+{
+    (void)user;
+    bench b;
+    bench_open(&b);
+    loch_device *other = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
+    const unsigned char first = 1, second = 2;
+    unsigned char seen = 0;
+    loch_buffer *from, *to, *next;
+    CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &from));
+    CHECK_OK(loch_buffer_create_for_device(other, 4096, NULL, &to));
+    CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
+    CHECK_OK(loch_buffer_fill(to, &first, 1, NULL));
+    CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
+    const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
+    test_round_begin(round, b.device);
+    const loch_status status = loch_buffer_copy(to, from, &options);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
+    loch_buffer_release(from);
+    CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &next));
+    CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
+    CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
+    CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
+    assert_int_equal(seen, first);
+    loch_buffer_release(next);
+    loch_buffer_release(to);
+    CHECK_OK(loch_device_sync(b.device));
+    assert_int_equal(waiting_now(), 0);
+    loch_device_release(other);
+    bench_close(&b);
+    test_end_defaults();
+}
+
 static void test_copy_that_fails_half_way(void **state)
 {
     (void)state;
-    bool is_reached = true;
-    for (uint64_t after = 0; is_reached; after++) {
-        bench b;
-        bench_open(&b);
-        loch_device *other = sim_open("sim:64MiB,backed,clock=stepped,seed=2");
-        const unsigned char first = 1, second = 2;
-        unsigned char seen = 0;
-        loch_buffer *from, *to, *next;
-        CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &from));
-        CHECK_OK(loch_buffer_create_for_device(other, 4096, NULL, &to));
-        CHECK_OK(loch_buffer_fill(from, &first, 1, NULL));
-        CHECK_OK(loch_buffer_fill(to, &first, 1, NULL));
-        CHECK_OK(sim_busy(loch_stream_get_default(other), 100000));
-        const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
-        test_heap_set(TEST_FAILING_ONCE, after);
-        const loch_status status = loch_buffer_copy(to, from, &options);
-        is_reached = test_heap_count() > after;
-        test_heap_set(TEST_FAILING_NEVER, 0);
-        if (status != LOCH_OK) assert_int_equal(loch_error_get()->status, status);
-        loch_buffer_release(from);
-        CHECK_OK(loch_buffer_create_for_device(b.device, 4096, NULL, &next));
-        CHECK_OK(loch_buffer_fill(next, &second, 1, NULL));
-        CHECK_OK(loch_stream_sync(loch_stream_get_default(other)));
-        CHECK_OK(loch_copy(&seen, loch_buffer_get_address(to), 1));
-        assert_int_equal(seen, first);
-        loch_buffer_release(next);
-        loch_buffer_release(to);
-        CHECK_OK(loch_device_sync(b.device));
-        assert_int_equal(waiting_now(), 0);
-        loch_device_release(other);
-        bench_close(&b);
-    }
+    assert_true(test_rounds_run(&test_host_faults, "two devices", copy_between_devices, NULL).places > 0);
 }
 
 /* Whatever failed on the way: a copy that was queued keeps both sides, also when its use could not be noted. */
+static void copy_beside_a_stream(test_round *round, const void *user)
+{
+    (void)user;
+    bench b;
+    bench_open(&b);
+    loch_stream *other = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+    loch_allocator *allocator = tensor_allocator(b.device);
+    const loch_request request = {.size = sizeof request, .stream = other};
+    loch_buffer *from, *to, *next[2];
+    CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &from));
+    CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &to));
+    CHECK_OK(loch_stream_sync(other));
+    CHECK_OK(sim_busy(b.stream, 100000));
+    const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
+    test_round_begin(round, b.device);
+    const loch_status status = loch_buffer_copy(to, from, &options);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    loch_buffer_release(from);
+    loch_buffer_release(to);
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &next[i]));
+        CHECK_OK(sim_writes(other, loch_buffer_get_address(next[i]), TEST_MIB)); /* the checker looks on */
+    }
+    for (size_t i = 0; i < 2; i++)
+        loch_buffer_release(next[i]);
+    loch_allocator_release(allocator);
+    CHECK_OK(loch_device_sync(b.device));
+    assert_int_equal(waiting_now(), 0);
+    loch_stream_close(other);
+    bench_close(&b);
+    test_end_defaults();
+}
+
 static void test_copy_whose_use_is_not_noted(void **state)
 {
     (void)state;
-    bool is_reached = true;
-    for (uint64_t after = 0; is_reached; after++) {
-        bench b;
-        bench_open(&b);
-        loch_stream *other = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
-        loch_allocator *allocator = tensor_allocator(b.device);
-        const loch_request request = {.size = sizeof request, .stream = other};
-        loch_buffer *from, *to, *next[2];
-        CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &from));
-        CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &to));
-        CHECK_OK(loch_stream_sync(other));
-        CHECK_OK(sim_busy(b.stream, 100000));
-        const loch_buffer_copy_options options = {.size = sizeof options, .stream = b.stream};
-        test_heap_set(TEST_FAILING_FOREVER, after);
-        const loch_status status = loch_buffer_copy(to, from, &options);
-        is_reached = test_heap_count() > after;
-        test_heap_set(TEST_FAILING_NEVER, 0);
-        if (!is_reached) CHECK_OK(status);
-        loch_buffer_release(from);
-        loch_buffer_release(to);
-        for (size_t i = 0; i < 2; i++) {
-            CHECK_OK(loch_buffer_create(allocator, TEST_MIB, &request, &next[i]));
-            CHECK_OK(sim_writes(other, loch_buffer_get_address(next[i]), TEST_MIB)); /* the checker looks on */
-        }
-        for (size_t i = 0; i < 2; i++)
-            loch_buffer_release(next[i]);
-        loch_allocator_release(allocator);
-        CHECK_OK(loch_device_sync(b.device));
-        assert_int_equal(waiting_now(), 0);
-        loch_stream_close(other);
-        bench_close(&b);
-    }
+    assert_true(test_rounds_run(&test_host_faults, "two streams", copy_beside_a_stream, NULL).places > 0);
 }
 
 static void test_recorded_uses_of_two_streams(void **state)
@@ -411,8 +418,9 @@ static void ignore_delete(void *address, size_t bytes, void *user)
 }
 
 /* Buffers in all their forms, for the sweep: what was taken over is given back, whatever fails. */
-static loch_status run_buffers(void)
+static loch_status run_buffers(const void *user)
 {
+    (void)user;
     static char memory[256];
     size_t deleted = 0;
     bool is_taken = false;
@@ -443,7 +451,7 @@ static loch_status run_buffers(void)
 static void test_host_memory_failures(void **state)
 {
     (void)state;
-    heap_sweep(run_buffers);
+    test_host_sweep(run_buffers, NULL);
 }
 
 /* --- threads --- */

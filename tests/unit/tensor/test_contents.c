@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What is in tensors: reading and writing host memory, single elements, copies with memory of their own, mappings. */
-#include "heap_sweep.h"
+#include "sweep.h"
 #include "tensor_fixture.h"
 
 static const char *const device_names[] = {"cpu", "sim:64MiB,backed"};
@@ -298,8 +298,9 @@ static void test_map(void **state)
 
 /* --- failures of host memory --- */
 
-static loch_status run_contents(void)
+static loch_status run_contents(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     loch_tensor *tensor = NULL, *turned = NULL, *flat = NULL, *wide = NULL;
     loch_mapping mapping = {0};
@@ -325,7 +326,7 @@ static loch_status run_contents(void)
 static void test_host_memory_failures(void **state)
 {
     (void)state;
-    heap_sweep(run_contents);
+    test_host_sweep(run_contents, NULL);
 }
 
 /* A stream of the device that the elements are on takes them to memory that is not that device's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* DLPack: what is said of a tensor, what is believed of a structure, who ends it and when. */
-#include "sim_fixture.h"
-#include "failing_heap.h"
+#include "sweep.h"
+#include "tensor_fixture.h"
 #include "tensor/dlpack_abi.h"
 #include <pthread.h>
 
@@ -61,16 +61,6 @@ static loch_tensor *rows(void)
     CHECK_OK(loch_tensor_create_from(LOCH_F32, LOCH_SHAPE(2, 3), numbers, NULL, &tensor));
     return tensor;
 }
-
-/* Default allocators stay for the process, and with them their devices: they go here, so that what is left is a leak. */
-static int dlpack_teardown(void **state)
-{
-    size_t leaks = 0;
-    if (loch_registry_clear(NULL, NULL, &leaks) != LOCH_OK || leaks) return -1;
-    return sim_teardown(state);
-}
-
-#define DLPACK_TEST(function) cmocka_unit_test_setup_teardown(function, sim_setup, dlpack_teardown)
 
 /* --- export --- */
 
@@ -778,39 +768,52 @@ static void an_import_stays_until_work_has_passed(void **state)
 
 /* --- no host memory --- */
 
+/* What is tried while host memory fails. */
+typedef enum passing { IMPORT, IMPORT_A_COPY, EXPORT, EXPORT_A_COPY } passing;
+
+typedef struct passed {
+    passing how;
+    loch_tensor *tensor;
+} passed;
+
+static void pass_while_failing(test_round *round, const void *user)
+{
+    const loch_dlpack_import copy = {.size = sizeof copy, .copy = LOCH_DLPACK_COPY};
+    const loch_dlpack_export copied = {.size = sizeof copied, .copy = LOCH_DLPACK_COPY};
+    const passed *it = user;
+    foreign from;
+    loch_tensor *imported = NULL;
+    struct DLManagedTensorVersioned *managed = NULL;
+    foreign_versioned(&from);
+    test_round_begin(round, NULL);
+    const loch_status status = it->how == IMPORT ? loch_tensor_from_dlpack(&from.as.versioned, NULL, &imported)
+                               : it->how == IMPORT_A_COPY
+                                   ? loch_tensor_from_dlpack(&from.as.versioned, &copy, &imported)
+                               : it->how == EXPORT ? loch_tensor_to_dlpack(it->tensor, NULL, &managed)
+                                                   : loch_tensor_to_dlpack(it->tensor, &copied, &managed);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) {
+        assert_int_equal(status, LOCH_E_HOST_MEMORY);
+        assert_int_equal(from.ended, 0);
+        assert_null(imported);
+        assert_null(managed);
+    }
+    loch_tensor_release(imported);
+    if (managed) managed->deleter(managed);
+    assert_int_equal(loch_buffer_get_references(loch_tensor_get_buffer(it->tensor)), 1);
+}
+
 static void without_host_memory_nothing_changes_hands(void **state)
 {
     (void)state;
-    const loch_dlpack_import copy = {.size = sizeof copy, .copy = LOCH_DLPACK_COPY};
-    const loch_dlpack_export copied = {.size = sizeof copied, .copy = LOCH_DLPACK_COPY};
     loch_device *cpu = sim_open("cpu");
     loch_tensor *tensor = rows(), *clone;
     CHECK_OK(loch_tensor_clone(tensor, NULL, &clone)); /* what is made once is there */
     loch_tensor_release(clone);
-    for (int round = 0; round < 4; round++) {
-        for (uint64_t after = 0;; after++) {
-            foreign from;
-            loch_tensor *imported = NULL;
-            struct DLManagedTensorVersioned *managed = NULL;
-            foreign_versioned(&from);
-            test_heap_set(TEST_FAILING_ONCE, after);
-            const loch_status status = round == 0   ? loch_tensor_from_dlpack(&from.as.versioned, NULL, &imported)
-                                       : round == 1 ? loch_tensor_from_dlpack(&from.as.versioned, &copy, &imported)
-                                       : round == 2 ? loch_tensor_to_dlpack(tensor, NULL, &managed)
-                                                    : loch_tensor_to_dlpack(tensor, &copied, &managed);
-            const uint64_t asked = test_heap_count();
-            test_heap_set(TEST_FAILING_NEVER, 0);
-            if (status != LOCH_OK) {
-                assert_int_equal(status, LOCH_E_HOST_MEMORY);
-                assert_int_equal(from.ended, 0);
-                assert_null(imported);
-                assert_null(managed);
-            }
-            loch_tensor_release(imported);
-            if (managed) managed->deleter(managed);
-            assert_int_equal(loch_buffer_get_references(loch_tensor_get_buffer(tensor)), 1);
-            if (status == LOCH_OK && asked <= after) break;
-        }
+    for (passing how = IMPORT; how <= EXPORT_A_COPY; how++) {
+        const passed it = {how, tensor};
+        (void)test_rounds_run(&test_host_faults, "dlpack", pass_while_failing, &it);
     }
     loch_tensor_release(tensor);
     loch_device_release(cpu);
@@ -820,31 +823,31 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        DLPACK_TEST(an_export_says_what_a_tensor_is),
-        DLPACK_TEST(an_export_outlives_its_tensor),
-        DLPACK_TEST(an_export_keeps_its_buffer_when_the_tensor_is_bound_anew),
-        DLPACK_TEST(every_type_goes_out_and_comes_back),
-        DLPACK_TEST(scalars_and_empty_tensors),
-        DLPACK_TEST(a_copy_is_said_to_be_one),
-        DLPACK_TEST(read_only_memory_is_exported_so),
-        DLPACK_TEST(what_cannot_be_exported),
-        DLPACK_TEST(a_tensor_whose_buffer_has_shrunk),
-        DLPACK_TEST(deleters_are_called_in_any_thread),
-        DLPACK_TEST(the_host_waits_for_the_producer),
-        DLPACK_TEST(the_consumers_work_counts_as_a_use),
-        DLPACK_TEST(an_import_shares_and_ends_once),
-        DLPACK_TEST(a_structure_without_a_deleter),
-        DLPACK_TEST(an_import_may_copy),
-        DLPACK_TEST(strides_of_all_kinds),
-        DLPACK_TEST(read_only_stays_read_only),
-        DLPACK_TEST(a_chain_ends_in_order),
-        DLPACK_TEST(what_makes_no_sense_stays_the_callers),
-        DLPACK_TEST(arguments_that_are_missing),
-        DLPACK_TEST(later_minor_versions_and_unknown_flags),
-        DLPACK_TEST(memory_that_is_elsewhere_than_said),
-        DLPACK_TEST(cuda_is_asked_for),
-        DLPACK_TEST(an_import_stays_until_work_has_passed),
-        DLPACK_TEST(without_host_memory_nothing_changes_hands),
+        TENSOR_TEST(an_export_says_what_a_tensor_is),
+        TENSOR_TEST(an_export_outlives_its_tensor),
+        TENSOR_TEST(an_export_keeps_its_buffer_when_the_tensor_is_bound_anew),
+        TENSOR_TEST(every_type_goes_out_and_comes_back),
+        TENSOR_TEST(scalars_and_empty_tensors),
+        TENSOR_TEST(a_copy_is_said_to_be_one),
+        TENSOR_TEST(read_only_memory_is_exported_so),
+        TENSOR_TEST(what_cannot_be_exported),
+        TENSOR_TEST(a_tensor_whose_buffer_has_shrunk),
+        TENSOR_TEST(deleters_are_called_in_any_thread),
+        TENSOR_TEST(the_host_waits_for_the_producer),
+        TENSOR_TEST(the_consumers_work_counts_as_a_use),
+        TENSOR_TEST(an_import_shares_and_ends_once),
+        TENSOR_TEST(a_structure_without_a_deleter),
+        TENSOR_TEST(an_import_may_copy),
+        TENSOR_TEST(strides_of_all_kinds),
+        TENSOR_TEST(read_only_stays_read_only),
+        TENSOR_TEST(a_chain_ends_in_order),
+        TENSOR_TEST(what_makes_no_sense_stays_the_callers),
+        TENSOR_TEST(arguments_that_are_missing),
+        TENSOR_TEST(later_minor_versions_and_unknown_flags),
+        TENSOR_TEST(memory_that_is_elsewhere_than_said),
+        TENSOR_TEST(cuda_is_asked_for),
+        TENSOR_TEST(an_import_stays_until_work_has_passed),
+        TENSOR_TEST(without_host_memory_nothing_changes_hands),
     };
     return cmocka_run_group_tests_name("dlpack", tests, NULL, NULL);
 }

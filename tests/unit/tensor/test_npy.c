@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* .npy files: what NumPy wrote is read and written the same, round trips of all types and layouts, mappings, and everything
  * that is wrong with a file or a path. */
-#include "heap_sweep.h"
 #include "npy_cases.h"
 #include "npy_fixture.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -820,8 +820,9 @@ static loch_status save_and_load(loch_device *device)
     return status;
 }
 
-static loch_status save_and_load_once(void)
+static loch_status save_and_load_once(const void *user)
 {
+    (void)user;
     loch_device *device;
     loch_status status = loch_device_open("sim:64MiB,backed", &device);
     if (status != LOCH_OK) return status;
@@ -833,7 +834,7 @@ static loch_status save_and_load_once(void)
 static void host_memory_fails(void **state)
 {
     (void)state;
-    heap_sweep(save_and_load_once);
+    test_host_sweep(save_and_load_once, NULL);
 }
 
 static void driver_calls_fail(void **state)

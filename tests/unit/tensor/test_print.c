@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors as text: against what NumPy wrote, the types that it lacks, what is fetched of a device, and bad calls. */
-#include "heap_sweep.h"
 #include "print_cases.h"
-#include "sim_fixture.h"
+#include "sweep.h"
+#include "tensor_fixture.h"
 #include "tensor/digits.h"
 
 #include <locale.h>
 #include <unistd.h>
 
 #define CASES (sizeof print_cases / sizeof *print_cases)
-
-/* Default allocators, which staging may have used, would stay otherwise. */
-static int print_teardown(void **state)
-{
-    size_t leaks;
-    if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK) return -1;
-    return loch_registry_clear(NULL, NULL, &leaks) == LOCH_OK && !leaks ? sim_teardown(state) : -1;
-}
-
-#define PRINT_TEST(function) cmocka_unit_test_setup_teardown(function, sim_setup, print_teardown)
 
 static size_t count_elements(size_t dimensions, const int64_t *shape)
 {
@@ -457,8 +447,9 @@ static void too_much(void **state)
     loch_tensor_release(tensor);
 }
 
-static loch_status print_something(void)
+static loch_status print_something(const void *user)
 {
+    (void)user;
     static double data[2000];
     loch_tensor *tensor, *turned = NULL;
     char text[256];
@@ -474,7 +465,7 @@ static loch_status print_something(void)
 static void host_memory_fails(void **state)
 {
     (void)state;
-    heap_sweep(print_something);
+    test_host_sweep(print_something, NULL);
 }
 
 static int install(void **state)
@@ -486,22 +477,22 @@ static int install(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PRINT_TEST(as_numpy),
-        PRINT_TEST(as_numpy_from_a_device),
-        PRINT_TEST(views),
-        PRINT_TEST(types_that_numpy_lacks),
-        PRINT_TEST(fixed_at_the_ends),
-        PRINT_TEST(shortest_digits),
-        PRINT_TEST(cut_digits),
-        PRINT_TEST(room),
-        PRINT_TEST(to_a_file),
-        PRINT_TEST(any_locale),
-        PRINT_TEST(described),
-        PRINT_TEST(only_the_corners),
-        PRINT_TEST(behind_a_stream),
-        PRINT_TEST(bad_calls),
-        PRINT_TEST(too_much),
-        PRINT_TEST(host_memory_fails),
+        TENSOR_TEST(as_numpy),
+        TENSOR_TEST(as_numpy_from_a_device),
+        TENSOR_TEST(views),
+        TENSOR_TEST(types_that_numpy_lacks),
+        TENSOR_TEST(fixed_at_the_ends),
+        TENSOR_TEST(shortest_digits),
+        TENSOR_TEST(cut_digits),
+        TENSOR_TEST(room),
+        TENSOR_TEST(to_a_file),
+        TENSOR_TEST(any_locale),
+        TENSOR_TEST(described),
+        TENSOR_TEST(only_the_corners),
+        TENSOR_TEST(behind_a_stream),
+        TENSOR_TEST(bad_calls),
+        TENSOR_TEST(too_much),
+        TENSOR_TEST(host_memory_fails),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

@@ -41,17 +41,13 @@ static void bed_open(bed *b, const char *options)
 
 static void bed_close(bed *b)
 {
-    size_t waiting, leaks;
-    CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
-    assert_int_equal(waiting, 0);
+    test_end_defaults();
     for (int i = 0; i < 3; i++)
         loch_stream_close(b->streams[i]);
     for (int i = 1; i < 3; i++) {
         loch_sim_violation violation;
         if (sim_violations(b->devices[i], &violation)) fail_msg("%s", violation.text);
     }
-    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    assert_int_equal(leaks, 0);
     for (int i = 0; i < 3; i++)
         loch_device_release(b->devices[i]);
 }
@@ -509,9 +505,7 @@ static void staging_waits_for_its_memory(void **state)
     loch_tensor_release(numbers);
     loch_tensor_release(target);
     loch_allocator_release(pinned);
-    size_t leaks;
-    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    assert_int_equal(leaks, 0);
+    test_end_defaults();
     assert_int_equal(sim_violations(device, NULL), 0);
     loch_stream_close(stream);
     loch_device_release(device);

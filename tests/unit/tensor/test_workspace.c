@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Workspaces: one buffer that grows, whose old memory stays for work that was queued with its address. */
-#include "heap_sweep.h"
 #include "sim_fixture.h"
+#include "sweep.h"
 #include "worker.h"
 
 #include <pthread.h>
@@ -236,8 +236,9 @@ static void threads_share_a_workspace(void **state)
     bench_close(&it);
 }
 
-static loch_status sweep_run(void)
+static loch_status sweep_run(const void *user)
 {
+    (void)user;
     loch_device *device = NULL;
     loch_allocator *allocator = NULL;
     loch_workspace *workspace = NULL;
@@ -259,7 +260,7 @@ static loch_status sweep_run(void)
 static void bookkeeping_fails_in_turn(void **state)
 {
     (void)state;
-    heap_sweep(sweep_run);
+    test_host_sweep(sweep_run, NULL);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger: held against a plain array, its error codes, marks, ids, segments, and snapshots under threads.
  * Addresses are numbers: a ledger never touches what they name. */
-#include "failing_heap.h"
+#include "sweep.h"
 #include "memory/ledger/ledger.h"
 #include "test.h"
 
@@ -563,34 +563,32 @@ static size_t run_short_of_memory(lochi_ledger *ledger)
     return failures;
 }
 
+static void use_while_failing(test_round *round, const void *user)
+{
+    size_t *felt = *(size_t *const *)user;
+    lochi_ledger *ledger;
+    test_round_begin(round, NULL);
+    const loch_status status = lochi_ledger_create(&ledger);
+    if (status == LOCH_OK) *felt += run_short_of_memory(ledger) > 0;
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) {
+        assert_int_equal(status, LOCH_E_HOST_MEMORY);
+        assert_null(ledger);
+    }
+    lochi_ledger_destroy(ledger);
+    assert_int_equal(test_heap_live(), 0);
+}
+
 static void every_host_allocation_fails_in_turn(void **state)
 {
     (void)state;
-    size_t felt = 0;
-    uint64_t count = 0;
+    size_t felt = 0, *user = &felt;
     make_tag("ledger-a");
     CHECK_OK(test_heap_install());
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        bool is_reached = true;
-        for (uint64_t after = 0; is_reached; after++) {
-            lochi_ledger *ledger;
-            test_heap_set(mode, after);
-            const loch_status status = lochi_ledger_create(&ledger);
-            if (status == LOCH_OK) felt += run_short_of_memory(ledger) > 0;
-            is_reached = test_heap_count() > after;
-            count += is_reached;
-            test_heap_set(TEST_FAILING_NEVER, 0);
-            if (status != LOCH_OK) {
-                assert_int_equal(status, LOCH_E_HOST_MEMORY);
-                assert_null(ledger);
-            }
-            lochi_ledger_destroy(ledger);
-            assert_int_equal(test_heap_live(), 0);
-        }
-    }
-    assert_int_equal(test_heap_wrong(), 0);
-    print_message("%llu faults, %zu of them felt\n", (unsigned long long)count, felt);
-    assert_true(count > 15 && felt > 20);
+    const test_rounds rounds = test_rounds_run(&test_host_faults, "a ledger", use_while_failing, &user);
+    print_message("%zu ledgers were short of memory\n", felt);
+    assert_true(rounds.places > 15 && felt > 20);
     CHECK_OK(loch_host_set_allocator(NULL));
 }
 

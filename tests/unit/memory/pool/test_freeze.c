@@ -428,50 +428,47 @@ static void packed_small_blocks_sleep(void **state)
 
 /* --- every driver call and every piece of bookkeeping fails in turn --- */
 
-static void sweep(const char *name, void (*set)(test_failing mode, uint64_t after, loch_device *device),
-                  uint64_t (*count)(loch_device *device))
+static void freeze_faulted(test_round *round, const void *user)
 {
-    size_t felt = 0;
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        bool is_reached = true;
-        for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
-            const ground on = {name, 32 * MIB, 0};
-            bed b = bed_open(&on);
-            loch_buffer *weights[6], *others[6];
-            for (uint32_t i = 0; i < 6; i++) { /* half of them small */
-                weights[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 100 * KIB, i + 1, b.weights);
-                others[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 80 * KIB, i + 100, 0);
-            }
-            set(mode, after, b.device);
-            const loch_freeze_options options = {
-                .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
-            const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
-            is_reached = count(b.device) > after;
-            set(TEST_FAILING_NEVER, 0, b.device);
-            felt += status != LOCH_OK;
-            pool_expect_whole(b.pool);
-            for (uint32_t i = 0; i < 6; i++) {
-                expect(&b, weights[i], i + 1);
-                expect(&b, others[i], i + 100);
-                if (status != LOCH_OK) assert_int_equal(loch_buffer_get_access(weights[i]), LOCH_READ_WRITE);
-            }
-            CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
-            for (uint32_t i = 0; i < 6; i++) {
-                loch_buffer_release(weights[i]);
-                loch_buffer_release(others[i]);
-            }
-            bed_close(&b);
-        }
+    const ground on = {user, 32 * MIB, 0};
+    bed b = bed_open(&on);
+    loch_buffer *weights[6], *others[6];
+    for (uint32_t i = 0; i < 6; i++) { /* half of them small */
+        weights[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 100 * KIB, i + 1, b.weights);
+        others[i] = make(&b, i % 2 ? 4 * KIB << i / 3 : 80 * KIB, i + 100, 0);
     }
-    assert_true(felt > 10 / FAULT_STEP);
+    test_round_begin(round, b.device);
+    const loch_freeze_options options = {
+        .size = sizeof options, .tag = b.weights, .writes = LOCH_FREEZE_PROTECTED, .stream = b.stream};
+    const loch_status status = loch_pool_freeze(b.pool, &options, NULL);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    pool_expect_whole(b.pool);
+    for (uint32_t i = 0; i < 6; i++) {
+        expect(&b, weights[i], i + 1);
+        expect(&b, others[i], i + 100);
+        if (status != LOCH_OK) assert_int_equal(loch_buffer_get_access(weights[i]), LOCH_READ_WRITE);
+    }
+    CHECK_OK(loch_pool_freeze(b.pool, &options, NULL));
+    for (uint32_t i = 0; i < 6; i++) {
+        loch_buffer_release(weights[i]);
+        loch_buffer_release(others[i]);
+    }
+    bed_close(&b);
+}
+
+static void sweep(test_faults from, const char *name)
+{
+    from.stride = FAULT_STEP;
+    assert_true(test_rounds_run(&from, name, freeze_faulted, name).felt > 10 / FAULT_STEP);
 }
 
 static void faults(void **state)
 {
     (void)state;
-    sweep("faulty:cpu", test_faulty_set_on, test_faulty_count_on);
-    sweep(SIM, test_faulty_set_on, test_faulty_count_on);
-    sweep(SIM, test_host_set, test_host_count);
+    sweep(test_driver_faults, "faulty:cpu");
+    sweep(test_driver_faults, SIM);
+    sweep(test_host_faults, SIM);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
  * also tested in test_pool_child.c (a_child_never_overlaps_a_live_block, limits_do_not_underflow, children_end_in_any_order);
  * here are the cases that are not there. */
 #include "child_fixture.h"
-#include "failing_heap.h"
+#include "sweep.h"
 #include "tensor_fixture.h"
 #include "worker.h"
 #include <pthread.h>
@@ -970,32 +970,30 @@ static loch_status op_quota(const scene *s)
     return child_of_kind(s, LOCH_CHILD_QUOTA);
 }
 
-/* Fails each allocation of bookkeeping in turn; after each the pool is whole, unlocked, and can do it. */
-static uint64_t fail_in_turn(operation *op, const char *device)
+typedef struct operation_on {
+    operation *op;
+    const char *device;
+} operation_on;
+
+/* After a failed allocation of bookkeeping the pool is whole, unlocked, and can do it. */
+static void operate_while_failing(test_round *round, const void *user)
 {
-    uint64_t felt = 0;
-    for (uint64_t after = 0;; after++) {
-        const uint64_t live = test_heap_live();
-        scene s = scene_open(device, 48 * MIB, 0);
-        loch_buffer *buffers[MANY];
-        make_holes(&s, buffers, MANY, 100 * KIB);
-        const size_t blocks = tensor_live_blocks(s.pool);
-        test_heap_set(TEST_FAILING_ONCE, after);
-        const loch_status status = op(&s);
-        const bool is_reached = test_heap_count() > after;
-        test_heap_set(TEST_FAILING_NEVER, 0);
-        if (status != LOCH_OK) assert_true((POOL_SHORT | TEST_SET(HOST_MEMORY)) & 1u << status);
-        felt += status != LOCH_OK;
-        pool_expect_whole(s.pool); /* under the pool's lock */
-        assert_int_equal(tensor_live_blocks(s.pool), blocks);
-        CHECK_OK(op(&s));
-        for (size_t i = 1; i < MANY; i += 2)
-            loch_buffer_release(buffers[i]);
-        scene_close(&s);
-        assert_int_equal(test_heap_live(), live);
-        assert_int_equal(test_heap_wrong(), 0);
-        if (!is_reached) return felt;
-    }
+    const operation_on *it = user;
+    scene s = scene_open(it->device, 48 * MIB, 0);
+    loch_buffer *buffers[MANY];
+    make_holes(&s, buffers, MANY, 100 * KIB);
+    const size_t blocks = tensor_live_blocks(s.pool);
+    test_round_begin(round, s.device);
+    const loch_status status = it->op(&s);
+    test_round_end(round);
+    if (status != LOCH_OK) assert_true((POOL_SHORT | TEST_SET(HOST_MEMORY)) & 1u << status);
+    round->is_felt = status != LOCH_OK;
+    pool_expect_whole(s.pool); /* under the pool's lock */
+    assert_int_equal(tensor_live_blocks(s.pool), blocks);
+    CHECK_OK(it->op(&s));
+    for (size_t i = 1; i < MANY; i += 2)
+        loch_buffer_release(buffers[i]);
+    scene_close(&s);
 }
 
 /* When the list of blocks cannot grow, the half-made block is freed under the lock that is held, and a constructor that fails in the
@@ -1005,11 +1003,15 @@ static void want_of_host_memory_holds_no_lock(void **state)
     (void)state;
     static operation *const operations[] = {op_alloc, op_buffer, op_compact, op_freeze, op_range, op_quota};
     static const char *const devices[] = {"sim:64MiB,granule=64KiB", "sim:64MiB,virtual=off"};
+    test_faults once = test_host_faults;
     uint64_t felt = 0;
+    once.only = TEST_FAILING_ONCE;
     alarm(WATCHDOG_SECONDS);
     for (size_t d = 0; d < 2; d++)
-        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-            felt += fail_in_turn(operations[i], devices[d]);
+        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+            const operation_on it = {operations[i], devices[d]};
+            felt += test_rounds_run(&once, devices[d], operate_while_failing, &it).felt;
+        }
     alarm(0);
     assert_true(felt > 100);
 }

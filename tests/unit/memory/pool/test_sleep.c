@@ -3,6 +3,7 @@
  * and every failure on the way. */
 #include "faulty_driver.h"
 #include "pool_fixture.h"
+#include "sweep.h"
 #include "worker.h"
 #include <pthread.h>
 #include <sched.h>
@@ -135,16 +136,9 @@ static bed bed_open(const char *name, const loch_pool_options *options)
 }
 
 /* What was kept, and the stage, came from default allocators: nothing of it is left. */
-static void give_up_defaults(void)
-{
-    size_t leaks;
-    CHECK_OK(loch_registry_clear(NULL, NULL, &leaks));
-    assert_int_equal(leaks, 0);
-}
-
 static void bed_close(bed *b)
 {
-    give_up_defaults();
+    test_end_defaults();
     for (size_t i = 0; i < b->count; i++)
         if (b->pieces[i].address) bed_give(b, i);
     loch_stream_close(b->streams[0]);
@@ -432,7 +426,7 @@ static void a_pool_ends_asleep(void **state)
             loch_stream_close(b.streams[0]);
             loch_stream_close(b.streams[1]);
             loch_allocator_release(b.pool);
-            give_up_defaults();
+            test_end_defaults();
             if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).reserved_bytes, 0);
             if (bed_is_sim(&b)) assert_int_equal(sim_stats(b.device).pinned_bytes, 0);
             loch_device_release(b.device);
@@ -639,74 +633,69 @@ static void pools_of_other_kinds(void **state)
 
 /* --- faults --- */
 
-typedef struct fault_kind {
-    const char *name, *device;
-    void (*set)(test_failing mode, uint64_t after);
-    uint64_t (*count)(void);
-} fault_kind;
+/* What a sweep runs on. */
+typedef struct sleep_ground {
+    const char *device;
+    loch_sleep_contents contents;
+    bool is_waking; /* faults come in loch_pool_wake, else in loch_pool_sleep */
+} sleep_ground;
 
-static const fault_kind fault_kinds[] = {
-    {"driver calls", "faulty:" SIM, test_faulty_set, test_faulty_count},
-    {"driver calls of the cpu", "faulty:cpu", test_faulty_set, test_faulty_count},
-    {"host memory", SIM, test_heap_set, test_heap_count},
-};
-
-/* Every failure in turn; afterwards the pool is as it was, and the call succeeds. */
-static void sweep(const fault_kind *kind, loch_sleep_contents contents, test_failing mode, size_t *felt)
+/* After a fault the pool is as it was, and the call succeeds. */
+static void sleep_faulted(test_round *round, const void *user)
 {
-    for (int is_waking = 0; is_waking < 2; is_waking++) {
-        bool is_reached = true;
-        for (uint64_t after = 0; is_reached; after += FAULT_STEP) {
-            bed b = bed_open(kind->device, NULL);
-            for (size_t i = 0; i < 5; i++)
-                bed_take(&b, i % 2 ? 300 : 100 * KIB, i % 2 ? red : 0, b.streams[i % 2]);
-            bed_grow(&b, 80 * KIB, 4 * MIB, 0);
-            CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[2].address, b.streams[1]));
-            bed_give(&b, 2);
-            const loch_sleep_options options = how(contents, 0);
-            if (is_waking) CHECK_OK(loch_pool_sleep(b.pool, &options, NULL));
-            if (is_waking) bed_give(&b, 0);
-            kind->set(mode, after);
-            loch_error_clear();
-            const loch_status status =
-                is_waking ? loch_pool_wake(b.pool, NULL) : loch_pool_sleep(b.pool, &options, NULL);
-            is_reached = kind->count() > after;
-            const loch_error error = *loch_error_get();
-            kind->set(TEST_FAILING_NEVER, 0);
-            pool_expect_whole(b.pool);
-            const size_t asleep = pool_info(b.pool).asleep_bytes;
-            if (status != LOCH_OK) {
-                ++*felt;
-                assert_int_equal(error.status, status);
-                assert_true(error.sentence[0] != '\0');
-                if (is_waking) assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
-                if (!is_waking) bed_expect(&b);
-            }
-            assert_int_equal(asleep != 0, is_waking == (status != LOCH_OK));
-            if (!is_waking && status != LOCH_OK) put_to_sleep(&b, contents, 0);
-            wake(&b);
-            bed_expect(&b);
-            for (size_t i = 0; i < b.count; i++)
-                if (b.pieces[i].address) bed_give(&b, i);
-            loch_stream_close(b.streams[0]);
-            loch_stream_close(b.streams[1]);
-            give_up_defaults();
-            pool_end(b.pool, b.device);
-        }
+    const sleep_ground *on = user;
+    bed b = bed_open(on->device, NULL);
+    for (size_t i = 0; i < 5; i++)
+        bed_take(&b, i % 2 ? 300 : 100 * KIB, i % 2 ? red : 0, b.streams[i % 2]);
+    bed_grow(&b, 80 * KIB, 4 * MIB, 0);
+    CHECK_OK(loch_allocator_record_use(b.pool, b.pieces[2].address, b.streams[1]));
+    bed_give(&b, 2);
+    const loch_sleep_options options = how(on->contents, 0);
+    if (on->is_waking) CHECK_OK(loch_pool_sleep(b.pool, &options, NULL));
+    if (on->is_waking) bed_give(&b, 0);
+    test_round_begin(round, b.device);
+    const loch_status status = on->is_waking ? loch_pool_wake(b.pool, NULL) : loch_pool_sleep(b.pool, &options, NULL);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    const loch_error error = *loch_error_get();
+    pool_expect_whole(b.pool);
+    const size_t asleep = pool_info(b.pool).asleep_bytes;
+    if (status != LOCH_OK) {
+        assert_int_equal(error.status, status);
+        assert_true(error.sentence[0] != '\0');
+        if (on->is_waking) assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+        if (!on->is_waking) bed_expect(&b);
     }
+    assert_int_equal(asleep != 0, on->is_waking == (status != LOCH_OK));
+    if (!on->is_waking && status != LOCH_OK) put_to_sleep(&b, on->contents, 0);
+    wake(&b);
+    bed_expect(&b);
+    for (size_t i = 0; i < b.count; i++)
+        if (b.pieces[i].address) bed_give(&b, i);
+    loch_stream_close(b.streams[0]);
+    loch_stream_close(b.streams[1]);
+    test_end_defaults();
+    pool_end(b.pool, b.device);
+}
+
+static void sweep(test_faults from, const char *device)
+{
+    uint64_t felt = 0;
+    from.stride = FAULT_STEP;
+    for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++)
+        for (int is_waking = 0; is_waking < 2; is_waking++) {
+            const sleep_ground on = {device, contents, is_waking};
+            felt += test_rounds_run(&from, is_waking ? "waking" : "falling asleep", sleep_faulted, &on).felt;
+        }
+    assert_true(felt > 20 / FAULT_STEP);
 }
 
 static void everything_fails_in_turn(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < sizeof fault_kinds / sizeof *fault_kinds; k++) {
-        size_t felt = 0;
-        for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++)
-            for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++)
-                sweep(&fault_kinds[k], contents, mode, &felt);
-        print_message("%s: %zu faults felt\n", fault_kinds[k].name, felt);
-        assert_true(felt > 20 / FAULT_STEP);
-    }
+    sweep(test_driver_faults, "faulty:" SIM);
+    sweep(test_driver_faults, "faulty:cpu");
+    sweep(test_host_faults, SIM);
 }
 
 static void the_device_is_lost(void **state)
@@ -726,7 +715,7 @@ static void the_device_is_lost(void **state)
     loch_stream_close(b.streams[0]);
     loch_stream_close(b.streams[1]);
     loch_allocator_release(b.pool);
-    give_up_defaults();
+    test_end_defaults();
     loch_device_release(b.device);
 }
 

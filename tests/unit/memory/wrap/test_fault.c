@@ -203,15 +203,16 @@ static void eight_threads_share_the_faults(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_allocator *direct = NULL, *fault = NULL;
     void *block = NULL;
     const loch_fault_options options = {.size = sizeof options, .after = 1};
     loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
     if (status == LOCH_OK) status = loch_fault_create(direct, NULL, &options, &fault);
     if (status == LOCH_OK) status = loch_alloc(fault, 10, &block);
-    if (fault) WRAP_BACK(loch_free(fault, block));
+    if (fault) TEST_BACK(loch_free(fault, block));
     loch_allocator_release(fault);
     loch_allocator_release(direct);
     return status;
@@ -219,7 +220,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

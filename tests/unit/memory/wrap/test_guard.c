@@ -393,8 +393,9 @@ static void eight_threads(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_allocator *direct = NULL, *guard = NULL;
     loch_stream *stream = NULL;
     void *a = NULL, *b = NULL;
@@ -408,8 +409,8 @@ static loch_status scenario(const test_bed *bed)
     if (status == LOCH_OK) status = loch_allocator_record_use(guard, a, NULL);
     if (status == LOCH_OK) status = loch_redzone_check(guard);
     if (guard) {
-        WRAP_BACK(loch_free(guard, a));
-        WRAP_BACK(loch_free(guard, b));
+        TEST_BACK(loch_free(guard, a));
+        TEST_BACK(loch_free(guard, b));
     }
     loch_stream_close(stream);
     loch_allocator_release(guard);
@@ -419,7 +420,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

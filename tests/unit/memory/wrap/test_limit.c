@@ -335,8 +335,9 @@ static void exact_under_eight_threads(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     wrap_plain plain = {.device = bed->device};
     const loch_allocator_ops ops = {.size = sizeof ops,
                                     .kind = "plain",
@@ -354,9 +355,9 @@ static loch_status scenario(const test_bed *bed)
     if (status == LOCH_OK) status = loch_alloc(limit, 600, &a);
     if (status == LOCH_OK) status = loch_alloc(limit, 400, &b);
     if (limit) {
-        WRAP_BACK(loch_free(limit, a));
-        WRAP_BACK(loch_free(limit, b));
-        if (plain.allocs != plain.frees) wrap_kept = "blocks below";
+        TEST_BACK(loch_free(limit, a));
+        TEST_BACK(loch_free(limit, b));
+        if (plain.allocs != plain.frees) test_kept = "blocks below";
     }
     loch_allocator_release(limit);
     loch_allocator_release(base);
@@ -365,7 +366,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

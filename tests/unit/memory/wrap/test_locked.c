@@ -192,14 +192,15 @@ static void eight_threads_through_a_stack(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_allocator *direct = NULL, *locked = NULL;
     void *block = NULL;
     loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
     if (status == LOCH_OK) status = loch_locked_create(direct, NULL, &locked);
     if (status == LOCH_OK) status = loch_alloc(locked, 10, &block);
-    if (locked) WRAP_BACK(loch_free(locked, block));
+    if (locked) TEST_BACK(loch_free(locked, block));
     loch_allocator_release(locked);
     loch_allocator_release(direct);
     return status;
@@ -207,7 +208,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

@@ -417,8 +417,9 @@ static void eight_threads_write_one_trace(void **state)
 /* --- failing host allocations --- */
 
 /* What cannot be noted is missing from the file, and flush says so; allocations go on. */
-static loch_status scenario(const test_bed *bed)
+static loch_status scenario(const void *user)
 {
+    const test_bed *bed = user;
     loch_allocator *direct = NULL, *logging = NULL;
     loch_stream *stream = NULL;
     void *block = NULL;
@@ -429,7 +430,7 @@ static loch_status scenario(const test_bed *bed)
     const loch_request request = {.size = sizeof request, .bytes = 64, .stream = stream};
     if (status == LOCH_OK) status = loch_allocator_alloc(logging, &request, &block);
     if (status == LOCH_OK) status = loch_allocator_record_use(logging, block, NULL);
-    if (logging) WRAP_BACK(loch_free(logging, block));
+    if (logging) TEST_BACK(loch_free(logging, block));
     if (status == LOCH_OK) status = loch_logging_flush(logging);
     loch_stream_close(stream);
     loch_allocator_release(logging);
@@ -439,7 +440,7 @@ static loch_status scenario(const test_bed *bed)
 
 static void host_allocations_fail(void **state)
 {
-    wrap_sweep(wrap_bed(state), scenario);
+    test_host_sweep(scenario, *state);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The tracking wrapper, around an allocator that counts what reaches it, fails when told to, and has a few figures. */
-#include "failing_heap.h"
+#include "sweep.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -466,17 +466,18 @@ static void eight_threads(void **state)
 
 /* --- without host memory --- */
 
-static bool use_while_failing(uint64_t after, test_failing mode, bool *is_felt)
+static void use_while_failing(test_round *round, const void *user)
 {
+    (void)user;
     fixture f;
     void *blocks[40];
     memset(&f, 0, sizeof f);
     CHECK_OK(loch_device_open("cpu", &f.device));
     CHECK_OK(loch_allocator_create(f.device, "beneath", &beneath_ops, &f.beneath, &f.wrapped));
     const loch_tracking_options options = {.size = sizeof options, .records = 8};
-    test_heap_set(mode, after);
+    test_round_begin(round, NULL);
     loch_status status = loch_tracking_create(f.wrapped, NULL, &options, &f.tracking);
-    *is_felt = status != LOCH_OK;
+    round->is_felt = status != LOCH_OK;
     if (status != LOCH_OK) {
         assert_int_equal(status, LOCH_E_HOST_MEMORY);
         assert_null(f.tracking);
@@ -486,33 +487,21 @@ static bool use_while_failing(uint64_t after, test_failing mode, bool *is_felt)
         if (status == LOCH_OK) continue;
         assert_int_equal(status, LOCH_E_HOST_MEMORY);
         assert_null(blocks[i]);
-        *is_felt = true;
+        round->is_felt = true;
     }
     for (size_t i = 0; f.tracking && i < 40; i++)
         CHECK_OK(loch_free(f.tracking, blocks[i]));
     if (f.tracking) assert_int_equal(read_stats(f.tracking).blocks, 0);
-    const bool is_reached = test_heap_count() > after;
-    test_heap_set(TEST_FAILING_NEVER, 0);
+    test_round_end(round);
     teardown(&f);
-    return is_reached;
 }
 
 static void every_host_allocation_fails_in_turn(void **state)
 {
     (void)state;
-    size_t felt = 0;
     CHECK_OK(test_heap_install());
-    for (test_failing mode = TEST_FAILING_ONCE; mode <= TEST_FAILING_FOREVER; mode++) {
-        bool is_reached = true;
-        for (uint64_t after = 0; is_reached; after++) {
-            bool is_felt;
-            is_reached = use_while_failing(after, mode, &is_felt);
-            felt += is_felt;
-        }
-    }
+    assert_true(test_rounds_run(&test_host_faults, "tracking", use_while_failing, NULL).felt > 10);
     assert_int_equal(test_heap_live(), 0);
-    assert_int_equal(test_heap_wrong(), 0);
-    assert_true(felt > 10);
     CHECK_OK(loch_host_set_allocator(NULL));
 }
 
