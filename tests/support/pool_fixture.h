@@ -123,6 +123,50 @@ __attribute__((unused)) static void pool_end_sim(loch_allocator *pool, loch_devi
     loch_device_release(device);
 }
 
+/* --- a pool on a device of its own, with streams --- */
+
+#define POOL_BENCH_STREAMS 5
+
+typedef struct pool_bench {
+    loch_device *device;
+    loch_allocator *pool;
+    union {
+        loch_stream *streams[POOL_BENCH_STREAMS];
+        struct {
+            loch_stream *a, *b; /* the first two */
+        };
+    };
+} pool_bench;
+
+__attribute__((unused)) static pool_bench pool_bench_open(const char *device, const loch_pool_options *options)
+{
+    pool_bench bench = {.device = sim_open(device)};
+    bench.pool = pool_make(bench.device, options);
+    for (size_t i = 0; i < POOL_BENCH_STREAMS; i++)
+        bench.streams[i] = sim_stream(bench.device, LOCH_STREAM_INDEPENDENT);
+    return bench;
+}
+
+__attribute__((unused)) static void pool_bench_end_streams(pool_bench *bench)
+{
+    for (size_t i = 0; i < POOL_BENCH_STREAMS; i++) {
+        loch_stream_close(bench->streams[i]);
+        bench->streams[i] = NULL;
+    }
+}
+
+/* Ends streams, pool and device: no block is live, nothing is left on a simulated device, and nothing was used without order. Work may
+ * still be under way; a test that compares contents before waits by sim_expect_order. A stream that a test destroyed is NULL. */
+__attribute__((unused)) static void pool_bench_close(pool_bench *bench)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    pool_bench_end_streams(bench);
+    if (loch_sim_get_stats(bench->device, &stats) == LOCH_OK)
+        pool_end_sim(bench->pool, bench->device);
+    else
+        pool_end(bench->pool, bench->device);
+}
+
 /* Makes `later` wait for what is queued on `earlier`. */
 __attribute__((unused)) static void pool_order(loch_device *device, loch_stream *earlier, loch_stream *later)
 {

@@ -163,6 +163,46 @@ WRAP_UNUSED loch_allocator *wrap_plain_create(const test_bed *bed, wrap_plain *p
     return allocator;
 }
 
+/* --- a wrapper while host memory fails --- */
+
+/* A wrapper, and what is called on it before its blocks are freed (or NULL). */
+typedef struct wrap_subject {
+    loch_status (*create)(loch_allocator *wrapped, loch_allocator **out);
+    loch_status (*use)(loch_allocator *wrapper);
+    const test_bed *bed;
+} wrap_subject;
+
+WRAP_UNUSED loch_status wrap_scenario(const void *user)
+{
+    const wrap_subject *subject = user;
+    loch_allocator *direct = NULL, *wrapper = NULL;
+    loch_stream *stream = NULL;
+    void *a = NULL, *b = NULL;
+    loch_status status = loch_direct_create(subject->bed->device, NULL, NULL, &direct);
+    if (status == LOCH_OK) status = subject->create(direct, &wrapper);
+    if (status == LOCH_OK) status = loch_stream_create(subject->bed->device, NULL, &stream);
+    const loch_request request = {.size = sizeof request, .bytes = 500, .stream = stream};
+    if (status == LOCH_OK) status = loch_allocator_alloc(wrapper, &request, &a);
+    if (status == LOCH_OK) status = loch_alloc(wrapper, 100, &b);
+    if (status == LOCH_OK) status = loch_allocator_record_use(wrapper, a, NULL);
+    if (status == LOCH_OK && subject->use) status = subject->use(wrapper);
+    if (wrapper) {
+        TEST_BACK(loch_free(wrapper, a));
+        TEST_BACK(loch_free(wrapper, b));
+    }
+    loch_stream_close(stream);
+    loch_allocator_release(wrapper);
+    loch_allocator_release(direct);
+    return status;
+}
+
+/* Makes and uses a wrapper around a direct allocator while each allocation of bookkeeping fails in turn. */
+WRAP_UNUSED void wrap_sweep(void **state, wrap_subject subject)
+{
+    subject.bed = *state;
+    test_host_sweep(wrap_scenario, &subject);
+}
+
 /* Runs the group over all devices, with the failing heap in place. */
 #define WRAP_RUN(tests) (test_heap_install() == LOCH_OK ? TEST_BED_RUN(tests) : 1)
 

@@ -44,20 +44,12 @@ static bench bench_open(const char *name, const loch_buffer_pool_options *option
     return bench_open_with(name, make_pool, options);
 }
 
-static void bench_expect_order(const bench *it)
-{
-    loch_sim_violation found;
-    if (strncmp(loch_device_get_name(it->device), "sim", 3) == 0 && sim_violations(it->device, &found))
-        fail_msg("%s", found.text);
-}
-
 static void bench_close(bench *it)
 {
     loch_stream_close(it->a);
     loch_stream_close(it->b);
     loch_buffer_pool_destroy(it->pool);
-    CHECK_OK(loch_device_sync(it->device));
-    bench_expect_order(it);
+    sim_expect_order(it->device);
     loch_allocator_release(it->allocator);
     loch_device_release(it->device);
 }

@@ -29,10 +29,7 @@ static void bench_close(bench *it)
 {
     loch_workspace_destroy(it->workspace);
     loch_stream_close(it->stream);
-    loch_sim_violation found;
-    CHECK_OK(loch_device_sync(it->device));
-    if (strncmp(loch_device_get_name(it->device), "sim", 3) == 0 && sim_violations(it->device, &found))
-        fail_msg("%s", found.text);
+    sim_expect_order(it->device);
     loch_allocator_release(it->allocator);
     loch_device_release(it->device);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of moving memory share: a pool on a device with three streams, and movable buffers whose contents are known. */
+/* What the tests of moving memory share: movable buffers whose contents are known. */
 #ifndef LOCH_TEST_MOVING_FIXTURE_H
 #define LOCH_TEST_MOVING_FIXTURE_H
 
@@ -11,38 +11,11 @@
 #define KIB TEST_KIB
 #define STEPPED "sim:256MiB,backed,clock=stepped"
 
-typedef struct bed {
-    loch_device *device;
-    loch_allocator *pool;
-    loch_stream *streams[3];
-} bed;
-
-__attribute__((unused)) static bed bed_open(const char *name, const loch_pool_options *options)
+__attribute__((unused)) static void bench_close(pool_bench *b)
 {
-    bed b = {.device = sim_open(name)};
-    b.pool = pool_make(b.device, options);
-    for (size_t i = 0; i < 3; i++)
-        b.streams[i] = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
-    return b;
-}
-
-__attribute__((unused)) static void expect_order(loch_device *device)
-{
-    loch_sim_violation first;
-    CHECK_OK(loch_device_sync(device));
-    if (sim_violations(device, &first)) fail_msg("%s", first.text);
-}
-
-__attribute__((unused)) static void bed_close(bed *b)
-{
-    loch_sim_stats stats = {.size = sizeof stats};
-    if (loch_sim_get_stats(b->device, &stats) == LOCH_OK) expect_order(b->device);
-    pool_expect_whole(b->pool);
-    assert_int_equal(tensor_live_blocks(b->pool), 0);
-    for (size_t i = 0; i < 3; i++)
-        loch_stream_close(b->streams[i]);
-    loch_allocator_release(b->pool);
-    loch_device_release(b->device);
+    sim_expect_order(b->device);
+    test_end_defaults(); /* what slept was in their memory */
+    pool_bench_close(b);
 }
 
 /* Queues the writing of contents; a stream of NULL is the default one. */
@@ -56,7 +29,7 @@ __attribute__((unused)) static void put_words(loch_buffer *buffer, uint32_t seed
     CHECK_OK(loch_buffer_unpin(buffer, stream));
 }
 
-__attribute__((unused)) static loch_buffer *make(const bed *b, size_t bytes, uint32_t seed, loch_stream *stream)
+__attribute__((unused)) static loch_buffer *make(const pool_bench *b, size_t bytes, uint32_t seed, loch_stream *stream)
 {
     const loch_request request = {.size = sizeof request, .stream = stream, .flags = LOCH_ALLOC_MOVABLE};
     loch_buffer *buffer;

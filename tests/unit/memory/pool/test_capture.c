@@ -6,28 +6,6 @@
 #define MIB TEST_MIB
 #define BACKED "sim:128MiB,granule=64KiB,backed,clock=stepped,lag=1000"
 
-typedef struct bench {
-    loch_device *device;
-    loch_allocator *pool;
-    loch_stream *stream, *other;
-} bench;
-
-static bench bench_open(const char *name, const loch_pool_options *options)
-{
-    bench it = {.device = sim_open(name)};
-    it.pool = pool_make(it.device, options);
-    it.stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
-    it.other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
-    return it;
-}
-
-static void bench_close(bench *it)
-{
-    loch_stream_close(it->stream);
-    loch_stream_close(it->other);
-    pool_end_sim(it->pool, it->device);
-}
-
 static uint64_t capture_begin(loch_stream *stream)
 {
     loch_capture_info info = {.size = sizeof info};
@@ -56,32 +34,32 @@ static const size_t sizes[] = {100, 5000, 50000, 300000, 3 << 20};
 static void memory_stays_with_its_capture(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
-    CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 20 * MIB, it.stream))); /* free memory that lies about */
-    const uint64_t id = capture_begin(it.stream);
+    pool_bench it = pool_bench_open(BACKED, NULL);
+    CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 20 * MIB, it.a))); /* free memory that lies about */
+    const uint64_t id = capture_begin(it.a);
     char *captured[SIZES];
     for (size_t i = 0; i < SIZES; i++) {
-        captured[i] = pool_alloc_on(it.pool, sizes[i], it.stream);
-        CHECK_OK(loch_fill_on(captured[i], sizes[i], "c", 1, it.stream));
+        captured[i] = pool_alloc_on(it.pool, sizes[i], it.a);
+        CHECK_OK(loch_fill_on(captured[i], sizes[i], "c", 1, it.a));
         CHECK_OK(loch_free(it.pool, captured[i]));
-        char *again = pool_alloc_on(it.pool, sizes[i], it.stream); /* inside, it is used again */
-        CHECK_OK(loch_fill_on(again, sizes[i], "d", 1, it.stream));
+        char *again = pool_alloc_on(it.pool, sizes[i], it.a); /* inside, it is used again */
+        CHECK_OK(loch_fill_on(again, sizes[i], "d", 1, it.a));
         CHECK_OK(loch_free(it.pool, again));
-        char *outside = pool_alloc_on(it.pool, sizes[i], it.other); /* another stream goes on meanwhile */
+        char *outside = pool_alloc_on(it.pool, sizes[i], it.b); /* another stream goes on meanwhile */
         memset(outside, 'o', sizes[i]);
         CHECK_OK(loch_free(it.pool, outside));
     }
-    loch_sim_graph *graph = capture_end(it.stream);
+    loch_sim_graph *graph = capture_end(it.a);
     pool_expect_whole(it.pool);
     for (int round = 0; round < 3; round++) {
         char *plain[2 * SIZES];
         for (size_t i = 0; i < 2 * SIZES; i++) {
-            plain[i] = pool_alloc_on(it.pool, sizes[i / 2], i % 2 ? it.stream : it.other);
+            plain[i] = pool_alloc_on(it.pool, sizes[i / 2], i % 2 ? it.a : it.b);
             memset(plain[i], (int)i, sizes[i / 2]);
             for (size_t k = 0; k < SIZES; k++)
                 assert_false(overlaps(plain[i], sizes[i / 2], captured[k], sizes[k]));
         }
-        CHECK_OK(loch_sim_graph_launch(graph, it.other));
+        CHECK_OK(loch_sim_graph_launch(graph, it.b));
         CHECK_OK(loch_device_sync(it.device));
         assert_int_equal(sim_violations(it.device, NULL), 0);
         for (size_t i = 0; i < 2 * SIZES; i++) { /* the graph wrote into none of them */
@@ -95,30 +73,30 @@ static void memory_stays_with_its_capture(void **state)
     CHECK_FAILS(loch_pool_release_capture(it.pool, id + 1000), NOT_FOUND);
     CHECK_OK(loch_pool_release_capture(it.pool, id));
     CHECK_FAILS(loch_pool_release_capture(it.pool, id), NOT_FOUND);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* A block that lives on after the capture: the graph fills it at every launch. */
 static void a_graph_finds_its_memory(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
-    const uint64_t id = capture_begin(it.stream);
-    char *block = pool_alloc_on(it.pool, MIB, it.stream), *scratch = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(scratch, MIB, "s", 1, it.stream));
-    CHECK_OK(loch_copy_on(block, scratch, MIB, it.stream));
+    pool_bench it = pool_bench_open(BACKED, NULL);
+    const uint64_t id = capture_begin(it.a);
+    char *block = pool_alloc_on(it.pool, MIB, it.a), *scratch = pool_alloc_on(it.pool, MIB, it.a);
+    CHECK_OK(loch_fill_on(scratch, MIB, "s", 1, it.a));
+    CHECK_OK(loch_copy_on(block, scratch, MIB, it.a));
     CHECK_OK(loch_free(it.pool, scratch));
-    loch_sim_graph *graph = capture_end(it.stream);
+    loch_sim_graph *graph = capture_end(it.a);
     assert_true(pool_info(it.pool).captured_bytes >= MIB);
     for (int i = 0; i < 10; i++) {
         char *others[8];
         for (size_t k = 0; k < 8; k++) {
-            others[k] = pool_alloc_on(it.pool, MIB / 2 + k * 1000, k % 2 ? it.stream : it.other);
+            others[k] = pool_alloc_on(it.pool, MIB / 2 + k * 1000, k % 2 ? it.a : it.b);
             memset(others[k], 'x', MIB / 2);
         }
         memset(block, 0, MIB);
-        CHECK_OK(loch_sim_graph_launch(graph, it.stream));
-        CHECK_OK(loch_stream_sync(it.stream));
+        CHECK_OK(loch_sim_graph_launch(graph, it.a));
+        CHECK_OK(loch_stream_sync(it.a));
         assert_int_equal(block[0], 's');
         assert_int_equal(block[MIB - 1], 's');
         for (size_t k = 0; k < 8; k++) {
@@ -130,7 +108,7 @@ static void a_graph_finds_its_memory(void **state)
     CHECK_OK(loch_free(it.pool, block));
     CHECK_OK(loch_pool_release_capture(it.pool, id));
     assert_int_equal(pool_info(it.pool).captured_bytes, 0);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* Released memory serves others, and goes back. */
@@ -138,24 +116,24 @@ static void released_memory_serves_everybody(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bench it = bench_open(BACKED, &options);
-    const uint64_t id = capture_begin(it.stream);
-    char *block = pool_alloc_on(it.pool, 12 * MIB, it.stream);
-    CHECK_OK(loch_fill_on(block, 12 * MIB, "c", 1, it.stream));
+    pool_bench it = pool_bench_open(BACKED, &options);
+    const uint64_t id = capture_begin(it.a);
+    char *block = pool_alloc_on(it.pool, 12 * MIB, it.a);
+    CHECK_OK(loch_fill_on(block, 12 * MIB, "c", 1, it.a));
     CHECK_OK(loch_free(it.pool, block));
-    loch_sim_graph *graph = capture_end(it.stream);
+    loch_sim_graph *graph = capture_end(it.a);
     void *none = TEST_UNTOUCHED;
-    CHECK_FAILS_SET(pool_try_alloc(it.pool, 10 * MIB, 0, it.other, &none), TEST_SET(LIMIT) | TEST_SET(FRAGMENTED));
-    CHECK_FAILS_SET(pool_try_alloc(it.pool, 10 * MIB, 0, it.stream, &none), TEST_SET(LIMIT) | TEST_SET(FRAGMENTED));
+    CHECK_FAILS_SET(pool_try_alloc(it.pool, 10 * MIB, 0, it.b, &none), TEST_SET(LIMIT) | TEST_SET(FRAGMENTED));
+    CHECK_FAILS_SET(pool_try_alloc(it.pool, 10 * MIB, 0, it.a, &none), TEST_SET(LIMIT) | TEST_SET(FRAGMENTED));
     pool_expect_whole(it.pool);
-    CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+    CHECK_OK(loch_sim_graph_launch(graph, it.a));
     loch_sim_graph_destroy(graph);
     CHECK_OK(loch_pool_release_capture(it.pool, id)); /* the last launch may still run */
-    char *other = pool_alloc_on(it.pool, 14 * MIB, it.other);
-    CHECK_OK(sim_writes(it.other, other, 14 * MIB));
+    char *other = pool_alloc_on(it.pool, 14 * MIB, it.b);
+    CHECK_OK(sim_writes(it.b, other, 14 * MIB));
     assert_int_equal(sim_violations(it.device, NULL), 0);
     CHECK_OK(loch_free(it.pool, other));
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* A block of a released capture is an ordinary one: its free is in the order of its stream. */
@@ -163,20 +141,20 @@ static void a_block_outlives_its_capture(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bench it = bench_open(BACKED, &options);
-    const uint64_t id = capture_begin(it.stream);
-    char *block = pool_alloc_on(it.pool, 12 * MIB, it.stream);
-    loch_sim_graph_destroy(capture_end(it.stream));
+    pool_bench it = pool_bench_open(BACKED, &options);
+    const uint64_t id = capture_begin(it.a);
+    char *block = pool_alloc_on(it.pool, 12 * MIB, it.a);
+    loch_sim_graph_destroy(capture_end(it.a));
     CHECK_OK(loch_pool_release_capture(it.pool, id));
     assert_int_equal(pool_info(it.pool).captured_bytes, 0);
-    CHECK_OK(sim_writes(it.stream, block, 12 * MIB));
+    CHECK_OK(sim_writes(it.a, block, 12 * MIB));
     CHECK_OK(loch_free(it.pool, block));
-    char *other = pool_alloc_on(it.pool, 10 * MIB, it.other);
-    CHECK_OK(sim_writes(it.other, other, 10 * MIB));
+    char *other = pool_alloc_on(it.pool, 10 * MIB, it.b);
+    CHECK_OK(sim_writes(it.b, other, 10 * MIB));
     loch_sim_violation found;
     if (sim_violations(it.device, &found)) fail_msg("%s", found.text);
     CHECK_OK(loch_free(it.pool, other));
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* Memory is short in a capture: whatever is tried, the capture goes on. */
@@ -186,27 +164,27 @@ static void a_shortage_does_not_void_the_capture(void **state)
     static const char *const devices[] = {BACKED, BACKED ",alias=off", "sim:128MiB,virtual=off,clock=stepped"};
     for (size_t d = 0; d < 3; d++) {
         const loch_pool_options options = {.size = sizeof options, .limit_bytes = 32 * MIB};
-        bench it = bench_open(devices[d], &options);
-        char *mine = pool_alloc_on(it.pool, 14 * MIB, it.stream), *theirs = pool_alloc_on(it.pool, 14 * MIB, it.other);
-        CHECK_OK(sim_writes(it.stream, mine, 14 * MIB));
-        CHECK_OK(sim_writes(it.other, theirs, 14 * MIB));
-        CHECK_OK(loch_allocator_record_use(it.pool, mine, it.other));
+        pool_bench it = pool_bench_open(devices[d], &options);
+        char *mine = pool_alloc_on(it.pool, 14 * MIB, it.a), *theirs = pool_alloc_on(it.pool, 14 * MIB, it.b);
+        CHECK_OK(sim_writes(it.a, mine, 14 * MIB));
+        CHECK_OK(sim_writes(it.b, theirs, 14 * MIB));
+        CHECK_OK(loch_allocator_record_use(it.pool, mine, it.b));
         CHECK_OK(loch_free(it.pool, mine));   /* waits for the other stream */
         CHECK_OK(loch_free(it.pool, theirs)); /* unfinished */
-        const uint64_t id = capture_begin(it.stream);
+        const uint64_t id = capture_begin(it.a);
         void *captured = NULL, *none = TEST_UNTOUCHED;
-        const loch_status status = pool_try_alloc(it.pool, 10 * MIB, 0, it.stream, &captured);
-        if (status == LOCH_OK) CHECK_OK(sim_writes(it.stream, captured, 10 * MIB));
-        CHECK_FAILS_SET(pool_try_alloc(it.pool, 60 * MIB, 0, it.stream, &none), POOL_SHORT);
-        loch_sim_graph *graph = capture_end(it.stream); /* is still good */
-        CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+        const loch_status status = pool_try_alloc(it.pool, 10 * MIB, 0, it.a, &captured);
+        if (status == LOCH_OK) CHECK_OK(sim_writes(it.a, captured, 10 * MIB));
+        CHECK_FAILS_SET(pool_try_alloc(it.pool, 60 * MIB, 0, it.a, &none), POOL_SHORT);
+        loch_sim_graph *graph = capture_end(it.a); /* is still good */
+        CHECK_OK(loch_sim_graph_launch(graph, it.a));
         CHECK_OK(loch_device_sync(it.device));
         loch_sim_violation found;
         if (sim_violations(it.device, &found)) fail_msg("%s", found.text);
         loch_sim_graph_destroy(graph);
         CHECK_OK(loch_free(it.pool, captured));
         if (captured) CHECK_OK(loch_pool_release_capture(it.pool, id));
-        bench_close(&it);
+        pool_bench_close(&it);
     }
 }
 
@@ -214,18 +192,18 @@ static void a_shortage_does_not_void_the_capture(void **state)
 static void no_call_voids_a_capture(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
+    pool_bench it = pool_bench_open(BACKED, NULL);
     loch_allocator *sibling = pool_make(it.device, NULL);
-    char *blocks[SIZES], *theirs = pool_alloc_on(sibling, 8 * MIB, it.stream);
+    char *blocks[SIZES], *theirs = pool_alloc_on(sibling, 8 * MIB, it.a);
     for (size_t i = 0; i < SIZES; i++) {
-        blocks[i] = pool_alloc_on(it.pool, sizes[i], it.stream);
-        CHECK_OK(sim_writes(it.stream, blocks[i], sizes[i]));
+        blocks[i] = pool_alloc_on(it.pool, sizes[i], it.a);
+        CHECK_OK(sim_writes(it.a, blocks[i], sizes[i]));
     }
-    CHECK_OK(sim_writes(it.stream, theirs, 8 * MIB));
+    CHECK_OK(sim_writes(it.a, theirs, 8 * MIB));
     CHECK_OK(loch_free(sibling, theirs));
-    const uint64_t id = capture_begin(it.stream);
-    char *captured = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(captured, MIB, "c", 1, it.stream));
+    const uint64_t id = capture_begin(it.a);
+    char *captured = pool_alloc_on(it.pool, MIB, it.a);
+    CHECK_OK(loch_fill_on(captured, MIB, "c", 1, it.a));
     for (size_t i = 0; i < SIZES; i++)
         CHECK_OK(loch_free(it.pool, blocks[i]));
     (void)pool_trim(it.pool, 0);
@@ -233,36 +211,35 @@ static void no_call_voids_a_capture(void **state)
     CHECK_OK(loch_pool_set_limit(it.pool, 64 * MIB));
     CHECK_OK(loch_pool_set_idle(it.pool, MIB));
     void *none = TEST_UNTOUCHED;
-    CHECK_FAILS_SET(pool_try_alloc(it.pool, 100 * MIB, 0, it.stream, &none), POOL_SHORT);
+    CHECK_FAILS_SET(pool_try_alloc(it.pool, 100 * MIB, 0, it.a, &none), POOL_SHORT);
     CHECK_OK(loch_pool_set_limit(it.pool, 0));
-    CHECK_FAILS_SET(pool_try_alloc(it.pool, 127 * MIB, 0, it.stream, &none), POOL_SHORT); /* asks the sibling */
-    CHECK_FAILS_SET(pool_try_alloc(it.pool, 127 * MIB, 0, it.other, &none), POOL_SHORT);
-    loch_sim_graph_destroy(capture_end(it.stream));
+    CHECK_FAILS_SET(pool_try_alloc(it.pool, 127 * MIB, 0, it.a, &none), POOL_SHORT); /* asks the sibling */
+    CHECK_FAILS_SET(pool_try_alloc(it.pool, 127 * MIB, 0, it.b, &none), POOL_SHORT);
+    loch_sim_graph_destroy(capture_end(it.a));
     pool_expect_whole(it.pool);
     CHECK_OK(loch_free(it.pool, captured));
     CHECK_OK(loch_pool_release_capture(it.pool, id));
     pool_expect_empty(sibling);
     loch_allocator_release(sibling);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* A pool ends while a graph with its memory runs. */
 static void a_pool_ends_before_its_graph(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
-    (void)capture_begin(it.stream);
-    char *block = pool_alloc_on(it.pool, MIB, it.stream);
-    CHECK_OK(loch_fill_on(block, MIB, "c", 1, it.stream));
+    pool_bench it = pool_bench_open(BACKED, NULL);
+    (void)capture_begin(it.a);
+    char *block = pool_alloc_on(it.pool, MIB, it.a);
+    CHECK_OK(loch_fill_on(block, MIB, "c", 1, it.a));
     CHECK_OK(loch_free(it.pool, block));
-    loch_sim_graph *graph = capture_end(it.stream);
-    CHECK_OK(loch_sim_graph_launch(graph, it.other));
+    loch_sim_graph *graph = capture_end(it.a);
+    CHECK_OK(loch_sim_graph_launch(graph, it.b));
     loch_allocator_release(it.pool);
     assert_int_equal(sim_violations(it.device, NULL), 0);
     assert_int_equal(sim_stats(it.device).physical_bytes, 0);
     loch_sim_graph_destroy(graph);
-    loch_stream_close(it.stream);
-    loch_stream_close(it.other);
+    pool_bench_end_streams(&it);
     loch_device_release(it.device);
 }
 
@@ -270,38 +247,38 @@ static void a_pool_ends_before_its_graph(void **state)
 static void captured_figures_follow_sizes(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
-    const uint64_t id = capture_begin(it.stream);
-    char *all = pool_alloc_on(it.pool, 8 * MIB, it.stream);
+    pool_bench it = pool_bench_open(BACKED, NULL);
+    const uint64_t id = capture_begin(it.a);
+    char *all = pool_alloc_on(it.pool, 8 * MIB, it.a);
     CHECK_OK(loch_free(it.pool, all));
-    void *block = pool_alloc_on(it.pool, 2 * MIB, it.stream), *moved;
+    void *block = pool_alloc_on(it.pool, 2 * MIB, it.a), *moved;
     assert_int_equal(pool_info(it.pool).captured_bytes, 2 * MIB);
-    CHECK_OK(loch_allocator_realloc(it.pool, block, 5 * MIB, it.stream, &moved));
+    CHECK_OK(loch_allocator_realloc(it.pool, block, 5 * MIB, it.a, &moved));
     assert_int_equal(pool_info(it.pool).captured_bytes, 5 * MIB);
-    CHECK_OK(loch_allocator_realloc(it.pool, moved, MIB, it.stream, &moved));
+    CHECK_OK(loch_allocator_realloc(it.pool, moved, MIB, it.a, &moved));
     assert_int_equal(pool_info(it.pool).captured_bytes, MIB);
     CHECK_OK(loch_free(it.pool, moved));
-    loch_sim_graph_destroy(capture_end(it.stream));
+    loch_sim_graph_destroy(capture_end(it.a));
     CHECK_OK(loch_pool_release_capture(it.pool, id));
     assert_int_equal(pool_info(it.pool).captured_bytes, 0);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 static void many_captures_come_and_go(void **state)
 {
     (void)state;
-    bench it = bench_open(BACKED, NULL);
+    pool_bench it = pool_bench_open(BACKED, NULL);
     loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     size_t held = 0;
     for (int i = 0; i < 100; i++) {
-        const uint64_t id = capture_begin(it.stream);
+        const uint64_t id = capture_begin(it.a);
         for (size_t k = 0; k < SIZES; k++) {
-            char *block = pool_alloc_on(it.pool, sizes[k], it.stream);
-            CHECK_OK(loch_fill_on(block, sizes[k], "c", 1, it.stream));
+            char *block = pool_alloc_on(it.pool, sizes[k], it.a);
+            CHECK_OK(loch_fill_on(block, sizes[k], "c", 1, it.a));
             CHECK_OK(loch_free(it.pool, block));
         }
-        loch_sim_graph *graph = capture_end(it.stream);
-        CHECK_OK(loch_sim_graph_launch(graph, it.stream));
+        loch_sim_graph *graph = capture_end(it.a);
+        CHECK_OK(loch_sim_graph_launch(graph, it.a));
         loch_sim_graph_destroy(graph);
         CHECK_OK(loch_pool_release_capture(it.pool, id));
         pool_expect_whole(it.pool);
@@ -313,7 +290,7 @@ static void many_captures_come_and_go(void **state)
     CHECK_OK(loch_host_get_usage(&after));
     assert_true(after.bytes <= before.bytes + before.bytes / 4);
     assert_true(pool_info(it.pool).reserved_bytes <= held + 4 * MIB);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* A program that promised not to capture is not asked. */
@@ -321,12 +298,12 @@ static void no_captures_no_questions(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .captures = LOCH_POOL_CAPTURES_NONE};
-    bench it = bench_open(BACKED, &options);
+    pool_bench it = pool_bench_open(BACKED, &options);
     const uint64_t before = test_call_count(it.device, "stream_capture");
     for (int i = 0; i < 20; i++)
-        CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 1000, it.stream)));
+        CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 1000, it.a)));
     assert_int_equal(test_call_count(it.device, "stream_capture"), before);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 int main(void)

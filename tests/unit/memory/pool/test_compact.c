@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
  * and simulated devices check the order of streams. */
-#include "memory/pool/inside.h"
+#include "pool_fixture.h"
 #include "steps.h"
 #include "tensor_fixture.h"
 #include <pthread.h>
@@ -19,37 +19,18 @@ static const ground grounds[] = {
      {.size = sizeof(loch_pool_options), .limit_bytes = 64 * TEST_MIB, .handle_bytes = 16 * TEST_MIB}},
 };
 
-typedef struct bench {
-    loch_device *device;
-    loch_allocator *pool;
-    loch_stream *streams[2];
-} bench;
-
-static void bench_open(bench *b, const ground *on)
+static pool_bench bench_open(const ground *on)
 {
-    b->device = sim_open(on->device);
-    CHECK_OK(loch_pool_create(b->device, "moving", &on->options, &b->pool));
-    for (size_t i = 0; i < 2; i++)
-        b->streams[i] = sim_stream(b->device, LOCH_STREAM_INDEPENDENT);
+    return pool_bench_open(on->device, &on->options);
 }
 
-static void check_pool(const bench *b)
-{
-    const char *wrong = lochi_pool_check(lochi_pool_of(b->pool));
-    if (wrong) fail_msg("%s", wrong);
-}
-
-static void bench_close(bench *b)
+static void bench_close(pool_bench *b)
 {
     sim_expect_order(b->device);
-    for (size_t i = 0; i < 2; i++)
-        loch_stream_close(b->streams[i]);
-    assert_int_equal(tensor_live_blocks(b->pool), 0);
-    loch_allocator_release(b->pool);
-    loch_device_release(b->device);
+    pool_bench_close(b);
 }
 
-static loch_buffer *make(const bench *b, size_t bytes, loch_stream *stream)
+static loch_buffer *make(const pool_bench *b, size_t bytes, loch_stream *stream)
 {
     const loch_request request = {.size = sizeof request, .stream = stream, .flags = LOCH_ALLOC_MOVABLE};
     loch_buffer *buffer = NULL;
@@ -59,7 +40,7 @@ static loch_buffer *make(const bench *b, size_t bytes, loch_stream *stream)
 }
 
 /* To or from host memory, and waits. */
-static void transfer(const bench *b, loch_buffer *buffer, void *host, size_t stream, bool is_put)
+static void transfer(const pool_bench *b, loch_buffer *buffer, void *host, size_t stream, bool is_put)
 {
     void *address;
     const loch_copy_options copy = {.size = sizeof copy, .stream = b->streams[stream], .wait = LOCH_WAIT_END};
@@ -69,7 +50,7 @@ static void transfer(const bench *b, loch_buffer *buffer, void *host, size_t str
 }
 
 /* Contents that depend on a seed, written and read through the stream. */
-static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
+static void put(const pool_bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
 {
     void *address;
     CHECK_OK(loch_buffer_pin(buffer, b->streams[stream], &address));
@@ -77,7 +58,7 @@ static void put(const bench *b, loch_buffer *buffer, uint32_t seed, size_t strea
     CHECK_OK(loch_buffer_unpin(buffer, b->streams[stream]));
 }
 
-static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
+static void expect(const pool_bench *b, loch_buffer *buffer, uint32_t seed, size_t stream)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
     uint32_t *seen = malloc(bytes);
@@ -88,7 +69,7 @@ static void expect(const bench *b, loch_buffer *buffer, uint32_t seed, size_t st
 }
 
 /* The same with words that all differ, so that contents that slid too far or not far enough are seen. */
-static void put_pattern(const bench *b, loch_buffer *buffer, uint64_t seed)
+static void put_pattern(const pool_bench *b, loch_buffer *buffer, uint64_t seed)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
     char *host = malloc(bytes);
@@ -97,7 +78,7 @@ static void put_pattern(const bench *b, loch_buffer *buffer, uint64_t seed)
     free(host);
 }
 
-static void expect_pattern(const bench *b, loch_buffer *buffer, uint64_t seed, size_t stream)
+static void expect_pattern(const pool_bench *b, loch_buffer *buffer, uint64_t seed, size_t stream)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
     char *host = malloc(bytes);
@@ -113,8 +94,7 @@ static void test_pins(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
-        bench b;
-        bench_open(&b, &grounds[g]);
+        pool_bench b = bench_open(&grounds[g]);
         loch_buffer *buffer = make(&b, TEST_MIB, NULL), *part, *plain;
         void *one, *two;
         assert_true(loch_buffer_is_movable(buffer));
@@ -172,7 +152,7 @@ static void test_only_pools(void **state)
 #define LARGE(limit) ((limit)*2 / 5 & ~(size_t)4095) /* more than is free in one piece */
 
 /* Fills the pool up to its limit with buffers, and frees every second one. */
-static size_t spread(const bench *b, loch_buffer **buffers, size_t bytes)
+static size_t spread(const pool_bench *b, loch_buffer **buffers, size_t bytes)
 {
     size_t count = 0;
     const loch_request once = {.size = sizeof once, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_NO_RETRY};
@@ -190,8 +170,7 @@ static void test_joins_what_is_free(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
-        bench b;
-        bench_open(&b, &grounds[g]);
+        pool_bench b = bench_open(&grounds[g]);
         const size_t limit = grounds[g].options.limit_bytes, size = limit / SPREAD - 4096;
         loch_buffer *buffers[SPREAD] = {NULL};
         const size_t count = spread(&b, buffers, size);
@@ -202,7 +181,7 @@ static void test_joins_what_is_free(void **state)
             .size = sizeof options, .contiguous_bytes = wanted, .stream = b.streams[1]};
         CHECK_OK(loch_pool_plan_compact(b.pool, &options, NULL, NULL, &plan));
         CHECK_OK(loch_pool_compact(b.pool, &options, &report));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         assert_int_equal(report.moves, plan.moves);
         assert_int_equal(report.moved_bytes, plan.moved_bytes);
         assert_true(report.moved_bytes <= wanted + size);
@@ -215,7 +194,7 @@ static void test_joins_what_is_free(void **state)
         assert_int_equal(moved, report.moves);
         loch_buffer *large;
         CHECK_OK(loch_buffer_create(b.pool, wanted, NULL, &large)); /* fits within the limit now */
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         loch_buffer_release(large);
         for (size_t i = 0; i < count; i++)
             loch_buffer_release(buffers[i]);
@@ -228,8 +207,7 @@ static void test_as_the_last_step(void **state)
 {
     (void)state;
     for (size_t g = 0; g < 3; g++) {
-        bench b;
-        bench_open(&b, &grounds[g]);
+        pool_bench b = bench_open(&grounds[g]);
         const size_t limit = grounds[g].options.limit_bytes, size = limit / SPREAD - 4096;
         loch_buffer *buffers[SPREAD] = {NULL}, *large = NULL;
         const size_t count = spread(&b, buffers, size);
@@ -246,12 +224,12 @@ static void test_as_the_last_step(void **state)
             CHECK_OK(loch_buffer_pin(buffers[i], b.streams[0], &address));
         CHECK_FAILS_SET(loch_buffer_create(b.pool, LARGE(limit), NULL, &large),
                         TEST_SET(LIMIT) | TEST_SET(FRAGMENTED) | TEST_SET(DEVICE_MEMORY));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         for (size_t i = 1; i < count; i += 2)
             CHECK_OK(loch_buffer_unpin(buffers[i], b.streams[0]));
         const loch_request on_stream = {.size = sizeof on_stream, .stream = b.streams[1]};
         CHECK_OK(loch_buffer_create(b.pool, LARGE(limit), &on_stream, &large));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         put(&b, large, 0xabcd, 1);
         for (size_t i = 1; i < count; i += 2)
             expect(&b, buffers[i], (uint32_t)i + 1, 0);
@@ -270,11 +248,10 @@ static void test_slides(void **state)
     (void)state;
     static const size_t gaps[] = {300 * TEST_KIB, 40 * TEST_KIB, 9 * TEST_KIB};
     for (size_t g = 0; g < 3 * sizeof grounds / sizeof *grounds; g++) {
-        bench b;
         const ground *on = &grounds[g / 3];
         if (g == 6) continue; /* whole granules in each hole: they are mapped elsewhere, and nothing has to move */
         const size_t gap = gaps[g % 3], hole = 300 * TEST_KIB, size = 700 * TEST_KIB, wanted = gap * 5;
-        bench_open(&b, on);
+        pool_bench b = bench_open(on);
         loch_buffer *buffers[24], *temporary[24];
         const size_t count = on->options.limit_bytes / (size + hole) < 24 ? 15 : 24;
         for (uint32_t i = 0; i < count; i++) {
@@ -297,13 +274,13 @@ static void test_slides(void **state)
             while (i < SPREAD && loch_buffer_create(b.pool, bytes, &once, &filler[i]) == LOCH_OK)
                 i++;
         CHECK_OK(loch_pool_allow_moving(b.pool));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         loch_compact_report plan = {.size = sizeof plan}, report = {.size = sizeof report};
         const loch_compact_options options = {
             .size = sizeof options, .contiguous_bytes = wanted, .stream = b.streams[1]};
         CHECK_OK(loch_pool_plan_compact(b.pool, &options, NULL, NULL, &plan));
         CHECK_OK(loch_pool_compact(b.pool, &options, &report));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         assert_int_equal(report.moves, plan.moves);
         assert_true(report.moves > 0);
         loch_buffer *large;
@@ -315,7 +292,7 @@ static void test_slides(void **state)
             expect_pattern(&b, temporary[i], i + 100, i % 2);
         CHECK_OK(loch_pool_plan_compact(b.pool, NULL, NULL, NULL, &plan));
         CHECK_OK(loch_pool_compact(b.pool, NULL, &report));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         assert_int_equal(report.moves, plan.moves);
         assert_int_equal(report.moved_bytes, plan.moved_bytes);
         for (uint32_t i = 0; i < count; i++)
@@ -336,8 +313,7 @@ static void test_slides(void **state)
 static void test_aligned(void **state)
 {
     (void)state;
-    bench b;
-    bench_open(&b, &grounds[1]);
+    pool_bench b = bench_open(&grounds[1]);
     loch_buffer *buffers[16];
     for (uint32_t i = 0; i < 16; i++) {
         const loch_request request = {
@@ -347,7 +323,7 @@ static void test_aligned(void **state)
     for (size_t i = 0; i < 16; i += 2)
         loch_buffer_clear(&buffers[i]);
     CHECK_OK(loch_pool_compact(b.pool, NULL, NULL));
-    check_pool(&b);
+    pool_expect_whole(b.pool);
     for (size_t i = 1; i < 16; i += 2) {
         void *address;
         CHECK_OK(loch_buffer_pin(buffers[i], NULL, &address));
@@ -371,8 +347,7 @@ static void note_move(loch_allocator *pool, const loch_move *move, void *user)
 static void test_hook_and_budget(void **state)
 {
     (void)state;
-    bench b;
-    bench_open(&b, &grounds[1]);
+    pool_bench b = bench_open(&grounds[1]);
     loch_buffer *buffers[SPREAD] = {NULL};
     const size_t size = TEST_MIB - 4096, count = spread(&b, buffers, size);
     loch_move seen = {0}, planned = {0};
@@ -394,7 +369,7 @@ static void test_hook_and_budget(void **state)
     CHECK_OK(loch_pool_set_move_hook(b.pool, NULL, NULL));
     const loch_compact_options too_much = {.size = sizeof too_much, .contiguous_bytes = 60 * TEST_MIB};
     CHECK_FAILS(loch_pool_compact(b.pool, &too_much, &report), FRAGMENTED);
-    check_pool(&b);
+    pool_expect_whole(b.pool);
     for (size_t i = 0; i < count; i++)
         loch_buffer_release(buffers[i]);
     bench_close(&b);
@@ -405,10 +380,9 @@ static void test_hook_and_budget(void **state)
 static void test_between_streams(void **state)
 {
     (void)state;
-    bench b;
     const ground slow = {"sim:256MiB,backed,clock=stepped",
                          {.size = sizeof(loch_pool_options), .limit_bytes = 32 * TEST_MIB}};
-    bench_open(&b, &slow);
+    pool_bench b = bench_open(&slow);
     loch_buffer *buffers[16] = {NULL};
     for (uint32_t i = 0; i < 16; i++) {
         buffers[i] = make(&b, TEST_MIB + 4096, b.streams[i % 2]);
@@ -421,7 +395,7 @@ static void test_between_streams(void **state)
     for (uint32_t round = 0; round < 4; round++) {
         const loch_compact_options options = {.size = sizeof options, .stream = round % 2 ? b.streams[0] : NULL};
         CHECK_OK(loch_pool_compact(b.pool, &options, NULL));
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         for (uint32_t i = 0; i < 16; i++) /* on its own stream, behind the move */
             if (buffers[i] && (i + round) % 4 == 0) put(&b, buffers[i], i + 1, i % 2);
         loch_buffer_clear(&buffers[round * 2 + 1]); /* freed and made again while the move may be under way */
@@ -443,8 +417,7 @@ static void test_random_programs(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
-        bench b;
-        bench_open(&b, &grounds[g]);
+        pool_bench b = bench_open(&grounds[g]);
         test_random random = {test_seed(0x90fe + g)};
         loch_buffer *buffers[MODEL_SLOTS] = {NULL};
         uint32_t seeds[MODEL_SLOTS] = {0};
@@ -484,7 +457,7 @@ static void test_random_programs(void **state)
             }
             if (buffers[slot] && is_pinned[slot])
                 assert_ptr_equal(loch_buffer_get_address(buffers[slot]), pinned_at[slot]);
-            check_pool(&b);
+            pool_expect_whole(b.pool);
         }
         CHECK_OK(loch_device_sync(b.device));
         for (size_t i = 0; i < MODEL_SLOTS; i++) {
@@ -501,8 +474,7 @@ static void test_in_a_session(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
-        bench b;
-        bench_open(&b, &grounds[g]);
+        pool_bench b = bench_open(&grounds[g]);
         loch_session *session;
         CHECK_OK(loch_session_begin(b.pool, "moved", &session));
         CHECK_OK(loch_session_enter(session));
@@ -531,7 +503,7 @@ static void test_in_a_session(void **state)
         expect(&b, buffers[1], 2, 0);
         loch_buffer_release(buffers[1]);
         loch_buffer_release(buffers[last]); /* that of a block which is gone: told, and harmless */
-        check_pool(&b);
+        pool_expect_whole(b.pool);
         bench_close(&b);
     }
 }
@@ -539,7 +511,7 @@ static void test_in_a_session(void **state)
 /* --- threads: pins of one buffer, while another thread compacts --- */
 
 typedef struct pinner {
-    const bench *b;
+    const pool_bench *b;
     loch_buffer *buffer;
     bool is_well;
 } pinner;
@@ -559,8 +531,7 @@ static void *pin_again_and_again(void *user)
 static void test_pinned_by_threads(void **state)
 {
     (void)state;
-    bench b;
-    bench_open(&b, &grounds[0]);
+    pool_bench b = bench_open(&grounds[0]);
     loch_buffer *buffers[SPREAD] = {NULL};
     const size_t count = spread(&b, buffers, TEST_MIB - 4096);
     pinner pinners[4];
@@ -579,7 +550,7 @@ static void test_pinned_by_threads(void **state)
         expect(&b, buffers[i], (uint32_t)i + 1, 0);
         loch_buffer_release(buffers[i]);
     }
-    check_pool(&b);
+    pool_expect_whole(b.pool);
     bench_close(&b);
 }
 

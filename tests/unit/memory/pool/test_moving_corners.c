@@ -13,7 +13,7 @@
 #define HALF (1 * MIB)
 
 typedef struct halves {
-    bed b;
+    pool_bench b;
     loch_buffer *moves;
     void *stays;
 } halves;
@@ -21,7 +21,7 @@ typedef struct halves {
 static halves halves_open(const char *name, size_t stream)
 {
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 8 * MIB, .handle_bytes = 2 * HALF};
-    halves h = {.b = bed_open(name, &options)};
+    halves h = {.b = pool_bench_open(name, &options)};
     loch_stream *own = h.b.streams[stream];
     void *first = pool_alloc_on(h.b.pool, HALF, own);
     h.moves = make(&h.b, HALF, 7, own);
@@ -48,7 +48,7 @@ static void halves_close(halves *h)
 {
     loch_buffer_release(h->moves);
     if (h->stays) CHECK_OK(loch_free(h->b.pool, h->stays));
-    bed_close(&h->b);
+    bench_close(&h->b);
 }
 
 /* --- goals --- */
@@ -107,7 +107,7 @@ static void a_capture_under_way_does_not_stop_others(void **state)
     for (size_t is_own = 0; is_own < 2;
          is_own++) { /* the block's own stream is captured, or a further one that used it */
         const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB, .handle_bytes = 2 * HALF};
-        bed b = bed_open(STEPPED, &options);
+        pool_bench b = pool_bench_open(STEPPED, &options);
         loch_buffer *buffers[4];
         void *holes[4];
         for (uint32_t i = 0; i < 4; i++) {
@@ -134,7 +134,7 @@ static void a_capture_under_way_does_not_stop_others(void **state)
             expect(buffers[i], i + 1, b.streams[0]);
             loch_buffer_release(buffers[i]);
         }
-        bed_close(&b);
+        bench_close(&b);
     }
 }
 
@@ -186,7 +186,7 @@ static void pins_are_for_streams_of_the_device(void **state)
 /* --- blocks that a failure tore --- */
 
 typedef struct torn {
-    bed b;
+    pool_bench b;
     loch_buffer *buffer;
     void *rest;
 } torn;
@@ -196,7 +196,7 @@ static torn torn_open(void)
 {
     const size_t hole = 300 * KIB;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 4 * MIB, .handle_bytes = 4 * MIB};
-    torn t = {.b = bed_open("sim:256MiB,backed", &options)};
+    torn t = {.b = pool_bench_open("sim:256MiB,backed", &options)};
     void *first = pool_alloc_on(t.b.pool, hole, t.b.streams[0]);
     t.buffer = make(&t.b, MIB, 9, t.b.streams[0]);
     void *third = pool_alloc_on(t.b.pool, hole, t.b.streams[0]);
@@ -217,7 +217,7 @@ static void torn_close(torn *t)
 {
     loch_buffer_release(t->buffer);
     CHECK_OK(loch_free(t->b.pool, t->rest));
-    bed_close(&t->b);
+    bench_close(&t->b);
 }
 
 static void a_torn_buffer_is_resized(void **state)
@@ -328,7 +328,7 @@ static void a_moved_buffer_knows_its_kind(void **state)
     halves_close(&h);
     const loch_pool_options options = {
         .size = sizeof options, .kind = LOCH_MEMORY_PINNED, .limit_bytes = 8 * MIB, .handle_bytes = 2 * MIB};
-    bed b = bed_open("sim:256MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed", &options);
     void *first = pool_alloc(b.pool, HALF);
     loch_buffer *buffer = make(&b, HALF, 3, NULL);
     void *third = pool_alloc(b.pool, HALF);
@@ -344,7 +344,7 @@ static void a_moved_buffer_knows_its_kind(void **state)
     expect(other, 4, b.streams[0]);
     loch_buffer_release(buffer);
     loch_buffer_release(other);
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* --- other devices --- */
@@ -372,7 +372,7 @@ static void a_copy_to_another_device_comes_behind_the_move(void **state)
         CHECK_OK(loch_device_sync(other));
         expect(there, i ? 21 : 7, NULL);
         expect(h.moves, i ? 21 : 7, h.b.streams[0]);
-        expect_order(other);
+        sim_expect_order(other);
         loch_buffer_release(there);
         loch_allocator_release(pool);
         halves_close(&h);
@@ -405,7 +405,7 @@ static void a_move_comes_behind_what_another_device_does(void **state)
     CHECK_OK(loch_device_sync(h.b.device));
     CHECK_OK(loch_device_sync(other));
     expect(there, 7, foreign);
-    expect_order(other);
+    sim_expect_order(other);
     loch_buffer_release(next);
     loch_buffer_release(there);
     loch_stream_close(foreign);
@@ -422,7 +422,7 @@ static void forbidden_moves_leave_what_siblings_have(void **state)
     (void)state;
     const size_t limit = 12 * MIB;
     const loch_pool_options options = {.size = sizeof options, .handle_bytes = 2 * HALF};
-    bed b = bed_open("sim:12MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:12MiB,backed", &options);
     loch_allocator *sibling = pool_make(b.device, &options);
     loch_buffer *buffers[2];
     void *holes[2];
@@ -441,7 +441,7 @@ static void forbidden_moves_leave_what_siblings_have(void **state)
     for (uint32_t i = 0; i < 2; i++)
         loch_buffer_release(buffers[i]);
     loch_allocator_release(sibling);
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* --- neighbours --- */
@@ -452,7 +452,7 @@ static void neighbours_of_two_streams_serve_one_request(void **state)
     (void)state;
     const size_t piece = 300 * KIB;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 4 * MIB, .handle_bytes = 4 * MIB};
-    bed b = bed_open("sim:256MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed", &options);
     void *one = pool_alloc_on(b.pool, piece, b.streams[0]), *large;
     void *whole = pool_alloc_on(b.pool, piece, b.streams[0]);
     void *rest = pool_alloc_on(b.pool, 4 * MIB - 2 * piece, b.streams[0]);
@@ -465,7 +465,7 @@ static void neighbours_of_two_streams_serve_one_request(void **state)
     CHECK_OK(loch_allocator_alloc(b.pool, &request, &large));
     CHECK_OK(loch_free(b.pool, large));
     CHECK_OK(loch_free(b.pool, rest));
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* --- frozen --- */
@@ -495,7 +495,7 @@ static void frozen_memory_that_sleeps_is_not_there(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
-        bed b = bed_open("cpu", &options);
+        pool_bench b = pool_bench_open("cpu", &options);
         loch_buffer *buffer = make(&b, 8 * MIB, 5, NULL);
         void *address;
         CHECK_OK(loch_buffer_pin(buffer, NULL, &address));
@@ -514,7 +514,7 @@ static void frozen_memory_that_sleeps_is_not_there(void **state)
             expect(buffer, 5, NULL);
         }
         loch_buffer_release(buffer);
-        bed_close(&b);
+        bench_close(&b);
     }
 }
 
@@ -522,7 +522,7 @@ static void a_frozen_block_that_cannot_grow_stays_frozen(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 8 * MIB};
-    bed b = bed_open("cpu", &options);
+    pool_bench b = pool_bench_open("cpu", &options);
     loch_buffer *buffer = make(&b, MIB, 5, NULL);
     freeze_all(b.pool);
     const loch_status status = loch_buffer_resize(buffer, 20 * MIB, LOCH_CONTENTS_KEEP, NULL);
@@ -530,7 +530,7 @@ static void a_frozen_block_that_cannot_grow_stays_frozen(void **state)
     assert_int_equal(loch_buffer_get_access(buffer), LOCH_READ_ONLY);
     expect(buffer, 5, NULL);
     loch_buffer_release(buffer);
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* Its block stays, with a message; nobody may look for the buffer afterwards. */
@@ -538,7 +538,7 @@ static void a_buffer_whose_block_cannot_be_freed(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bed b = bed_open("cpu", &options);
+    pool_bench b = pool_bench_open("cpu", &options);
     loch_buffer *buffer = make(&b, MIB, 5, NULL);
     void *address;
     CHECK_OK(loch_buffer_pin(buffer, NULL, &address));
@@ -549,7 +549,7 @@ static void a_buffer_whose_block_cannot_be_freed(void **state)
     lochi_pool_keep_range(lochi_pool_of(b.pool), address, NULL);
     CHECK_OK(loch_pool_compact(b.pool, NULL, NULL)); /* looks at every block's owner */
     CHECK_OK(loch_free(b.pool, address));
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* A guard's blocks begin behind its red zone: wherever that ends, they are known as what they are. */
@@ -560,7 +560,7 @@ static void frozen_blocks_of_a_guard_are_not_written(void **state)
     for (size_t i = 0; i < 3; i++) {
         const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
         const loch_redzone_options guarded = {.size = sizeof guarded, .red_zone_bytes = zones[i]};
-        bed b = bed_open("cpu", &options);
+        pool_bench b = pool_bench_open("cpu", &options);
         loch_allocator *guard;
         CHECK_OK(loch_redzone_create(b.pool, "guard", &guarded, &guard));
         loch_buffer *buffers[6];
@@ -572,7 +572,7 @@ static void frozen_blocks_of_a_guard_are_not_written(void **state)
             loch_buffer_release(buffers[j]);
         }
         loch_allocator_release(guard);
-        bed_close(&b);
+        bench_close(&b);
     }
 }
 
@@ -582,7 +582,7 @@ static void a_sleeping_block_is_not_resized_on_another_stream(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
-    bed b = bed_open("sim:256MiB,backed,granule=64KiB", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed,granule=64KiB", &options);
     loch_tag tag;
     CHECK_OK(loch_tag_create("corner asleep", &tag));
     const loch_request request = {.size = sizeof request, .bytes = MIB, .tag = tag, .stream = b.streams[0]};
@@ -594,7 +594,7 @@ static void a_sleeping_block_is_not_resized_on_another_stream(void **state)
     CHECK_FAILS(loch_allocator_realloc(b.pool, block, 2 * MIB, b.streams[1], &out), BUSY);
     CHECK_OK(loch_pool_wake(b.pool, NULL));
     CHECK_OK(loch_free(b.pool, block));
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* --- what the library itself allocates while the thread is in a session --- */
@@ -603,7 +603,7 @@ static void a_session_does_not_take_what_sleep_has_saved(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bed b = bed_open("sim:256MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed", &options);
     loch_device *cpu = sim_open("cpu");
     loch_allocator *host = pool_make(cpu, &options);
     loch_session *session;
@@ -619,7 +619,7 @@ static void a_session_does_not_take_what_sleep_has_saved(void **state)
     CHECK_OK(loch_pool_wake(b.pool, NULL));
     expect(buffer, 5, b.streams[0]);
     loch_buffer_release(buffer);
-    bed_close(&b);
+    bench_close(&b);
     assert_int_equal(tensor_live_blocks(host), 0);
     loch_allocator_release(host);
     loch_device_release(cpu);
@@ -629,7 +629,7 @@ static void a_session_ends_before_a_child_that_was_made_in_it(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bed b = bed_open("sim:256MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed", &options);
     loch_session *session;
     size_t bytes;
     CHECK_OK(loch_session_begin(b.pool, "child", &session));
@@ -640,7 +640,7 @@ static void a_session_ends_before_a_child_that_was_made_in_it(void **state)
     assert_int_equal(bytes, 0);
     CHECK_OK(loch_free(child, pool_alloc(child, 100 * KIB)));
     loch_allocator_release(child);
-    bed_close(&b);
+    bench_close(&b);
 }
 
 /* The pool that keeps another's contents sleeps, too. */
@@ -648,7 +648,7 @@ static void contents_that_sleep_themselves_are_not_restored(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    bed b = bed_open("sim:256MiB,backed", &options);
+    pool_bench b = pool_bench_open("sim:256MiB,backed", &options);
     loch_device *cpu = sim_open("cpu");
     loch_allocator *host = pool_make(cpu, &options);
     loch_buffer *buffer = make(&b, MIB, 5, b.streams[0]);
@@ -662,7 +662,7 @@ static void contents_that_sleep_themselves_are_not_restored(void **state)
     CHECK_OK(loch_pool_wake(b.pool, NULL));
     expect(buffer, 5, b.streams[0]);
     loch_buffer_release(buffer);
-    bed_close(&b);
+    bench_close(&b);
     loch_allocator_release(host);
     loch_device_release(cpu);
 }
@@ -689,7 +689,7 @@ static void questions_while_it_moves(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 24 * MIB, .handle_bytes = 2 * MIB};
-    bed b = bed_open("cpu", &options);
+    pool_bench b = pool_bench_open("cpu", &options);
     asker a = {.is_well = true};
     void *frozen = pool_alloc(b.pool, MIB), *holes[8];
     size_t moved = 0;
@@ -716,7 +716,7 @@ static void questions_while_it_moves(void **state)
     }
     assert_true(moved > 0);
     CHECK_OK(loch_free(b.pool, frozen));
-    bed_close(&b);
+    bench_close(&b);
 }
 
 int main(void)

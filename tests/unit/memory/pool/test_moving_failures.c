@@ -15,47 +15,22 @@
 #define MIB TEST_MIB
 #define KIB TEST_KIB
 #define GIB TEST_GIB
-#define STREAMS 5
+#define STREAMS POOL_BENCH_STREAMS
 #define WATCHDOG_SECONDS 200 /* a hang ends the program, and so fails the test */
 
-/* --- a pool with a few streams --- */
-
-typedef struct scene {
-    loch_device *device;
-    loch_allocator *pool;
-    loch_stream *streams[STREAMS];
-} scene;
-
-static scene scene_open(const char *device, size_t limit, size_t handle)
+static pool_bench bench_open(const char *device, size_t limit, size_t handle)
 {
-    scene s = {.device = sim_open(device)};
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = limit, .handle_bytes = handle};
-    s.pool = pool_make(s.device, &options);
-    for (size_t i = 0; i < STREAMS; i++)
-        s.streams[i] = sim_stream(s.device, LOCH_STREAM_INDEPENDENT);
-    return s;
+    return pool_bench_open(device, &options);
 }
 
-static size_t scene_violations(const scene *s)
+static void bench_close(pool_bench *s)
 {
-    loch_sim_stats stats = {.size = sizeof stats};
-    return loch_sim_get_stats(s->device, &stats) == LOCH_OK ? stats.violations : 0;
+    sim_expect_order(s->device);
+    pool_bench_close(s);
 }
 
-static void scene_close(scene *s)
-{
-    CHECK_OK(loch_device_sync(s->device));
-    loch_sim_violation found;
-    if (scene_violations(s) && sim_violations(s->device, &found)) fail_msg("%s", found.text);
-    pool_expect_whole(s->pool);
-    assert_int_equal(tensor_live_blocks(s->pool), 0);
-    for (size_t i = 0; i < STREAMS; i++)
-        loch_stream_close(s->streams[i]);
-    loch_allocator_release(s->pool);
-    loch_device_release(s->device);
-}
-
-static loch_buffer *make(const scene *s, size_t bytes, loch_stream *stream)
+static loch_buffer *make(const pool_bench *s, size_t bytes, loch_stream *stream)
 {
     const loch_request request = {.size = sizeof request, .stream = stream, .flags = LOCH_ALLOC_MOVABLE};
     loch_buffer *buffer;
@@ -64,7 +39,7 @@ static loch_buffer *make(const scene *s, size_t bytes, loch_stream *stream)
 }
 
 /* `count` buffers of equal size, every second of which is freed again. */
-static void make_holes(const scene *s, loch_buffer **buffers, size_t count, size_t bytes)
+static void make_holes(const pool_bench *s, loch_buffer **buffers, size_t count, size_t bytes)
 {
     for (size_t i = 0; i < count; i++)
         buffers[i] = make(s, bytes, s->streams[i % STREAMS]);
@@ -87,7 +62,7 @@ static void *address_of(loch_buffer *buffer, loch_stream *stream)
 
 /* Each slot has one reference of a buffer; whoever takes it out has it. */
 typedef struct crowd {
-    scene *scene;
+    pool_bench *scene;
     _Atomic(loch_buffer *) slots[SLOTS];
     loch_buffer *still[STILL]; /* that nobody releases */
     unsigned tolerated;        /* statuses that an allocation may have */
@@ -197,7 +172,7 @@ static const struct {
     {"cpu", 24 * MIB}, {"sim:256MiB,backed,granule=64KiB", 4 * MIB}, {"sim:256MiB,backed,virtual=off", 24 * MIB}};
 #define GROUNDS (sizeof grounds / sizeof *grounds)
 
-static crowd crowd_on(scene *s)
+static crowd crowd_on(pool_bench *s)
 {
     return (crowd){.scene = s, .tolerated = POOL_SHORT, .most_bytes = 200 * KIB};
 }
@@ -216,7 +191,7 @@ static void the_last_reference_goes_while_others_allocate(void **state)
 {
     (void)state;
     for (size_t g = 0; g < GROUNDS; g++) {
-        scene s = scene_open(grounds[g].device, grounds[g].limit, 0);
+        pool_bench s = bench_open(grounds[g].device, grounds[g].limit, 0);
         crowd c = crowd_on(&s);
         worker workers[5] = {{NULL}};
         for (size_t i = 0; i < 5; i++)
@@ -224,7 +199,7 @@ static void the_last_reference_goes_while_others_allocate(void **state)
         crowd_run(&c, workers, 5, 0);
         for (size_t i = 0; i < 5; i++)
             assert_true(workers[i].done > 100);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -247,13 +222,13 @@ static void a_block_is_released_during_a_compaction(void **state)
 {
     (void)state;
     for (size_t g = 0; g < GROUNDS; g++) {
-        scene s = scene_open(grounds[g].device, grounds[g].limit, 0);
+        pool_bench s = bench_open(grounds[g].device, grounds[g].limit, 0);
         crowd c = crowd_on(&s);
         worker workers[4] = {
             {.job = job_share}, {.job = job_share}, {.job = job_share}, {.job = job_compact_until_told}};
         crowd_run(&c, workers, 4, 1);
         assert_true(workers[3].done > 0); /* there was something to move */
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -314,7 +289,7 @@ static void a_free_takes_no_record_of_another(void **state)
     (void)state;
     static const char *const devices[] = {"cpu", "sim:256MiB"};
     for (size_t d = 0; d < 2; d++) {
-        scene s = scene_open(devices[d], 32 * MIB, 0);
+        pool_bench s = bench_open(devices[d], 32 * MIB, 0);
         crowd c = crowd_on(&s);
         c.still[0] = make(&s, 1, NULL);
         worker workers[4] = {{.job = job_raw}, {.job = job_raw}, {.job = job_raw}, {.job = job_raw}};
@@ -327,7 +302,7 @@ static void a_free_takes_no_record_of_another(void **state)
             if (*w->failure) fail_msg("%s", w->failure);
         }
         loch_buffer_release(c.still[0]);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -348,7 +323,7 @@ static void expect_sane(loch_allocator *pool, size_t most)
 static void a_child_beside_a_large_block(void **state)
 {
     (void)state;
-    scene s = scene_open("sim:1GiB", 400 * MIB, 0);
+    pool_bench s = bench_open("sim:1GiB", 400 * MIB, 0);
     loch_allocator *none = TEST_UNTOUCHED;
     void *block = pool_alloc(s.pool, 390 * MIB);
     for (size_t kind = LOCH_CHILD_QUOTA; kind <= LOCH_CHILD_RANGE; kind++) {
@@ -365,7 +340,7 @@ static void a_child_beside_a_large_block(void **state)
     CHECK_OK(loch_free(child, inside));
     CHECK_OK(loch_free(s.pool, beside));
     loch_allocator_release(child);
-    scene_close(&s);
+    bench_close(&s);
 }
 
 /* Children that are given scratch memory out of their own part have a limit below zero when they are smaller than that: here they
@@ -374,7 +349,7 @@ static void children_that_are_small(void **state)
 {
     (void)state;
     static const size_t sizes[] = {16 * KIB, 64 * KIB, MIB, 63 * MIB, 64 * MIB - 1, 64 * MIB};
-    scene s = scene_open("sim:1GiB,granule=64KiB", 512 * MIB, 0);
+    pool_bench s = bench_open("sim:1GiB,granule=64KiB", 512 * MIB, 0);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int is_quota = 0; is_quota < 2; is_quota++) {
             loch_allocator *child = is_quota ? child_quota(s.pool, sizes[i], sizes[i]) : child_range(s.pool, sizes[i]);
@@ -389,7 +364,7 @@ static void children_that_are_small(void **state)
             loch_allocator_release(child);
         }
     }
-    scene_close(&s);
+    bench_close(&s);
 }
 
 /* Children that have to end in the reverse order of their making leave a broken parent in any other, and their handles call an
@@ -399,12 +374,12 @@ static void children_end_before_their_buffers(void **state)
     (void)state;
     static const size_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (size_t o = 0; o < 6; o++) {
-        scene s = scene_open("sim:256MiB,backed,granule=64KiB", 32 * MIB, 0);
+        pool_bench s = bench_open("sim:256MiB,backed,granule=64KiB", 32 * MIB, 0);
         loch_allocator *children[] = {child_range(s.pool, 3 * MIB), child_quota(s.pool, MIB, 8 * MIB),
                                       child_range(s.pool, 16 * KIB)};
         loch_buffer *buffers[3];
         for (uint32_t i = 0; i < 3; i++) {
-            scene of_child = s;
+            pool_bench of_child = s;
             of_child.pool = children[i];
             buffers[i] = make(&of_child, 9 * KIB, s.streams[i]);
             CHECK_OK(loch_buffer_fill(buffers[i], &i, sizeof i, s.streams[i]));
@@ -420,7 +395,7 @@ static void children_end_before_their_buffers(void **state)
         }
         CHECK_OK(loch_free(s.pool, large));
         assert_int_equal(pool_info(s.pool).used_bytes, 0);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -439,7 +414,7 @@ static void all_that_is_free_can_be_had(void **state)
     (void)state;
     static const size_t limits[] = {19 * GIB, 20 * GIB, 20 * GIB + 2 * MIB, 24 * GIB, 63 * GIB};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        scene s = scene_open("sim:64GiB", limits[i], 0);
+        pool_bench s = bench_open("sim:64GiB", limits[i], 0);
         loch_buffer *first = make(&s, 4 * GIB, NULL), *second = make(&s, 2 * GIB, NULL);
         const size_t left = limits[i] - pool_info(s.pool).used_bytes;
         assert_int_equal(left, limits[i] - 6 * GIB);
@@ -453,7 +428,7 @@ static void all_that_is_free_can_be_had(void **state)
         CHECK_OK(loch_free(s.pool, again));
         CHECK_OK(loch_free(s.pool, rest));
         loch_buffer_release(second);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -467,7 +442,7 @@ static void frozen_memory_that_is_freed_is_used_again(void **state)
     static const char *const devices[] = {"sim:1GiB", "sim:1GiB,granule=64KiB", "sim:1GiB,virtual=off"};
     for (size_t d = 0; d < 3; d++) {
         for (size_t count = 1; count <= 10; count += 9) {
-            scene s = scene_open(devices[d], 100 * MIB, d == 2 ? 100 * MIB : 0);
+            pool_bench s = bench_open(devices[d], 100 * MIB, d == 2 ? 100 * MIB : 0);
             loch_buffer *weights[10] = {NULL};
             for (size_t i = 0; i < count; i++)
                 weights[i] = make(&s, 100 * MIB / count, s.streams[0]);
@@ -481,7 +456,7 @@ static void frozen_memory_that_is_freed_is_used_again(void **state)
             assert_int_equal(free_bytes_of(s.pool), 100 * MIB);
             void *block = pool_alloc_on(s.pool, 60 * MIB, s.streams[1]);
             CHECK_OK(loch_free(s.pool, block));
-            scene_close(&s);
+            bench_close(&s);
         }
     }
 }
@@ -561,7 +536,7 @@ static loch_status busy_write(loch_stream *stream, const void *address, size_t b
 }
 
 /* Work on the buffer by three streams: that of its making, that of a pin, and one that is recorded, which no other waits for. */
-static void use_on_streams(const scene *s, loch_buffer *buffer, size_t i, honesty how)
+static void use_on_streams(const pool_bench *s, loch_buffer *buffer, size_t i, honesty how)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
     loch_stream *pinned = s->streams[(i + 1) % 3], *recorded = s->streams[4];
@@ -577,7 +552,7 @@ static void use_on_streams(const scene *s, loch_buffer *buffer, size_t i, honest
 
 static size_t work_around_a_compaction(const char *device, size_t bytes, honesty how)
 {
-    scene s = scene_open(device, 64 * MIB, strstr(device, "virtual=off") ? 16 * MIB : 0);
+    pool_bench s = bench_open(device, 64 * MIB, strstr(device, "virtual=off") ? 16 * MIB : 0);
     loch_buffer *buffers[MANY] = {NULL};
     for (size_t i = 0; i < MANY; i++) {
         buffers[i] = make(&s, bytes, s.streams[i % 3]);
@@ -605,7 +580,7 @@ static size_t work_around_a_compaction(const char *device, size_t bytes, honesty
     CHECK_OK(loch_device_sync(s.device));
     const size_t violations = sim_violations(s.device, NULL);
     if (how != HONEST) CHECK_OK(loch_sim_clear_violations(s.device));
-    scene_close(&s);
+    bench_close(&s);
     return violations;
 }
 
@@ -632,7 +607,7 @@ static void moves_are_ordered_with_all_streams(void **state)
 static void moves_are_ordered_with_streams_that_ended(void **state)
 {
     (void)state;
-    scene s = scene_open("sim:256MiB,clock=stepped,granule=64KiB", 64 * MIB, 0);
+    pool_bench s = bench_open("sim:256MiB,clock=stepped,granule=64KiB", 64 * MIB, 0);
     loch_stream *user = sim_stream(s.device, LOCH_STREAM_INDEPENDENT);
     loch_stream *mover = sim_stream(s.device, LOCH_STREAM_INDEPENDENT);
     loch_buffer *buffers[MANY];
@@ -659,7 +634,7 @@ static void moves_are_ordered_with_streams_that_ended(void **state)
         }
         loch_buffer_release(buffers[i]);
     }
-    scene_close(&s);
+    bench_close(&s);
 }
 
 /* --- 10 --- */
@@ -673,7 +648,7 @@ static void frees_are_in_stream_order(void **state)
     static void *blocks[4096];
     for (size_t i = 0; i < 6; i++) {
         const size_t bytes = sizes[i / 2], is_lie = i % 2;
-        scene s = scene_open("sim:256MiB,clock=stepped", 2 * MIB, 0);
+        pool_bench s = bench_open("sim:256MiB,clock=stepped", 2 * MIB, 0);
         size_t count = 0;
         while (count < 4096 && pool_try_alloc(s.pool, bytes, 0, s.streams[0], &blocks[count]) == LOCH_OK)
             count++; /* until it is full */
@@ -693,7 +668,7 @@ static void frees_are_in_stream_order(void **state)
         CHECK_OK(loch_sim_clear_violations(s.device));
         for (size_t k = 0; k < count; k++)
             CHECK_OK(loch_free(s.pool, blocks[k]));
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -716,7 +691,7 @@ static void mend_table(loch_allocator *pool, const loch_move *move, void *user)
 }
 
 /* Everything that moves memory: asked for, by freezing, and by an allocation that does not fit otherwise. */
-static void press(const scene *s)
+static void press(const pool_bench *s)
 {
     void *large = NULL;
     CHECK_OK(loch_pool_compact(s->pool, NULL, NULL));
@@ -732,7 +707,7 @@ static void addresses_are_pinned_numbered_or_mended(void **state)
     (void)state;
     static const char *const devices[] = {"cpu", "sim:256MiB,granule=64KiB", "sim:256MiB,virtual=off"};
     for (size_t d = 0; d < 3; d++) {
-        scene s = scene_open(devices[d], 24 * MIB, d == 2 ? 24 * MIB : 0);
+        pool_bench s = bench_open(devices[d], 24 * MIB, d == 2 ? 24 * MIB : 0);
         loch_buffer *buffers[MANY];
         void *pinned[MANY] = {NULL};
         uint64_t generations[MANY];
@@ -761,7 +736,7 @@ static void addresses_are_pinned_numbered_or_mended(void **state)
             assert_ptr_equal(address_of(buffers[i], NULL), table.addresses[i]);
             loch_buffer_release(buffers[i]);
         }
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -825,7 +800,7 @@ static void compaction_is_locked_and_can_be_forbidden(void **state)
 {
     (void)state;
     for (size_t g = 0; g < GROUNDS; g++) {
-        scene s = scene_open(grounds[g].device, grounds[g].limit, 0);
+        pool_bench s = bench_open(grounds[g].device, grounds[g].limit, 0);
         crowd c = crowd_on(&s);
         loch_buffer *holes[2 * STILL];
         c.tolerated |= TEST_SET(MOVING_FORBIDDEN);
@@ -845,7 +820,7 @@ static void compaction_is_locked_and_can_be_forbidden(void **state)
         CHECK_OK(loch_pool_compact(s.pool, NULL, NULL)); /* nobody forbids it any more */
         for (size_t i = 0; i < STILL; i++)
             loch_buffer_release(c.still[i]);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
@@ -860,7 +835,7 @@ static void add_moved(loch_allocator *pool, const loch_move *move, void *user)
 }
 
 /* Fills a pool with buffers up to its limit, and frees one of `part`. Returns how much is free then. */
-static size_t fill_and_thin(const scene *s, loch_buffer **buffers, size_t part)
+static size_t fill_and_thin(const pool_bench *s, loch_buffer **buffers, size_t part)
 {
     const loch_request once = {.size = sizeof once, .flags = LOCH_ALLOC_MOVABLE | LOCH_ALLOC_NO_RETRY};
     test_random random = {17};
@@ -882,7 +857,7 @@ static void a_small_shortage_moves_little(void **state)
     static loch_buffer *buffers[LARGE_COUNT];
     static const char *const devices[] = {"sim:16GiB", "sim:16GiB,virtual=off"};
     for (size_t i = 0; i < 4; i++) {
-        scene s = scene_open(devices[i / 2], 4 * GIB, i / 2 ? 256 * MIB : 0);
+        pool_bench s = bench_open(devices[i / 2], 4 * GIB, i / 2 ? 256 * MIB : 0);
         size_t moved = 0;
         const size_t left = fill_and_thin(&s, buffers, i % 2 ? 2 : 30), largest = pool_info(s.pool).largest_free_bytes;
         assert_true(pool_info(s.pool).used_bytes > GIB && left > 50 * MIB);
@@ -901,16 +876,16 @@ static void a_small_shortage_moves_little(void **state)
         CHECK_OK(loch_free(s.pool, block));
         for (size_t k = 0; k < LARGE_COUNT; k++)
             loch_buffer_clear(&buffers[k]);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 
 /* --- 14 --- */
 
 /* One thing that needs host memory, on a pool that stays; gives back all that it took. */
-typedef loch_status operation(const scene *s);
+typedef loch_status operation(const pool_bench *s);
 
-static loch_status op_alloc(const scene *s)
+static loch_status op_alloc(const pool_bench *s)
 {
     static const size_t sizes[] = {100, 8 * KIB, 100 * KIB, 3 * MIB};
     for (size_t i = 0; i < 4; i++) {
@@ -922,7 +897,7 @@ static loch_status op_alloc(const scene *s)
     return LOCH_OK;
 }
 
-static loch_status op_buffer(const scene *s)
+static loch_status op_buffer(const pool_bench *s)
 {
     const loch_request request = {.size = sizeof request, .stream = s->streams[1], .flags = LOCH_ALLOC_MOVABLE};
     loch_buffer *buffer;
@@ -935,20 +910,20 @@ static loch_status op_buffer(const scene *s)
     return status;
 }
 
-static loch_status op_compact(const scene *s)
+static loch_status op_compact(const pool_bench *s)
 {
     const loch_compact_options options = {.size = sizeof options, .stream = s->streams[3]};
     return loch_pool_compact(s->pool, &options, NULL);
 }
 
-static loch_status op_freeze(const scene *s)
+static loch_status op_freeze(const pool_bench *s)
 {
     const loch_freeze_options options = {.size = sizeof options, .stream = s->streams[3]};
     const loch_status status = loch_pool_freeze(s->pool, &options, NULL);
     return status == LOCH_OK ? loch_pool_unfreeze(s->pool, 0, NULL) : status;
 }
 
-static loch_status child_of_kind(const scene *s, loch_child_kind kind)
+static loch_status child_of_kind(const pool_bench *s, loch_child_kind kind)
 {
     loch_allocator *child;
     void *block = NULL;
@@ -960,12 +935,12 @@ static loch_status child_of_kind(const scene *s, loch_child_kind kind)
     return status;
 }
 
-static loch_status op_range(const scene *s)
+static loch_status op_range(const pool_bench *s)
 {
     return child_of_kind(s, LOCH_CHILD_RANGE);
 }
 
-static loch_status op_quota(const scene *s)
+static loch_status op_quota(const pool_bench *s)
 {
     return child_of_kind(s, LOCH_CHILD_QUOTA);
 }
@@ -979,7 +954,7 @@ typedef struct operation_on {
 static void operate_while_failing(test_round *round, const void *user)
 {
     const operation_on *it = user;
-    scene s = scene_open(it->device, 48 * MIB, 0);
+    pool_bench s = bench_open(it->device, 48 * MIB, 0);
     loch_buffer *buffers[MANY];
     make_holes(&s, buffers, MANY, 100 * KIB);
     const size_t blocks = tensor_live_blocks(s.pool);
@@ -993,7 +968,7 @@ static void operate_while_failing(test_round *round, const void *user)
     CHECK_OK(it->op(&s));
     for (size_t i = 1; i < MANY; i += 2)
         loch_buffer_release(buffers[i]);
-    scene_close(&s);
+    bench_close(&s);
 }
 
 /* When the list of blocks cannot grow, the half-made block is freed under the lock that is held, and a constructor that fails in the
@@ -1030,7 +1005,7 @@ static void handles_outlive_everything(void **state)
     (void)state;
     static const char *const devices[] = {"cpu", "sim:256MiB,granule=64KiB", "sim:256MiB,virtual=off"};
     for (size_t d = 0; d < 3; d++) {
-        scene s = scene_open(devices[d], 32 * MIB, 0), inner = s;
+        pool_bench s = bench_open(devices[d], 32 * MIB, 0), inner = s;
         loch_allocator *range = child_range(s.pool, 2 * MIB), *quota = child_quota(s.pool, 0, 4 * MIB), *direct;
         CHECK_OK(loch_direct_create(s.device, NULL, NULL, &direct));
         loch_allocator *owners[] = {s.pool, range, quota};
@@ -1097,7 +1072,7 @@ static void the_direct_allocator_keeps_its_limit(void **state)
 {
     (void)state;
     for (int is_wrapped = 0; is_wrapped < 2; is_wrapped++) {
-        scene s = scene_open("sim:64MiB", 0, 0), inner = s;
+        pool_bench s = bench_open("sim:64MiB", 0, 0), inner = s;
         const loch_direct_options options = {.size = sizeof options, .limit_bytes = is_wrapped ? 0 : 5000};
         const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = 5000};
         loch_allocator *direct;
@@ -1115,7 +1090,7 @@ static void the_direct_allocator_keeps_its_limit(void **state)
         assert_int_equal(sim_stats(s.device).physical_bytes, 0);
         if (is_wrapped) loch_allocator_release(inner.pool);
         loch_allocator_release(direct);
-        scene_close(&s);
+        bench_close(&s);
     }
 }
 

@@ -37,7 +37,7 @@ static const ground grounds[] = {
 typedef struct world {
     const ground *on;
     test_random random;
-    bed b;
+    pool_bench b;
     loch_buffer *buffers[SLOTS];
     uint32_t seeds[SLOTS];
     size_t streams[SLOTS]; /* of the last work */
@@ -216,7 +216,7 @@ static void random_programs(void **state)
     size_t moved = 0, failed = 0, halfway = 0;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
         world w = {.on = &grounds[g], .random = {test_seed(0x5eed + g)}, .is_sim = grounds[g].device[0] == 's'};
-        w.b = bed_open(grounds[g].device, &grounds[g].options);
+        w.b = pool_bench_open(grounds[g].device, &grounds[g].options);
         loch_allocator *parent = w.b.pool;
         if (grounds[g].is_range) w.b.pool = child_range(parent, 4 * MIB);
         for (uint32_t i = 0; i < STEPS; i++)
@@ -232,7 +232,7 @@ static void random_programs(void **state)
         moved += w.moved;
         failed += w.failed;
         halfway += w.torn;
-        bed_close(&w.b);
+        bench_close(&w.b);
     }
     print_message("%zu moves, %zu compactions that failed, %zu times a block was torn\n", moved, failed, halfway);
     assert_true(moved > 40 && failed > 0); /* nothing was left out */

@@ -6,36 +6,14 @@
 #define MIB TEST_MIB
 #define STEPPED "sim:256MiB,granule=64KiB,clock=stepped,lag=1000"
 
-typedef struct bench {
-    loch_device *device;
-    loch_allocator *pool;
-    loch_stream *a, *b;
-} bench;
-
-static bench bench_open(const char *name, const loch_pool_options *options)
-{
-    bench it = {.device = sim_open(name)};
-    it.pool = pool_make(it.device, options);
-    it.a = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
-    it.b = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
-    return it;
-}
-
-static void bench_close(bench *it)
-{
-    loch_stream_close(it->a);
-    loch_stream_close(it->b);
-    pool_end_sim(it->pool, it->device);
-}
-
-static void expect_order(const bench *it)
+static void expect_order(const pool_bench *it)
 {
     loch_sim_violation found;
     if (sim_violations(it->device, &found)) fail_msg("%s", found.text);
 }
 
 /* A block that a kernel writes, freed in the order of its stream. */
-static void *use_and_free(const bench *it, size_t bytes, loch_stream *stream)
+static void *use_and_free(const pool_bench *it, size_t bytes, loch_stream *stream)
 {
     void *block = pool_alloc_on(it->pool, bytes, stream);
     CHECK_OK(sim_writes(stream, block, bytes));
@@ -46,7 +24,7 @@ static void *use_and_free(const bench *it, size_t bytes, loch_stream *stream)
 static void one_stream_needs_no_events(void **state)
 {
     (void)state;
-    bench it = bench_open(STEPPED, NULL);
+    pool_bench it = pool_bench_open(STEPPED, NULL);
     static const size_t sizes[] = {100, 5000, 20000, 300000, 3000000};
     for (int i = 0; i < 500; i++) {
         void *first = use_and_free(&it, sizes[i % 5], it.a), *second = use_and_free(&it, sizes[i % 5], it.a);
@@ -60,7 +38,7 @@ static void one_stream_needs_no_events(void **state)
     assert_int_equal(sim_stats(it.device).events, 0);
     assert_true(sim_stats(it.device).pending > 0);
     expect_order(&it);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* What one stream has freed, another uses when there is nothing else: behind a wait on the device. */
@@ -70,7 +48,7 @@ static void memory_goes_to_another_stream_behind_a_wait(void **state)
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 32 * MIB};
     static const size_t sizes[] = {30 * MIB, 4 * MIB, 300 * TEST_KIB, 20 * TEST_KIB, 1000};
     for (size_t i = 0; i < 5; i++) {
-        bench it = bench_open(STEPPED, &options);
+        pool_bench it = pool_bench_open(STEPPED, &options);
         enum { COUNT = 4096 };
         void **blocks = malloc(COUNT * sizeof *blocks);
         size_t count = 0;
@@ -89,7 +67,7 @@ static void memory_goes_to_another_stream_behind_a_wait(void **state)
         assert_true(info.events_recorded < 64);
         CHECK_OK(loch_free(it.pool, block));
         free(blocks);
-        bench_close(&it);
+        pool_bench_close(&it);
     }
 }
 
@@ -98,7 +76,7 @@ static void finished_memory_needs_no_wait(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 32 * MIB};
-    bench it = bench_open(STEPPED, &options);
+    pool_bench it = pool_bench_open(STEPPED, &options);
     (void)use_and_free(&it, 30 * MIB, it.a);
     CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 24 * MIB, it.b))); /* streams share from now on */
     CHECK_OK(loch_device_sync(it.device));
@@ -108,7 +86,7 @@ static void finished_memory_needs_no_wait(void **state)
     (void)use_and_free(&it, 26 * MIB, it.b);
     expect_order(&it);
     assert_true(pool_info(it.pool).waits_on_host - before.waits_on_host <= 2);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* --- a second stream uses a block --- */
@@ -118,7 +96,7 @@ static void a_recorded_use_is_waited_for(void **state)
     (void)state;
     static const size_t sizes[] = {1000, 20000, 300000, 5000000};
     for (size_t i = 0; i < 4; i++) {
-        bench it = bench_open(STEPPED, NULL);
+        pool_bench it = pool_bench_open(STEPPED, NULL);
         for (int round = 0; round < 20; round++) {
             void *block = pool_alloc_on(it.pool, sizes[i], it.a);
             CHECK_OK(sim_writes(it.a, block, sizes[i]));
@@ -134,7 +112,7 @@ static void a_recorded_use_is_waited_for(void **state)
             if (round % 5 == 4) CHECK_OK(loch_device_sync(it.device));
         }
         assert_true(pool_info(it.pool).reserved_bytes <= 64 * sizes[i] + 4 * MIB);
-        bench_close(&it);
+        pool_bench_close(&it);
     }
 }
 
@@ -143,7 +121,7 @@ static void a_free_on_another_stream(void **state)
     (void)state;
     static const size_t sizes[] = {1000, 20000, 300000, 5000000};
     for (size_t i = 0; i < 4; i++) {
-        bench it = bench_open(STEPPED, NULL);
+        pool_bench it = pool_bench_open(STEPPED, NULL);
         for (int round = 0; round < 20; round++) {
             void *block = pool_alloc_on(it.pool, sizes[i], it.a);
             CHECK_OK(sim_writes(it.a, block, sizes[i]));
@@ -156,7 +134,7 @@ static void a_free_on_another_stream(void **state)
             expect_order(&it);
             CHECK_OK(loch_free(it.pool, next));
         }
-        bench_close(&it);
+        pool_bench_close(&it);
     }
 }
 
@@ -164,7 +142,7 @@ static void a_free_on_another_stream(void **state)
 static void a_pipeline_of_streams(void **state)
 {
     (void)state;
-    bench it = bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
+    pool_bench it = pool_bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
     size_t held = 0;
     for (int i = 0; i < 400; i++) {
         void *block = pool_alloc_on(it.pool, 2 * MIB, it.a);
@@ -179,7 +157,7 @@ static void a_pipeline_of_streams(void **state)
     assert_true(info.reserved_bytes <= held + 4 * MIB);
     assert_true(info.reserved_bytes <= 64 * MIB);
     assert_int_equal(info.waits_on_host, 0);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* What b takes of a's unfinished memory is in b's order then: the rest of the nest has not passed for c, though b has passed
@@ -188,7 +166,7 @@ static void small_blocks_in_borrowed_memory(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = MIB};
-    bench it = bench_open(STEPPED, &options);
+    pool_bench it = pool_bench_open(STEPPED, &options);
     loch_stream *c = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     for (int i = 0; i < 8; i++) {
         (void)use_and_free(&it, MIB, it.b);
@@ -203,7 +181,7 @@ static void small_blocks_in_borrowed_memory(void **state)
     CHECK_OK(loch_free(it.pool, block));
     CHECK_OK(loch_free(it.pool, small));
     loch_stream_close(c);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* --- streams that end --- */
@@ -212,7 +190,7 @@ static void a_stream_ends_before_its_blocks(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1000, 20000, 300000, 5000000};
-    bench it = bench_open(STEPPED, NULL);
+    pool_bench it = pool_bench_open(STEPPED, NULL);
     void *live[4];
     loch_stream *stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     for (size_t i = 0; i < 4; i++) {
@@ -236,14 +214,14 @@ static void a_stream_ends_before_its_blocks(void **state)
         CHECK_OK(loch_free(it.pool, next));
         pool_expect_whole(it.pool);
     }
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 /* A stream that a block was used on ends before the block is freed. */
 static void a_recorded_stream_ends(void **state)
 {
     (void)state;
-    bench it = bench_open(STEPPED, NULL);
+    pool_bench it = pool_bench_open(STEPPED, NULL);
     for (size_t bytes = 1000; bytes < 10 * MIB; bytes *= 7) {
         void *block = pool_alloc_on(it.pool, bytes, it.a);
         loch_stream *stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
@@ -257,13 +235,13 @@ static void a_recorded_stream_ends(void **state)
         CHECK_OK(loch_free(it.pool, next));
         CHECK_OK(loch_device_sync(it.device));
     }
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 static void many_streams_come_and_go(void **state)
 {
     (void)state;
-    bench it = bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
+    pool_bench it = pool_bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
     loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     size_t held = 0, events = 0;
     for (int i = 0; i < 300; i++) {
@@ -287,7 +265,7 @@ static void many_streams_come_and_go(void **state)
     assert_true(held <= 96 * MIB);
     assert_true(after.bytes <= before.bytes + before.bytes / 4);
     assert_true(sim_stats(it.device).events <= events + 16);
-    bench_close(&it);
+    pool_bench_close(&it);
 }
 
 int main(void)

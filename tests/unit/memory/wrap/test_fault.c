@@ -203,24 +203,15 @@ static void eight_threads_share_the_faults(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const void *user)
+static loch_status create(loch_allocator *wrapped, loch_allocator **out)
 {
-    const test_bed *bed = user;
-    loch_allocator *direct = NULL, *fault = NULL;
-    void *block = NULL;
-    const loch_fault_options options = {.size = sizeof options, .after = 1};
-    loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_fault_create(direct, NULL, &options, &fault);
-    if (status == LOCH_OK) status = loch_alloc(fault, 10, &block);
-    if (fault) TEST_BACK(loch_free(fault, block));
-    loch_allocator_release(fault);
-    loch_allocator_release(direct);
-    return status;
+    const loch_fault_options options = {.size = sizeof options, .after = 10};
+    return loch_fault_create(wrapped, NULL, &options, out);
 }
 
 static void host_allocations_fail(void **state)
 {
-    test_host_sweep(scenario, *state);
+    wrap_sweep(state, (wrap_subject){.create = create});
 }
 
 int main(void)

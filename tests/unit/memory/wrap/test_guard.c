@@ -393,34 +393,15 @@ static void eight_threads(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const void *user)
+static loch_status create(loch_allocator *wrapped, loch_allocator **out)
 {
-    const test_bed *bed = user;
-    loch_allocator *direct = NULL, *guard = NULL;
-    loch_stream *stream = NULL;
-    void *a = NULL, *b = NULL;
     const loch_redzone_options options = {.size = sizeof options, .red_zone_bytes = 3000};
-    loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_redzone_create(direct, NULL, &options, &guard);
-    if (status == LOCH_OK) status = loch_stream_create(bed->device, NULL, &stream);
-    const loch_request request = {.size = sizeof request, .bytes = 500, .stream = stream};
-    if (status == LOCH_OK) status = loch_allocator_alloc(guard, &request, &a);
-    if (status == LOCH_OK) status = loch_alloc(guard, 100, &b);
-    if (status == LOCH_OK) status = loch_allocator_record_use(guard, a, NULL);
-    if (status == LOCH_OK) status = loch_redzone_check(guard);
-    if (guard) {
-        TEST_BACK(loch_free(guard, a));
-        TEST_BACK(loch_free(guard, b));
-    }
-    loch_stream_close(stream);
-    loch_allocator_release(guard);
-    loch_allocator_release(direct);
-    return status;
+    return loch_redzone_create(wrapped, NULL, &options, out);
 }
 
 static void host_allocations_fail(void **state)
 {
-    test_host_sweep(scenario, *state);
+    wrap_sweep(state, (wrap_subject){.create = create, .use = loch_redzone_check});
 }
 
 int main(void)

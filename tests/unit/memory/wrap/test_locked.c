@@ -192,23 +192,14 @@ static void eight_threads_through_a_stack(void **state)
 
 /* --- failing host allocations --- */
 
-static loch_status scenario(const void *user)
+static loch_status create(loch_allocator *wrapped, loch_allocator **out)
 {
-    const test_bed *bed = user;
-    loch_allocator *direct = NULL, *locked = NULL;
-    void *block = NULL;
-    loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_locked_create(direct, NULL, &locked);
-    if (status == LOCH_OK) status = loch_alloc(locked, 10, &block);
-    if (locked) TEST_BACK(loch_free(locked, block));
-    loch_allocator_release(locked);
-    loch_allocator_release(direct);
-    return status;
+    return loch_locked_create(wrapped, NULL, out);
 }
 
 static void host_allocations_fail(void **state)
 {
-    test_host_sweep(scenario, *state);
+    wrap_sweep(state, (wrap_subject){.create = create});
 }
 
 int main(void)

@@ -416,31 +416,16 @@ static void eight_threads_write_one_trace(void **state)
 
 /* --- failing host allocations --- */
 
-/* What cannot be noted is missing from the file, and flush says so; allocations go on. */
-static loch_status scenario(const void *user)
+static loch_status create(loch_allocator *wrapped, loch_allocator **out)
 {
-    const test_bed *bed = user;
-    loch_allocator *direct = NULL, *logging = NULL;
-    loch_stream *stream = NULL;
-    void *block = NULL;
     const loch_logging_options options = {.size = sizeof options, .format = LOCH_LOGGING_TRACE, .path = log_path};
-    loch_status status = loch_direct_create(bed->device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_logging_create(direct, NULL, &options, &logging);
-    if (status == LOCH_OK) status = loch_stream_create(bed->device, NULL, &stream);
-    const loch_request request = {.size = sizeof request, .bytes = 64, .stream = stream};
-    if (status == LOCH_OK) status = loch_allocator_alloc(logging, &request, &block);
-    if (status == LOCH_OK) status = loch_allocator_record_use(logging, block, NULL);
-    if (logging) TEST_BACK(loch_free(logging, block));
-    if (status == LOCH_OK) status = loch_logging_flush(logging);
-    loch_stream_close(stream);
-    loch_allocator_release(logging);
-    loch_allocator_release(direct);
-    return status;
+    return loch_logging_create(wrapped, NULL, &options, out);
 }
 
+/* What cannot be noted is missing from the file, and flush says so; allocations go on. */
 static void host_allocations_fail(void **state)
 {
-    test_host_sweep(scenario, *state);
+    wrap_sweep(state, (wrap_subject){.create = create, .use = loch_logging_flush});
 }
 
 int main(void)
