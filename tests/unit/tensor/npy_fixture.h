@@ -120,4 +120,65 @@ __attribute__((unused)) static size_t npy_make_header(char *out, int version, co
     return before + length;
 }
 
+__attribute__((unused)) static loch_tensor *load(const loch_npy_load_options *options)
+{
+    loch_tensor *tensor;
+    CHECK_OK(loch_npy_load(npy_path, options, &tensor));
+    return tensor;
+}
+
+#define LOAD_FAILS(options, suffix)                                                                                    \
+    do {                                                                                                               \
+        loch_tensor *loaded = TEST_UNTOUCHED;                                                                          \
+        CHECK_FAILS(loch_npy_load(npy_path, (options), &loaded), suffix);                                              \
+        assert_null(loaded);                                                                                           \
+    } while (0)
+
+/* Elements of a tensor by indices, in the order of the file, as f64. */
+__attribute__((unused)) static double item(loch_tensor *tensor, size_t place, bool is_columns)
+{
+    const size_t dimensions = loch_tensor_get_dimensions(tensor);
+    const int64_t *shape = loch_tensor_get_shape(tensor);
+    int64_t indices[LOCH_DIMENSIONS_MAX];
+    for (size_t i = 0; i < dimensions; i++) {
+        const size_t axis = is_columns ? i : dimensions - 1 - i;
+        indices[axis] = (int64_t)(place % (size_t)shape[axis]);
+        place /= (size_t)shape[axis];
+    }
+    loch_scalar scalar;
+    CHECK_OK(loch_tensor_read_item(tensor, dimensions, indices, NULL, &scalar));
+    return scalar.dtype == LOCH_F64   ? scalar.value.f
+           : scalar.dtype == LOCH_I64 ? (double)scalar.value.i
+                                      : (double)scalar.value.u;
+}
+
+__attribute__((unused)) static loch_tensor *make_tensor(loch_dtype dtype, size_t dimensions, const int64_t *shape,
+                                                        const loch_tensor_options *memory)
+{
+    loch_tensor *tensor;
+    CHECK_OK(loch_tensor_create(dtype, dimensions, shape, memory, &tensor));
+    const size_t bytes = loch_tensor_get_bytes(tensor);
+    char *data = malloc(bytes + 1);
+    assert_non_null(data);
+    test_pattern_write(data, bytes, dtype);
+    CHECK_OK(loch_tensor_write(tensor, data, bytes, NULL));
+    free(data);
+    return tensor;
+}
+
+__attribute__((unused)) static loch_tensor_options memory_on(loch_device *device)
+{
+    loch_tensor_options memory = {.size = sizeof memory};
+    CHECK_OK(loch_direct_create(device, "direct", NULL, &memory.allocator));
+    return memory;
+}
+
+__attribute__((unused)) static void put_dict(const char *dict, size_t data_bytes)
+{
+    static char file[4096];
+    const size_t header = npy_make_header(file, 1, dict, strlen(dict), 0);
+    memset(file + header, 1, data_bytes);
+    npy_put_file(npy_path, file, header + data_bytes);
+}
+
 #endif

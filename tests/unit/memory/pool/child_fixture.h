@@ -90,4 +90,10 @@ __attribute__((unused)) static void family_free(loch_allocator *pool, void *bloc
     CHECK_OK(loch_free(pool, block));
 }
 
+/* Devices that tests of children run over. */
+__attribute__((unused)) static const char *const child_devices[] = {
+    "cpu", "sim:1GiB,granule=64KiB,backed", "sim:1GiB,id=1,virtual=off,backed", "sim:1GiB,id=2,backed,alias=off"};
+
+#define CHILD_DEVICES (sizeof child_devices / sizeof *child_devices)
+
 #endif

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Child pools: ranges and quotas, what they may hold, whom they take it from, and how they end. */
+/* Child pools: ranges, how children end, streams, walking and misuse. */
 #include "child_fixture.h"
 #include <loch/direct.h>
 #include <loch/wrapper.h>
-#include <pthread.h>
 
 #define MIB TEST_MIB
 #define KIB TEST_KIB
-
-static const char *const devices[] = {"cpu", "sim:1GiB,granule=64KiB,backed", "sim:1GiB,id=1,virtual=off,backed",
-                                      "sim:1GiB,id=2,backed,alias=off"};
-#define DEVICES (sizeof devices / sizeof *devices)
 
 /* --- ranges --- */
 
@@ -20,8 +15,8 @@ static void a_range_of_any_size(void **state)
     (void)state;
     static const size_t sizes[] = {16 * KIB,     16 * KIB + 1, 40000,       100001,      1000 * KIB,
                                    2 * MIB - 17, 2 * MIB,      3 * MIB + 7, 5000 * 1000, 17 * MIB};
-    for (size_t d = 0; d < DEVICES; d++) {
-        loch_device *device = sim_open(devices[d]);
+    for (size_t d = 0; d < CHILD_DEVICES; d++) {
+        loch_device *device = sim_open(child_devices[d]);
         loch_allocator *parent = pool_make(device, NULL);
         void *beside = family_alloc(parent, 300 * KIB, 1);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -236,8 +231,8 @@ static void children_end_in_any_order(void **state)
 static void blocks_outlive_their_child(void **state)
 {
     (void)state;
-    for (size_t d = 0; d < DEVICES; d++) {
-        loch_device *device = sim_open(devices[d]);
+    for (size_t d = 0; d < CHILD_DEVICES; d++) {
+        loch_device *device = sim_open(child_devices[d]);
         loch_allocator *pools[4];
         family_make(device, false, pools);
         void *block = family_alloc(pools[3], 2 * MIB, 1), *small = family_alloc(pools[3], 100, 2);
@@ -247,163 +242,6 @@ static void blocks_outlive_their_child(void **state)
         family_free(pools[3], block, 2 * MIB, 1);
         family_free(pools[3], small, 100, 2); /* the end of all four, and of the device */
     }
-}
-
-/* --- quotas --- */
-
-/* The minimum is there whatever the parent and the siblings take, from the first byte on. */
-static void a_minimum_is_there(void **state)
-{
-    (void)state;
-    for (size_t d = 0; d < DEVICES; d++) {
-        loch_device *device = sim_open(devices[d]);
-        const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
-        loch_allocator *parent = pool_make(device, &options);
-        loch_allocator *safe = child_quota(parent, 16 * MIB, 0), *greedy = child_quota(parent, 0, 0);
-        loch_allocator *all[] = {parent, safe, greedy};
-        void *taken[64], *none;
-        size_t count = 0;
-        while (count < 64 && loch_alloc(count % 2 ? parent : greedy, 2 * MIB, &taken[count]) == LOCH_OK)
-            count++;
-        assert_int_equal(loch_error_get()->status, LOCH_E_LIMIT);
-        assert_true(count >= 20);
-        CHECK_FAILS(child_try(parent, LOCH_CHILD_QUOTA, 8 * MIB, 0, NULL, (loch_allocator **)&none), LIMIT);
-        family_expect_whole(all, 3);
-        void *mine[7];
-        for (size_t i = 0; i < 7; i++)
-            mine[i] = family_alloc(safe, 2 * MIB, i);
-        family_expect_whole(all, 3);
-        assert_true(pool_info(parent).reserved_bytes + pool_info(safe).reserved_bytes +
-                        pool_info(greedy).reserved_bytes <=
-                    64 * MIB);
-        for (size_t i = 0; i < 7; i++)
-            family_free(safe, mine[i], 2 * MIB, i);
-        CHECK_FAILS(loch_alloc(greedy, 4 * MIB, &none), LIMIT); /* free again, and still the child's */
-        CHECK_FAILS(loch_alloc(parent, 4 * MIB, &none), LIMIT);
-        for (size_t i = 0; i < count; i++)
-            CHECK_OK(loch_free(i % 2 ? parent : greedy, taken[i]));
-        loch_allocator_release(safe);
-        void *large = pool_alloc(greedy, 60 * MIB); /* the promise went with the child */
-        CHECK_OK(loch_free(greedy, large));
-        loch_allocator_release(greedy);
-        pool_end(parent, device);
-    }
-}
-
-static void a_hard_limit(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("sim:1GiB,granule=64KiB,backed");
-    loch_allocator *parent = pool_make(device, NULL), *child = child_quota(parent, 0, 8 * MIB);
-    loch_allocator *below = child_quota(child, 4 * MIB, 0), *all[] = {parent, child, below};
-    void *block = pool_alloc(child, 4 * MIB), *none = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_alloc(child, MIB, &none), LIMIT);
-    assert_non_null(strstr(loch_error_get()->sentence, "with its children"));
-    CHECK_FAILS(loch_alloc(below, 5 * MIB, &none), LIMIT);
-    void *inner = pool_alloc(below, 4 * MIB);
-    family_expect_whole(all, 3);
-    CHECK_OK(loch_free(child, block));
-    void *more = pool_alloc(below, 4 * MIB); /* what the child above holds idle is taken back */
-    CHECK_FAILS(loch_alloc(child, MIB, &none), LIMIT);
-    CHECK_FAILS(loch_pool_set_limit(child, 3 * MIB), LIMIT); /* less than it has promised */
-    assert_int_equal(pool_info(child).limit_bytes, 8 * MIB);
-    CHECK_OK(loch_pool_set_limit(child, 12 * MIB));
-    block = pool_alloc(child, 4 * MIB);
-    CHECK_OK(loch_pool_set_limit(child, 4 * MIB)); /* what is in use stays, and goes back when it is freed */
-    CHECK_OK(loch_free(child, block));
-    CHECK_OK(loch_free(below, more));
-    family_expect_whole(all, 3);
-    (void)pool_trim(child, 0); /* what the thread kept */
-    (void)pool_trim(below, 0);
-    CHECK_FAILS(loch_alloc(below, MIB, &none), LIMIT);
-    CHECK_OK(loch_free(below, inner));
-    CHECK_OK(loch_pool_set_limit(parent, 16 * MIB));
-    assert_int_equal(pool_info(child).reserved_bytes + pool_info(below).reserved_bytes <= 4 * MIB, 1);
-    loch_allocator_release(below);
-    loch_allocator_release(child);
-    pool_end_sim(parent, device);
-}
-
-/* Idle memory goes to who needs it: from siblings, from the parent, and to it; blocks never. */
-static void borrowed_and_taken_back(void **state)
-{
-    (void)state;
-    for (size_t d = 0; d < DEVICES; d++) {
-        loch_device *device = sim_open(devices[d]);
-        const loch_pool_options options = {.size = sizeof options, .limit_bytes = 32 * MIB};
-        loch_allocator *parent = pool_make(device, &options);
-        loch_allocator *one = child_quota(parent, 4 * MIB, 0), *two = child_quota(parent, 4 * MIB, 0);
-        loch_allocator *all[] = {parent, one, two};
-        for (size_t round = 0; round < 6; round++) {
-            loch_allocator *user = all[round % 3];
-            void *block = family_alloc(user, 22 * MIB, round); /* more than half: what the last one kept */
-            family_expect_whole(all, 3);
-            void *none = TEST_UNTOUCHED;
-            CHECK_FAILS(loch_alloc(all[(round + 1) % 3], 22 * MIB, &none), LIMIT);
-            family_expect_whole(all, 3);
-            family_free(user, block, 22 * MIB, round);
-        }
-        loch_allocator_release(one);
-        loch_allocator_release(two);
-        pool_end(parent, device);
-    }
-}
-
-/* Growable blocks take from the family, too. */
-static void growable_blocks_borrow(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("sim:1GiB,granule=64KiB,backed");
-    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
-    loch_allocator *parent = pool_make(device, &options), *child = child_quota(parent, 0, 0);
-    CHECK_OK(loch_free(parent, pool_alloc(parent, 12 * MIB))); /* idle now */
-    const loch_request request = {.size = sizeof request, .bytes = 6 * MIB};
-    void *block = TEST_UNTOUCHED;
-    CHECK_OK(loch_pool_alloc_growable(child, 64 * MIB, &request, &block));
-    CHECK_OK(loch_free(parent, pool_alloc(parent, 8 * MIB)));
-    CHECK_OK(loch_pool_resize_growable(child, block, 15 * MIB));
-    CHECK_FAILS(loch_pool_resize_growable(child, block, 17 * MIB), LIMIT);
-    CHECK_OK(loch_free(child, block));
-    pool_expect_whole(child);
-    loch_allocator_release(child);
-    pool_end_sim(parent, device);
-}
-
-/* A family without a limit has the device's. */
-static void minima_of_a_parent_without_a_limit(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("sim:64MiB,granule=64KiB,backed");
-    loch_allocator *parent = pool_make(device, NULL), *none;
-    loch_allocator *one = child_quota(parent, 40 * MIB, 0);
-    CHECK_FAILS(child_try(parent, LOCH_CHILD_QUOTA, 30 * MIB, 0, NULL, &none), LIMIT);
-    loch_allocator *two = child_quota(parent, 20 * MIB, 0);
-    void *block = TEST_UNTOUCHED;
-    CHECK_FAILS(loch_alloc(two, 30 * MIB, &block), LIMIT);
-    block = pool_alloc(one, 40 * MIB);
-    CHECK_OK(loch_free(one, block));
-    loch_allocator_release(one);
-    loch_allocator_release(two);
-    pool_end_sim(parent, device);
-}
-
-static void families_are_in_the_report(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("sim:1GiB,granule=64KiB");
-    loch_allocator *parent = pool_make(device, NULL), *quota = child_quota(parent, 3 * MIB, 0);
-    loch_allocator *range = child_range(parent, MIB);
-    char text[1024];
-    assert_true(test_pool_print(parent, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "children: 2, for which 3145728 bytes"));
-    assert_true(test_pool_print(quota, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "a quota of \"pool\", minimum 3145728 bytes"));
-    assert_null(strstr(text, "children"));
-    assert_true(test_pool_print(range, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "a range of \"pool\""));
-    loch_allocator_release(quota);
-    loch_allocator_release(range);
-    pool_end_sim(parent, device);
 }
 
 /* --- streams --- */
@@ -494,41 +332,6 @@ static void captures_in_a_child(void **state)
     loch_sim_graph_destroy(graph);
     loch_stream_close(stream);
     pool_end_sim(parent, device);
-}
-
-/* --- threads --- */
-
-static void *use_pools(void *user)
-{
-    loch_allocator **pools = user;
-    for (size_t i = 0; i < 200; i++) {
-        void *block;
-        loch_allocator *pool = pools[i % 3];
-        if (loch_alloc(pool, 100 + i * 997 % (200 * KIB), &block) != LOCH_OK) return pool;
-        if (loch_free(pool, block) != LOCH_OK) return pool;
-    }
-    return NULL;
-}
-
-static void threads_that_end_give_back(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("cpu");
-    loch_allocator *parent = pool_make(device, NULL);
-    loch_allocator *pools[] = {parent, child_range(parent, 4 * MIB), child_quota(parent, 0, 8 * MIB)};
-    for (size_t i = 0; i < 4; i++) {
-        pthread_t thread;
-        void *failed;
-        assert_int_equal(pthread_create(&thread, NULL, use_pools, pools), 0);
-        pthread_join(thread, &failed);
-        assert_null(failed);
-        for (size_t k = 0; k < 3; k++)
-            assert_int_equal(pool_info(pools[k]).thread_bytes, 0);
-        family_expect_whole(pools, 3);
-    }
-    loch_allocator_release(pools[1]);
-    loch_allocator_release(pools[2]);
-    pool_end(parent, device);
 }
 
 /* --- walking, and misuse --- */
@@ -634,16 +437,9 @@ int main(void)
         POOL_TEST(limits_do_not_underflow),
         POOL_TEST(children_end_in_any_order),
         POOL_TEST(blocks_outlive_their_child),
-        POOL_TEST(a_minimum_is_there),
-        POOL_TEST(a_hard_limit),
-        POOL_TEST(borrowed_and_taken_back),
-        POOL_TEST(growable_blocks_borrow),
-        POOL_TEST(minima_of_a_parent_without_a_limit),
-        POOL_TEST(families_are_in_the_report),
         POOL_TEST(a_range_in_stream_order),
         POOL_TEST(streams_that_end_before_the_child),
         POOL_TEST(captures_in_a_child),
-        POOL_TEST(threads_that_end_give_back),
         POOL_TEST(children_are_walked),
         POOL_TEST(misuse),
     };
