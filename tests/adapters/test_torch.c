@@ -266,7 +266,7 @@ static size_t use_elsewhere(int number, bool is_recorded)
     return found;
 }
 
-static void recorded_streams_are_waited_for(void **state)
+static void a_free_waits_for_recorded_streams(void **state)
 {
     (void)state;
     SAYS_NOTHING(assert_int_equal(use_elsewhere(0, true), 0));
@@ -280,7 +280,7 @@ static void memory_from_elsewhere_is_left_alone(void **state)
     SAYS_NOTHING(torch.record_stream(&on_stack, NULL));
 }
 
-static void devices_are_apart(void **state)
+static void devices_have_figures_of_their_own(void **state)
 {
     (void)state;
     void *first = torch.malloc(TEST_MIB, 0, NULL), *second = torch.malloc(2 * TEST_MIB, 1, NULL);
@@ -332,7 +332,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void threads_share(void **state)
+static void threads_allocate_and_free_each_others_blocks(void **state)
 {
     (void)state;
     static worker workers[WORKERS];
@@ -386,7 +386,7 @@ static void failure_raises_where_there_is_cxx(void **state)
 
 /* --- other settings --- */
 
-static void limit_holds(void **state)
+static void the_limit_option_refuses_what_is_above_it(void **state)
 {
     (void)state;
     SAYS("CUDA out of memory. ", assert_null(torch.malloc(128 * TEST_MIB, 0, NULL)));
@@ -462,14 +462,14 @@ int main(void)
         cmocka_unit_test(wrong_frees_are_reported),
         cmocka_unit_test(wrong_devices_and_streams_fail),
         cmocka_unit_test(empty_cache_gives_back),
-        cmocka_unit_test(recorded_streams_are_waited_for),
+        cmocka_unit_test(a_free_waits_for_recorded_streams),
         cmocka_unit_test(memory_from_elsewhere_is_left_alone),
-        cmocka_unit_test(devices_are_apart),
-        cmocka_unit_test(threads_share),
+        cmocka_unit_test(devices_have_figures_of_their_own),
+        cmocka_unit_test(threads_allocate_and_free_each_others_blocks),
         cmocka_unit_test(failure_raises_where_there_is_cxx),
         cmocka_unit_test(frees_work_at_exit),
     };
-    const struct CMUnitTest limited[] = {cmocka_unit_test(limit_holds)};
+    const struct CMUnitTest limited[] = {cmocka_unit_test(the_limit_option_refuses_what_is_above_it)};
     const struct CMUnitTest badly_limited[] = {cmocka_unit_test(bad_limit_is_named)};
     const struct CMUnitTest one_device[] = {cmocka_unit_test(one_name_is_one_device)};
     const struct CMUnitTest no_device[] = {cmocka_unit_test(missing_device_is_named)};

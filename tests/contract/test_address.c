@@ -74,7 +74,7 @@ static void registration_twice_is_refused(void **state)
     free(buffer);
 }
 
-static void registration_of_nothing(void **state)
+static void registration_of_bad_ranges_is_refused(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_REGISTER)) return;
@@ -108,7 +108,7 @@ static void registered_memory_is_copied(void **state)
     free(buffer);
 }
 
-static void query_of_blocks(void **state)
+static void a_query_finds_a_block_from_any_address_inside(void **state)
 {
     test_bed *bed = *state;
     const struct {
@@ -133,7 +133,7 @@ static void query_of_blocks(void **state)
     }
 }
 
-static void query_of_host_memory(void **state)
+static void a_query_tells_host_memory(void **state)
 {
     (void)state;
     char local = 0;
@@ -145,7 +145,7 @@ static void query_of_host_memory(void **state)
     CHECK_FAILS(loch_address_query(&local, NULL), INVALID);
 }
 
-static void query_of_virtual_memory(void **state)
+static void a_query_finds_mappings_and_not_the_gaps_between(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
@@ -175,7 +175,7 @@ static void query_of_virtual_memory(void **state)
     expect_host(addresses);
 }
 
-static void query_of_committed_memory(void **state)
+static void a_query_finds_committed_memory_alone(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
@@ -201,12 +201,12 @@ int main(void)
         cmocka_unit_test(registration_needs_the_capability),
         cmocka_unit_test(registration_is_known_until_undone),
         cmocka_unit_test(registration_twice_is_refused),
-        cmocka_unit_test(registration_of_nothing),
+        cmocka_unit_test(registration_of_bad_ranges_is_refused),
         cmocka_unit_test(registered_memory_is_copied),
-        cmocka_unit_test(query_of_blocks),
-        cmocka_unit_test(query_of_host_memory),
-        cmocka_unit_test(query_of_virtual_memory),
-        cmocka_unit_test(query_of_committed_memory),
+        cmocka_unit_test(a_query_finds_a_block_from_any_address_inside),
+        cmocka_unit_test(a_query_tells_host_memory),
+        cmocka_unit_test(a_query_finds_mappings_and_not_the_gaps_between),
+        cmocka_unit_test(a_query_finds_committed_memory_alone),
     };
     return TEST_BED_RUN(tests);
 }

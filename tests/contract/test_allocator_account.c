@@ -4,7 +4,7 @@
 
 #define COUNT 40
 
-static void names_and_kinds(void **state)
+static void every_level_has_a_name_a_kind_and_its_device(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -30,7 +30,7 @@ static void names_and_kinds(void **state)
     test_subject_end(&s);
 }
 
-static void traits_and_attributes(void **state)
+static void traits_and_attributes_are_those_of_the_memory(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -121,7 +121,7 @@ static void blocks_are_known(void **state)
     test_subject_end(&s);
 }
 
-static void peaks_and_resets(void **state)
+static void peaks_are_kept_until_a_reset(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -183,7 +183,7 @@ static void failures_are_counted(void **state)
 }
 
 /* A program that knows fewer figures gets those and no more. */
-static void figures_of_an_older_size(void **state)
+static void a_shorter_struct_gets_the_figures_that_it_knows(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -199,7 +199,7 @@ static void figures_of_an_older_size(void **state)
     test_subject_end(&s);
 }
 
-static void figures_by_tag(void **state)
+static void figures_are_kept_by_tag(void **state)
 {
     test_subject s;
     loch_tag tags[2];
@@ -266,7 +266,7 @@ static void wrappers_forward_figures(void **state)
 }
 
 /* Every level has resets of its own. */
-static void resets_are_apart(void **state)
+static void a_reset_of_one_level_leaves_the_others(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -297,7 +297,7 @@ static void resets_are_apart(void **state)
 }
 
 /* A measuring scope on one level takes nothing from the others' peaks. */
-static void scopes_are_apart(void **state)
+static void a_scope_on_one_level_leaves_the_peaks_of_others(void **state)
 {
     test_subject s;
     loch_profile *profile = NULL;
@@ -351,7 +351,7 @@ static void trim_succeeds(void **state)
     test_subject_end(&s);
 }
 
-static void measurements(void **state)
+static void measurements_count_sizes_and_times_once_switched_on(void **state)
 {
     test_subject s;
     loch_measurements seen = {.size = sizeof seen}, no_size = {0};
@@ -389,12 +389,18 @@ static void measurements(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(names_and_kinds),      cmocka_unit_test(traits_and_attributes),
-        cmocka_unit_test(blocks_are_known),     cmocka_unit_test(peaks_and_resets),
-        cmocka_unit_test(failures_are_counted), cmocka_unit_test(figures_of_an_older_size),
-        cmocka_unit_test(figures_by_tag),       cmocka_unit_test(wrappers_forward_figures),
-        cmocka_unit_test(resets_are_apart),     cmocka_unit_test(scopes_are_apart),
-        cmocka_unit_test(trim_succeeds),        cmocka_unit_test(measurements),
+        cmocka_unit_test(every_level_has_a_name_a_kind_and_its_device),
+        cmocka_unit_test(traits_and_attributes_are_those_of_the_memory),
+        cmocka_unit_test(blocks_are_known),
+        cmocka_unit_test(peaks_are_kept_until_a_reset),
+        cmocka_unit_test(failures_are_counted),
+        cmocka_unit_test(a_shorter_struct_gets_the_figures_that_it_knows),
+        cmocka_unit_test(figures_are_kept_by_tag),
+        cmocka_unit_test(wrappers_forward_figures),
+        cmocka_unit_test(a_reset_of_one_level_leaves_the_others),
+        cmocka_unit_test(a_scope_on_one_level_leaves_the_peaks_of_others),
+        cmocka_unit_test(trim_succeeds),
+        cmocka_unit_test(measurements_count_sizes_and_times_once_switched_on),
     };
     return TEST_SUBJECTS_RUN(cases);
 }

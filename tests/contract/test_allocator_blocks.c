@@ -7,7 +7,7 @@
 #define TOO_MUCH                                                                                                       \
     (TEST_SET(DEVICE_MEMORY) | TEST_SET(HOST_MEMORY) | TEST_SET(OVERFLOW) | TEST_SET(LIMIT) | TEST_SET(FRAGMENTED))
 
-static void zero_bytes(void **state)
+static void zero_bytes_are_null_or_a_block_of_its_own(void **state)
 {
     test_subject s;
     void *blocks[3] = {TEST_UNTOUCHED, TEST_UNTOUCHED, TEST_UNTOUCHED};
@@ -41,7 +41,7 @@ static void zero_bytes(void **state)
     test_subject_end(&s);
 }
 
-static void null_is_freed(void **state)
+static void a_free_of_null_does_nothing(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -56,7 +56,7 @@ static void null_is_freed(void **state)
     test_subject_end(&s);
 }
 
-static void missing_arguments(void **state)
+static void missing_arguments_are_refused(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -92,7 +92,7 @@ static void missing_arguments(void **state)
     test_subject_end(&s);
 }
 
-static void flags_and_tags_that_are_none(void **state)
+static void unknown_flags_and_tags_are_refused(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -109,7 +109,7 @@ static void flags_and_tags_that_are_none(void **state)
     test_subject_end(&s);
 }
 
-static void more_than_there_is(void **state)
+static void more_than_there_is_fails_and_leaves_null(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -190,7 +190,7 @@ static void alignments_are_given_or_refused(void **state)
     test_subject_end(&s);
 }
 
-static void wrong_frees(void **state)
+static void wrong_frees_are_told_apart_and_change_nothing(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -237,7 +237,7 @@ static void wrong_frees(void **state)
 }
 
 /* The mark of a freed block is there until its address is handed out again, whatever else is. */
-static void double_free_after_others(void **state)
+static void a_double_free_is_told_until_the_address_is_out_again(void **state)
 {
     test_subject s;
     void *blocks[100];
@@ -261,7 +261,7 @@ static void double_free_after_others(void **state)
     test_subject_end(&s);
 }
 
-static void free_with_its_size(void **state)
+static void a_free_with_a_wrong_size_is_refused(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -309,7 +309,7 @@ static void streams_use(const two_streams *streams, void *block, size_t bytes)
     CHECK_OK(loch_fill_on(block, bytes, "2", 1, streams->two));
 }
 
-static void free_in_the_order_of_a_stream(void **state)
+static void a_free_comes_in_the_order_of_its_stream(void **state)
 {
     test_subject s;
     two_streams streams;
@@ -337,7 +337,7 @@ static void free_in_the_order_of_a_stream(void **state)
 }
 
 /* What the default stream did is behind a free on it, and a stream may end before the blocks that it used. */
-static void streams_that_end_first(void **state)
+static void a_stream_may_end_before_the_blocks_that_it_used(void **state)
 {
     test_subject s;
     two_streams streams;
@@ -356,7 +356,7 @@ static void streams_that_end_first(void **state)
     test_subject_end(&s);
 }
 
-static void streams_of_another_device(void **state)
+static void a_stream_of_another_device_is_refused(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -381,7 +381,7 @@ static void streams_of_another_device(void **state)
 /* --- contents --- */
 
 /* Sizes 1 to 1023 are all out at once, none over another, and the figures say so. */
-static void all_sizes_without_overlap(void **state)
+static void blocks_of_all_sizes_do_not_overlap(void **state)
 {
     static unsigned char *blocks[SIZES + 1];
     test_subject s;
@@ -418,7 +418,7 @@ static void all_sizes_without_overlap(void **state)
     test_subject_end(&s);
 }
 
-static void zeroed_blocks(void **state)
+static void a_zeroed_block_is_zero_whatever_was_there(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -446,7 +446,7 @@ static void zeroed_blocks(void **state)
     test_subject_end(&s);
 }
 
-static void arrays(void **state)
+static void an_array_has_the_product_and_an_overflow_fails(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -467,7 +467,7 @@ static void arrays(void **state)
 }
 
 /* A program compiled against an older header passes a shorter struct, one against a newer header a longer one. */
-static void requests_of_other_sizes(void **state)
+static void requests_of_older_and_newer_programs_are_read(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -500,7 +500,7 @@ static void requests_of_other_sizes(void **state)
 }
 
 /* A block whose red zone was written is reported, and gone all the same, from every allocator of the stack. */
-static void damaged_blocks_are_gone(void **state)
+static void a_damaged_block_is_reported_and_freed(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -525,23 +525,23 @@ static void damaged_blocks_are_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(zero_bytes),
-        cmocka_unit_test(null_is_freed),
-        cmocka_unit_test(missing_arguments),
-        cmocka_unit_test(flags_and_tags_that_are_none),
-        cmocka_unit_test(more_than_there_is),
+        cmocka_unit_test(zero_bytes_are_null_or_a_block_of_its_own),
+        cmocka_unit_test(a_free_of_null_does_nothing),
+        cmocka_unit_test(missing_arguments_are_refused),
+        cmocka_unit_test(unknown_flags_and_tags_are_refused),
+        cmocka_unit_test(more_than_there_is_fails_and_leaves_null),
         cmocka_unit_test(alignments_are_given_or_refused),
-        cmocka_unit_test(wrong_frees),
-        cmocka_unit_test(double_free_after_others),
-        cmocka_unit_test(free_with_its_size),
-        cmocka_unit_test(free_in_the_order_of_a_stream),
-        cmocka_unit_test(streams_that_end_first),
-        cmocka_unit_test(streams_of_another_device),
-        cmocka_unit_test(all_sizes_without_overlap),
-        cmocka_unit_test(zeroed_blocks),
-        cmocka_unit_test(arrays),
-        cmocka_unit_test(requests_of_other_sizes),
-        cmocka_unit_test(damaged_blocks_are_gone),
+        cmocka_unit_test(wrong_frees_are_told_apart_and_change_nothing),
+        cmocka_unit_test(a_double_free_is_told_until_the_address_is_out_again),
+        cmocka_unit_test(a_free_with_a_wrong_size_is_refused),
+        cmocka_unit_test(a_free_comes_in_the_order_of_its_stream),
+        cmocka_unit_test(a_stream_may_end_before_the_blocks_that_it_used),
+        cmocka_unit_test(a_stream_of_another_device_is_refused),
+        cmocka_unit_test(blocks_of_all_sizes_do_not_overlap),
+        cmocka_unit_test(a_zeroed_block_is_zero_whatever_was_there),
+        cmocka_unit_test(an_array_has_the_product_and_an_overflow_fails),
+        cmocka_unit_test(requests_of_older_and_newer_programs_are_read),
+        cmocka_unit_test(a_damaged_block_is_reported_and_freed),
     };
     return TEST_SUBJECTS_RUN(cases);
 }

@@ -52,7 +52,7 @@ static void blocks_outlive_references(void **state)
     test_subject_end(&s);
 }
 
-static void the_last_free_is_another_thread_s(void **state)
+static void the_last_free_may_come_from_another_thread(void **state)
 {
     test_subject s;
     void *blocks[BLOCKS];
@@ -85,7 +85,7 @@ static void references_are_counted(void **state)
 }
 
 /* A measured allocator may end inside a free, too. */
-static void measured_to_the_end(void **state)
+static void a_measured_allocator_may_end_inside_a_free(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -100,7 +100,7 @@ static void measured_to_the_end(void **state)
 }
 
 /* A wrapper ends with its own blocks, whatever others have of the allocator that it wraps. */
-static void wrappers_of_one_allocator(void **state)
+static void a_wrapper_ends_with_its_own_blocks_alone(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -184,7 +184,7 @@ static void race_in_threads(test_subject *s, void **state)
 }
 
 /* The last release races with the last frees, over and over: exactly one of them ends the allocator. */
-static void the_last_release_races(void **state)
+static void one_of_the_last_release_and_the_last_frees_ends_it(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -234,7 +234,7 @@ static void *crowd_run(void *user)
     return (void *)(uintptr_t)wrong;
 }
 
-static void more_threads_than_places(void **state)
+static void more_threads_than_slots_use_one_allocator(void **state)
 {
     static pthread_t threads[CROWD];
     test_subject s;
@@ -311,10 +311,13 @@ int main(void)
 {
     static sleepers all;
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(blocks_outlive_references), cmocka_unit_test(the_last_free_is_another_thread_s),
-        cmocka_unit_test(references_are_counted),    cmocka_unit_test(measured_to_the_end),
-        cmocka_unit_test(wrappers_of_one_allocator), cmocka_unit_test(the_last_release_races),
-        cmocka_unit_test(more_threads_than_places),
+        cmocka_unit_test(blocks_outlive_references),
+        cmocka_unit_test(the_last_free_may_come_from_another_thread),
+        cmocka_unit_test(references_are_counted),
+        cmocka_unit_test(a_measured_allocator_may_end_inside_a_free),
+        cmocka_unit_test(a_wrapper_ends_with_its_own_blocks_alone),
+        cmocka_unit_test(one_of_the_last_release_and_the_last_frees_ends_it),
+        cmocka_unit_test(more_threads_than_slots_use_one_allocator),
     };
     if (!sleepers_begin(&all)) {
         puts("the system gives no threads");

@@ -58,7 +58,7 @@ static size_t press(loch_allocator *allocator, size_t bytes, void *user)
     return bytes;
 }
 
-static void functions_are_asked_in_order(void **state)
+static void pressure_functions_are_asked_in_order(void **state)
 {
     test_subject s;
     char log[32] = "";
@@ -105,7 +105,7 @@ static void functions_are_asked_in_order(void **state)
     test_subject_end(&s); /* those that are left go with it */
 }
 
-static void functions_are_not_asked_in_vain(void **state)
+static void pressure_functions_are_not_asked_in_vain(void **state)
 {
     test_subject s;
     char log[32] = "";
@@ -129,7 +129,7 @@ static void functions_are_not_asked_in_vain(void **state)
 }
 
 /* A function that was added to an allocator helps those who use it through wrappers, too. */
-static void functions_of_wrapped_allocators(void **state)
+static void pressure_functions_of_wrapped_allocators_help(void **state)
 {
     test_subject s;
     char log[32] = "";
@@ -185,7 +185,7 @@ static void *gate_remove(void *user)
     return NULL;
 }
 
-static void removal_waits(void **state)
+static void removal_waits_for_a_pressure_function_that_runs(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -249,7 +249,7 @@ static void *waiter_run(void *user)
 }
 
 /* A free by another thread serves who waits: whether it comes before, while or after the waiter looks. */
-static void another_s_free_is_waited_for(void **state)
+static void a_free_by_another_thread_ends_a_wait(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -317,7 +317,7 @@ static void waiters_are_served_in_turn(void **state)
 }
 
 /* When another thread holds memory and keeps it, the wait ends with the time allowed. */
-static void a_wait_ends(void **state)
+static void a_wait_ends_when_its_time_is_over(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -337,7 +337,7 @@ static void a_wait_ends(void **state)
 }
 
 /* Nobody can give anything back, so there is no wait: it would last for centuries. */
-static void nobody_to_wait_for(void **state)
+static void without_another_user_there_is_no_wait(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -355,14 +355,14 @@ static void nobody_to_wait_for(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(functions_are_asked_in_order),
-        cmocka_unit_test(functions_are_not_asked_in_vain),
-        cmocka_unit_test(functions_of_wrapped_allocators),
-        cmocka_unit_test(removal_waits),
-        cmocka_unit_test(another_s_free_is_waited_for),
+        cmocka_unit_test(pressure_functions_are_asked_in_order),
+        cmocka_unit_test(pressure_functions_are_not_asked_in_vain),
+        cmocka_unit_test(pressure_functions_of_wrapped_allocators_help),
+        cmocka_unit_test(removal_waits_for_a_pressure_function_that_runs),
+        cmocka_unit_test(a_free_by_another_thread_ends_a_wait),
         cmocka_unit_test(waiters_are_served_in_turn),
-        cmocka_unit_test(a_wait_ends),
-        cmocka_unit_test(nobody_to_wait_for),
+        cmocka_unit_test(a_wait_ends_when_its_time_is_over),
+        cmocka_unit_test(without_another_user_there_is_no_wait),
     };
     lochi_retry_nap_ns = 600 * SECOND;
     return TEST_SUBJECTS_RUN(cases);

@@ -26,7 +26,7 @@ static void check_only_block(const test_subject *s, void *block, size_t bytes, l
     assert_int_equal(stats.allocs - stats.frees, 1);
 }
 
-static void contents_go_along(void **state)
+static void contents_survive_every_change_of_size(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -146,7 +146,7 @@ static bool knows_streams(const test_subject *s, const void *block)
     return found.stream_id != 0;
 }
 
-static void moved_in_the_order_of_its_stream(void **state)
+static void a_move_comes_in_the_order_of_the_blocks_stream(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -174,7 +174,7 @@ static void moved_in_the_order_of_its_stream(void **state)
     test_subject_end(&s);
 }
 
-static void moved_in_the_order_of_another(void **state)
+static void a_move_comes_in_the_order_of_the_stream_that_is_named(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -202,7 +202,7 @@ static void moved_in_the_order_of_another(void **state)
     test_subject_end(&s);
 }
 
-static void its_stream_has_gone(void **state)
+static void a_block_is_resized_after_its_stream_has_ended(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -223,13 +223,13 @@ static void its_stream_has_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(contents_go_along),
+        cmocka_unit_test(contents_survive_every_change_of_size),
         cmocka_unit_test(null_allocates_and_zero_frees),
         cmocka_unit_test(wrong_calls_change_nothing),
         cmocka_unit_test(a_block_that_cannot_grow_stays),
-        cmocka_unit_test(moved_in_the_order_of_its_stream),
-        cmocka_unit_test(moved_in_the_order_of_another),
-        cmocka_unit_test(its_stream_has_gone),
+        cmocka_unit_test(a_move_comes_in_the_order_of_the_blocks_stream),
+        cmocka_unit_test(a_move_comes_in_the_order_of_the_stream_that_is_named),
+        cmocka_unit_test(a_block_is_resized_after_its_stream_has_ended),
     };
     return TEST_SUBJECTS_RUN(cases);
 }

@@ -61,7 +61,7 @@ static int compare_ids(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static void eight_threads(void **state)
+static void eight_threads_get_blocks_and_ids_of_their_own(void **state)
 {
     static worker workers[THREADS];
     static uint64_t ids[THREADS * ROUNDS * LIVE];
@@ -116,7 +116,7 @@ static void *contest_run(void *user)
     return NULL;
 }
 
-static void one_free_wins(void **state)
+static void of_two_frees_of_one_block_one_wins(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
@@ -186,7 +186,7 @@ static void *churn_run(void *user)
     return NULL;
 }
 
-static void looked_at_meanwhile(void **state)
+static void walks_and_figures_are_sound_while_threads_allocate(void **state)
 {
     static worker workers[THREADS - 1];
     test_subject s;
@@ -213,9 +213,9 @@ static void looked_at_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(eight_threads),
-        cmocka_unit_test(one_free_wins),
-        cmocka_unit_test(looked_at_meanwhile),
+        cmocka_unit_test(eight_threads_get_blocks_and_ids_of_their_own),
+        cmocka_unit_test(of_two_frees_of_one_block_one_wins),
+        cmocka_unit_test(walks_and_figures_are_sound_while_threads_allocate),
     };
     return TEST_SUBJECTS_RUN(cases);
 }

@@ -126,7 +126,7 @@ static void check_copy(const test_bed *bed, const loch_copy_options *options, co
     test_bed_expect(&seeing, target + bytes, 16, 6);
 }
 
-static void every_pair_of_places(void **state)
+static void every_pair_of_places_can_be_copied(void **state)
 {
     test_bed *bed = *state;
     const size_t sizes[] = {0, 1, 3, 4095, 4096, TEST_MIB + 7, PLACE_BYTES / 2 - 100};
@@ -143,7 +143,7 @@ static void every_pair_of_places(void **state)
     places_drop(&all);
 }
 
-static void every_pair_on_a_stream(void **state)
+static void every_pair_of_places_can_be_copied_on_a_stream(void **state)
 {
     test_bed *bed = *state;
     const size_t sizes[] = {1, 4096, TEST_MIB + 7};
@@ -198,7 +198,7 @@ static void stated_directions_are_checked(void **state)
 
 /* --- ranges --- */
 
-static void nothing_and_nowhere(void **state)
+static void no_bytes_are_copied_from_anywhere_and_null_is_refused(void **state)
 {
     test_bed *bed = *state;
     char host[16] = {0};
@@ -219,7 +219,7 @@ static void nothing_and_nowhere(void **state)
     CHECK_OK(loch_raw_free(block));
 }
 
-static void one_byte_too_far(void **state)
+static void a_copy_one_byte_too_long_is_refused(void **state)
 {
     test_bed *bed = *state;
     const size_t bytes = 8192;
@@ -268,7 +268,7 @@ static void blocks_that_touch_are_apart(void **state)
     free(host);
 }
 
-static void holes_between_mappings(void **state)
+static void a_copy_over_a_hole_between_mappings_is_refused(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
@@ -394,7 +394,7 @@ static void host_copies_wait_for_the_default_stream(void **state)
 }
 
 /* On a clock that stands still it can be seen that a queued copy has not happened. */
-static void queued_is_not_done(void **state)
+static void a_queued_copy_has_not_happened_yet(void **state)
 {
     test_bed *bed = *state;
     if (!bed->is_stepped) return;
@@ -427,18 +427,18 @@ static void queued_is_not_done(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_places),
-        cmocka_unit_test(every_pair_on_a_stream),
+        cmocka_unit_test(every_pair_of_places_can_be_copied),
+        cmocka_unit_test(every_pair_of_places_can_be_copied_on_a_stream),
         cmocka_unit_test(stated_directions_are_checked),
-        cmocka_unit_test(nothing_and_nowhere),
-        cmocka_unit_test(one_byte_too_far),
+        cmocka_unit_test(no_bytes_are_copied_from_anywhere_and_null_is_refused),
+        cmocka_unit_test(a_copy_one_byte_too_long_is_refused),
         cmocka_unit_test(blocks_that_touch_are_apart),
-        cmocka_unit_test(holes_between_mappings),
+        cmocka_unit_test(a_copy_over_a_hole_between_mappings_is_refused),
         cmocka_unit_test(the_stream_has_to_be_involved),
         cmocka_unit_test(no_stream_is_the_default_one),
         cmocka_unit_test(copies_on_one_stream_are_ordered),
         cmocka_unit_test(host_copies_wait_for_the_default_stream),
-        cmocka_unit_test(queued_is_not_done),
+        cmocka_unit_test(a_queued_copy_has_not_happened_yet),
     };
     return TEST_BED_RUN(tests);
 }

@@ -13,7 +13,7 @@ static void open_refused(const char *name, unsigned set, const char *named)
         fail_msg("\"%s\" does not name %s", loch_error_get()->sentence, named);
 }
 
-static void names_that_cannot_be_read(void **state)
+static void names_that_cannot_be_read_are_refused(void **state)
 {
     (void)state;
     char long_name[LOCH_DEVICE_NAME_MAX + 40];
@@ -40,7 +40,7 @@ static void names_that_cannot_be_read(void **state)
     CHECK_FAILS(loch_device_open("cpu", NULL), INVALID);
 }
 
-static void names_that_nothing_has(void **state)
+static void names_that_nothing_has_are_not_found(void **state)
 {
     test_bed *bed = *state;
     bool has_cuda = strcmp(bed->properties.driver, "cuda") == 0;
@@ -406,7 +406,7 @@ static void calls_are_measured(void **state)
 
 /* --- sync and peers --- */
 
-static void sync_of_an_idle_device(void **state)
+static void sync_of_an_idle_device_returns_at_once(void **state)
 {
     test_bed *bed = *state;
     CHECK_OK(loch_device_sync(bed->device));
@@ -424,7 +424,7 @@ static void peers_of_another_kind_are_not_connected(void **state)
     loch_device_release(other);
 }
 
-static void peers_of_one_kind(void **state)
+static void peers_of_one_kind_connect_where_they_can(void **state)
 {
     test_bed *bed = *state;
     loch_device *other = test_bed_open_other(bed, true);
@@ -444,8 +444,8 @@ static void peers_of_one_kind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_that_cannot_be_read),
-        cmocka_unit_test(names_that_nothing_has),
+        cmocka_unit_test(names_that_cannot_be_read_are_refused),
+        cmocka_unit_test(names_that_nothing_has_are_not_found),
         cmocka_unit_test(one_name_is_one_device),
         cmocka_unit_test(cuda_without_number_is_the_first),
         cmocka_unit_test(a_closed_device_opens_again),
@@ -459,9 +459,9 @@ int main(void)
         cmocka_unit_test(device_knows_its_driver),
         cmocka_unit_test(calls_are_counted_by_name),
         cmocka_unit_test(calls_are_measured),
-        cmocka_unit_test(sync_of_an_idle_device),
+        cmocka_unit_test(sync_of_an_idle_device_returns_at_once),
         cmocka_unit_test(peers_of_another_kind_are_not_connected),
-        cmocka_unit_test(peers_of_one_kind),
+        cmocka_unit_test(peers_of_one_kind_connect_where_they_can),
     };
     return TEST_BED_RUN(tests);
 }

@@ -31,7 +31,7 @@ static void never_recorded_has_passed(void **state)
     loch_event_destroy(NULL);
 }
 
-static void missing_arguments(void **state)
+static void missing_arguments_are_refused(void **state)
 {
     test_bed *bed = *state;
     loch_event *event = TEST_UNTOUCHED;
@@ -107,7 +107,7 @@ static void event_and_stream_are_of_one_device(void **state)
 }
 
 /* The event may go while it is marked and waited for. */
-static void destroyed_while_pending(void **state)
+static void an_event_may_go_while_it_is_waited_for(void **state)
 {
     test_bed *bed = *state;
     loch_stream *first = make_stream(bed->device), *second = make_stream(bed->device);
@@ -154,7 +154,7 @@ static void check_wait_across(const test_bed *bed, loch_device *other)
     loch_event_destroy(back);
 }
 
-static void waits_across_devices(void **state)
+static void a_stream_waits_for_an_event_of_another_device(void **state)
 {
     test_bed *bed = *state;
     for (int same = 0; same < 2; same++) {
@@ -258,12 +258,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_recorded_has_passed),
-        cmocka_unit_test(missing_arguments),
+        cmocka_unit_test(missing_arguments_are_refused),
         cmocka_unit_test(marks_pass_with_the_work_before_them),
         cmocka_unit_test(recording_again_moves_the_mark),
         cmocka_unit_test(event_and_stream_are_of_one_device),
-        cmocka_unit_test(destroyed_while_pending),
-        cmocka_unit_test(waits_across_devices),
+        cmocka_unit_test(an_event_may_go_while_it_is_waited_for),
+        cmocka_unit_test(a_stream_waits_for_an_event_of_another_device),
         cmocka_unit_test(time_needs_timed_and_recorded_marks),
         cmocka_unit_test(time_is_plausible),
     };

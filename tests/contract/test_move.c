@@ -64,7 +64,7 @@ static void move_takes_the_contents_along(void **state)
     CHECK_OK(loch_virtual_unreserve(there));
 }
 
-static void move_where_it_may_not(void **state)
+static void a_move_where_it_may_not_changes_nothing(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_REMAP)) return;
@@ -161,7 +161,7 @@ static void commit_gives_zeroes_and_keeps_the_rest(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
-static void commit_where_it_may_not(void **state)
+static void a_commit_where_it_may_not_changes_nothing(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
@@ -196,7 +196,7 @@ static void commit_where_it_may_not(void **state)
 }
 
 /* A growable array: committed as it grows, never moved. */
-static void commit_grows(void **state)
+static void a_commit_may_grow_an_earlier_one(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
@@ -282,11 +282,16 @@ static void shared_handles_have_one_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(move_needs_the_capability),       cmocka_unit_test(move_takes_the_contents_along),
-        cmocka_unit_test(move_where_it_may_not),           cmocka_unit_test(moves_close_gaps),
-        cmocka_unit_test(commit_needs_the_capability),     cmocka_unit_test(commit_gives_zeroes_and_keeps_the_rest),
-        cmocka_unit_test(commit_where_it_may_not),         cmocka_unit_test(commit_grows),
-        cmocka_unit_test(export_needs_a_shareable_handle), cmocka_unit_test(shared_handles_have_one_memory),
+        cmocka_unit_test(move_needs_the_capability),
+        cmocka_unit_test(move_takes_the_contents_along),
+        cmocka_unit_test(a_move_where_it_may_not_changes_nothing),
+        cmocka_unit_test(moves_close_gaps),
+        cmocka_unit_test(commit_needs_the_capability),
+        cmocka_unit_test(commit_gives_zeroes_and_keeps_the_rest),
+        cmocka_unit_test(a_commit_where_it_may_not_changes_nothing),
+        cmocka_unit_test(a_commit_may_grow_an_earlier_one),
+        cmocka_unit_test(export_needs_a_shareable_handle),
+        cmocka_unit_test(shared_handles_have_one_memory),
     };
     return TEST_BED_RUN(tests);
 }

@@ -49,7 +49,7 @@ static void check_moves(const test_bed *bed, loch_stream *stream, char *area)
         check_move(bed, stream, area, cases[i].to, cases[i].from, cases[i].bytes);
 }
 
-static void overlap_in_one_block(void **state)
+static void overlapping_copies_in_a_block_are_right(void **state)
 {
     test_bed *bed = *state;
     loch_stream *stream = NULL;
@@ -61,7 +61,7 @@ static void overlap_in_one_block(void **state)
     loch_stream_close(stream);
 }
 
-static void overlap_on_the_host(void **state)
+static void overlapping_copies_on_the_host_are_right(void **state)
 {
     test_bed *bed = *state;
     const test_bed seeing = {.has_data = true};
@@ -74,7 +74,7 @@ static void overlap_on_the_host(void **state)
     CHECK_OK(loch_raw_free(area));
 }
 
-static void overlap_across_mappings(void **state)
+static void overlapping_copies_across_mappings_are_right(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
@@ -89,7 +89,7 @@ static void overlap_across_mappings(void **state)
 }
 
 /* From one part of a handle to another, through two addresses of it. */
-static void copy_through_an_alias(void **state)
+static void a_copy_through_an_alias_is_right(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_ALIAS)) return;
@@ -147,7 +147,7 @@ static void check_fills(const test_bed *bed, loch_stream *stream, char *area)
     }
 }
 
-static void fills(void **state)
+static void fills_write_every_pattern_and_nothing_beside(void **state)
 {
     test_bed *bed = *state;
     loch_stream *stream = NULL;
@@ -168,7 +168,7 @@ static void fills(void **state)
     CHECK_OK(loch_raw_free(area));
 }
 
-static void fill_across_mappings(void **state)
+static void a_fill_goes_across_mappings(void **state)
 {
     test_bed *bed = *state;
     if (!test_bed_can(bed, LOCH_CAN_VIRTUAL)) return;
@@ -191,7 +191,7 @@ static void fill_across_mappings(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
-static void fills_that_are_refused(void **state)
+static void bad_fills_are_refused_and_write_nothing(void **state)
 {
     test_bed *bed = *state;
     const char pattern[8] = "12345678";
@@ -221,13 +221,13 @@ static void fills_that_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlap_in_one_block),
-        cmocka_unit_test(overlap_on_the_host),
-        cmocka_unit_test(overlap_across_mappings),
-        cmocka_unit_test(copy_through_an_alias),
-        cmocka_unit_test(fills),
-        cmocka_unit_test(fill_across_mappings),
-        cmocka_unit_test(fills_that_are_refused),
+        cmocka_unit_test(overlapping_copies_in_a_block_are_right),
+        cmocka_unit_test(overlapping_copies_on_the_host_are_right),
+        cmocka_unit_test(overlapping_copies_across_mappings_are_right),
+        cmocka_unit_test(a_copy_through_an_alias_is_right),
+        cmocka_unit_test(fills_write_every_pattern_and_nothing_beside),
+        cmocka_unit_test(a_fill_goes_across_mappings),
+        cmocka_unit_test(bad_fills_are_refused_and_write_nothing),
     };
     return TEST_BED_RUN(tests);
 }

@@ -125,7 +125,7 @@ static const loch_pitched shapes[] = {
 
 /* --- places and shapes --- */
 
-static void every_pair_of_places(void **state)
+static void rows_are_copied_between_every_pair_of_places(void **state)
 {
     test_bed *bed = *state;
     places all;
@@ -137,7 +137,7 @@ static void every_pair_of_places(void **state)
     places_drop(&all);
 }
 
-static void every_pair_on_a_stream(void **state)
+static void rows_are_copied_between_every_pair_on_a_stream(void **state)
 {
     test_bed *bed = *state;
     const loch_wait waits[] = {LOCH_WAIT_DEFAULT, LOCH_WAIT_QUEUED, LOCH_WAIT_END};
@@ -159,7 +159,7 @@ static void every_pair_on_a_stream(void **state)
     places_drop(&all);
 }
 
-static void random_shapes(void **state)
+static void random_shapes_are_copied_right(void **state)
 {
     test_bed *bed = *state;
     test_random random = {test_seed(601)};
@@ -181,7 +181,7 @@ static void random_shapes(void **state)
 
 /* --- what is refused --- */
 
-static void nothing_to_copy(void **state)
+static void no_rows_are_copied_from_anywhere(void **state)
 {
     test_bed *bed = *state;
     const loch_pitched none[] = {{0, 5, 5, 1, 1, 1, 1}, {5, 0, 5, 1, 1, 1, 1}, {5, 5, 0, 1, 1, 1, 1}};
@@ -194,7 +194,7 @@ static void nothing_to_copy(void **state)
     CHECK_OK(loch_raw_free(block));
 }
 
-static void pitches_that_overlap(void **state)
+static void pitches_that_overlap_are_refused(void **state)
 {
     test_bed *bed = *state;
     char host[4096] = {0};
@@ -215,7 +215,7 @@ static void pitches_that_overlap(void **state)
     CHECK_OK(loch_raw_free(block));
 }
 
-static void one_byte_too_far(void **state)
+static void rows_one_byte_too_long_are_refused(void **state)
 {
     test_bed *bed = *state;
     const loch_pitched shape = {16, 4, 3, 32, 200, 20, 100};
@@ -336,12 +336,12 @@ static void a_thousand_rows_are_one_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_places),
-        cmocka_unit_test(every_pair_on_a_stream),
-        cmocka_unit_test(random_shapes),
-        cmocka_unit_test(nothing_to_copy),
-        cmocka_unit_test(pitches_that_overlap),
-        cmocka_unit_test(one_byte_too_far),
+        cmocka_unit_test(rows_are_copied_between_every_pair_of_places),
+        cmocka_unit_test(rows_are_copied_between_every_pair_on_a_stream),
+        cmocka_unit_test(random_shapes_are_copied_right),
+        cmocka_unit_test(no_rows_are_copied_from_anywhere),
+        cmocka_unit_test(pitches_that_overlap_are_refused),
+        cmocka_unit_test(rows_one_byte_too_long_are_refused),
         cmocka_unit_test(stated_directions_and_streams_are_checked),
         cmocka_unit_test(the_host_allows_overlap),
         cmocka_unit_test(copies_on_one_stream_are_ordered),

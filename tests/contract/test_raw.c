@@ -16,7 +16,7 @@ static const struct {
 /* What a request for more than there can be may come to. */
 #define TOO_MUCH (TEST_SET(DEVICE_MEMORY) | TEST_SET(HOST_MEMORY) | TEST_SET(OVERFLOW))
 
-static void kinds_by_capability(void **state)
+static void kinds_are_handed_out_by_capability(void **state)
 {
     test_bed *bed = *state;
     for (size_t i = 0; i < KINDS; i++) {
@@ -67,7 +67,7 @@ static void zero_bytes_are_null(void **state)
     CHECK_OK(loch_raw_free(NULL));
 }
 
-static void missing_arguments(void **state)
+static void missing_arguments_are_refused(void **state)
 {
     test_bed *bed = *state;
     void *block = TEST_UNTOUCHED;
@@ -102,7 +102,7 @@ static void alignments_are_given_or_refused(void **state)
     }
 }
 
-static void alignment_of_its_own(void **state)
+static void blocks_have_the_alignment_of_the_device(void **state)
 {
     test_bed *bed = *state;
     for (size_t bytes = 1; bytes < 300; bytes += 37) {
@@ -115,7 +115,7 @@ static void alignment_of_its_own(void **state)
     }
 }
 
-static void alignments_that_are_none(void **state)
+static void alignments_that_are_none_are_refused(void **state)
 {
     test_bed *bed = *state;
     const size_t alignments[] = {3, 6, 100, 4097, SIZE_MAX, SIZE_MAX - 1};
@@ -133,7 +133,7 @@ static void alignments_that_are_none(void **state)
     }
 }
 
-static void sizes_near_the_largest(void **state)
+static void sizes_near_the_largest_fail_and_leave_null(void **state)
 {
     test_bed *bed = *state;
     const size_t sizes[] = {SIZE_MAX,         SIZE_MAX - 1,    SIZE_MAX - 63,
@@ -154,7 +154,7 @@ static void sizes_near_the_largest(void **state)
     }
 }
 
-static void more_than_the_device_has(void **state)
+static void more_than_the_device_has_is_refused(void **state)
 {
     test_bed *bed = *state;
     if (test_bed_can(bed, LOCH_CAN_HOST_ACCESS)) return; /* the CPU may promise more than it has */
@@ -260,7 +260,7 @@ static void large_blocks_hold_their_contents(void **state)
 }
 
 /* The host writes where it may, and copies see it. */
-static void host_accessible_memory(void **state)
+static void the_host_writes_where_it_may_and_copies_see_it(void **state)
 {
     test_bed *bed = *state;
     for (size_t i = 0; i < KINDS; i++) {
@@ -280,22 +280,22 @@ static void host_accessible_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_by_capability),
+        cmocka_unit_test(kinds_are_handed_out_by_capability),
         cmocka_unit_test(kinds_that_are_never_allocated),
         cmocka_unit_test(kinds_have_names),
         cmocka_unit_test(zero_bytes_are_null),
-        cmocka_unit_test(missing_arguments),
+        cmocka_unit_test(missing_arguments_are_refused),
         cmocka_unit_test(alignments_are_given_or_refused),
-        cmocka_unit_test(alignment_of_its_own),
-        cmocka_unit_test(alignments_that_are_none),
-        cmocka_unit_test(sizes_near_the_largest),
-        cmocka_unit_test(more_than_the_device_has),
+        cmocka_unit_test(blocks_have_the_alignment_of_the_device),
+        cmocka_unit_test(alignments_that_are_none_are_refused),
+        cmocka_unit_test(sizes_near_the_largest_fail_and_leave_null),
+        cmocka_unit_test(more_than_the_device_has_is_refused),
         cmocka_unit_test(a_full_device_recovers),
         cmocka_unit_test(wrong_frees_change_nothing),
         cmocka_unit_test(mapped_memory_is_no_block),
         cmocka_unit_test(blocks_do_not_overlap),
         cmocka_unit_test(large_blocks_hold_their_contents),
-        cmocka_unit_test(host_accessible_memory),
+        cmocka_unit_test(the_host_writes_where_it_may_and_copies_see_it),
     };
     return TEST_BED_RUN(tests);
 }

@@ -66,7 +66,7 @@ static void options_are_taken(void **state)
     CHECK_OK(loch_raw_free(block));
 }
 
-static void missing_arguments(void **state)
+static void missing_arguments_are_refused(void **state)
 {
     test_bed *bed = *state;
     loch_stream *stream = TEST_UNTOUCHED;
@@ -232,7 +232,7 @@ static void calls_run_in_order(void **state)
     loch_stream_close(stream);
 }
 
-static void calls_on_the_default_stream(void **state)
+static void calls_run_on_the_default_stream(void **state)
 {
     test_bed *bed = *state;
     static diary d;
@@ -311,7 +311,7 @@ static void a_waiting_stream_is_busy(void **state)
 }
 
 /* Work queued on it still runs to its end. */
-static void destroy_with_queued_work(void **state)
+static void queued_work_runs_to_its_end_after_a_destroy(void **state)
 {
     test_bed *bed = *state;
     const size_t bytes = 2 * TEST_MIB;
@@ -401,14 +401,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_are_told_apart),
         cmocka_unit_test(options_are_taken),
-        cmocka_unit_test(missing_arguments),
+        cmocka_unit_test(missing_arguments_are_refused),
         cmocka_unit_test(the_default_stream_stays),
         cmocka_unit_test(every_thread_has_its_own),
         cmocka_unit_test(calls_run_in_order),
-        cmocka_unit_test(calls_on_the_default_stream),
+        cmocka_unit_test(calls_run_on_the_default_stream),
         cmocka_unit_test(waits_order_streams),
         cmocka_unit_test(a_waiting_stream_is_busy),
-        cmocka_unit_test(destroy_with_queued_work),
+        cmocka_unit_test(queued_work_runs_to_its_end_after_a_destroy),
         cmocka_unit_test(device_sync_waits_for_all),
         cmocka_unit_test(wrapped_queues_belong_to_the_caller),
         cmocka_unit_test(ordinary_streams_are_not_captured),

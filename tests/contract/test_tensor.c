@@ -129,7 +129,7 @@ static layout_plan random_plan(test_random *random)
 
 /* --- tests --- */
 
-static void test_copies_of_any_layout(void **state)
+static void copies_of_any_layout_are_right(void **state)
 {
     const test_bed *bed = *state;
     test_random random = {test_seed(0xc0b1e5)};
@@ -149,7 +149,7 @@ static void test_copies_of_any_layout(void **state)
 }
 
 /* What lies between the elements of a strided target stays as it was. */
-static void test_gaps_are_left_alone(void **state)
+static void copies_leave_gaps_alone(void **state)
 {
     const test_bed *bed = *state;
     if (!bed->has_data) return;
@@ -173,7 +173,7 @@ static void test_gaps_are_left_alone(void **state)
     test_end_defaults();
 }
 
-static void test_fills(void **state)
+static void fills_of_any_layout_are_right(void **state)
 {
     const test_bed *bed = *state;
     test_random random = {test_seed(0xf111)};
@@ -191,7 +191,7 @@ static void test_fills(void **state)
 }
 
 /* Copies that shift a tensor over itself read what was there before. */
-static void test_overlapping_views(void **state)
+static void copies_between_overlapping_views_are_right(void **state)
 {
     const test_bed *bed = *state;
     if (!bed->has_data) return;
@@ -220,7 +220,7 @@ static void test_overlapping_views(void **state)
 }
 
 /* Both sides are released as soon as the copy was queued, and their memory is used for something else at once. */
-static void test_released_while_copied(void **state)
+static void tensors_may_be_released_while_they_are_copied(void **state)
 {
     const test_bed *bed = *state;
     loch_stream *stream, *other;
@@ -267,7 +267,7 @@ static void count_deletion(void *address, size_t bytes, void *user)
 }
 
 /* Host memory from outside is given back when the copy that reads it has ended, not before. */
-static void test_host_memory_released_while_copied(void **state)
+static void host_memory_stays_until_its_copy_has_ended(void **state)
 {
     const test_bed *bed = *state;
     loch_stream *stream;
@@ -298,7 +298,7 @@ static void test_host_memory_released_while_copied(void **state)
     test_end_defaults();
 }
 
-static void test_maps(void **state)
+static void a_mapping_shows_and_takes_contents(void **state)
 {
     const test_bed *bed = *state;
     loch_tensor *tensor = make_filled(bed->device, LOCH_F32, 2, (int64_t[]){8, 8}, 5), *turned;
@@ -318,7 +318,7 @@ static void test_maps(void **state)
     test_end_defaults();
 }
 
-static void test_prints(void **state)
+static void a_tensor_is_printed_from_the_device(void **state)
 {
     const test_bed *bed = *state;
     loch_tensor *tensor = make_filled(bed->device, LOCH_I32, 2, (int64_t[]){2, 3}, 5);
@@ -331,7 +331,7 @@ static void test_prints(void **state)
 }
 
 /* A pool of buffers and a workspace, shared by two streams. */
-static void test_scratch(void **state)
+static void scratch_memory_comes_in_the_order_of_streams(void **state)
 {
     const test_bed *bed = *state;
     loch_allocator *allocator;
@@ -374,15 +374,15 @@ static void test_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_of_any_layout),
-        cmocka_unit_test(test_gaps_are_left_alone),
-        cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_overlapping_views),
-        cmocka_unit_test(test_released_while_copied),
-        cmocka_unit_test(test_host_memory_released_while_copied),
-        cmocka_unit_test(test_maps),
-        cmocka_unit_test(test_prints),
-        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(copies_of_any_layout_are_right),
+        cmocka_unit_test(copies_leave_gaps_alone),
+        cmocka_unit_test(fills_of_any_layout_are_right),
+        cmocka_unit_test(copies_between_overlapping_views_are_right),
+        cmocka_unit_test(tensors_may_be_released_while_they_are_copied),
+        cmocka_unit_test(host_memory_stays_until_its_copy_has_ended),
+        cmocka_unit_test(a_mapping_shows_and_takes_contents),
+        cmocka_unit_test(a_tensor_is_printed_from_the_device),
+        cmocka_unit_test(scratch_memory_comes_in_the_order_of_streams),
     };
     return TEST_BED_RUN(tests);
 }

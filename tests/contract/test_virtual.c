@@ -34,7 +34,7 @@ static void null_is_given_back(void **state)
 
 /* --- reservations --- */
 
-static void reserve_sizes(void **state)
+static void only_whole_granules_are_reserved(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -64,7 +64,7 @@ static void reserve_sizes(void **state)
     CHECK_FAILS(loch_virtual_reserve(bed->device, granule, 0, NULL), INVALID);
 }
 
-static void reserve_alignments(void **state)
+static void reservations_are_aligned_or_refused(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -105,7 +105,7 @@ static void reservations_do_not_overlap(void **state)
         CHECK_OK(loch_virtual_unreserve(starts[(i * 7) % 32]));
 }
 
-static void unreserve_of_what_is_none(void **state)
+static void unreserve_refuses_what_is_no_reservation(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -124,7 +124,7 @@ static void unreserve_of_what_is_none(void **state)
 
 /* --- handles --- */
 
-static void handle_sizes(void **state)
+static void handles_have_whole_granules(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -156,7 +156,7 @@ static void handle_sizes(void **state)
     CHECK_FAILS(loch_handle_create(bed->device, granule, NULL, NULL), INVALID);
 }
 
-static void handle_options(void **state)
+static void options_of_handles_are_granted_or_refused(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -189,7 +189,7 @@ static void handle_options(void **state)
 
 /* --- mappings --- */
 
-static void map_where_it_may_not(void **state)
+static void a_map_where_it_may_not_changes_nothing(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -227,7 +227,7 @@ static void map_where_it_may_not(void **state)
 }
 
 /* Reservations that happen to touch are still two. */
-static void map_across_two_reservations(void **state)
+static void a_map_across_two_reservations_is_refused(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -245,7 +245,7 @@ static void map_across_two_reservations(void **state)
     loch_handle_destroy(two);
 }
 
-static void map_of_another_device(void **state)
+static void a_handle_of_another_device_is_not_mapped(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -265,7 +265,7 @@ static void map_of_another_device(void **state)
     loch_device_release(others[1]);
 }
 
-static void map_for_peers(void **state)
+static void a_map_for_peers_reaches_those_that_can(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -298,7 +298,7 @@ static void map_for_peers(void **state)
     loch_device_release(sibling);
 }
 
-static void unmap_where_nothing_starts(void **state)
+static void an_unmap_where_nothing_starts_is_refused(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -377,7 +377,7 @@ static void contents_stay_with_the_handle(void **state)
     CHECK_OK(loch_virtual_unreserve(there));
 }
 
-static void one_handle_at_two_addresses(void **state)
+static void a_handle_at_two_addresses_has_one_memory(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -417,7 +417,7 @@ static size_t free_bytes(const test_bed *bed)
     return info.free_bytes;
 }
 
-static void destroy_then_unmap(void **state)
+static void mapped_memory_stays_after_its_handle_was_destroyed(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -442,7 +442,7 @@ static void destroy_then_unmap(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
-static void many_handles(void **state)
+static void many_handles_are_mapped_and_unmapped_in_any_order(void **state)
 {
     test_bed *bed = *state;
     NEEDS_VIRTUAL(bed);
@@ -485,22 +485,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_without_the_capability),
         cmocka_unit_test(null_is_given_back),
-        cmocka_unit_test(reserve_sizes),
-        cmocka_unit_test(reserve_alignments),
+        cmocka_unit_test(only_whole_granules_are_reserved),
+        cmocka_unit_test(reservations_are_aligned_or_refused),
         cmocka_unit_test(reservations_do_not_overlap),
-        cmocka_unit_test(unreserve_of_what_is_none),
-        cmocka_unit_test(handle_sizes),
-        cmocka_unit_test(handle_options),
-        cmocka_unit_test(map_where_it_may_not),
-        cmocka_unit_test(map_across_two_reservations),
-        cmocka_unit_test(map_of_another_device),
-        cmocka_unit_test(map_for_peers),
-        cmocka_unit_test(unmap_where_nothing_starts),
+        cmocka_unit_test(unreserve_refuses_what_is_no_reservation),
+        cmocka_unit_test(handles_have_whole_granules),
+        cmocka_unit_test(options_of_handles_are_granted_or_refused),
+        cmocka_unit_test(a_map_where_it_may_not_changes_nothing),
+        cmocka_unit_test(a_map_across_two_reservations_is_refused),
+        cmocka_unit_test(a_handle_of_another_device_is_not_mapped),
+        cmocka_unit_test(a_map_for_peers_reaches_those_that_can),
+        cmocka_unit_test(an_unmap_where_nothing_starts_is_refused),
         cmocka_unit_test(unreserve_while_mapped_is_busy),
         cmocka_unit_test(contents_stay_with_the_handle),
-        cmocka_unit_test(one_handle_at_two_addresses),
-        cmocka_unit_test(destroy_then_unmap),
-        cmocka_unit_test(many_handles),
+        cmocka_unit_test(a_handle_at_two_addresses_has_one_memory),
+        cmocka_unit_test(mapped_memory_stays_after_its_handle_was_destroyed),
+        cmocka_unit_test(many_handles_are_mapped_and_unmapped_in_any_order),
     };
     return TEST_BED_RUN(tests);
 }

@@ -94,7 +94,7 @@ static void pools_with_little_room(size_t limit)
     loch_device_release(device);
 }
 
-static void limited_address_spaces(void **state)
+static void pools_work_in_limited_address_spaces(void **state)
 {
     (void)state;
     if (IS_SANITIZED) skip();
@@ -117,7 +117,7 @@ static void default_with_little_room(size_t limit)
     loch_device_release(device);
 }
 
-static void a_limited_default(void **state)
+static void the_default_pool_works_in_a_limited_address_space(void **state)
 {
     (void)state;
     if (IS_SANITIZED) skip();
@@ -230,7 +230,7 @@ static void pools_without_mappings(size_t spare)
     loch_device_release(device);
 }
 
-static void few_mappings_left(void **state)
+static void pools_fail_cleanly_when_mappings_are_used_up(void **state)
 {
     (void)state;
     const size_t most = maps_most();
@@ -252,9 +252,9 @@ static void few_mappings_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limited_address_spaces),
-        cmocka_unit_test(a_limited_default),
-        cmocka_unit_test(few_mappings_left),
+        cmocka_unit_test(pools_work_in_limited_address_spaces),
+        cmocka_unit_test(the_default_pool_works_in_a_limited_address_space),
+        cmocka_unit_test(pools_fail_cleanly_when_mappings_are_used_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

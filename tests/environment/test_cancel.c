@@ -341,7 +341,7 @@ static void *wait_for_memory(void *user)
     return NULL;
 }
 
-static void others_go_on(void **state)
+static void a_cancelled_waiter_does_not_hold_up_others(void **state)
 {
     (void)state;
     waiter waiters[6];
@@ -399,7 +399,7 @@ static void *wait_for_task(void *user)
     return NULL;
 }
 
-static void a_task_is_waited_for(void **state)
+static void a_cancelled_thread_waits_for_its_task(void **state)
 {
     (void)state;
     task t = {.status = LOCH_E_BUSY};
@@ -421,8 +421,8 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(no_call_is_a_cancellation_point),
-        cmocka_unit_test(others_go_on),
-        cmocka_unit_test(a_task_is_waited_for),
+        cmocka_unit_test(a_cancelled_waiter_does_not_hold_up_others),
+        cmocka_unit_test(a_cancelled_thread_waits_for_its_task),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -138,25 +138,25 @@ static void run_many(const char *how)
     }
 }
 
-static void by_exit(void **state)
+static void exit_while_threads_work_is_quiet(void **state)
 {
     (void)state;
     run_many("exit");
 }
 
-static void by_return(void **state)
+static void return_from_main_while_threads_work_is_quiet(void **state)
 {
     (void)state;
     run_many("return");
 }
 
-static void by_underscore_exit(void **state)
+static void underscore_exit_while_threads_work_is_quiet(void **state)
 {
     (void)state;
     run_many("_exit");
 }
 
-static void by_quick_exit(void **state)
+static void quick_exit_while_threads_work_is_quiet(void **state)
 {
     (void)state;
     run_many("quick_exit");
@@ -166,10 +166,10 @@ int main(int argc, char **argv)
 {
     if (argc == 3) return child(argv[1], strtoull(argv[2], NULL, 10));
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(by_exit),
-        cmocka_unit_test(by_return),
-        cmocka_unit_test(by_underscore_exit),
-        cmocka_unit_test(by_quick_exit),
+        cmocka_unit_test(exit_while_threads_work_is_quiet),
+        cmocka_unit_test(return_from_main_while_threads_work_is_quiet),
+        cmocka_unit_test(underscore_exit_while_threads_work_is_quiet),
+        cmocka_unit_test(quick_exit_while_threads_work_is_quiet),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

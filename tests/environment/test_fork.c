@@ -24,7 +24,7 @@ static void child_of_child(void *user)
 
 /* --- tests --- */
 
-static void allocates_in_the_child_of_a_busy_process(void **state)
+static void the_child_of_a_busy_process_allocates(void **state)
 {
     (void)state;
     bed b = {0};
@@ -51,7 +51,7 @@ static void *fork_thread(void *user)
     return NULL;
 }
 
-static void forks_in_several_threads(void **state)
+static void children_forked_by_several_threads_allocate(void **state)
 {
     (void)state;
     bed b = {0};
@@ -122,7 +122,7 @@ static void child_of_pressure(void *user)
     child_of_waiting(w);
 }
 
-static void forgets_threads_that_wait(void **state)
+static void a_child_forgets_threads_that_wait(void **state)
 {
     const bool in_pressure = *state != NULL;
     loch_device *device;
@@ -192,7 +192,7 @@ static void child_has_it_all(void *user)
     NEED(atomic_load(&k->pool->pool->gate) == 0);
 }
 
-static void takes_back_what_threads_kept(void **state)
+static void a_child_takes_back_what_threads_kept(void **state)
 {
     (void)state;
     loch_device *device;
@@ -223,11 +223,11 @@ int main(void)
 {
     static int yes;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocates_in_the_child_of_a_busy_process),
-        cmocka_unit_test(forks_in_several_threads),
-        cmocka_unit_test(forgets_threads_that_wait),
-        cmocka_unit_test_prestate(forgets_threads_that_wait, &yes),
-        cmocka_unit_test(takes_back_what_threads_kept),
+        cmocka_unit_test(the_child_of_a_busy_process_allocates),
+        cmocka_unit_test(children_forked_by_several_threads_allocate),
+        cmocka_unit_test(a_child_forgets_threads_that_wait),
+        cmocka_unit_test_prestate(a_child_forgets_threads_that_wait, &yes),
+        cmocka_unit_test(a_child_takes_back_what_threads_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static void inside_factories(inside *in)
     inside_finish(in);
 }
 
-static void forks_inside_callbacks(void **state)
+static void a_child_forked_inside_a_callback_works(void **state)
 {
     bed b = {0};
     storm s;
@@ -158,7 +158,7 @@ static void *fork_walker(void *user)
     return NULL;
 }
 
-static void comes_back_from_under_a_lock(void **state)
+static void a_child_forked_under_a_lock_comes_back(void **state)
 {
     (void)state;
     if (FORK_STANDS_STILL) skip(); /* a thread cannot stand still that waits for the lock */
@@ -195,7 +195,7 @@ static void child_ends_session(void *user)
     NEED(bytes == 1000);
 }
 
-static void ends_a_session_that_others_were_in(void **state)
+static void a_child_ends_a_session_that_others_were_in(void **state)
 {
     (void)state;
     loch_device *device;
@@ -256,7 +256,7 @@ static void child_asks_factory(void *user)
     NEED(leaks == 0);
 }
 
-static void makes_what_others_were_making(void **state)
+static void a_child_makes_what_others_were_making(void **state)
 {
     (void)state;
     making m = {0};
@@ -298,7 +298,7 @@ static void child_logs(void *user)
     exit(0); /* writes what the system's streams keep */
 }
 
-static void writes_a_log_once(void **state)
+static void a_log_is_written_once_over_a_fork(void **state)
 {
     (void)state;
     loch_device *device;
@@ -324,9 +324,12 @@ int main(void)
 {
     static int yes;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forks_inside_callbacks),        cmocka_unit_test_prestate(forks_inside_callbacks, &yes),
-        cmocka_unit_test(comes_back_from_under_a_lock),  cmocka_unit_test(ends_a_session_that_others_were_in),
-        cmocka_unit_test(makes_what_others_were_making), cmocka_unit_test(writes_a_log_once),
+        cmocka_unit_test(a_child_forked_inside_a_callback_works),
+        cmocka_unit_test_prestate(a_child_forked_inside_a_callback_works, &yes),
+        cmocka_unit_test(a_child_forked_under_a_lock_comes_back),
+        cmocka_unit_test(a_child_ends_a_session_that_others_were_in),
+        cmocka_unit_test(a_child_makes_what_others_were_making),
+        cmocka_unit_test(a_log_is_written_once_over_a_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ static void child_opens_anew(void *user)
     gone_close(&g);
 }
 
-static void refuses_simulated_devices(void **state)
+static void a_child_is_refused_simulated_devices(void **state)
 {
     (void)state;
     gone g;
@@ -202,7 +202,7 @@ static void refuses_simulated_devices(void **state)
     gone_close(&g);
 }
 
-static void refuses_unbacked_simulated_devices(void **state)
+static void a_child_is_refused_unbacked_devices(void **state)
 {
     (void)state;
     gone g;
@@ -212,7 +212,7 @@ static void refuses_unbacked_simulated_devices(void **state)
 }
 
 /* Drivers from outside do not survive unless they say so. */
-static void refuses_devices_of_other_drivers(void **state)
+static void a_child_is_refused_devices_of_other_drivers(void **state)
 {
     (void)state;
     gone g;
@@ -242,7 +242,7 @@ static void child_survives(void *user)
     child_gives_back(g);
 }
 
-static void lets_drivers_survive_that_say_so(void **state)
+static void drivers_that_say_so_survive_a_fork(void **state)
 {
     (void)state;
     gone g;
@@ -285,7 +285,7 @@ static void child_of_running(void *user)
     loch_device_release(r->device);
 }
 
-static void forgets_functions_that_run(void **state)
+static void a_child_forgets_functions_that_run(void **state)
 {
     (void)state;
     running r = {0};
@@ -329,7 +329,7 @@ static void child_removes_visitor(void *user)
     NEED(take_range(r) == NULL);
 }
 
-static void forgets_threads_that_visit(void **state)
+static void a_child_forgets_threads_that_visit(void **state)
 {
     (void)state;
     running r = {0};
@@ -400,7 +400,7 @@ static void child_frees_block(void *user)
     NEED_OK(loch_free(l->guard, l->block)); /* waits for nobody who looks at it */
 }
 
-static void frees_what_others_look_at(void **state)
+static void a_child_frees_what_others_look_at(void **state)
 {
     (void)state;
     loch_device *device;
@@ -448,7 +448,7 @@ static void child_collects_all(void *user)
     NEED(waiting == 0);
 }
 
-static void collects_without_other_threads(void **state)
+static void a_child_collects_without_other_threads(void **state)
 {
     (void)state;
     loch_device *cpu, *device;
@@ -495,10 +495,14 @@ static void collects_without_other_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_simulated_devices),        cmocka_unit_test(refuses_unbacked_simulated_devices),
-        cmocka_unit_test(refuses_devices_of_other_drivers), cmocka_unit_test(lets_drivers_survive_that_say_so),
-        cmocka_unit_test(forgets_functions_that_run),       cmocka_unit_test(forgets_threads_that_visit),
-        cmocka_unit_test(frees_what_others_look_at),        cmocka_unit_test(collects_without_other_threads),
+        cmocka_unit_test(a_child_is_refused_simulated_devices),
+        cmocka_unit_test(a_child_is_refused_unbacked_devices),
+        cmocka_unit_test(a_child_is_refused_devices_of_other_drivers),
+        cmocka_unit_test(drivers_that_say_so_survive_a_fork),
+        cmocka_unit_test(a_child_forgets_functions_that_run),
+        cmocka_unit_test(a_child_forgets_threads_that_visit),
+        cmocka_unit_test(a_child_frees_what_others_look_at),
+        cmocka_unit_test(a_child_collects_without_other_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

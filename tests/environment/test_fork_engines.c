@@ -65,7 +65,7 @@ static void *wait_for_all(void *user)
     return loch_workers_wait(t->workers, NULL) == LOCH_OK ? NULL : user;
 }
 
-static void refuses_workers(void **state)
+static void a_child_is_refused_workers(void **state)
 {
     (void)state;
     tasks t = {0};
@@ -116,7 +116,7 @@ static loch_status task_forks(void *user)
     return LOCH_OK;
 }
 
-static void ends_a_worker_that_forked(void **state)
+static void a_worker_that_forked_ends_in_the_child(void **state)
 {
     (void)state;
     tasks t = {0};
@@ -202,7 +202,7 @@ static void child_of_engines(void *user)
     NEED_OK(loch_engine_close(e->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
-static void refuses_engines(void **state)
+static void a_child_is_refused_engines(void **state)
 {
     (void)state;
     engines e = {0};
@@ -240,9 +240,9 @@ static void refuses_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_workers),
-        cmocka_unit_test(ends_a_worker_that_forked),
-        cmocka_unit_test(refuses_engines),
+        cmocka_unit_test(a_child_is_refused_workers),
+        cmocka_unit_test(a_worker_that_forked_ends_in_the_child),
+        cmocka_unit_test(a_child_is_refused_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

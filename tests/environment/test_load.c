@@ -81,7 +81,7 @@ static void *use_all(void *argument)
     return NULL;
 }
 
-static void several_copies(void **state)
+static void several_copies_of_the_library_fit_in_one_process(void **state)
 {
     (void)state;
     char folder[] = "/tmp/loch-copies-XXXXXX", path[64];
@@ -116,7 +116,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(threads_outlive_dlclose),
-        cmocka_unit_test(several_copies),
+        cmocka_unit_test(several_copies_of_the_library_fit_in_one_process),
     };
     if (!loaded_path()) {
         puts("skipped: libloch.so is not beside this program's folder");

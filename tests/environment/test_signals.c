@@ -84,7 +84,7 @@ static void job_allocate(job *w)
         TRY(loch_free(w->allocator, blocks[i]));
 }
 
-static void allocating(void **state)
+static void signals_do_not_disturb_allocations(void **state)
 {
     (void)state;
     job jobs[3];
@@ -121,7 +121,7 @@ static void job_wait_for_memory(job *w)
     EXPECT(now_ns() - start >= request.timeout_ns);
 }
 
-static void waiting_for_memory(void **state)
+static void signals_do_not_end_waits_for_memory(void **state)
 {
     (void)state;
     job jobs[3];
@@ -155,7 +155,7 @@ static void job_wait_for_tasks(job *w)
     TRY(loch_workers_wait(w->workers, NULL));
 }
 
-static void waiting_for_tasks(void **state)
+static void signals_do_not_end_waits_for_tasks(void **state)
 {
     (void)state;
     job jobs[2];
@@ -207,7 +207,7 @@ static void job_files(job *w)
     loch_tensor_release(tensor);
 }
 
-static void files(void **state)
+static void signals_do_not_cut_files_short(void **state)
 {
     (void)state;
     job one = {.run = job_files, .folder = "/tmp/loch-signals-XXXXXX"};
@@ -232,7 +232,7 @@ static void job_scenario(job *w)
     snprintf(w->failure, sizeof w->failure, "%s: %.200s", run.call, run.error.sentence);
 }
 
-static void a_whole_program(void **state)
+static void signals_do_not_disturb_a_whole_program(void **state)
 {
     (void)state;
     job one = {.run = job_scenario};
@@ -242,8 +242,9 @@ static void a_whole_program(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(allocating), cmocka_unit_test(waiting_for_memory), cmocka_unit_test(waiting_for_tasks),
-        cmocka_unit_test(files),      cmocka_unit_test(a_whole_program),
+        cmocka_unit_test(signals_do_not_disturb_allocations),     cmocka_unit_test(signals_do_not_end_waits_for_memory),
+        cmocka_unit_test(signals_do_not_end_waits_for_tasks),     cmocka_unit_test(signals_do_not_cut_files_short),
+        cmocka_unit_test(signals_do_not_disturb_a_whole_program),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

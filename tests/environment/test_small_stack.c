@@ -90,21 +90,21 @@ static void job_files(job *w)
     TRY(loch_registry_clear(NULL, NULL, NULL));
 }
 
-static void devices(void **state)
+static void devices_work_on_a_small_stack(void **state)
 {
     (void)state;
     job one = {.run = job_devices};
     run_on_small_stack(&one);
 }
 
-static void pools(void **state)
+static void pools_work_on_a_small_stack(void **state)
 {
     (void)state;
     job one = {.run = job_pool};
     run_on_small_stack(&one);
 }
 
-static void files(void **state)
+static void files_are_saved_and_loaded_on_a_small_stack(void **state)
 {
     (void)state;
     job one = {.run = job_files, .path = "/tmp/loch-stack-XXXXXX"};
@@ -118,9 +118,9 @@ static void files(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(devices),
-        cmocka_unit_test(pools),
-        cmocka_unit_test(files),
+        cmocka_unit_test(devices_work_on_a_small_stack),
+        cmocka_unit_test(pools_work_on_a_small_stack),
+        cmocka_unit_test(files_are_saved_and_loaded_on_a_small_stack),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -224,20 +224,20 @@ static void sweep(const test_faults *from, const char *device, bool hold)
 
 /* --- the sources --- */
 
-static void host_memory_on_the_cpu(void **state)
+static void every_stack_survives_failing_host_memory_on_the_cpu(void **state)
 {
     (void)state;
     sweep(&test_host_faults, "cpu", false);
 }
 
-static void host_memory_on_sim(void **state)
+static void every_stack_survives_failing_host_memory_on_sim(void **state)
 {
     (void)state;
     sweep(&test_host_faults, "sim:256MiB,granule=64KiB,backed", true);
     assert_int_equal(test_heap_wrong(), 0);
 }
 
-static void driver_calls(void **state)
+static void every_stack_survives_failing_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
     sweep(&test_driver_faults, "faulty:cpu", false);
@@ -245,7 +245,7 @@ static void driver_calls(void **state)
     assert_int_equal(test_faulty_open(), 0);
 }
 
-static void driver_calls_of_devices_that_are_named(void **state)
+static void every_stack_survives_failing_calls_of_named_devices(void **state)
 {
     (void)state;
     char list[1024], name[LOCH_DEVICE_NAME_MAX], *rest = NULL;
@@ -261,7 +261,7 @@ static void driver_calls_of_devices_that_are_named(void **state)
     }
 }
 
-static void driver_calls_of_sim(void **state)
+static void every_stack_survives_failing_calls_of_sim(void **state)
 {
     (void)state;
     sweep(&test_sim_faults, "sim:256MiB,granule=64KiB,backed", true);
@@ -280,11 +280,11 @@ static int prepare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory_on_the_cpu),
-        cmocka_unit_test(host_memory_on_sim),
-        cmocka_unit_test(driver_calls),
-        cmocka_unit_test(driver_calls_of_sim),
-        cmocka_unit_test(driver_calls_of_devices_that_are_named),
+        cmocka_unit_test(every_stack_survives_failing_host_memory_on_the_cpu),
+        cmocka_unit_test(every_stack_survives_failing_host_memory_on_sim),
+        cmocka_unit_test(every_stack_survives_failing_calls_of_a_driver_from_outside),
+        cmocka_unit_test(every_stack_survives_failing_calls_of_sim),
+        cmocka_unit_test(every_stack_survives_failing_calls_of_named_devices),
     };
     test_heap_set(TEST_FAILING_NEVER, 0);
     test_faulty_set(TEST_FAILING_NEVER, 0);

@@ -110,14 +110,14 @@ static void sweep(const test_faults *from, size_t hole_bytes)
     assert_true(places > 16 && felt > 4);
 }
 
-static void host_memory(void **state)
+static void compaction_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep(&test_host_faults, BYTES);
     sweep(&test_host_faults, GAP);
 }
 
-static void driver_calls(void **state)
+static void compaction_survives_failing_driver_calls(void **state)
 {
     (void)state;
     sweep(&test_sim_faults, BYTES);
@@ -128,8 +128,8 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory),
-        cmocka_unit_test(driver_calls),
+        cmocka_unit_test(compaction_survives_failing_host_memory),
+        cmocka_unit_test(compaction_survives_failing_driver_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

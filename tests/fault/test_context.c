@@ -186,19 +186,19 @@ static void sweep(const test_faults *from, size_t seat)
     assert_true(rounds.places > 40 && rounds.felt > 20);
 }
 
-static void host_memory(void **state)
+static void a_context_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep(&test_host_faults, 0);
 }
 
-static void driver_calls_of_the_first_device(void **state)
+static void a_context_survives_failing_calls_of_its_first_device(void **state)
 {
     (void)state;
     sweep(&test_sim_faults, 0);
 }
 
-static void driver_calls_of_the_second_device(void **state)
+static void a_context_survives_failing_calls_of_its_second_device(void **state)
 {
     (void)state;
     sweep(&test_sim_faults, 1);
@@ -208,9 +208,9 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory),
-        cmocka_unit_test(driver_calls_of_the_first_device),
-        cmocka_unit_test(driver_calls_of_the_second_device),
+        cmocka_unit_test(a_context_survives_failing_host_memory),
+        cmocka_unit_test(a_context_survives_failing_calls_of_its_first_device),
+        cmocka_unit_test(a_context_survives_failing_calls_of_its_second_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

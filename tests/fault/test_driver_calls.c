@@ -13,19 +13,19 @@ static void sweep_faulty(const char *device)
     assert_int_equal(test_faulty_open(), 0);
 }
 
-static void through_the_cpu(void **state)
+static void every_failing_call_of_the_cpu_is_survived(void **state)
 {
     (void)state;
     sweep_faulty("faulty:cpu");
 }
 
-static void through_sim(void **state)
+static void every_failing_call_of_sim_is_survived(void **state)
 {
     (void)state;
     sweep_faulty("faulty:sim:64MiB,granule=64KiB,backed");
 }
 
-static void through_devices_that_are_named(void **state)
+static void every_failing_call_of_named_devices_is_survived(void **state)
 {
     (void)state;
     char list[1024], name[LOCH_DEVICE_NAME_MAX], *rest = NULL;
@@ -41,7 +41,7 @@ static void through_devices_that_are_named(void **state)
     }
 }
 
-static void names_of_the_faulty_driver(void **state)
+static void the_faulty_driver_refuses_bad_names(void **state)
 {
     (void)state;
     loch_device *device = TEST_UNTOUCHED;
@@ -67,10 +67,10 @@ static int register_faulty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_the_faulty_driver),
-        cmocka_unit_test(through_the_cpu),
-        cmocka_unit_test(through_sim),
-        cmocka_unit_test(through_devices_that_are_named),
+        cmocka_unit_test(the_faulty_driver_refuses_bad_names),
+        cmocka_unit_test(every_failing_call_of_the_cpu_is_survived),
+        cmocka_unit_test(every_failing_call_of_sim_is_survived),
+        cmocka_unit_test(every_failing_call_of_named_devices_is_survived),
     };
     return cmocka_run_group_tests_name("driver calls fail", tests, register_faulty, NULL);
 }

@@ -156,14 +156,14 @@ static void sweep(const test_faults *from, const ground *on)
     assert_true(rounds.places > 10 && rounds.felt > 0);
 }
 
-static void host_memory(void **state)
+static void an_engine_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep(&test_host_faults, &(ground){"pools", NULL, {"cpu", SIM_A, SIM_B, SIM_A}, false});
     sweep(&test_host_faults, &(ground){"direct", NULL, {"cpu", SIM_A, SIM_B, SIM_A}, true});
 }
 
-static void driver_calls_of_each_device(void **state)
+static void an_engine_survives_failing_calls_of_each_device(void **state)
 {
     (void)state;
     sweep(&test_sim_faults, &(ground){"pools, one device", SIM_A, {"cpu", SIM_A, SIM_B, SIM_A}, false});
@@ -172,7 +172,7 @@ static void driver_calls_of_each_device(void **state)
 }
 
 /* Opening itself fails here, too. */
-static void driver_calls_of_a_driver_from_outside(void **state)
+static void an_engine_survives_failing_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
     const ground on = {
@@ -183,8 +183,9 @@ static void driver_calls_of_a_driver_from_outside(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(host_memory), cmocka_unit_test(driver_calls_of_each_device),
-                                       cmocka_unit_test(driver_calls_of_a_driver_from_outside)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_engine_survives_failing_host_memory),
+                                       cmocka_unit_test(an_engine_survives_failing_calls_of_each_device),
+                                       cmocka_unit_test(an_engine_survives_failing_calls_of_a_driver_from_outside)};
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
     return cmocka_run_group_tests_name("engine faults", tests, NULL, NULL);
 }

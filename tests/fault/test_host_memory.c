@@ -13,25 +13,25 @@ static void sweep_heap(const char *device, const char *other)
     assert_int_equal(test_heap_wrong(), 0);
 }
 
-static void on_the_cpu(void **state)
+static void the_cpu_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep_heap("cpu", "sim:16MiB,granule=64KiB,backed,id=5");
 }
 
-static void on_sim(void **state)
+static void sim_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep_heap("sim:64MiB,granule=64KiB,backed", "cpu");
 }
 
-static void on_an_unbacked_sim(void **state)
+static void an_unbacked_sim_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep_heap("sim:1GiB,clock=stepped", "sim:1GiB,id=3");
 }
 
-static void through_a_driver_from_outside(void **state)
+static void a_driver_from_outside_survives_failing_host_memory(void **state)
 {
     (void)state;
     sweep_heap("faulty:cpu", "cpu");
@@ -49,10 +49,10 @@ static int install(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_the_cpu),
-        cmocka_unit_test(on_sim),
-        cmocka_unit_test(on_an_unbacked_sim),
-        cmocka_unit_test(through_a_driver_from_outside),
+        cmocka_unit_test(the_cpu_survives_failing_host_memory),
+        cmocka_unit_test(sim_survives_failing_host_memory),
+        cmocka_unit_test(an_unbacked_sim_survives_failing_host_memory),
+        cmocka_unit_test(a_driver_from_outside_survives_failing_host_memory),
     };
     return cmocka_run_group_tests_name("host allocations fail", tests, install, NULL);
 }

@@ -349,7 +349,7 @@ static void sweep(const test_faults *from, const ground *on)
 
 /* --- the sources --- */
 
-static void host_memory(void **state)
+static void a_pool_survives_failing_host_memory(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
@@ -357,7 +357,7 @@ static void host_memory(void **state)
     assert_int_equal(test_heap_wrong(), 0);
 }
 
-static void driver_calls_of_sim(void **state)
+static void a_pool_survives_failing_calls_of_sim(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++)
@@ -365,7 +365,7 @@ static void driver_calls_of_sim(void **state)
 }
 
 /* Any call, not one name alone, fails for good. */
-static void driver_calls_of_another(void **state)
+static void a_pool_survives_failing_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
     sweep(&test_driver_faults, &(ground){"faulty:sim:64MiB,granule=64KiB", grounds[0].options});
@@ -374,7 +374,7 @@ static void driver_calls_of_another(void **state)
 }
 
 /* Without a fault the program gets to every part of the pool. */
-static void the_program_itself(void **state)
+static void the_program_reaches_every_part_of_a_pool(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
@@ -392,7 +392,7 @@ static void the_program_itself(void **state)
 }
 
 /* Before each step in turn the device is lost: nothing crashes, and everything can be given back. */
-static void a_lost_device(void **state)
+static void a_pool_survives_a_device_lost_before_any_step(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grounds / sizeof *grounds; i++) {
@@ -432,9 +432,11 @@ static int prepare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_program_itself),  cmocka_unit_test(host_memory),
-        cmocka_unit_test(driver_calls_of_sim), cmocka_unit_test(driver_calls_of_another),
-        cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(the_program_reaches_every_part_of_a_pool),
+        cmocka_unit_test(a_pool_survives_failing_host_memory),
+        cmocka_unit_test(a_pool_survives_failing_calls_of_sim),
+        cmocka_unit_test(a_pool_survives_failing_calls_of_a_driver_from_outside),
+        cmocka_unit_test(a_pool_survives_a_device_lost_before_any_step),
     };
     test_heap_set(TEST_FAILING_NEVER, 0);
     test_faulty_set(TEST_FAILING_NEVER, 0);

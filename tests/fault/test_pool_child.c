@@ -122,14 +122,14 @@ static void sweep(const test_faults *from, const char *device)
 static const char *const devices[] = {"sim:64MiB,granule=256KiB", "sim:64MiB,granule=256KiB,async=off",
                                       "sim:64MiB,granule=256KiB,alias=off", "sim:128MiB,virtual=off", "cpu"};
 
-static void host_memory(void **state)
+static void a_family_survives_failing_host_memory(void **state)
 {
     (void)state;
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
         sweep(&test_host_faults, devices[d]);
 }
 
-static void driver_calls(void **state)
+static void a_family_survives_failing_driver_calls(void **state)
 {
     (void)state;
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
@@ -138,7 +138,8 @@ static void driver_calls(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(host_memory), cmocka_unit_test(driver_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_family_survives_failing_host_memory),
+                                       cmocka_unit_test(a_family_survives_failing_driver_calls)};
     if (test_heap_install() != LOCH_OK) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,32 +9,32 @@ static void sweep_sim(const char *device)
     test_scenario_sweep(&sweep);
 }
 
-static void backed(void **state)
+static void a_backed_device_survives_every_failing_call(void **state)
 {
     (void)state;
     sweep_sim("sim:64MiB,granule=64KiB,backed");
 }
 
-static void unbacked(void **state)
+static void an_unbacked_device_survives_every_failing_call(void **state)
 {
     (void)state;
     sweep_sim("sim:1GiB");
 }
 
-static void stepped(void **state)
+static void a_stepped_device_survives_every_failing_call(void **state)
 {
     (void)state;
     sweep_sim("sim:64MiB,granule=64KiB,backed,clock=stepped");
 }
 
-static void without_virtual_memory(void **state)
+static void a_device_without_virtual_memory_survives_every_failing_call(void **state)
 {
     (void)state;
     sweep_sim("sim:64MiB,granule=64KiB,backed,virtual=off,async=off");
 }
 
 /* Each named call fails with a status of its own choosing. */
-static void one_call_by_name(void **state)
+static void a_call_that_is_named_fails_with_the_status_that_was_set(void **state)
 {
     (void)state;
     loch_device *device = NULL;
@@ -100,9 +100,12 @@ static void a_lost_device_takes_everything_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backed),           cmocka_unit_test(unbacked),
-        cmocka_unit_test(stepped),          cmocka_unit_test(without_virtual_memory),
-        cmocka_unit_test(one_call_by_name), cmocka_unit_test(a_lost_device_takes_everything_back),
+        cmocka_unit_test(a_backed_device_survives_every_failing_call),
+        cmocka_unit_test(an_unbacked_device_survives_every_failing_call),
+        cmocka_unit_test(a_stepped_device_survives_every_failing_call),
+        cmocka_unit_test(a_device_without_virtual_memory_survives_every_failing_call),
+        cmocka_unit_test(a_call_that_is_named_fails_with_the_status_that_was_set),
+        cmocka_unit_test(a_lost_device_takes_everything_back),
     };
     return cmocka_run_group_tests_name("driver calls of sim fail", tests, NULL, NULL);
 }

@@ -183,19 +183,19 @@ static void sweep(const test_faults *from)
     }
 }
 
-static void host_memory(void **state)
+static void tensors_survive_failing_host_memory(void **state)
 {
     (void)state;
     sweep(&test_host_faults);
 }
 
-static void driver_calls(void **state)
+static void tensors_survive_failing_driver_calls(void **state)
 {
     (void)state;
     sweep(&test_sim_faults);
 }
 
-static void lost_device(void **state)
+static void tensors_survive_a_device_lost_before_any_step(void **state)
 {
     (void)state;
     uint64_t step = 0;
@@ -219,9 +219,9 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory),
-        cmocka_unit_test(driver_calls),
-        cmocka_unit_test(lost_device),
+        cmocka_unit_test(tensors_survive_failing_host_memory),
+        cmocka_unit_test(tensors_survive_failing_driver_calls),
+        cmocka_unit_test(tensors_survive_a_device_lost_before_any_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

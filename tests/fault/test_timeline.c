@@ -130,19 +130,19 @@ static void sweep(const char *name, const test_faults *from)
     assert_true(state.all == SPANS / 2 - 2 && rounds.places > 20 && state.less > 10);
 }
 
-static void host_memory_fails(void **state)
+static void spans_survive_failing_host_memory(void **state)
 {
     (void)state;
     sweep("sim:64MiB,clock=stepped", &test_host_faults);
 }
 
-static void calls_of_a_simulated_device_fail(void **state)
+static void spans_survive_failing_calls_of_sim(void **state)
 {
     (void)state;
     sweep("sim:64MiB,clock=stepped", &test_sim_faults);
 }
 
-static void calls_of_a_faulty_driver_fail(void **state)
+static void spans_survive_failing_calls_of_a_driver_from_outside(void **state)
 {
     (void)state;
     CHECK_OK(test_faulty_register());
@@ -186,7 +186,7 @@ static void print_faulted(test_round *round, const void *user)
     state->is_felt |= missing > 0;
 }
 
-static void memory_for_the_tree_fails(void **state)
+static void a_tree_counts_the_spans_that_it_has_no_memory_for(void **state)
 {
     (void)state;
     loch_timeline *timeline;
@@ -211,10 +211,10 @@ int main(void)
 {
     CHECK_OK(test_heap_install());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory_fails),
-        cmocka_unit_test(memory_for_the_tree_fails),
-        cmocka_unit_test(calls_of_a_simulated_device_fail),
-        cmocka_unit_test(calls_of_a_faulty_driver_fail),
+        cmocka_unit_test(spans_survive_failing_host_memory),
+        cmocka_unit_test(a_tree_counts_the_spans_that_it_has_no_memory_for),
+        cmocka_unit_test(spans_survive_failing_calls_of_sim),
+        cmocka_unit_test(spans_survive_failing_calls_of_a_driver_from_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

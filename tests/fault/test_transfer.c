@@ -116,25 +116,25 @@ static void sweep(test_faults from, test_failing mode)
     assert_true(test_rounds_run(&from, "copies and fills", run_faulted, NULL).felt > 0);
 }
 
-static void driver_calls_fail_once(void **state)
+static void copies_survive_driver_calls_that_fail_once(void **state)
 {
     (void)state;
     sweep(test_sim_faults, TEST_FAILING_ONCE);
 }
 
-static void driver_calls_fail_for_good(void **state)
+static void copies_survive_driver_calls_that_fail_for_good(void **state)
 {
     (void)state;
     sweep(test_sim_faults, TEST_FAILING_FOREVER);
 }
 
-static void bookkeeping_fails_once(void **state)
+static void copies_survive_bookkeeping_that_fails_once(void **state)
 {
     (void)state;
     sweep(test_host_faults, TEST_FAILING_ONCE);
 }
 
-static void bookkeeping_fails_for_good(void **state)
+static void copies_survive_bookkeeping_that_fails_for_good(void **state)
 {
     (void)state;
     sweep(test_host_faults, TEST_FAILING_FOREVER);
@@ -149,10 +149,10 @@ static int install(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(driver_calls_fail_once),
-        cmocka_unit_test(driver_calls_fail_for_good),
-        cmocka_unit_test(bookkeeping_fails_once),
-        cmocka_unit_test(bookkeeping_fails_for_good),
+        cmocka_unit_test(copies_survive_driver_calls_that_fail_once),
+        cmocka_unit_test(copies_survive_driver_calls_that_fail_for_good),
+        cmocka_unit_test(copies_survive_bookkeeping_that_fails_once),
+        cmocka_unit_test(copies_survive_bookkeeping_that_fails_for_good),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

@@ -82,7 +82,7 @@ __attribute__((unused)) static void *caller_current(void)
 }
 
 /* Nothing of all this is left. */
-__attribute__((unused)) static void test_nothing_left(void **state)
+__attribute__((unused)) static void nothing_is_left_of_the_device(void **state)
 {
     (void)state;
     loch_device_release(device);

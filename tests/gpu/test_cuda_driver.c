@@ -6,7 +6,7 @@
 
 /* --- properties and names --- */
 
-static void test_properties(void **state)
+static void properties_are_those_of_the_gpu(void **state)
 {
     (void)state;
     assert_string_equal(properties.driver, "cuda");
@@ -37,7 +37,7 @@ static void test_properties(void **state)
     assert_true(info.free_bytes > 0 && info.free_bytes <= info.total_bytes);
 }
 
-static void test_names(void **state)
+static void names_of_gpus_are_checked(void **state)
 {
     (void)state;
     loch_device *other = NULL;
@@ -158,14 +158,14 @@ static void context_use_all(void *expected)
     context_use_virtual();
 }
 
-static void test_context_none(void **state)
+static void without_a_current_context_none_is_left_current(void **state)
 {
     (void)state;
     assert_int_equal(caller.cuCtxSetCurrent(NULL), 0);
     context_use_all(NULL);
 }
 
-static void test_context_foreign(void **state)
+static void a_foreign_current_context_stays_current(void **state)
 {
     (void)state;
     void *context = NULL;
@@ -180,7 +180,7 @@ static void test_context_foreign(void **state)
     assert_int_equal(caller.cuCtxDestroy_v2(context), 0);
 }
 
-static void test_context_primary(void **state)
+static void the_primary_context_stays_current(void **state)
 {
     (void)state;
     void *context = NULL;
@@ -193,7 +193,7 @@ static void test_context_primary(void **state)
 
 /* --- failures --- */
 
-static void test_errors(void **state)
+static void codes_of_the_driver_become_statuses(void **state)
 {
     (void)state;
     void *block = NULL;
@@ -221,10 +221,13 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_properties),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_context_none),    cmocka_unit_test(test_context_foreign),
-        cmocka_unit_test(test_context_primary), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(properties_are_those_of_the_gpu),
+        cmocka_unit_test(names_of_gpus_are_checked),
+        cmocka_unit_test(without_a_current_context_none_is_left_current),
+        cmocka_unit_test(a_foreign_current_context_stays_current),
+        cmocka_unit_test(the_primary_context_stays_current),
+        cmocka_unit_test(codes_of_the_driver_become_statuses),
+        cmocka_unit_test(nothing_is_left_of_the_device),
     };
     if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
     caller_load();

@@ -61,7 +61,7 @@ static loch_tensor *count_up(loch_context *context)
     return tensor;
 }
 
-static void test_info(void **state)
+static void an_engine_tells_the_figures_of_its_gpus(void **state)
 {
     (void)state;
     loch_engine *engine = open_engine();
@@ -77,7 +77,7 @@ static void test_info(void **state)
 }
 
 /* A copy is kept until its source changes; parameters are cut over both; a pool is pushed and popped; all of it compacts. */
-static void test_context(void **state)
+static void copies_parameters_and_pools_of_a_context_work_on_the_gpu(void **state)
 {
     (void)state;
     loch_engine *engine = open_engine();
@@ -136,7 +136,7 @@ static loch_status look_at_span(const loch_span_record *record, void *user)
     return LOCH_OK;
 }
 
-static void test_spans(void **state)
+static void spans_have_the_times_of_the_gpu(void **state)
 {
     (void)state;
     loch_engine *engine = open_engine();
@@ -164,7 +164,7 @@ static void test_spans(void **state)
 typedef int sgemm(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const float *alpha,
                   const float *a, int a_step, const float *b, int b_step, const float *beta, float *c, int c_step);
 
-static void test_cublas(void **state)
+static void an_engine_has_cublas_on_its_streams(void **state)
 {
     (void)state;
     if (strncmp(device_name, "cuda", 4) != 0) return;
@@ -224,7 +224,7 @@ static void *serve(void *user)
     return engine;
 }
 
-static void test_threads(void **state)
+static void threads_share_an_engine(void **state)
 {
     (void)state;
     loch_engine *engine = open_engine();
@@ -243,7 +243,7 @@ static void test_threads(void **state)
 typedef int all_reduce(const void *from, void *to, size_t count, int type, int operation, void *communicator,
                        void *stream);
 
-static void test_nccl(void **state)
+static void an_engine_has_nccl_over_its_gpu(void **state)
 {
     (void)state;
     if (strncmp(device_name, "cuda", 4) != 0) return;
@@ -279,8 +279,12 @@ static void test_nccl(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_info),   cmocka_unit_test(test_context), cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_cublas), cmocka_unit_test(test_threads), cmocka_unit_test(test_nccl),
+        cmocka_unit_test(an_engine_tells_the_figures_of_its_gpus),
+        cmocka_unit_test(copies_parameters_and_pools_of_a_context_work_on_the_gpu),
+        cmocka_unit_test(spans_have_the_times_of_the_gpu),
+        cmocka_unit_test(an_engine_has_cublas_on_its_streams),
+        cmocka_unit_test(threads_share_an_engine),
+        cmocka_unit_test(an_engine_has_nccl_over_its_gpu),
     };
     loch_device *device;
     if (count > 1) device_name = arguments[1];

@@ -127,7 +127,7 @@ static void *busy_thread(void *user)
     return NULL;
 }
 
-static void refuses_in_the_child(void **state)
+static void a_child_is_refused_the_gpu(void **state)
 {
     (void)state;
     all a;
@@ -137,7 +137,7 @@ static void refuses_in_the_child(void **state)
     all_close(&a);
 }
 
-static void refuses_in_children_of_a_busy_process(void **state)
+static void children_of_a_busy_process_are_refused_the_gpu(void **state)
 {
     (void)state;
     all a;
@@ -173,7 +173,7 @@ static void child_works(void *user)
 /* Before the process has started CUDA itself. */
 static int first_child;
 
-static void works_in_a_child_alone(void **state)
+static void a_child_alone_may_open_the_gpu(void **state)
 {
     (void)state;
     assert_int_equal(first_child, 0);
@@ -187,9 +187,9 @@ int main(int count, char **arguments)
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     loch_device_release(device);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(works_in_a_child_alone),
-        cmocka_unit_test(refuses_in_the_child),
-        cmocka_unit_test(refuses_in_children_of_a_busy_process),
+        cmocka_unit_test(a_child_alone_may_open_the_gpu),
+        cmocka_unit_test(a_child_is_refused_the_gpu),
+        cmocka_unit_test(children_of_a_busy_process_are_refused_the_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static void close_rig(rig *r)
     make_current(NULL);
 }
 
-static void test_nested(void **state)
+static void guards_nest_and_put_the_device_back(void **state)
 {
     (void)state;
     rig r = open_rig();
@@ -130,7 +130,7 @@ static void test_nested(void **state)
 }
 
 /* The caller's own context comes back, whatever was pushed, popped and set inside. */
-static void test_caller_changes_it(void **state)
+static void a_guard_puts_back_what_the_caller_changed(void **state)
 {
     (void)state;
     rig r = open_rig();
@@ -164,7 +164,7 @@ static void test_caller_changes_it(void **state)
     close_rig(&r);
 }
 
-static void test_locks(void **state)
+static void a_lock_makes_its_gpu_current(void **state)
 {
     (void)state;
     rig r = open_rig();
@@ -195,7 +195,7 @@ static loch_status work_on_seat(loch_engine *engine, loch_seat seat, void *user)
     return seat.number == gpu.number ? work(user) : LOCH_OK;
 }
 
-static void test_workers(void **state)
+static void workers_have_the_gpu_of_their_seat(void **state)
 {
     (void)state;
     rig r = open_rig();
@@ -209,7 +209,7 @@ static void test_workers(void **state)
 }
 
 /* Prints what a guard costs; no bar. */
-static void test_cost(void **state)
+static void the_cost_of_a_guard_is_printed(void **state)
 {
     (void)state;
     rig r = open_rig();
@@ -234,9 +234,11 @@ static void test_cost(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nested), cmocka_unit_test(test_caller_changes_it),
-        cmocka_unit_test(test_locks),  cmocka_unit_test(test_workers),
-        cmocka_unit_test(test_cost),
+        cmocka_unit_test(guards_nest_and_put_the_device_back),
+        cmocka_unit_test(a_guard_puts_back_what_the_caller_changed),
+        cmocka_unit_test(a_lock_makes_its_gpu_current),
+        cmocka_unit_test(workers_have_the_gpu_of_their_seat),
+        cmocka_unit_test(the_cost_of_a_guard_is_printed),
     };
     loch_device *device;
     if (count > 1) device_name = arguments[1];

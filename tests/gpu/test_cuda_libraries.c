@@ -134,7 +134,7 @@ static void expect_stream(loch_cublas *cublas, loch_stream *stream)
     assert_ptr_equal(native, loch_stream_get_native(stream));
 }
 
-static void test_cublas(void **state)
+static void cublas_computes_on_the_stream(void **state)
 {
     (void)state;
     loch_stream *first, *second;
@@ -187,7 +187,7 @@ static void *in_thread(void *user)
     return user;
 }
 
-static void test_thread(void **state)
+static void cublas_works_in_a_thread_without_a_context(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -231,7 +231,7 @@ static void reduce(loch_nccl *nccl, loch_stream *stream, loch_dtype dtype, int t
     loch_tensor_release(to);
 }
 
-static void test_nccl(void **state)
+static void nccl_refuses_a_gpu_twice_and_sums_over_one(void **state)
 {
     (void)state;
     loch_nccl *nccl = TEST_UNTOUCHED;
@@ -255,8 +255,9 @@ static void test_nccl(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cublas), cmocka_unit_test(test_thread),
-                                       cmocka_unit_test(test_nccl)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cublas_computes_on_the_stream),
+                                       cmocka_unit_test(cublas_works_in_a_thread_without_a_context),
+                                       cmocka_unit_test(nccl_refuses_a_gpu_twice_and_sums_over_one)};
     if (count > 1) device_name = arguments[1];
     loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     CHECK_OK(loch_host_get_usage(&before));

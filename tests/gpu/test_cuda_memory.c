@@ -31,7 +31,7 @@ static void put_contents(void *to, size_t bytes, uint64_t seed)
     free(host);
 }
 
-static void test_alias(void **state)
+static void one_handle_at_two_addresses_has_one_memory(void **state)
 {
     (void)state;
     need_virtual();
@@ -54,7 +54,7 @@ static void test_alias(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
-static void test_share_descriptor(void **state)
+static void a_handle_is_shared_by_descriptor(void **state)
 {
     (void)state;
     need_virtual();
@@ -83,7 +83,7 @@ static void test_share_descriptor(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
-static void test_handle_kinds(void **state)
+static void options_of_handles_are_granted_or_refused(void **state)
 {
     (void)state;
     need_virtual();
@@ -106,7 +106,7 @@ static void test_handle_kinds(void **state)
 
 /* --- copies and fills --- */
 
-static void test_copy_directions(void **state)
+static void copies_go_in_every_direction(void **state)
 {
     (void)state;
     const size_t sizes[] = {1, 3, 4096, TEST_MIB + 5, 16 * TEST_MIB};
@@ -137,7 +137,7 @@ static void test_copy_directions(void **state)
     }
 }
 
-static void test_copy_peers(void **state)
+static void copies_go_between_gpus(void **state)
 {
     (void)state;
     loch_device *peer = NULL;
@@ -180,7 +180,7 @@ static void test_copy_peers(void **state)
     loch_device_release(peer);
 }
 
-static void test_fill_patterns(void **state)
+static void fills_write_every_pattern(void **state)
 {
     (void)state;
     const size_t bytes = 4096;
@@ -216,7 +216,7 @@ static void expect_address(const void *address, loch_memory_kind kind, const voi
     assert_true(info.bytes >= bytes);
 }
 
-static void test_host_kinds(void **state)
+static void memory_of_the_host_is_aligned_and_known(void **state)
 {
     (void)state;
     const size_t bytes = TEST_MIB;
@@ -252,7 +252,7 @@ static void test_host_kinds(void **state)
 }
 
 /* Memory that somebody else took from the driver, with Loch never told. */
-static void test_foreign_memory(void **state)
+static void memory_of_the_caller_is_known_and_left_alone(void **state)
 {
     (void)state;
     const size_t bytes = 4 * TEST_MIB;
@@ -278,7 +278,7 @@ static void test_foreign_memory(void **state)
 }
 
 /* Through the driver's own slots, which no public call stands for. */
-static void test_ordered_memory(void **state)
+static void ordered_memory_comes_in_the_order_of_its_stream(void **state)
 {
     (void)state;
     if (!loch_device_can(device, LOCH_CAN_ORDERED)) skip();
@@ -301,11 +301,16 @@ static void test_ordered_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alias),          cmocka_unit_test(test_share_descriptor),
-        cmocka_unit_test(test_handle_kinds),   cmocka_unit_test(test_copy_directions),
-        cmocka_unit_test(test_copy_peers),     cmocka_unit_test(test_fill_patterns),
-        cmocka_unit_test(test_host_kinds),     cmocka_unit_test(test_foreign_memory),
-        cmocka_unit_test(test_ordered_memory), cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(one_handle_at_two_addresses_has_one_memory),
+        cmocka_unit_test(a_handle_is_shared_by_descriptor),
+        cmocka_unit_test(options_of_handles_are_granted_or_refused),
+        cmocka_unit_test(copies_go_in_every_direction),
+        cmocka_unit_test(copies_go_between_gpus),
+        cmocka_unit_test(fills_write_every_pattern),
+        cmocka_unit_test(memory_of_the_host_is_aligned_and_known),
+        cmocka_unit_test(memory_of_the_caller_is_known_and_left_alone),
+        cmocka_unit_test(ordered_memory_comes_in_the_order_of_its_stream),
+        cmocka_unit_test(nothing_is_left_of_the_device),
     };
     if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
     caller_load();

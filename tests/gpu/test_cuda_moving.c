@@ -54,7 +54,7 @@ static void expect(loch_buffer *buffer, uint32_t seed, size_t stream)
 }
 
 /* Buffers come and go on three streams while the pool is compacted; nothing waits in between. */
-static void test_between_streams(void **state)
+static void moves_come_in_the_order_of_streams(void **state)
 {
     (void)state;
     loch_allocator *pool = pool_create();
@@ -93,7 +93,7 @@ static void test_between_streams(void **state)
 }
 
 /* Holes smaller than any block: all that is free can be had in one piece all the same. */
-static void test_slides(void **state)
+static void all_that_is_free_can_be_had_in_one_piece(void **state)
 {
     (void)state;
     static const size_t gaps[] = {TEST_MIB, 60 * TEST_KIB}; /* in pieces, and through scratch memory */
@@ -130,7 +130,7 @@ static void test_slides(void **state)
 }
 
 /* Weights are frozen together, a child serves the rest, a session takes what is left in it. */
-static void test_freeze_and_children(void **state)
+static void weights_are_frozen_beside_a_child_and_a_session(void **state)
 {
     (void)state;
     loch_allocator *pool = pool_create(), *child;
@@ -187,9 +187,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < 3; i++)
         if (loch_stream_create(device, NULL, &streams[i]) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_between_streams),
-        cmocka_unit_test(test_slides),
-        cmocka_unit_test(test_freeze_and_children),
+        cmocka_unit_test(moves_come_in_the_order_of_streams),
+        cmocka_unit_test(all_that_is_free_can_be_had_in_one_piece),
+        cmocka_unit_test(weights_are_frozen_beside_a_child_and_a_session),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (size_t i = 0; i < 3; i++)

@@ -114,20 +114,20 @@ static void random_blocks(const loch_pool_options *options)
     pool_end(pool);
 }
 
-static void test_random_blocks(void **state)
+static void random_blocks_keep_their_contents(void **state)
 {
     (void)state;
     random_blocks(NULL);
 }
 
-static void test_whole_blocks(void **state)
+static void whole_blocks_are_used_again(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .preset = LOCH_POOL_WHOLE_BLOCKS};
     random_blocks(&options);
 }
 
-static void test_pinned(void **state)
+static void pinned_blocks_keep_their_contents(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .kind = LOCH_MEMORY_PINNED};
@@ -142,7 +142,7 @@ static void test_pinned(void **state)
 }
 
 /* Long copies on one stream, uses on the other: a block that was freed meanwhile is not overwritten by its next owner. */
-static void test_two_streams(void **state)
+static void memory_goes_from_stream_to_stream_in_order(void **state)
 {
     (void)state;
     loch_allocator *pool = pool_create(NULL);
@@ -178,7 +178,7 @@ static void test_two_streams(void **state)
 }
 
 /* Free memory in many pieces becomes one at other addresses, up to the limit; what lives meanwhile stays as it was. */
-static void test_moved_memory(void **state)
+static void moved_memory_keeps_its_contents(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
@@ -211,7 +211,7 @@ static void test_moved_memory(void **state)
     pool_end(pool);
 }
 
-static void test_growable(void **state)
+static void a_growable_block_grows_in_place(void **state)
 {
     (void)state;
     if (!loch_device_can(device, LOCH_CAN_VIRTUAL)) skip();
@@ -243,7 +243,7 @@ static size_t free_on_device(void)
     return info.free_bytes;
 }
 
-static void test_trim(void **state)
+static void a_trim_gives_memory_back_to_the_gpu(void **state)
 {
     (void)state;
     loch_allocator *pool = pool_create(NULL);
@@ -302,7 +302,7 @@ static bool caller_load(void)
 }
 
 /* Blocks come and go in a capture; the graph runs twice, and others' blocks stay as they were meanwhile. */
-static void test_capture(void **state)
+static void a_graph_finds_its_memory(void **state)
 {
     (void)state;
     if (!caller_load()) skip();
@@ -354,7 +354,7 @@ static void test_capture(void **state)
 }
 
 /* Frees in the order of addresses, with and without waits in between: what is above the cap goes back. */
-static void test_idle_cap(void **state)
+static void the_idle_cap_gives_memory_back(void **state)
 {
     (void)state;
     enum { COUNT = 24 };
@@ -378,7 +378,7 @@ static void test_idle_cap(void **state)
 }
 
 /* The next owner of freed memory finds zeros, on the same stream and on another. */
-static void test_wipe(void **state)
+static void freed_blocks_are_zero(void **state)
 {
     (void)state;
     static const size_t sizes[] = {100, 8192, 100000, 3 * TEST_MIB, 10 * TEST_MIB};
@@ -410,10 +410,16 @@ static void test_wipe(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_blocks), cmocka_unit_test(test_whole_blocks), cmocka_unit_test(test_pinned),
-        cmocka_unit_test(test_two_streams),   cmocka_unit_test(test_moved_memory), cmocka_unit_test(test_growable),
-        cmocka_unit_test(test_idle_cap),      cmocka_unit_test(test_wipe),         cmocka_unit_test(test_trim),
-        cmocka_unit_test(test_capture),
+        cmocka_unit_test(random_blocks_keep_their_contents),
+        cmocka_unit_test(whole_blocks_are_used_again),
+        cmocka_unit_test(pinned_blocks_keep_their_contents),
+        cmocka_unit_test(memory_goes_from_stream_to_stream_in_order),
+        cmocka_unit_test(moved_memory_keeps_its_contents),
+        cmocka_unit_test(a_growable_block_grows_in_place),
+        cmocka_unit_test(the_idle_cap_gives_memory_back),
+        cmocka_unit_test(freed_blocks_are_zero),
+        cmocka_unit_test(a_trim_gives_memory_back_to_the_gpu),
+        cmocka_unit_test(a_graph_finds_its_memory),
     };
     if (count > 1) device_name = arguments[1];
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();

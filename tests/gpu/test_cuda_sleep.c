@@ -56,7 +56,7 @@ static void expect(const void *block, size_t bytes, uint64_t stamp)
 }
 
 /* Small, nested, large and growable blocks on two streams, by every way of keeping them. */
-static void test_contents(void **state)
+static void contents_come_back_after_sleep(void **state)
 {
     (void)state;
     loch_stream *stream;
@@ -118,7 +118,7 @@ static uint64_t time_copies(loch_allocator *pinned, void **blocks, size_t count)
     return ns;
 }
 
-static void test_rate(void **state)
+static void sleep_gives_memory_back_and_its_rate_is_printed(void **state)
 {
     (void)state;
     static void *blocks[BLOCKS_MAX];
@@ -167,7 +167,8 @@ static void test_rate(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_contents), cmocka_unit_test(test_rate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(contents_come_back_after_sleep),
+                                       cmocka_unit_test(sleep_gives_memory_back_and_its_rate_is_printed)};
     if (count > 1) device_name = arguments[1];
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     pattern = malloc(HANDLE);

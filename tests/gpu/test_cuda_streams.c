@@ -158,14 +158,14 @@ static void capture_with(unsigned stream_flags)
     assert_int_equal(caller.cuStreamDestroy_v2(native), 0);
 }
 
-static void test_capture(void **state)
+static void a_capture_of_the_caller_stays_valid(void **state)
 {
     (void)state;
     assert_true(loch_device_can(device, LOCH_CAN_CAPTURE));
     capture_with(NON_BLOCKING);
 }
 
-static void test_capture_ordered_with_default(void **state)
+static void a_capture_ordered_with_the_default_stream_stays_valid(void **state)
 {
     (void)state;
     capture_with(0);
@@ -173,7 +173,7 @@ static void test_capture_ordered_with_default(void **state)
 
 /* A graph fills pinned memory at every launch. What the host would do once, and what is waited for, is refused, and is not in
  * the graph. */
-static void test_capture_of_host_memory(void **state)
+static void host_memory_is_copied_at_every_launch(void **state)
 {
     (void)state;
     void *native = caller_stream_create(NON_BLOCKING), *graph = NULL, *executable = NULL, *context = NULL;
@@ -240,7 +240,7 @@ static void *thread_stream_note(void *user)
     return note;
 }
 
-static void test_thread_default(void **state)
+static void every_thread_has_a_default_stream(void **state)
 {
     (void)state;
     loch_stream *mine = NULL, *again = NULL;
@@ -274,7 +274,7 @@ static void *pass_by_gate(void *user)
     return loch_stream_sync(stream) == LOCH_OK ? user : NULL;
 }
 
-static void test_thread_default_is_own_queue(void **state)
+static void the_default_stream_of_a_thread_does_not_wait_for_others(void **state)
 {
     (void)state;
     static gate g = GATE_INITIALIZER;
@@ -293,7 +293,7 @@ static void test_thread_default_is_own_queue(void **state)
     assert_non_null(result);
 }
 
-static void test_wrap(void **state)
+static void a_stream_of_the_caller_is_wrapped(void **state)
 {
     (void)state;
     void *native = caller_stream_create(NON_BLOCKING);
@@ -325,7 +325,7 @@ static void test_wrap(void **state)
     assert_int_equal(caller.cuCtxDestroy_v2(context), 0);
 }
 
-static void test_stream_options(void **state)
+static void options_of_streams_are_taken(void **state)
 {
     (void)state;
     for (int priority = -100; priority <= 100; priority += 100) {
@@ -339,7 +339,7 @@ static void test_stream_options(void **state)
 }
 
 /* The second stream must not read before the first, which stands at a gate, has written. */
-static void test_stream_order(void **state)
+static void streams_are_ordered_with_the_default_stream_or_not(void **state)
 {
     (void)state;
     static gate g = GATE_INITIALIZER;
@@ -378,7 +378,7 @@ static void test_stream_order(void **state)
     loch_stream_close(second);
 }
 
-static void test_timed_events(void **state)
+static void timed_events_measure_the_gpu(void **state)
 {
     (void)state;
     static gate g = GATE_INITIALIZER;
@@ -419,16 +419,16 @@ static void test_timed_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_capture_ordered_with_default),
-        cmocka_unit_test(test_capture_of_host_memory),
-        cmocka_unit_test(test_thread_default),
-        cmocka_unit_test(test_thread_default_is_own_queue),
-        cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_stream_options),
-        cmocka_unit_test(test_stream_order),
-        cmocka_unit_test(test_timed_events),
-        cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(a_capture_of_the_caller_stays_valid),
+        cmocka_unit_test(a_capture_ordered_with_the_default_stream_stays_valid),
+        cmocka_unit_test(host_memory_is_copied_at_every_launch),
+        cmocka_unit_test(every_thread_has_a_default_stream),
+        cmocka_unit_test(the_default_stream_of_a_thread_does_not_wait_for_others),
+        cmocka_unit_test(a_stream_of_the_caller_is_wrapped),
+        cmocka_unit_test(options_of_streams_are_taken),
+        cmocka_unit_test(streams_are_ordered_with_the_default_stream_or_not),
+        cmocka_unit_test(timed_events_measure_the_gpu),
+        cmocka_unit_test(nothing_is_left_of_the_device),
     };
     if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
     caller_load();

@@ -231,7 +231,7 @@ static bool stress(const test_bed *bed, const char *stack)
     return true;
 }
 
-static void all_stacks(void **state)
+static void threads_over_every_stack_keep_blocks_apart(void **state)
 {
     const test_bed *bed = *state;
     size_t run = 0;
@@ -242,7 +242,7 @@ static void all_stacks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_stacks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_over_every_stack_keep_blocks_apart)};
     seed = test_seed(20260301);
     return TEST_BED_RUN(tests);
 }

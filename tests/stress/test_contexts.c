@@ -259,7 +259,7 @@ static void close_engine(shared *with, loch_device **devices)
     pthread_mutex_destroy(&with->mutex);
 }
 
-static void contexts_in_threads(void **state)
+static void a_context_in_each_thread_keeps_its_contents(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(7);
@@ -284,6 +284,6 @@ static void contexts_in_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(contexts_in_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_context_in_each_thread_keeps_its_contents)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static void *call_for_each(void *user)
 }
 
 /* One thread a seat is the hard case: everybody waits for everybody. */
-static void functions_that_meet_and_nest(void **state)
+static void functions_that_meet_and_nest_all_end(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(41);
@@ -183,7 +183,7 @@ static void *count_under_locks(void *user)
     return NULL;
 }
 
-static void locks_of_seats(void **state)
+static void locks_of_seats_exclude_threads(void **state)
 {
     (void)state;
     long counters[SEATS + 1] = {0}; /* the last: all of them */
@@ -230,7 +230,7 @@ static loch_status task_of_crowd(void *user)
     return LOCH_OK;
 }
 
-static void ends_with_queued_tasks(void **state)
+static void an_engine_ends_with_tasks_in_its_queues(void **state)
 {
     (void)state;
     test_random random = {test_seed(43)};
@@ -256,7 +256,8 @@ static void ends_with_queued_tasks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_that_meet_and_nest), cmocka_unit_test(locks_of_seats),
-                                       cmocka_unit_test(ends_with_queued_tasks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(functions_that_meet_and_nest_all_end),
+                                       cmocka_unit_test(locks_of_seats_exclude_threads),
+                                       cmocka_unit_test(an_engine_ends_with_tasks_in_its_queues)};
     return cmocka_run_group_tests_name("engine stress", tests, NULL, NULL);
 }

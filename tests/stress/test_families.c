@@ -194,7 +194,7 @@ static void run(const char *device)
     assert_int_equal(after.blocks, before.blocks);
 }
 
-static void families(void **state)
+static void families_of_pools_stay_whole_under_threads(void **state)
 {
     (void)state;
     run("sim:1GiB");
@@ -203,6 +203,6 @@ static void families(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(families)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(families_of_pools_stay_whole_under_threads)};
     return cmocka_run_group_tests_name("families", tests, NULL, NULL);
 }

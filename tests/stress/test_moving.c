@@ -432,7 +432,7 @@ static void run(const char *device, size_t limit)
     assert_int_equal(after.blocks, before.blocks);
 }
 
-static void moving(void **state)
+static void buffers_keep_their_contents_while_memory_moves(void **state)
 {
     (void)state;
     run("cpu", 32 * TEST_MIB);
@@ -442,6 +442,6 @@ static void moving(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(moving)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(buffers_keep_their_contents_while_memory_moves)};
     return cmocka_run_group_tests_name("moving", tests, NULL, NULL);
 }

@@ -371,42 +371,42 @@ static void stress(const char *device, const loch_pool_options *options)
 
 /* --- cases --- */
 
-static void on_sim(void **state)
+static void threads_keep_blocks_apart_on_sim(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     stress("sim:1GiB,granule=64KiB", &options);
 }
 
-static void on_large_granules(void **state)
+static void threads_keep_blocks_apart_on_large_granules(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     stress("sim:1GiB,lag=50000", &options);
 }
 
-static void without_aliases(void **state)
+static void threads_keep_blocks_apart_without_aliases(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     stress("sim:1GiB,granule=64KiB,alias=off", &options);
 }
 
-static void on_raw_memory(void **state)
+static void threads_keep_blocks_apart_on_raw_memory(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     stress("sim:1GiB,virtual=off", &options);
 }
 
-static void whole_blocks(void **state)
+static void threads_keep_blocks_apart_with_whole_blocks(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT, .preset = LOCH_POOL_WHOLE_BLOCKS};
     stress("sim:1GiB,granule=64KiB", &options);
 }
 
-static void on_the_cpu(void **state)
+static void threads_keep_blocks_apart_on_the_cpu(void **state)
 {
     (void)state;
     const loch_pool_options limited = {.size = sizeof limited, .limit_bytes = LIMIT}, free = {.size = sizeof free};
@@ -451,12 +451,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_program_is_found),
-        cmocka_unit_test(on_sim),
-        cmocka_unit_test(on_large_granules),
-        cmocka_unit_test(without_aliases),
-        cmocka_unit_test(on_raw_memory),
-        cmocka_unit_test(whole_blocks),
-        cmocka_unit_test(on_the_cpu),
+        cmocka_unit_test(threads_keep_blocks_apart_on_sim),
+        cmocka_unit_test(threads_keep_blocks_apart_on_large_granules),
+        cmocka_unit_test(threads_keep_blocks_apart_without_aliases),
+        cmocka_unit_test(threads_keep_blocks_apart_on_raw_memory),
+        cmocka_unit_test(threads_keep_blocks_apart_with_whole_blocks),
+        cmocka_unit_test(threads_keep_blocks_apart_on_the_cpu),
     };
     loch_tag tag;
     seed = test_seed(20261115);

@@ -166,14 +166,14 @@ static void run(const char *device, const loch_pool_options *options)
     loch_device_release(s.device);
 }
 
-static void everything_at_once(void **state)
+static void pools_stay_whole_under_threads_streams_and_captures(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 128 * TEST_MIB};
     run("sim:1GiB", &options);
 }
 
-static void the_same_on_streams_without_captures(void **state)
+static void pools_stay_whole_under_threads_without_captures(void **state)
 {
     (void)state;
     const loch_pool_options options = {
@@ -181,21 +181,21 @@ static void the_same_on_streams_without_captures(void **state)
     run("sim:1GiB", &options);
 }
 
-static void the_same_with_whole_blocks(void **state)
+static void pools_of_whole_blocks_stay_whole_under_threads(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .preset = LOCH_POOL_WHOLE_BLOCKS};
     run("sim:2GiB", &options);
 }
 
-static void the_same_without_aliases(void **state)
+static void pools_without_aliases_stay_whole_under_threads(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 128 * TEST_MIB};
     run("sim:1GiB,alias=off", &options);
 }
 
-static void the_same_without_virtual_memory(void **state)
+static void pinned_pools_stay_whole_under_threads(void **state)
 {
     (void)state;
     const loch_pool_options options = {
@@ -206,11 +206,11 @@ static void the_same_without_virtual_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_at_once),
-        cmocka_unit_test(the_same_on_streams_without_captures),
-        cmocka_unit_test(the_same_with_whole_blocks),
-        cmocka_unit_test(the_same_without_aliases),
-        cmocka_unit_test(the_same_without_virtual_memory),
+        cmocka_unit_test(pools_stay_whole_under_threads_streams_and_captures),
+        cmocka_unit_test(pools_stay_whole_under_threads_without_captures),
+        cmocka_unit_test(pools_of_whole_blocks_stay_whole_under_threads),
+        cmocka_unit_test(pools_without_aliases_stay_whole_under_threads),
+        cmocka_unit_test(pinned_pools_stay_whole_under_threads),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
 }

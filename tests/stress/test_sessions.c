@@ -246,14 +246,14 @@ static void threads_over(const char *stack)
     assert_int_equal(after.blocks, before.blocks);
 }
 
-static void on_a_pool(void **state)
+static void sessions_of_threads_on_a_pool_stay_apart(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++)
         threads_over("pool");
 }
 
-static void on_others(void **state)
+static void sessions_of_threads_on_other_allocators_stay_apart(void **state)
 {
     (void)state;
     threads_over("direct");
@@ -264,6 +264,7 @@ static void on_others(void **state)
 int main(void)
 {
     seed = test_seed(20250611);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(on_a_pool), cmocka_unit_test(on_others)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sessions_of_threads_on_a_pool_stay_apart),
+                                       cmocka_unit_test(sessions_of_threads_on_other_allocators_stay_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

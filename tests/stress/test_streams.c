@@ -132,14 +132,14 @@ static loch_allocator *make_direct(loch_device *device, loch_direct_options opti
     return allocator;
 }
 
-static void freed_at_once(void **state)
+static void a_direct_free_waits_for_every_stream(void **state)
 {
     (void)state;
     loch_device *device = open_sim();
     run_river(device, make_direct(device, (loch_direct_options){.red_zone_bytes = 64, .poison = 0xdd}));
 }
 
-static void freed_later(void **state)
+static void a_deferred_free_waits_for_every_stream(void **state)
 {
     (void)state;
     loch_device *device = open_sim();
@@ -148,7 +148,7 @@ static void freed_later(void **state)
                                       .when = LOCH_DIRECT_FREE_DEFERRED, .red_zone_bytes = 64, .poison = 0xdd}));
 }
 
-static void guarded(void **state)
+static void a_guarded_free_waits_for_every_stream(void **state)
 {
     (void)state;
     loch_device *device = open_sim();
@@ -161,9 +161,9 @@ static void guarded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(freed_at_once),
-        cmocka_unit_test(freed_later),
-        cmocka_unit_test(guarded),
+        cmocka_unit_test(a_direct_free_waits_for_every_stream),
+        cmocka_unit_test(a_deferred_free_waits_for_every_stream),
+        cmocka_unit_test(a_guarded_free_waits_for_every_stream),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }

@@ -262,7 +262,7 @@ static int compare_usage(void **state)
     return -1;
 }
 
-static void on_the_cpu(void **state)
+static void threads_share_the_cpu(void **state)
 {
     (void)state;
     run_workers("cpu");
@@ -287,19 +287,19 @@ static void run_on_sim(const char *name)
     loch_device_release(device);
 }
 
-static void on_sim(void **state)
+static void threads_share_a_simulated_device(void **state)
 {
     (void)state;
     run_on_sim("sim:256MiB,granule=64KiB,backed");
 }
 
-static void on_stepped_sim(void **state)
+static void threads_share_a_stepped_device(void **state)
 {
     (void)state;
     run_on_sim("sim:256MiB,granule=64KiB,backed,clock=stepped");
 }
 
-static void on_devices_that_are_named(void **state)
+static void threads_share_named_devices(void **state)
 {
     (void)state;
     char list[1024], *rest = NULL;
@@ -363,7 +363,7 @@ static void check_passers(const char *name)
     loch_device_release(device);
 }
 
-static void threads_that_end(void **state)
+static void threads_that_end_leave_nothing_on_a_device(void **state)
 {
     (void)state;
     check_passers("cpu");
@@ -386,7 +386,7 @@ static void *open_and_release(void *argument)
     return NULL;
 }
 
-static void devices_come_and_go(void **state)
+static void devices_are_opened_and_closed_by_many_threads(void **state)
 {
     (void)state;
     const char *names[] = {"cpu", "sim:16MiB", "sim:16MiB,id=1"};
@@ -407,9 +407,12 @@ static void devices_come_and_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STRESS(on_the_cpu),       STRESS(on_sim),
-        STRESS(on_stepped_sim),   STRESS(on_devices_that_are_named),
-        STRESS(threads_that_end), STRESS(devices_come_and_go),
+        STRESS(threads_share_the_cpu),
+        STRESS(threads_share_a_simulated_device),
+        STRESS(threads_share_a_stepped_device),
+        STRESS(threads_share_named_devices),
+        STRESS(threads_that_end_leave_nothing_on_a_device),
+        STRESS(devices_are_opened_and_closed_by_many_threads),
     };
     seed = test_seed(20);
     return cmocka_run_group_tests_name("threads", tests, NULL, NULL);

@@ -172,7 +172,7 @@ static void round_join(worker *crowd, const pthread_t *threads)
         if (crowd[i].failure[0]) fail_msg("%s", crowd[i].failure);
 }
 
-static void nothing_is_lost(void **state)
+static void no_task_and_no_failure_is_lost(void **state)
 {
     test_random *random = *state;
     size_t tasks = 0;
@@ -220,7 +220,7 @@ int main(void)
 {
     test_random random = {test_seed(20)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(nothing_is_lost, &random),
+        cmocka_unit_test_prestate(no_task_and_no_failure_is_lost, &random),
         cmocka_unit_test_prestate(workers_end_during_traffic, &random),
     };
     loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};

@@ -51,7 +51,7 @@ out:
     return inside;
 }
 
-static void automatic_ones_end_on_every_way_out(void **state)
+static void automatic_objects_end_on_every_way_out(void **state)
 {
     (void)state;
     for (way by = BY_END; by <= BY_GOTO; by++) {
@@ -62,7 +62,7 @@ static void automatic_ones_end_on_every_way_out(void **state)
     (void)never_made;
 }
 
-static void automatic_ones_nest(void **state)
+static void automatic_objects_end_with_their_own_block(void **state)
 {
     (void)state;
     {
@@ -86,7 +86,7 @@ static loch_buffer *make_and_move(void)
     return loch_buffer_take(&buffer);
 }
 
-static void moved_ones_stay(void **state)
+static void an_object_that_was_moved_out_stays(void **state)
 {
     (void)state;
     loch_buffer *moved = make_and_move();
@@ -102,7 +102,7 @@ static void moved_ones_stay(void **state)
     loch_buffer_release(moved);
 }
 
-static void every_kind(void **state)
+static void every_kind_of_object_ends_with_its_block(void **state)
 {
     (void)state;
     LOCH_AUTO(device) device = NULL;
@@ -188,10 +188,10 @@ static void with_skips_the_block_when_making_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCOPE_TEST(automatic_ones_end_on_every_way_out),
-        SCOPE_TEST(automatic_ones_nest),
-        SCOPE_TEST(moved_ones_stay),
-        SCOPE_TEST(every_kind),
+        SCOPE_TEST(automatic_objects_end_on_every_way_out),
+        SCOPE_TEST(automatic_objects_end_with_their_own_block),
+        SCOPE_TEST(an_object_that_was_moved_out_stays),
+        SCOPE_TEST(every_kind_of_object_ends_with_its_block),
         SCOPE_TEST(with_runs_once_and_releases),
         SCOPE_TEST(with_ends_at_break_and_continue),
         SCOPE_TEST(with_skips_the_block_when_making_fails),

@@ -38,7 +38,7 @@ static void usage_is_what_was_asked_for(void **state)
     assert_int_equal(usage().bytes, before.bytes);
 }
 
-static void arrays_and_copies(void **state)
+static void arrays_are_checked_for_overflow_and_keep_contents(void **state)
 {
     (void)state;
     assert_null(lochi_alloc_array(SIZE_MAX / 8 + 1, 8));
@@ -137,7 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_held_at_first),
         cmocka_unit_test(usage_is_what_was_asked_for),
-        cmocka_unit_test(arrays_and_copies),
+        cmocka_unit_test(arrays_are_checked_for_overflow_and_keep_contents),
         cmocka_unit_test(the_allocator_is_replaced_when_nothing_is_out),
         cmocka_unit_test(devices_give_everything_back),
         cmocka_unit_test(the_clock_is_replaced),

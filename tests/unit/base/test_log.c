@@ -17,7 +17,7 @@ static void hear(loch_log_level level, const char *line, void *user)
     snprintf(all->line, sizeof all->line, "%s", line);
 }
 
-static void silent_unless_asked(void **state)
+static void the_log_is_silent_unless_asked(void **state)
 {
     (void)state;
     assert_int_equal(loch_log_get_level(), LOCH_LOG_OFF);
@@ -118,9 +118,12 @@ static void levels_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_unless_asked),      cmocka_unit_test(a_hook_hears_its_level_and_above),
-        cmocka_unit_test(a_hook_may_be_replaced),   cmocka_unit_test(long_lines_are_cut),
-        cmocka_unit_test(opening_a_device_is_news), cmocka_unit_test(driver_calls_are_details),
+        cmocka_unit_test(the_log_is_silent_unless_asked),
+        cmocka_unit_test(a_hook_hears_its_level_and_above),
+        cmocka_unit_test(a_hook_may_be_replaced),
+        cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(opening_a_device_is_news),
+        cmocka_unit_test(driver_calls_are_details),
         cmocka_unit_test(levels_have_names),
     };
     unsetenv("LOCH_LOG");

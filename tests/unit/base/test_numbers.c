@@ -4,7 +4,7 @@
 #include "base/parse.h"
 #include "test.h"
 
-static void sums_and_products(void **state)
+static void sums_and_products_that_overflow_are_refused(void **state)
 {
     (void)state;
     size_t out = 7;
@@ -23,7 +23,7 @@ static void sums_and_products(void **state)
     assert_int_equal(out, 0);
 }
 
-static void powers_multiples_and_rounding(void **state)
+static void powers_multiples_and_rounding_are_exact_to_the_ends(void **state)
 {
     (void)state;
     assert_false(lochi_is_power_of_two(0));
@@ -50,7 +50,7 @@ static void powers_multiples_and_rounding(void **state)
     assert_int_equal(out, 7);
 }
 
-static void ranges_of_addresses(void **state)
+static void ranges_that_wrap_around_do_not_fit(void **state)
 {
     (void)state;
     void *last = (void *)UINTPTR_MAX;
@@ -167,9 +167,12 @@ static void lists_are_taken_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_products),     cmocka_unit_test(powers_multiples_and_rounding),
-        cmocka_unit_test(ranges_of_addresses),   cmocka_unit_test(numbers_are_read),
-        cmocka_unit_test(sizes_are_read),        cmocka_unit_test(switches_are_read),
+        cmocka_unit_test(sums_and_products_that_overflow_are_refused),
+        cmocka_unit_test(powers_multiples_and_rounding_are_exact_to_the_ends),
+        cmocka_unit_test(ranges_that_wrap_around_do_not_fit),
+        cmocka_unit_test(numbers_are_read),
+        cmocka_unit_test(sizes_are_read),
+        cmocka_unit_test(switches_are_read),
         cmocka_unit_test(lists_are_taken_apart),
     };
     return cmocka_run_group_tests_name("numbers", tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void the_table_is_well_formed(void **state)
     }
 }
 
-static void unknown_names(void **state)
+static void unknown_names_are_not_found(void **state)
 {
     (void)state;
     char value[LOCH_OPTION_VALUE_MAX];
@@ -56,7 +56,7 @@ static void the_environment_comes_before_the_default(void **state)
     assert_string_equal(value, "info");
 }
 
-static void values_have_to_fit(void **state)
+static void values_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     char value[LOCH_OPTION_VALUE_MAX], long_text[LOCH_OPTION_VALUE_MAX + 1];
@@ -210,7 +210,7 @@ static void unreadable_values_fail_where_they_are_read(void **state)
 /* --- the log, and variables that nothing reads --- */
 
 /* Comes first: nothing has decided how much is logged. The log cannot fail, so opening a device does. */
-static void an_unreadable_level_of_the_log(void **state)
+static void an_unreadable_level_of_the_log_is_told(void **state)
 {
     (void)state;
     assert_int_equal(setenv("LOCH_LOG", "shouting", 1), 0);
@@ -337,11 +337,11 @@ static void a_set_value_comes_first(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unreadable_level_of_the_log),
+        cmocka_unit_test(an_unreadable_level_of_the_log_is_told),
         cmocka_unit_test(the_table_is_well_formed),
-        cmocka_unit_test(unknown_names),
+        cmocka_unit_test(unknown_names_are_not_found),
         cmocka_unit_test(the_environment_comes_before_the_default),
-        cmocka_unit_test(values_have_to_fit),
+        cmocka_unit_test(values_that_do_not_fit_are_refused),
         cmocka_unit_test(unreadable_values_fail_where_they_are_read),
         cmocka_unit_test(a_set_value_comes_first),
         cmocka_unit_test(misspelt_variables_are_found),

@@ -70,7 +70,7 @@ static void *without_memory(void *user)
     return NULL;
 }
 
-static void errors_without_memory(void **state)
+static void a_thread_without_a_room_still_says_what_failed(void **state)
 {
     (void)state;
     const char *wrong = "did not run";
@@ -130,7 +130,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(rooms_go_with_threads),
-        cmocka_unit_test(errors_without_memory),
+        cmocka_unit_test(a_thread_without_a_room_still_says_what_failed),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static size_t write_all(char *text, size_t bytes)
     return out.length;
 }
 
-static void cut_at_every_length(void **state)
+static void text_is_cut_at_every_length_and_its_length_told(void **state)
 {
     (void)state;
     const char *whole = "17 and \"a\\\"b\\\\c\\u000a\\u0001\\u007f\xc3\xa9\".";
@@ -41,7 +41,7 @@ static void expect_json(const char *string, const char *expected)
     assert_true(json_is_valid(text));
 }
 
-static void json_strings(void **state)
+static void json_strings_are_valid_whatever_the_bytes(void **state)
 {
     (void)state;
     expect_json(NULL, "\"\"");
@@ -58,7 +58,7 @@ static void json_strings(void **state)
 }
 
 /* The checker is no use if it lets everything through. */
-static void the_checker_checks(void **state)
+static void the_checker_of_json_refuses_what_is_none(void **state)
 {
     (void)state;
     const char *good[] = {"{}", "[]", "[1, -2.5, \"x\", null, true]", "{\"a\": {\"b\": [0]}}", " 7 "};
@@ -73,9 +73,9 @@ static void the_checker_checks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_at_every_length),
-        cmocka_unit_test(json_strings),
-        cmocka_unit_test(the_checker_checks),
+        cmocka_unit_test(text_is_cut_at_every_length_and_its_length_told),
+        cmocka_unit_test(json_strings_are_valid_whatever_the_bytes),
+        cmocka_unit_test(the_checker_of_json_refuses_what_is_none),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

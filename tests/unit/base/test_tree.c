@@ -20,7 +20,7 @@ static void an_empty_tree_finds_nothing(void **state)
     assert_null(lochi_tree_at_or_above(&tree, 0));
 }
 
-static void the_ends_of_the_address_space(void **state)
+static void the_ends_of_the_address_space_are_found(void **state)
 {
     (void)state;
     lochi_tree tree = {0};
@@ -53,7 +53,7 @@ static void check_against(const lochi_tree *tree, const item *items, uintptr_t k
     assert_ptr_equal(lochi_tree_at_or_above(tree, key), above ? &above->node : NULL);
 }
 
-static void random_changes(void **state)
+static void random_changes_agree_with_a_plain_array(void **state)
 {
     (void)state;
     static item items[COUNT];
@@ -116,8 +116,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_tree_finds_nothing),
-        cmocka_unit_test(the_ends_of_the_address_space),
-        cmocka_unit_test(random_changes),
+        cmocka_unit_test(the_ends_of_the_address_space_are_found),
+        cmocka_unit_test(random_changes_agree_with_a_plain_array),
         cmocka_unit_test(regular_addresses_stay_shallow),
     };
     return cmocka_run_group_tests_name("tree", tests, NULL, NULL);

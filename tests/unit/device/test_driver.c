@@ -391,7 +391,7 @@ static void write_one(void *user)
     *(int *)user = 1;
 }
 
-static void streams_that_run_at_once(void **state)
+static void without_stream_slots_work_is_done_at_once(void **state)
 {
     (void)state;
     loch_device *device = open_mini("mini"), *peer = open_mini("mini:2");
@@ -532,7 +532,7 @@ int main(void)
         cmocka_unit_test(enumeration_joins_driver_and_argument),
         cmocka_unit_test(memory_of_the_smallest_driver),
         cmocka_unit_test(what_it_has_not_is_unsupported),
-        cmocka_unit_test(streams_that_run_at_once),
+        cmocka_unit_test(without_stream_slots_work_is_done_at_once),
         cmocka_unit_test(claims_without_slots_are_refused),
         cmocka_unit_test(claims_with_half_the_slots_are_refused),
         cmocka_unit_test(half_the_stream_slots_are_refused),

@@ -121,7 +121,7 @@ static void ranges_are_located_to_the_last_byte(void **state)
 }
 
 /* A range that begins in front of something known is not plain host memory. */
-static void ranges_that_run_into_memory(void **state)
+static void a_range_that_runs_into_known_memory_is_not_the_hosts(void **state)
 {
     (void)state;
     lochi_range block = make(1000, 100, LOCHI_RANGE_RAW), reservation = make(5000, 1000, LOCHI_RANGE_RESERVATION);
@@ -156,7 +156,7 @@ int main(void)
         cmocka_unit_test(overlap_is_refused_in_one_map),
         cmocka_unit_test(addresses_are_found),
         cmocka_unit_test(ranges_are_located_to_the_last_byte),
-        cmocka_unit_test(ranges_that_run_into_memory),
+        cmocka_unit_test(a_range_that_runs_into_known_memory_is_not_the_hosts),
     };
     return cmocka_run_group_tests_name("ranges", tests, open_device, release_device);
 }

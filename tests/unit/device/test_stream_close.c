@@ -189,7 +189,7 @@ static uint64_t live_streams(loch_device *device)
     return stats.streams;
 }
 
-static void the_last_owner_ends_it(void **state)
+static void the_last_owner_ends_a_stream(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -211,7 +211,7 @@ static void the_last_owner_ends_it(void **state)
 }
 
 /* Who destroys it ends it for all: the others' references keep the object and the device, and nothing more. */
-static void a_destroy_ends_it_for_all(void **state)
+static void a_destroy_ends_a_stream_for_all(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -276,7 +276,7 @@ static void *owner_runs(void *user)
     return NULL;
 }
 
-static void owners_in_threads(void **state)
+static void the_last_of_many_owners_in_threads_ends_a_stream(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -295,14 +295,10 @@ static void owners_in_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(listeners_hear_of_streams_that_go),
-        SIM_TEST(listeners_hear_of_their_device_alone),
-        SIM_TEST(listeners_hear_of_threads_that_end),
-        SIM_TEST(the_end_waits_for_those_inside),
-        SIM_TEST(the_last_owner_ends_it),
-        SIM_TEST(a_destroy_ends_it_for_all),
-        SIM_TEST(default_streams_are_not_counted),
-        SIM_TEST(owners_in_threads),
+        SIM_TEST(listeners_hear_of_streams_that_go),  SIM_TEST(listeners_hear_of_their_device_alone),
+        SIM_TEST(listeners_hear_of_threads_that_end), SIM_TEST(the_end_waits_for_those_inside),
+        SIM_TEST(the_last_owner_ends_a_stream),       SIM_TEST(a_destroy_ends_a_stream_for_all),
+        SIM_TEST(default_streams_are_not_counted),    SIM_TEST(the_last_of_many_owners_in_threads_ends_a_stream),
     };
     return cmocka_run_group_tests_name("stream_close", tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void registered_memory_is_the_callers(void **state)
     loch_device_release(device);
 }
 
-static void mappings(void **state)
+static void visitors_hear_of_mappings(void **state)
 {
     (void)state;
     const char *names[] = {DEVICE, "cpu"};
@@ -196,7 +196,7 @@ static void second_free(loch_range_event event, const loch_range *range, void *u
     ++*(int *)user;
 }
 
-static void usable_during_the_call(void **state)
+static void memory_is_usable_while_a_visitor_hears_of_it(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -242,7 +242,7 @@ static void newcomers_hear_of_what_is_there(void **state)
     loch_device_release(other);
 }
 
-static void wrong_calls(void **state)
+static void wrong_calls_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -259,7 +259,7 @@ static void wrong_calls(void **state)
 }
 
 /* Memory that a driver could not give is not told of. */
-static void a_driver_that_cannot(void **state)
+static void memory_that_a_driver_could_not_give_is_not_told_of(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE ",id=2");
@@ -289,7 +289,7 @@ static void fail_something(loch_range_event event, const loch_range *range, void
 }
 
 /* What the driver refuses to take back was not given back: visitors hear of it again. */
-static void a_driver_that_refuses(void **state)
+static void what_a_driver_refuses_to_take_back_is_told_of_again(void **state)
 {
     (void)state;
     loch_device *device = sim_open("stubborn");
@@ -351,7 +351,7 @@ static loch_status scarce(const void *user)
     return status == LOCH_OK ? status : loch_error_set(first.status, NULL, 0, "%s", first.sentence);
 }
 
-static void host_memory_fails_anywhere(void **state)
+static void visitors_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(scarce, NULL);
@@ -362,14 +362,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SIM_TEST(raw_blocks_in_order_and_in_reverse),
         SIM_TEST(registered_memory_is_the_callers),
-        SIM_TEST(mappings),
+        SIM_TEST(visitors_hear_of_mappings),
         SIM_TEST(committed_memory_goes_in_parts),
-        SIM_TEST(usable_during_the_call),
+        SIM_TEST(memory_is_usable_while_a_visitor_hears_of_it),
         SIM_TEST(newcomers_hear_of_what_is_there),
-        SIM_TEST(wrong_calls),
-        SIM_TEST(a_driver_that_cannot),
-        SIM_TEST(a_driver_that_refuses),
-        SIM_TEST(host_memory_fails_anywhere),
+        SIM_TEST(wrong_calls_are_refused),
+        SIM_TEST(memory_that_a_driver_could_not_give_is_not_told_of),
+        SIM_TEST(what_a_driver_refuses_to_take_back_is_told_of_again),
+        SIM_TEST(visitors_survive_failing_host_memory),
     };
     return cmocka_run_group_tests_name("visitors", tests, install, NULL);
 }

@@ -268,7 +268,7 @@ static void meet_at_the_end(loch_range_event event, const loch_range *range, voi
 }
 
 /* Who is added while others hear of the end has found the range, and hears of its end as well. */
-static void newcomers_while_a_range_goes(void **state)
+static void a_newcomer_hears_of_the_end_of_a_range_that_goes(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -292,7 +292,7 @@ static void newcomers_while_a_range_goes(void **state)
 }
 
 /* While the driver maps, a newcomer does not hear of the mapping; the mapper tells it. While it unmaps, nobody does. */
-static void newcomers_while_the_driver_works(void **state)
+static void a_newcomer_hears_once_of_what_the_driver_maps(void **state)
 {
     (void)state;
     loch_device *device = sim_open("stubborn");
@@ -335,9 +335,11 @@ static void newcomers_while_the_driver_works(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(nobody_is_left_out_or_told_twice), SIM_TEST(removal_waits_for_threads_inside),
-        SIM_TEST(going_waits_for_newcomers),        SIM_TEST(newcomers_while_a_range_goes),
-        SIM_TEST(newcomers_while_the_driver_works),
+        SIM_TEST(nobody_is_left_out_or_told_twice),
+        SIM_TEST(removal_waits_for_threads_inside),
+        SIM_TEST(going_waits_for_newcomers),
+        SIM_TEST(a_newcomer_hears_of_the_end_of_a_range_that_goes),
+        SIM_TEST(a_newcomer_hears_once_of_what_the_driver_maps),
     };
     return cmocka_run_group_tests_name("visitors", tests, install, NULL);
 }

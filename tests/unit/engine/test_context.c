@@ -5,7 +5,7 @@
 
 /* --- making and ending --- */
 
-static void options_are_read(void **state)
+static void options_are_read_and_bad_seats_refused(void **state)
 {
     (void)state;
     bench b;
@@ -123,7 +123,7 @@ static void *use_from_elsewhere(void *user)
     return NULL;
 }
 
-static void another_thread_is_told_so(void **state)
+static void another_thread_is_refused(void **state)
 {
     (void)state;
     bench b;
@@ -135,7 +135,7 @@ static void another_thread_is_told_so(void **state)
     bench_close(&b);
 }
 
-static void null_is_told_so(void **state)
+static void a_context_of_null_is_refused(void **state)
 {
     (void)state;
     loch_tensor *tensor;
@@ -160,7 +160,7 @@ static void *work_elsewhere(void *user)
     return NULL;
 }
 
-static void every_thread_has_its_own(void **state)
+static void every_thread_has_a_context_of_its_own(void **state)
 {
     (void)state;
     bench b;
@@ -381,7 +381,7 @@ static void figures_count_what_lives(void **state)
 
 /* --- the stack of pools --- */
 
-static void pools_are_a_stack(void **state)
+static void pools_are_pushed_and_popped_as_a_stack(void **state)
 {
     (void)state;
     bench b;
@@ -477,12 +477,12 @@ static void compacting_moves_tensors_of_the_current_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(options_are_read),
+        TENSOR_TEST(options_are_read_and_bad_seats_refused),
         TENSOR_TEST(an_engine_stays_while_a_context_lives),
         TENSOR_TEST(tensors_outlive_their_context_and_engine),
-        TENSOR_TEST(another_thread_is_told_so),
-        TENSOR_TEST(null_is_told_so),
-        TENSOR_TEST(every_thread_has_its_own),
+        TENSOR_TEST(another_thread_is_refused),
+        TENSOR_TEST(a_context_of_null_is_refused),
+        TENSOR_TEST(every_thread_has_a_context_of_its_own),
         TENSOR_TEST(each_context_has_streams_of_its_own),
         TENSOR_TEST(a_stream_is_set_for_one_context_alone),
         TENSOR_TEST(a_busy_stream_is_not_handed_on),
@@ -492,7 +492,7 @@ int main(void)
         TENSOR_TEST(flags_and_tag_are_for_all),
         TENSOR_TEST(contents_come_from_the_host),
         TENSOR_TEST(figures_count_what_lives),
-        TENSOR_TEST(pools_are_a_stack),
+        TENSOR_TEST(pools_are_pushed_and_popped_as_a_stack),
         TENSOR_TEST(with_direct_memory_a_pool_is_a_limit),
         TENSOR_TEST(compacting_moves_tensors_of_the_current_pool),
     };

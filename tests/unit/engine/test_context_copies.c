@@ -95,7 +95,7 @@ static void a_tensor_that_is_there_is_itself(void **state)
     bench_close(&b);
 }
 
-static void every_pair_of_devices(void **state)
+static void a_copy_is_made_between_every_pair_of_devices(void **state)
 {
     (void)state;
     for (loch_engine_memory memory = LOCH_ENGINE_POOLS; memory <= LOCH_ENGINE_DIRECT; memory++) {
@@ -317,7 +317,7 @@ static void contexts_have_copies_of_their_own(void **state)
     bench_close(&b);
 }
 
-static void many_are_found(void **state)
+static void many_copies_are_found_again(void **state)
 {
     (void)state;
     bench b;
@@ -556,7 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(a_tensor_that_is_there_is_itself),
         TENSOR_TEST(copies_do_not_outlive_contents_that_a_sleep_dropped),
-        TENSOR_TEST(every_pair_of_devices),
+        TENSOR_TEST(a_copy_is_made_between_every_pair_of_devices),
         TENSOR_TEST(views_of_one_buffer_are_not_mixed_up),
         TENSOR_TEST(a_write_makes_a_new_copy),
         TENSOR_TEST(a_copy_that_was_written_is_not_handed_out),
@@ -564,7 +564,7 @@ int main(void)
         TENSOR_TEST(a_source_may_end_in_another_thread_and_after_the_context),
         TENSOR_TEST(dropping_tells_the_bytes),
         TENSOR_TEST(contexts_have_copies_of_their_own),
-        TENSOR_TEST(many_are_found),
+        TENSOR_TEST(many_copies_are_found_again),
         TENSOR_TEST(a_copy_comes_behind_work_on_its_source),
         TENSOR_TEST(another_stream_waits_for_the_copy),
         TENSOR_TEST(copies_of_a_capture_are_not_kept),

@@ -45,7 +45,7 @@ static void a_seat_is_put_back(void **state)
     bench_close(&b);
 }
 
-static void ending_one_ends_those_begun_after_it(void **state)
+static void ending_a_guard_ends_those_begun_after_it(void **state)
 {
     (void)state;
     bench b;
@@ -197,7 +197,7 @@ static void *unguard_elsewhere(void *user)
     return guard->context ? NULL : (void *)(uintptr_t) "it was ended";
 }
 
-static void another_thread_does_not_end_it(void **state)
+static void another_thread_does_not_end_a_guard(void **state)
 {
     (void)state;
     bench b;
@@ -309,13 +309,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(a_seat_is_put_back),
-        TENSOR_TEST(ending_one_ends_those_begun_after_it),
+        TENSOR_TEST(ending_a_guard_ends_those_begun_after_it),
         TENSOR_TEST(a_guard_ends_once),
         TENSOR_TEST(locks_nest_like_guards),
         TENSOR_TEST(a_seat_that_cannot_be_had_stays_unlocked_and_is_not_current),
         TENSOR_TEST(a_failure_inside_unlocks_the_device),
         TENSOR_TEST(the_end_of_a_context_undoes_its_guards),
-        TENSOR_TEST(another_thread_does_not_end_it),
+        TENSOR_TEST(another_thread_does_not_end_a_guard),
         TENSOR_TEST(a_stream_is_put_back_on_its_seat),
         TENSOR_TEST(forbidding_to_move_nests),
         TENSOR_TEST(moving_is_allowed_again_where_it_was_forbidden),

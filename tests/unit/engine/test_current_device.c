@@ -74,7 +74,7 @@ static void what_was_before_comes_back_whatever_the_caller_set(void **state)
     bench_close(&b);
 }
 
-static void the_host_and_other_guards_leave_it_alone(void **state)
+static void the_host_and_other_guards_leave_the_device(void **state)
 {
     (void)state;
     bench b;
@@ -117,7 +117,7 @@ static void a_guard_of_a_stream_makes_its_device_current(void **state)
     bench_close(&b);
 }
 
-static void the_end_of_a_context_ends_them(void **state)
+static void the_end_of_a_context_ends_its_guards(void **state)
 {
     (void)state;
     bench b;
@@ -156,7 +156,7 @@ static void guards_of_two_contexts_may_cross(void **state)
     bench_close(&b);
 }
 
-static void a_guard_that_cannot_begin_leaves_it(void **state)
+static void a_guard_that_cannot_begin_leaves_the_device(void **state)
 {
     (void)state;
     bench b;
@@ -347,7 +347,7 @@ static loch_status look_twice(loch_engine *engine, loch_seat seat, void *user)
     return status;
 }
 
-static void for_each_has_the_device_of_each_seat(void **state)
+static void functions_for_each_seat_have_its_device(void **state)
 {
     (void)state;
     bench b;
@@ -390,17 +390,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CURRENT_TEST(a_guard_makes_its_device_current),
         CURRENT_TEST(what_was_before_comes_back_whatever_the_caller_set),
-        CURRENT_TEST(the_host_and_other_guards_leave_it_alone),
+        CURRENT_TEST(the_host_and_other_guards_leave_the_device),
         CURRENT_TEST(a_guard_of_a_stream_makes_its_device_current),
-        CURRENT_TEST(the_end_of_a_context_ends_them),
+        CURRENT_TEST(the_end_of_a_context_ends_its_guards),
         CURRENT_TEST(guards_of_two_contexts_may_cross),
-        CURRENT_TEST(a_guard_that_cannot_begin_leaves_it),
+        CURRENT_TEST(a_guard_that_cannot_begin_leaves_the_device),
         CURRENT_TEST(a_lock_makes_its_device_current),
         CURRENT_TEST(locks_and_guards_nest),
         CURRENT_TEST(workers_have_the_device_of_their_seat),
         CURRENT_TEST(a_task_without_its_device_fails_and_does_not_run),
         CURRENT_TEST(a_lost_device_can_be_current),
-        CURRENT_TEST(for_each_has_the_device_of_each_seat),
+        CURRENT_TEST(functions_for_each_seat_have_its_device),
         CURRENT_TEST(a_seat_without_its_device_fails_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static loch_status each_goes_deeper(loch_engine *engine, loch_seat seat, void *u
     return status;
 }
 
-static void for_each_from_inside_its_own_workers(void **state)
+static void for_each_may_be_called_from_its_own_workers(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -110,7 +110,7 @@ static void *cancel_seat_one(void *user)
 }
 
 /* Somebody empties the queue of a seat: the call there fails, the others have run, and nobody waits for ever. */
-static void calls_that_are_cancelled(void **state)
+static void a_cancelled_call_fails_and_the_others_run(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -154,7 +154,7 @@ static void *lock_in_turn(void *user)
     return NULL;
 }
 
-static void locks_belong_to_threads(void **state)
+static void locks_belong_to_the_thread_that_took_them(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -220,12 +220,9 @@ static void locks_of_tasks_do_not_hold_up_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(runs_for_all_seats_at_the_same_time),
-        TEST(a_failure_without_a_sentence_gets_one),
-        TEST(for_each_from_inside_its_own_workers),
-        TEST(calls_that_are_cancelled),
-        TEST(locks_belong_to_threads),
-        TEST(locks_of_tasks_do_not_hold_up_the_end),
+        TEST(runs_for_all_seats_at_the_same_time),         TEST(a_failure_without_a_sentence_gets_one),
+        TEST(for_each_may_be_called_from_its_own_workers), TEST(a_cancelled_call_fails_and_the_others_run),
+        TEST(locks_belong_to_the_thread_that_took_them),   TEST(locks_of_tasks_do_not_hold_up_the_end),
     };
     return cmocka_run_group_tests_name("engine: each seat", tests, NULL, NULL);
 }

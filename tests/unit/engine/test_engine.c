@@ -34,7 +34,7 @@ static void seats_are_not_the_numbers_of_drivers(void **state)
     end_engine(engine);
 }
 
-static void seats_that_are_not_there(void **state)
+static void seats_that_are_not_there_are_refused(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -54,7 +54,7 @@ static void seats_that_are_not_there(void **state)
     assert_null(loch_engine_get_timeline(NULL));
 }
 
-static void bad_tables(void **state)
+static void bad_tables_are_refused(void **state)
 {
     (void)state;
     loch_engine *engine = TEST_UNTOUCHED;
@@ -82,7 +82,7 @@ static void bad_tables(void **state)
     assert_null(engine);
 }
 
-static void bad_names(void **state)
+static void bad_names_of_devices_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -102,7 +102,7 @@ static void bad_names(void **state)
     }
 }
 
-static void bad_threads(void **state)
+static void bad_numbers_of_threads_and_cpus_are_refused(void **state)
 {
     (void)state;
     loch_engine *engine;
@@ -118,7 +118,7 @@ static void bad_threads(void **state)
 }
 
 /* The system gives no thread: devices, pools and streams, which are there by then, are undone. */
-static void no_threads_to_be_had(void **state)
+static void without_threads_an_engine_undoes_what_it_made(void **state)
 {
     (void)state;
     pthread_attr_t usual, huge;
@@ -139,7 +139,7 @@ static void no_threads_to_be_had(void **state)
 }
 
 /* A program that was compiled with a shorter struct: its entries lie closer together. */
-static void tables_of_older_programs(void **state)
+static void tables_of_older_programs_are_read(void **state)
 {
     (void)state;
     typedef struct older {
@@ -154,7 +154,7 @@ static void tables_of_older_programs(void **state)
     end_engine(engine);
 }
 
-static void options_of_pools_threads_and_names(void **state)
+static void options_of_pools_threads_and_names_are_taken(void **state)
 {
     (void)state;
     const loch_pool_options pool = {
@@ -240,7 +240,7 @@ static void direct_memory_within_the_same_limits(void **state)
 }
 
 /* Children of any depth and kind, and those that only their blocks keep. */
-static void freezes_in_children(void **state)
+static void a_freeze_reaches_children_of_any_depth(void **state)
 {
     (void)state;
     loch_tag weights;
@@ -283,7 +283,7 @@ static void freezes_in_children(void **state)
     end_engine(engine);
 }
 
-static void freezes_in_all_pools(void **state)
+static void a_freeze_reaches_the_pools_of_all_seats(void **state)
 {
     (void)state;
     loch_tag weights;
@@ -354,7 +354,7 @@ static void seats_reach_each_other_where_they_can(void **state)
 
 /* --- figures --- */
 
-static void summaries_for_people(void **state)
+static void a_summary_has_a_line_for_each_seat(void **state)
 {
     (void)state;
     loch_tag tag;
@@ -398,7 +398,7 @@ static void summaries_for_people(void **state)
     assert_string_equal(text, "");
 }
 
-static void figures_for_shorter_structs(void **state)
+static void a_shorter_struct_gets_the_figures_that_it_knows(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -415,7 +415,7 @@ static void figures_for_shorter_structs(void **state)
 }
 
 /* Devices that NCCL does not know: the answer is the same every time, and the engine goes on. */
-static void communicators_where_there_are_none(void **state)
+static void communicators_are_refused_where_there_are_none(void **state)
 {
     (void)state;
     loch_engine *engine = open_three();
@@ -434,20 +434,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(opens_several_devices_at_once),
         TEST(seats_are_not_the_numbers_of_drivers),
-        TEST(seats_that_are_not_there),
-        TEST(bad_tables),
-        TEST(bad_names),
-        TEST(bad_threads),
-        TEST(no_threads_to_be_had),
-        TEST(tables_of_older_programs),
-        TEST(options_of_pools_threads_and_names),
+        TEST(seats_that_are_not_there_are_refused),
+        TEST(bad_tables_are_refused),
+        TEST(bad_names_of_devices_are_refused),
+        TEST(bad_numbers_of_threads_and_cpus_are_refused),
+        TEST(without_threads_an_engine_undoes_what_it_made),
+        TEST(tables_of_older_programs_are_read),
+        TEST(options_of_pools_threads_and_names_are_taken),
         TEST(direct_memory_within_the_same_limits),
-        TEST(freezes_in_all_pools),
-        TEST(freezes_in_children),
+        TEST(a_freeze_reaches_the_pools_of_all_seats),
+        TEST(a_freeze_reaches_children_of_any_depth),
         TEST(seats_reach_each_other_where_they_can),
-        TEST(summaries_for_people),
-        TEST(figures_for_shorter_structs),
-        TEST(communicators_where_there_are_none),
+        TEST(a_summary_has_a_line_for_each_seat),
+        TEST(a_shorter_struct_gets_the_figures_that_it_knows),
+        TEST(communicators_are_refused_where_there_are_none),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void expect_refused(size_t row, const char *part)
     }
 }
 
-static void test_absent(void **state)
+static void an_absent_library_is_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
@@ -70,7 +70,7 @@ static int find_really(size_t row)
 }
 
 /* A machine that has them finds them; one that does not names what it looked for. */
-static void test_by_system(void **state)
+static void the_system_finds_a_library_or_its_names_are_told(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
@@ -86,7 +86,7 @@ static void test_by_system(void **state)
     }
 }
 
-static void test_no_library(void **state)
+static void a_file_that_is_no_library_is_refused(void **state)
 {
     (void)state;
     char path[] = "/tmp/loch-library-XXXXXX";
@@ -101,7 +101,7 @@ static void test_no_library(void **state)
     unlink(path);
 }
 
-static void test_lacks_symbols(void **state)
+static void a_library_that_lacks_symbols_is_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
@@ -111,7 +111,7 @@ static void test_lacks_symbols(void **state)
 }
 
 /* Devices of other drivers are refused before a library is looked for: the option names none. */
-static void test_devices(void **state)
+static void devices_of_other_drivers_are_refused(void **state)
 {
     (void)state;
     const char *const names[] = {"cpu", "sim:64MiB"};
@@ -133,7 +133,7 @@ static void test_devices(void **state)
     }
 }
 
-static void test_arguments(void **state)
+static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     loch_cublas *cublas = TEST_UNTOUCHED;
@@ -165,7 +165,7 @@ static void test_arguments(void **state)
 /* --- from here on they are loaded --- */
 
 /* The library's own code and text; what failed can be tried again. */
-static void test_own_error(void **state)
+static void an_error_of_the_library_itself_is_passed_on(void **state)
 {
     (void)state;
     void *handle = dlopen(fake, RTLD_NOW | RTLD_LOCAL);
@@ -196,7 +196,7 @@ static void *load_in_thread(void *user)
 }
 
 /* What the process has already is found by its name, without a file, by any thread. */
-static void test_by_name(void **state)
+static void a_library_that_is_loaded_is_found_by_its_name(void **state)
 {
     (void)state;
     void *handle = dlopen(fake, RTLD_NOW | RTLD_LOCAL);
@@ -220,7 +220,7 @@ static void test_by_name(void **state)
 }
 
 /* It stays, whatever the option says later. */
-static void test_stays(void **state)
+static void a_loaded_library_stays_whatever_the_option_says(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
@@ -234,8 +234,8 @@ static void test_stays(void **state)
         assert_non_null(address);
         CHECK_OK(loch_option_set(rows[i].option, NULL));
     }
-    test_devices(NULL);
-    test_arguments(NULL);
+    devices_of_other_drivers_are_refused(NULL);
+    bad_arguments_are_refused(NULL);
 }
 
 static size_t blocks_before;
@@ -260,15 +260,15 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_absent, start, end),
-        cmocka_unit_test_setup_teardown(test_by_system, start, end),
-        cmocka_unit_test_setup_teardown(test_no_library, start, end),
-        cmocka_unit_test_setup_teardown(test_lacks_symbols, start, end),
-        cmocka_unit_test_setup_teardown(test_devices, start, end),
-        cmocka_unit_test_setup_teardown(test_arguments, start, end),
-        cmocka_unit_test_setup_teardown(test_own_error, start, end),
-        cmocka_unit_test_setup_teardown(test_by_name, start, end),
-        cmocka_unit_test_setup_teardown(test_stays, start, end),
+        cmocka_unit_test_setup_teardown(an_absent_library_is_named, start, end),
+        cmocka_unit_test_setup_teardown(the_system_finds_a_library_or_its_names_are_told, start, end),
+        cmocka_unit_test_setup_teardown(a_file_that_is_no_library_is_refused, start, end),
+        cmocka_unit_test_setup_teardown(a_library_that_lacks_symbols_is_refused, start, end),
+        cmocka_unit_test_setup_teardown(devices_of_other_drivers_are_refused, start, end),
+        cmocka_unit_test_setup_teardown(bad_arguments_are_refused, start, end),
+        cmocka_unit_test_setup_teardown(an_error_of_the_library_itself_is_passed_on, start, end),
+        cmocka_unit_test_setup_teardown(a_library_that_is_loaded_is_found_by_its_name, start, end),
+        cmocka_unit_test_setup_teardown(a_loaded_library_stays_whatever_the_option_says, start, end),
     };
     const ssize_t length = readlink("/proc/self/exe", fake, sizeof fake - 32);
     char *name = length > 0 ? strrchr(fake, '/') : NULL;

@@ -5,7 +5,7 @@
 
 /* --- limits --- */
 
-static void bad_limits(void **state)
+static void bad_limits_are_refused(void **state)
 {
     (void)state;
     static const double fractions[] = {-0.1, 1.0001, 2, NAN, INFINITY, -INFINITY};
@@ -25,7 +25,7 @@ static void bad_limits(void **state)
     }
 }
 
-static void limits_of_three_kinds(void **state)
+static void limits_are_bytes_fractions_or_all_but_so_much(void **state)
 {
     (void)state;
     loch_engine_device table[] = {device_named("cpu"), device_named(SIM_A), device_named(SIM_B), device_named("cpu")};
@@ -121,7 +121,7 @@ static void fractions_are_one_together_at_most(void **state)
 
 /* The original computed free memory less the spare in unsigned numbers: with less free than was to be spared, the limit was
  * eighteen exabytes. */
-static void less_free_than_is_to_be_spared(void **state)
+static void less_free_than_is_to_be_spared_is_refused(void **state)
 {
     (void)state;
     loch_engine *engine = TEST_UNTOUCHED;
@@ -148,7 +148,7 @@ static void less_free_than_is_to_be_spared(void **state)
     end_engine(engine);
 }
 
-static void a_fraction_of_nothing(void **state)
+static void a_fraction_of_nothing_is_refused(void **state)
 {
     (void)state;
     loch_device *device;
@@ -172,13 +172,13 @@ static void a_fraction_of_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bad_limits),
-        TEST(limits_of_three_kinds),
+        TEST(bad_limits_are_refused),
+        TEST(limits_are_bytes_fractions_or_all_but_so_much),
         TEST(fractions_are_of_what_is_free),
         TEST(seats_of_one_device_share_what_is_free),
         TEST(fractions_are_one_together_at_most),
-        TEST(less_free_than_is_to_be_spared),
-        TEST(a_fraction_of_nothing),
+        TEST(less_free_than_is_to_be_spared_is_refused),
+        TEST(a_fraction_of_nothing_is_refused),
     };
     return cmocka_run_group_tests_name("limits of engines", tests, NULL, NULL);
 }

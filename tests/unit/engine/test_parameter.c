@@ -92,7 +92,7 @@ static void bad_declarations_are_told(void **state)
     bench_close(&b);
 }
 
-static void one_seat_copies_and_parts(void **state)
+static void a_parameter_is_on_one_seat_on_all_or_cut_over_them(void **state)
 {
     (void)state;
     for (loch_engine_memory memory = LOCH_ENGINE_POOLS; memory <= LOCH_ENGINE_DIRECT; memory++) {
@@ -129,7 +129,7 @@ static void one_seat_copies_and_parts(void **state)
     }
 }
 
-static void fewer_rows_than_seats(void **state)
+static void with_fewer_rows_than_seats_some_have_none(void **state)
 {
     (void)state;
     bench b;
@@ -168,7 +168,7 @@ static void types_are_converted(void **state)
     bench_close(&b);
 }
 
-static void scalars_and_nothing(void **state)
+static void scalars_and_empty_parameters_are_loaded(void **state)
 {
     (void)state;
     bench b;
@@ -487,10 +487,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(declaring_takes_no_memory),
         TENSOR_TEST(bad_declarations_are_told),
-        TENSOR_TEST(one_seat_copies_and_parts),
-        TENSOR_TEST(fewer_rows_than_seats),
+        TENSOR_TEST(a_parameter_is_on_one_seat_on_all_or_cut_over_them),
+        TENSOR_TEST(with_fewer_rows_than_seats_some_have_none),
         TENSOR_TEST(types_are_converted),
-        TENSOR_TEST(scalars_and_nothing),
+        TENSOR_TEST(scalars_and_empty_parameters_are_loaded),
         TENSOR_TEST(what_was_loaded_from_may_be_written_at_once),
         TENSOR_TEST(parts_that_overlap_count_once),
         TENSOR_TEST(parts_go_along_one_axis),

@@ -60,7 +60,7 @@ static loch_status ring_run(void *user)
     return LOCH_OK;
 }
 
-static void a_circle_of_running_tasks(void **state)
+static void a_circle_of_running_tasks_is_refused_once(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
@@ -119,7 +119,7 @@ static loch_status pair_run(void *user)
     return LOCH_OK;
 }
 
-static void a_task_that_cannot_begin(void **state)
+static void a_wait_for_a_task_that_cannot_begin_is_refused(void **state)
 {
     (void)state;
     for (int round = 0; round < 200; round++) {
@@ -133,7 +133,7 @@ static void a_task_that_cannot_begin(void **state)
 }
 
 /* With one thread more the task is run, so no wait is refused. */
-static void threads_enough(void **state)
+static void with_threads_enough_no_wait_is_refused(void **state)
 {
     (void)state;
     for (int round = 0; round < 200; round++) {
@@ -187,7 +187,7 @@ static loch_status errand_run(void *user)
     return LOCH_OK;
 }
 
-static void everybody_ends(void **state)
+static void tasks_of_two_sets_that_wait_without_a_circle_all_end(void **state)
 {
     (void)state;
     crowd all = {.sets = {make(CROWD), make(CROWD)}};
@@ -203,10 +203,10 @@ static void everybody_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(a_circle_of_running_tasks),
-        cmocka_unit_test(a_task_that_cannot_begin),
-        cmocka_unit_test(threads_enough),
-        cmocka_unit_test(everybody_ends),
+        cmocka_unit_test(a_circle_of_running_tasks_is_refused_once),
+        cmocka_unit_test(a_wait_for_a_task_that_cannot_begin_is_refused),
+        cmocka_unit_test(with_threads_enough_no_wait_is_refused),
+        cmocka_unit_test(tasks_of_two_sets_that_wait_without_a_circle_all_end),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static loch_status wait_for_the_other(void *user)
     return LOCH_OK;
 }
 
-static void who_would_wait_for_ever_is_told(void **state)
+static void a_wait_that_could_never_end_is_refused(void **state)
 {
     (void)state;
     for (int count = 1; count <= 3; count++) {
@@ -219,7 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SIM_TEST(run_wait_from_a_worker_of_one_thread),   SIM_TEST(stacks_do_not_grow_with_the_queue),
         SIM_TEST(tasks_wait_for_later_ones_in_any_order), SIM_TEST(a_task_run_on_top_leaves_the_record_below_alone),
-        SIM_TEST(a_waiting_worker_is_not_buried),         SIM_TEST(who_would_wait_for_ever_is_told),
+        SIM_TEST(a_waiting_worker_is_not_buried),         SIM_TEST(a_wait_that_could_never_end_is_refused),
         SIM_TEST(wait_is_not_held_up_by_later_tasks),     SIM_TEST(wait_includes_what_tasks_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static loch_status note(const loch_block *block, void *user)
     return f->count == f->stop_at ? LOCH_E_CANCELLED : LOCH_OK;
 }
 
-static void blocks_by_id(void **state)
+static void a_census_lists_blocks_by_id(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -53,7 +53,7 @@ static void blocks_by_id(void **state)
     loch_allocator_release(a);
 }
 
-static void the_difference_between_two_points(void **state)
+static void the_difference_of_two_censuses_is_what_came(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -98,7 +98,7 @@ static void the_difference_between_two_points(void **state)
     loch_allocator_release(a);
 }
 
-static void leaks_by_tag(void **state)
+static void leaks_are_summed_by_tag(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -195,9 +195,9 @@ static void the_largest_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(blocks_by_id),
-        SIM_TEST(the_difference_between_two_points),
-        SIM_TEST(leaks_by_tag),
+        SIM_TEST(a_census_lists_blocks_by_id),
+        SIM_TEST(the_difference_of_two_censuses_is_what_came),
+        SIM_TEST(leaks_are_summed_by_tag),
         SIM_TEST(the_largest_are_named),
     };
     return cmocka_run_group_tests_name("profiles", tests, install, NULL);

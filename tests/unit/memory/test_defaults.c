@@ -4,7 +4,7 @@
 
 /* --- the devices' defaults --- */
 
-static void what_serves_which_attributes(void **state)
+static void attributes_are_served_by_the_memory_that_has_them(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE), *cpu = sim_open("cpu"), *asked[] = {device, cpu};
@@ -213,8 +213,10 @@ static void defaults_can_be_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(what_serves_which_attributes), SIM_TEST(pinned_memory_has_a_switch_and_a_limit),
-        SIM_TEST(options_shape_the_defaults),   SIM_TEST(scopes_have_allocators_of_their_own),
+        SIM_TEST(attributes_are_served_by_the_memory_that_has_them),
+        SIM_TEST(pinned_memory_has_a_switch_and_a_limit),
+        SIM_TEST(options_shape_the_defaults),
+        SIM_TEST(scopes_have_allocators_of_their_own),
         SIM_TEST(defaults_can_be_replaced),
     };
     return cmocka_run_group_tests_name("registry", tests, install, NULL);

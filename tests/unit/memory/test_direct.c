@@ -82,7 +82,7 @@ static void arguments_are_checked(void **state)
     loch_allocator_release(direct);
 }
 
-static void kinds_of_memory(void **state)
+static void every_kind_of_memory_is_handed_out_or_refused(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const uint32_t needed[] = {0, LOCH_CAN_PINNED, LOCH_CAN_MANAGED};
@@ -185,7 +185,7 @@ static loch_status stiff_fill(void *self, void *to, size_t bytes, uint32_t patte
     return LOCH_OK;
 }
 
-static void a_driver_that_aligns_little(void **state)
+static void alignments_hold_over_a_driver_that_aligns_little(void **state)
 {
     (void)state;
     const loch_driver driver = {.size = sizeof driver,
@@ -426,12 +426,12 @@ static void run_threads(const test_bed *bed, loch_direct_options options)
     loch_allocator_release(direct);
 }
 
-static void eight_threads_free_now(void **state)
+static void eight_threads_that_free_at_once_keep_blocks_apart(void **state)
 {
     run_threads(wrap_bed(state), (loch_direct_options){.red_zone_bytes = 32, .poison = 0x11});
 }
 
-static void eight_threads_free_later(void **state)
+static void eight_threads_that_defer_frees_keep_blocks_apart(void **state)
 {
     run_threads(wrap_bed(state), (loch_direct_options){.when = LOCH_DIRECT_FREE_DEFERRED, .red_zone_bytes = 32});
 }
@@ -564,7 +564,7 @@ static loch_status scenario(const void *user)
     return status;
 }
 
-static void host_allocations_fail(void **state)
+static void the_direct_allocator_survives_failing_host_memory(void **state)
 {
     test_host_sweep(scenario, *state);
 }
@@ -575,15 +575,15 @@ int main(void)
         cmocka_unit_test(one_driver_call_a_block),
         cmocka_unit_test(wrong_frees_are_told_apart),
         cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(kinds_of_memory),
+        cmocka_unit_test(every_kind_of_memory_is_handed_out_or_refused),
         cmocka_unit_test(alignments_up_to_two_mebibytes),
-        cmocka_unit_test(a_driver_that_aligns_little),
+        cmocka_unit_test(alignments_hold_over_a_driver_that_aligns_little),
         cmocka_unit_test(blocks_are_known),
         cmocka_unit_test(blocks_outlive_the_last_reference),
         cmocka_unit_test(the_limit_is_exact),
         cmocka_unit_test(a_driver_that_fails_leaves_the_limit_alone),
-        cmocka_unit_test(eight_threads_free_now),
-        cmocka_unit_test(eight_threads_free_later),
+        cmocka_unit_test(eight_threads_that_free_at_once_keep_blocks_apart),
+        cmocka_unit_test(eight_threads_that_defer_frees_keep_blocks_apart),
         cmocka_unit_test(original_did_not_check_its_limit),
         cmocka_unit_test(original_had_no_lock),
         cmocka_unit_test(original_leaked_its_frees_at_the_end),
@@ -591,7 +591,7 @@ int main(void)
         cmocka_unit_test(original_wasted_a_move_buffer),
         cmocka_unit_test(original_could_not_have_child_pools),
         cmocka_unit_test(original_ignored_round_up_of_small_blocks),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(the_direct_allocator_survives_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

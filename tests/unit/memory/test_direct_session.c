@@ -35,7 +35,7 @@ static void free_waits_for_the_streams_of_the_block_alone(void **state)
     loch_allocator_release(direct);
 }
 
-static void streams_that_are_gone(void **state)
+static void a_block_is_freed_after_its_streams_have_ended(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     for (int deferred = 0; deferred < 2; deferred++) {
@@ -293,7 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(free_waits_for_the_streams_of_the_block_alone),
-        cmocka_unit_test(streams_that_are_gone),
+        cmocka_unit_test(a_block_is_freed_after_its_streams_have_ended),
         cmocka_unit_test(what_cannot_be_waited_for_stays),
         cmocka_unit_test(a_lost_device_takes_its_blocks_back),
         cmocka_unit_test(deferred_frees_end_with_their_session),

@@ -23,7 +23,7 @@ static loch_allocator *owner_limit(loch_allocator *wrapped, size_t hard)
 
 /* --- who gets it --- */
 
-static void of_every_stack(void **state)
+static void a_block_of_every_stack_is_freed_by_its_address(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static const char *const stacks[] = {"pool",
@@ -66,7 +66,7 @@ static void of_every_stack(void **state)
 }
 
 /* Blocks of a pool, of two limits around it and of tracking around one of them: each goes back where it came from. */
-static void of_wrappers_side_by_side(void **state)
+static void a_block_goes_back_to_the_wrapper_that_it_came_from(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *pool = owner_pool(bed), *tracking;
@@ -107,7 +107,7 @@ static void a_wrapper_knows_its_own(void **state)
     loch_allocator_release(limit);
 }
 
-static void of_sessions(void **state)
+static void a_block_of_a_session_goes_back_to_it(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *pool = owner_pool(bed), *limit = owner_limit(pool, 1000);
@@ -135,7 +135,7 @@ static void of_sessions(void **state)
     loch_allocator_release(pool);
 }
 
-static void of_a_device_s_own(void **state)
+static void a_block_of_a_default_allocator_goes_back_to_it(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *shared, *scoped;
@@ -152,7 +152,7 @@ static void of_a_device_s_own(void **state)
 }
 
 /* The block is all that keeps its allocators. */
-static void the_last_block_ends_them(void **state)
+static void the_last_block_ends_its_allocators(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *pool = owner_pool(bed), *limit = owner_limit(pool, 0);
@@ -165,7 +165,7 @@ static void the_last_block_ends_them(void **state)
 
 /* --- addresses that are nobody's, or two allocators' --- */
 
-static void bad_addresses(void **state)
+static void bad_addresses_have_statuses_of_their_own(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     int here = 0;
@@ -197,7 +197,7 @@ static loch_status arena_free(void *self, void *address, size_t bytes, loch_stre
     return LOCH_OK;
 }
 
-static void two_that_have_it(void **state)
+static void an_address_that_two_allocators_know_is_refused(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const loch_allocator_ops ops = {.size = sizeof ops,
@@ -247,7 +247,7 @@ static void *thread_runs(void *user)
     return NULL;
 }
 
-static void from_any_thread(void **state)
+static void any_thread_frees_by_address(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     shared_work work = {.device = bed->device};
@@ -266,7 +266,7 @@ static void *thread_frees(void *address)
 }
 
 /* An allocator that is not thread safe and knows its blocks itself is asked by its own thread alone. */
-static void not_thread_safe(void **state)
+static void an_unsafe_allocator_is_asked_by_its_own_thread_alone(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *allocator;
@@ -299,7 +299,7 @@ static loch_status scenario(const void *user)
     return status;
 }
 
-static void host_allocations_fail(void **state)
+static void a_free_by_address_needs_no_host_memory(void **state)
 {
     test_host_sweep(scenario, *state);
 }
@@ -307,12 +307,17 @@ static void host_allocations_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_every_stack),          cmocka_unit_test(of_wrappers_side_by_side),
-        cmocka_unit_test(a_wrapper_knows_its_own), cmocka_unit_test(of_sessions),
-        cmocka_unit_test(of_a_device_s_own),       cmocka_unit_test(the_last_block_ends_them),
-        cmocka_unit_test(bad_addresses),           cmocka_unit_test(two_that_have_it),
-        cmocka_unit_test(from_any_thread),         cmocka_unit_test(not_thread_safe),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_block_of_every_stack_is_freed_by_its_address),
+        cmocka_unit_test(a_block_goes_back_to_the_wrapper_that_it_came_from),
+        cmocka_unit_test(a_wrapper_knows_its_own),
+        cmocka_unit_test(a_block_of_a_session_goes_back_to_it),
+        cmocka_unit_test(a_block_of_a_default_allocator_goes_back_to_it),
+        cmocka_unit_test(the_last_block_ends_its_allocators),
+        cmocka_unit_test(bad_addresses_have_statuses_of_their_own),
+        cmocka_unit_test(an_address_that_two_allocators_know_is_refused),
+        cmocka_unit_test(any_thread_frees_by_address),
+        cmocka_unit_test(an_unsafe_allocator_is_asked_by_its_own_thread_alone),
+        cmocka_unit_test(a_free_by_address_needs_no_host_memory),
     };
     return WRAP_RUN(tests);
 }

@@ -40,7 +40,7 @@ static loch_profile_report end(loch_profile *profile)
     return report;
 }
 
-static void nested_scopes(void **state)
+static void nested_scopes_have_peaks_of_their_own(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -76,7 +76,7 @@ static void nested_scopes(void **state)
     loch_allocator_release(a);
 }
 
-static void crossing_scopes_and_resets(void **state)
+static void scopes_may_cross_each_other_and_resets(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -98,7 +98,7 @@ static void crossing_scopes_and_resets(void **state)
 }
 
 /* A scope on a wrapper, while others measure and reset what it wraps. */
-static void scopes_through_wrappers(void **state)
+static void a_scope_on_a_wrapper_is_left_alone_by_those_below(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct(), *limit, *tracking;
@@ -180,7 +180,7 @@ static loch_status plain_walk(void *self, loch_block_visitor *visitor, void *use
     return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "no list here");
 }
 
-static void allocators_that_know_no_segments(void **state)
+static void allocators_that_know_no_segments_are_measured(void **state)
 {
     (void)state;
     plain self = {.stats.size = sizeof self.stats};
@@ -275,7 +275,7 @@ static uint64_t fake_clock(void *user)
     return fake_ns;
 }
 
-static void reports_as_text_and_json(void **state)
+static void reports_are_text_and_valid_json(void **state)
 {
     (void)state;
     fake_ns = 5000000;
@@ -310,7 +310,7 @@ static void reports_as_text_and_json(void **state)
     loch_allocator_release(a);
 }
 
-static void wrong_calls(void **state)
+static void wrong_calls_are_refused(void **state)
 {
     (void)state;
     loch_allocator *a = open_direct();
@@ -373,7 +373,7 @@ static loch_status scarce(const void *user)
     return status == LOCH_OK ? status : loch_error_set(first.status, NULL, 0, "%s", first.sentence);
 }
 
-static void host_memory_fails_anywhere(void **state)
+static void profiles_and_censuses_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(scarce, NULL);
@@ -382,14 +382,14 @@ static void host_memory_fails_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(nested_scopes),
-        SIM_TEST(crossing_scopes_and_resets),
-        SIM_TEST(scopes_through_wrappers),
-        SIM_TEST(allocators_that_know_no_segments),
+        SIM_TEST(nested_scopes_have_peaks_of_their_own),
+        SIM_TEST(scopes_may_cross_each_other_and_resets),
+        SIM_TEST(a_scope_on_a_wrapper_is_left_alone_by_those_below),
+        SIM_TEST(allocators_that_know_no_segments_are_measured),
         SIM_TEST(other_threads_count_too),
-        SIM_TEST(reports_as_text_and_json),
-        SIM_TEST(wrong_calls),
-        SIM_TEST(host_memory_fails_anywhere),
+        SIM_TEST(reports_are_text_and_valid_json),
+        SIM_TEST(wrong_calls_are_refused),
+        SIM_TEST(profiles_and_censuses_survive_failing_host_memory),
     };
     return cmocka_run_group_tests_name("profiles", tests, install, NULL);
 }

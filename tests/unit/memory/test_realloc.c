@@ -101,7 +101,7 @@ static loch_allocator *elastic_create(loch_device *device, elastic *self, const 
     return allocator;
 }
 
-static void grown_in_place(void **state)
+static void an_allocator_that_can_grows_in_place(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     elastic e;
@@ -119,7 +119,7 @@ static void grown_in_place(void **state)
     loch_allocator_release(allocator);
 }
 
-static void refused_in_place(void **state)
+static void a_refusal_in_place_becomes_a_move(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const loch_status refusals[] = {LOCH_E_UNSUPPORTED, LOCH_E_DEVICE_MEMORY, LOCH_E_HOST_MEMORY, LOCH_E_LIMIT,
@@ -144,7 +144,7 @@ static void refused_in_place(void **state)
     }
 }
 
-static void other_failures_are_failures(void **state)
+static void a_failure_in_place_is_passed_on(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     elastic e;
@@ -159,7 +159,7 @@ static void other_failures_are_failures(void **state)
 }
 
 /* Where the library keeps the account the slot is left alone: the account would not follow. */
-static void not_behind_the_ledger(void **state)
+static void resize_is_not_called_behind_the_ledger(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator_ops without_find = elastic_ops, without_walk = elastic_ops, old = elastic_ops;
@@ -180,7 +180,7 @@ static void not_behind_the_ledger(void **state)
     }
 }
 
-static void not_through_wrappers(void **state)
+static void resize_is_not_called_through_wrappers(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     elastic e;
@@ -196,7 +196,7 @@ static void not_through_wrappers(void **state)
     loch_allocator_release(inner);
 }
 
-static void sizes_that_are_not_known(void **state)
+static void a_block_of_unknown_size_is_not_moved(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     elastic e;
@@ -273,12 +273,12 @@ static void every_kind_of_stream_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grown_in_place),
-        cmocka_unit_test(refused_in_place),
-        cmocka_unit_test(other_failures_are_failures),
-        cmocka_unit_test(not_behind_the_ledger),
-        cmocka_unit_test(not_through_wrappers),
-        cmocka_unit_test(sizes_that_are_not_known),
+        cmocka_unit_test(an_allocator_that_can_grows_in_place),
+        cmocka_unit_test(a_refusal_in_place_becomes_a_move),
+        cmocka_unit_test(a_failure_in_place_is_passed_on),
+        cmocka_unit_test(resize_is_not_called_behind_the_ledger),
+        cmocka_unit_test(resize_is_not_called_through_wrappers),
+        cmocka_unit_test(a_block_of_unknown_size_is_not_moved),
         cmocka_unit_test(damage_is_found_when_the_old_one_goes),
         cmocka_unit_test(every_kind_of_stream_is_found),
     };

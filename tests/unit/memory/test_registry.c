@@ -94,7 +94,7 @@ static void entries_have_names_of_their_own(void **state)
 }
 
 /* Without a device the whole registry is searched, and no factory is asked. */
-static void the_best_of_all_devices(void **state)
+static void without_a_device_the_best_of_all_is_found(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1"), *cpu = sim_open("cpu");
@@ -171,7 +171,7 @@ static void wrong_registrations_are_refused(void **state)
     loch_device_release(device);
 }
 
-static void found_by_name(void **state)
+static void entries_are_found_by_name(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE), *other = sim_open(DEVICE ",id=1");
@@ -312,7 +312,7 @@ static void factories_are_asked_once(void **state)
     loch_device_release(other);
 }
 
-static void factories_that_fail(void **state)
+static void a_factory_that_fails_is_told_and_asked_again(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -437,7 +437,7 @@ static void shutdown_lists_what_is_live_and_harms_nobody(void **state)
     shut_down(0);
 }
 
-static void removal_while_held(void **state)
+static void an_allocator_stays_after_its_removal_while_held(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -486,7 +486,7 @@ static loch_status scarce(const void *user)
     return status;
 }
 
-static void host_memory_fails_anywhere(void **state)
+static void the_registry_survives_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(scarce, NULL);
@@ -498,16 +498,16 @@ int main(void)
         SIM_TEST(highest_priority_wins_and_the_first_of_equals),
         SIM_TEST(wrong_registrations_are_refused),
         SIM_TEST(entries_have_names_of_their_own),
-        SIM_TEST(the_best_of_all_devices),
-        SIM_TEST(found_by_name),
+        SIM_TEST(without_a_device_the_best_of_all_is_found),
+        SIM_TEST(entries_are_found_by_name),
         SIM_TEST(attributes_are_never_bent),
         SIM_TEST(entries_are_walked_in_order),
         SIM_TEST(factories_are_asked_once),
-        SIM_TEST(factories_that_fail),
+        SIM_TEST(a_factory_that_fails_is_told_and_asked_again),
         SIM_TEST(factories_wrap_what_would_be_found_without_them),
         SIM_TEST(shutdown_lists_what_is_live_and_harms_nobody),
-        SIM_TEST(removal_while_held),
-        SIM_TEST(host_memory_fails_anywhere),
+        SIM_TEST(an_allocator_stays_after_its_removal_while_held),
+        SIM_TEST(the_registry_survives_failing_host_memory),
     };
     return cmocka_run_group_tests_name("registry", tests, install, NULL);
 }

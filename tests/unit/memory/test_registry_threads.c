@@ -68,7 +68,7 @@ static void made_once_under_any_race(void **state)
 }
 
 /* Each factory looks for what the other is making. */
-static void factories_that_ask_for_each_other(void **state)
+static void factories_that_ask_for_each_other_do_not_hang(void **state)
 {
     (void)state;
     loch_device *device = sim_open(DEVICE);
@@ -215,7 +215,7 @@ static void *storm(void *user)
     return NULL;
 }
 
-static void everything_at_once(void **state)
+static void the_registry_stays_whole_under_threads(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(20);
@@ -238,9 +238,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(made_once_under_any_race),
-        SIM_TEST(factories_that_ask_for_each_other),
+        SIM_TEST(factories_that_ask_for_each_other_do_not_hang),
         SIM_TEST(removal_waits_for_the_factory),
-        SIM_TEST(everything_at_once),
+        SIM_TEST(the_registry_stays_whole_under_threads),
     };
     return cmocka_run_group_tests_name("registry", tests, install, NULL);
 }

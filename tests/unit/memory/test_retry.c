@@ -94,7 +94,7 @@ static void check_served(waiter *w, pthread_t thread)
 }
 
 /* No block of the waiter's stack is out: the memory is another allocator's. */
-static void memory_of_another_allocator(void **state)
+static void a_wait_is_ended_by_memory_of_another_allocator(void **state)
 {
     loch_allocator *one = direct_on(*state), *two = direct_on(*state);
     waiter w;
@@ -109,7 +109,7 @@ static void memory_of_another_allocator(void **state)
     loch_allocator_release(two);
 }
 
-static void a_listing_that_misses_threads(void **state)
+static void a_wait_holds_though_the_listing_misses_threads(void **state)
 {
     loch_allocator *direct = direct_on(*state);
     waiter w;
@@ -124,7 +124,7 @@ static void a_listing_that_misses_threads(void **state)
 }
 
 /* The other user has ended, and the waiter may have its slot. Its block is freed by a thread that frees for the first time. */
-static void a_user_that_has_ended(void **state)
+static void a_wait_holds_after_the_other_user_has_ended(void **state)
 {
     loch_allocator *direct = direct_on(*state);
     waiter w;
@@ -137,7 +137,7 @@ static void a_user_that_has_ended(void **state)
 }
 
 /* Another thread has used the wrapped allocator alone, which the waiter's attempts do not reach. */
-static void a_user_of_the_wrapped_one(void **state)
+static void a_wait_holds_for_a_user_of_the_wrapped_allocator(void **state)
 {
     loch_allocator *direct = direct_on(*state), *limit;
     const loch_limit_options options = {.size = sizeof options, .hard_bytes = MOST - 1};
@@ -151,7 +151,7 @@ static void a_user_of_the_wrapped_one(void **state)
     loch_allocator_release(direct);
 }
 
-static void no_other_user(void **state)
+static void without_another_user_there_is_no_wait(void **state)
 {
     loch_allocator *direct = direct_on(*state);
     void *held = NULL, *block = TEST_UNTOUCHED;
@@ -180,11 +180,11 @@ static int close_device(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(memory_of_another_allocator),
-        cmocka_unit_test(a_listing_that_misses_threads),
-        cmocka_unit_test(a_user_that_has_ended),
-        cmocka_unit_test(a_user_of_the_wrapped_one),
-        cmocka_unit_test(no_other_user),
+        cmocka_unit_test(a_wait_is_ended_by_memory_of_another_allocator),
+        cmocka_unit_test(a_wait_holds_though_the_listing_misses_threads),
+        cmocka_unit_test(a_wait_holds_after_the_other_user_has_ended),
+        cmocka_unit_test(a_wait_holds_for_a_user_of_the_wrapped_allocator),
+        cmocka_unit_test(without_another_user_there_is_no_wait),
     };
     return cmocka_run_group_tests(cases, open_device, close_device);
 }

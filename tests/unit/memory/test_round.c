@@ -14,7 +14,7 @@ static void *round_alloc(loch_allocator *allocator, size_t bytes, size_t round)
     return block;
 }
 
-static void by_every_allocator(void **state)
+static void every_allocator_rounds_and_tells_both_sizes(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static const char *const stacks[] = {
@@ -46,7 +46,7 @@ static void by_every_allocator(void **state)
 }
 
 /* A multiple that is no more than what a pool takes anyway costs nothing; one that is more is held. */
-static void memory_is_taken(void **state)
+static void a_multiple_above_the_usual_is_held(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = wrap_direct(bed), *pool;
@@ -72,7 +72,7 @@ static void memory_is_taken(void **state)
 }
 
 /* Limits count what was asked for. */
-static void limits_count_requests(void **state)
+static void limits_count_what_was_asked_for(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const loch_limit_options options = {.size = sizeof options, .hard_bytes = 1000};
@@ -87,7 +87,7 @@ static void limits_count_requests(void **state)
     loch_allocator_release(pool);
 }
 
-static void by_buffers_and_tensors(void **state)
+static void buffers_and_tensors_round_what_they_allocate(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *pool;
@@ -108,7 +108,7 @@ static void by_buffers_and_tensors(void **state)
     loch_allocator_release(pool);
 }
 
-static void bad_requests(void **state)
+static void multiples_that_overflow_are_refused(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *pool;
@@ -146,7 +146,7 @@ static loch_status scenario(const void *on)
     return status;
 }
 
-static void host_allocations_fail(void **state)
+static void rounded_requests_survive_failing_host_memory(void **state)
 {
     test_host_sweep(scenario, *state);
 }
@@ -154,9 +154,12 @@ static void host_allocations_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_every_allocator),    cmocka_unit_test(memory_is_taken),
-        cmocka_unit_test(limits_count_requests), cmocka_unit_test(by_buffers_and_tensors),
-        cmocka_unit_test(bad_requests),          cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(every_allocator_rounds_and_tells_both_sizes),
+        cmocka_unit_test(a_multiple_above_the_usual_is_held),
+        cmocka_unit_test(limits_count_what_was_asked_for),
+        cmocka_unit_test(buffers_and_tensors_round_what_they_allocate),
+        cmocka_unit_test(multiples_that_overflow_are_refused),
+        cmocka_unit_test(rounded_requests_survive_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

@@ -65,7 +65,7 @@ static void run_by_handle(subject *it)
     CHECK_OK(loch_free(it->allocator, later));
 }
 
-static void by_handle(void **state)
+static void blocks_of_a_handles_allocator_belong_to_the_session(void **state)
 {
     (void)state;
     over_all(run_by_handle);
@@ -101,13 +101,13 @@ static void run_by_thread(subject *it)
     CHECK_OK(loch_free(it->allocator, outside));
 }
 
-static void by_thread(void **state)
+static void blocks_of_a_thread_inside_belong_to_the_session(void **state)
 {
     (void)state;
     over_all(run_by_thread);
 }
 
-static void wrappers_around_a_session_s_allocator(void **state)
+static void blocks_of_wrappers_around_it_belong_to_the_session(void **state)
 {
     (void)state;
     static const char *const around[] = {"limit", "guard", "tracking", "wrapper", "locked"};
@@ -131,7 +131,7 @@ static void wrappers_around_a_session_s_allocator(void **state)
     }
 }
 
-static void nested(void **state)
+static void nested_sessions_have_blocks_of_their_own(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -159,7 +159,7 @@ static void nested(void **state)
 }
 
 /* A session on another session's allocator is its sibling; those on other allocators do not touch each other. */
-static void side_by_side(void **state)
+static void sessions_side_by_side_do_not_touch_each_other(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -228,7 +228,7 @@ static void promoted_blocks_live_on(void **state)
     over_all(run_promote);
 }
 
-static void an_allocator_that_is_retained(void **state)
+static void a_retained_allocator_hands_out_nothing_after_the_end(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -299,7 +299,7 @@ static void realloc_leaves_blocks_where_they_are(void **state)
     over_all(run_realloc);
 }
 
-static void growable_blocks(void **state)
+static void growable_blocks_belong_to_the_session(void **state)
 {
     (void)state;
     subject it = open_subject(devices[1], "pool");
@@ -320,7 +320,7 @@ static void growable_blocks(void **state)
     close_subject(&it);
 }
 
-static void empty_blocks_and_failures(void **state)
+static void empty_blocks_and_failures_are_not_counted(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -345,7 +345,7 @@ static void empty_blocks_and_failures(void **state)
     close_subject(&it);
 }
 
-static void peaks(void **state)
+static void a_session_has_a_peak_of_its_own(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "direct");
@@ -372,7 +372,7 @@ static void peaks(void **state)
 /* --- streams --- */
 
 /* Kernels use every block up to the end; what comes at the addresses later is used by others. */
-static void in_the_order_of_streams(void **state)
+static void the_end_comes_in_the_order_of_streams(void **state)
 {
     (void)state;
     for (int on_one = 0; on_one < 2; on_one++)
@@ -413,19 +413,19 @@ static void in_the_order_of_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(by_handle),
-        SIM_TEST(by_thread),
-        SIM_TEST(wrappers_around_a_session_s_allocator),
-        SIM_TEST(nested),
-        SIM_TEST(side_by_side),
+        SIM_TEST(blocks_of_a_handles_allocator_belong_to_the_session),
+        SIM_TEST(blocks_of_a_thread_inside_belong_to_the_session),
+        SIM_TEST(blocks_of_wrappers_around_it_belong_to_the_session),
+        SIM_TEST(nested_sessions_have_blocks_of_their_own),
+        SIM_TEST(sessions_side_by_side_do_not_touch_each_other),
         SIM_TEST(promoted_blocks_live_on),
-        SIM_TEST(an_allocator_that_is_retained),
+        SIM_TEST(a_retained_allocator_hands_out_nothing_after_the_end),
         SIM_TEST(a_session_keeps_its_allocator),
         SIM_TEST(realloc_leaves_blocks_where_they_are),
-        SIM_TEST(growable_blocks),
-        SIM_TEST(empty_blocks_and_failures),
-        SIM_TEST(peaks),
-        SIM_TEST(in_the_order_of_streams),
+        SIM_TEST(growable_blocks_belong_to_the_session),
+        SIM_TEST(empty_blocks_and_failures_are_not_counted),
+        SIM_TEST(a_session_has_a_peak_of_its_own),
+        SIM_TEST(the_end_comes_in_the_order_of_streams),
     };
     if (test_heap_install() != LOCH_OK) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

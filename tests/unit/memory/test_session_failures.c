@@ -61,7 +61,7 @@ static void stubborn_destroy(void *self)
     ((stubborn *)self)->wrapped = NULL;
 }
 
-static void the_rest_goes_all_the_same(void **state)
+static void blocks_beside_one_that_cannot_be_freed_are_freed(void **state)
 {
     (void)state;
     static const loch_allocator_ops ops = {.size = sizeof ops,
@@ -104,7 +104,7 @@ static void the_rest_goes_all_the_same(void **state)
     }
 }
 
-static void blocks_that_were_written_around(void **state)
+static void a_damaged_block_is_told_at_the_end_of_its_session(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "guard/pool");
@@ -136,7 +136,7 @@ static size_t press(loch_allocator *allocator, size_t bytes, void *user)
     return 0;
 }
 
-static void misuse(void **state)
+static void wrong_calls_are_refused(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -183,7 +183,7 @@ static void misuse(void **state)
 }
 
 /* What a user's wrapper allocates inside is its own business, and a block of no session may go back through one. */
-static void no_session_s_business(void **state)
+static void a_block_through_a_wrapper_is_counted_in_one_session(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "wrapper/pool");
@@ -243,7 +243,7 @@ static loch_status sweep_run(const void *user)
     return status == LOCH_OK ? LOCH_OK : loch_error_set(status, NULL, 0, "%s", error.sentence);
 }
 
-static void bookkeeping_fails_in_turn(void **state)
+static void sessions_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(sweep_run, NULL);
@@ -252,9 +252,12 @@ static void bookkeeping_fails_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(what_cannot_be_freed_stays),      SIM_TEST(the_rest_goes_all_the_same),
-        SIM_TEST(blocks_that_were_written_around), SIM_TEST(misuse),
-        SIM_TEST(no_session_s_business),           SIM_TEST(bookkeeping_fails_in_turn),
+        SIM_TEST(what_cannot_be_freed_stays),
+        SIM_TEST(blocks_beside_one_that_cannot_be_freed_are_freed),
+        SIM_TEST(a_damaged_block_is_told_at_the_end_of_its_session),
+        SIM_TEST(wrong_calls_are_refused),
+        SIM_TEST(a_block_through_a_wrapper_is_counted_in_one_session),
+        SIM_TEST(sessions_survive_failing_host_memory),
     };
     if (test_heap_install() != LOCH_OK) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

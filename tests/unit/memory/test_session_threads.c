@@ -46,7 +46,7 @@ static void *run_reuse(void *user)
     return NULL;
 }
 
-static void addresses_that_others_have_now(void **state)
+static void an_address_that_another_has_now_is_left_to_it(void **state)
 {
     (void)state;
     static const size_t sizes[] = {64, 3000, 8192, 20000, 100000, 700000};
@@ -90,7 +90,7 @@ static void *run_die_inside(void *user)
     return NULL;
 }
 
-static void a_thread_that_ends_inside(void **state)
+static void a_thread_that_ends_inside_leaves_its_blocks_to_the_session(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -109,7 +109,7 @@ static pool_cache *own_cache(loch_allocator *pool)
 }
 
 /* Inside nothing is kept; figures count on; afterwards it is as before. */
-static void the_thread_s_cache(void **state)
+static void a_thread_inside_keeps_nothing_in_its_cache(void **state)
 {
     (void)state;
     subject it = open_subject("cpu", "pool");
@@ -137,9 +137,9 @@ static void the_thread_s_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(addresses_that_others_have_now),
-        SIM_TEST(a_thread_that_ends_inside),
-        SIM_TEST(the_thread_s_cache),
+        SIM_TEST(an_address_that_another_has_now_is_left_to_it),
+        SIM_TEST(a_thread_that_ends_inside_leaves_its_blocks_to_the_session),
+        SIM_TEST(a_thread_inside_keeps_nothing_in_its_cache),
     };
     if (test_heap_install() != LOCH_OK) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

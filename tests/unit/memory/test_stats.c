@@ -36,7 +36,7 @@ static void each_figure_sums_by_its_own_rule(void **state)
     assert_int_equal(unknown.limit_bytes, 0);
 }
 
-static void fragmentation(void **state)
+static void fragmentation_is_what_is_not_in_the_largest_piece(void **state)
 {
     (void)state;
     loch_stats stats = {.size = sizeof stats};
@@ -51,7 +51,7 @@ static void fragmentation(void **state)
     assert_true(loch_stats_fragmentation(&stats) == 0);
 }
 
-static void printing(void **state)
+static void text_and_json_have_every_figure(void **state)
 {
     (void)state;
     const loch_stats stats = counting_up(UINT64_MAX - 40), zero = {.size = sizeof zero};
@@ -80,7 +80,7 @@ static void printing(void **state)
     assert_int_equal(text[10], '#');
 }
 
-static void percentiles(void **state)
+static void percentiles_lie_inside_their_buckets(void **state)
 {
     (void)state;
     loch_histogram histogram = {0};
@@ -115,7 +115,7 @@ static uint64_t stepping_clock(void *user)
     return clock_ns += 100;
 }
 
-static void measurements(void **state)
+static void measurements_begin_when_switched_on(void **state)
 {
     (void)state;
     loch_device *device;
@@ -151,7 +151,7 @@ static void measurements(void **state)
 }
 
 /* peak, largest and counts since the last reset. */
-static void reset(void **state)
+static void a_reset_starts_peaks_and_counts_anew(void **state)
 {
     (void)state;
     loch_device *device;
@@ -194,11 +194,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_figure_sums_by_its_own_rule),
-        cmocka_unit_test(fragmentation),
-        cmocka_unit_test(printing),
-        cmocka_unit_test(percentiles),
-        cmocka_unit_test(measurements),
-        cmocka_unit_test(reset),
+        cmocka_unit_test(fragmentation_is_what_is_not_in_the_largest_piece),
+        cmocka_unit_test(text_and_json_have_every_figure),
+        cmocka_unit_test(percentiles_lie_inside_their_buckets),
+        cmocka_unit_test(measurements_begin_when_switched_on),
+        cmocka_unit_test(a_reset_starts_peaks_and_counts_anew),
     };
     return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void expect_reset(loch_allocator *allocator)
     assert_int_equal(stats.peak_requested_bytes, stats.requested_bytes);
 }
 
-static void wrappers(void **state)
+static void a_reset_of_a_wrapper_leaves_the_others(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
@@ -104,7 +104,7 @@ static void wrappers(void **state)
     }
 }
 
-static void families(void **state)
+static void a_reset_in_a_family_leaves_the_relatives(void **state)
 {
     (void)state;
     for (int kind = LOCH_CHILD_QUOTA; kind <= LOCH_CHILD_RANGE; kind++) {
@@ -135,7 +135,7 @@ static void families(void **state)
 }
 
 /* What has one beginning for all. */
-static void shared_beginnings(void **state)
+static void the_peak_of_reserved_bytes_has_one_beginning_for_all(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -154,9 +154,9 @@ static void shared_beginnings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(wrappers),
-        POOL_TEST(families),
-        POOL_TEST(shared_beginnings),
+        POOL_TEST(a_reset_of_a_wrapper_leaves_the_others),
+        POOL_TEST(a_reset_in_a_family_leaves_the_relatives),
+        POOL_TEST(the_peak_of_reserved_bytes_has_one_beginning_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

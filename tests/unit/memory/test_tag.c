@@ -7,7 +7,7 @@
 #define THREADS 8
 #define NAMES 64
 
-static void names_and_numbers(void **state)
+static void one_name_has_one_number(void **state)
 {
     (void)state;
     loch_tag a = 99, b, again;
@@ -26,7 +26,7 @@ static void names_and_numbers(void **state)
     assert_string_equal(loch_tag_name(UINT32_MAX), "");
 }
 
-static void wrong_names(void **state)
+static void bad_names_are_refused(void **state)
 {
     (void)state;
     loch_tag tag = 99;
@@ -85,7 +85,7 @@ static void one_number_for_all_threads(void **state)
     }
 }
 
-static void too_many(void **state)
+static void more_tags_than_there_are_numbers_are_refused(void **state)
 {
     (void)state;
     loch_tag tag, last = 0;
@@ -125,10 +125,10 @@ static void too_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_numbers),
-        cmocka_unit_test(wrong_names),
+        cmocka_unit_test(one_name_has_one_number),
+        cmocka_unit_test(bad_names_are_refused),
         cmocka_unit_test(one_number_for_all_threads),
-        cmocka_unit_test(too_many),
+        cmocka_unit_test(more_tags_than_there_are_numbers_are_refused),
     };
     return cmocka_run_group_tests_name("tags", tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static uint64_t live(loch_allocator *allocator)
     return stats.blocks;
 }
 
-static void made_in_order_ended_in_reverse(void **state)
+static void elements_are_made_in_order_and_ended_in_reverse(void **state)
 {
     (void)state;
     loch_allocator *allocator = cpu_allocator();
@@ -114,7 +114,7 @@ static void a_failure_half_way_undoes_all(void **state)
     loch_allocator_release(allocator);
 }
 
-static void sizes_that_cannot_be(void **state)
+static void sizes_that_overflow_are_refused(void **state)
 {
     (void)state;
     loch_allocator *allocator = cpu_allocator();
@@ -141,7 +141,7 @@ static void sizes_that_cannot_be(void **state)
     loch_allocator_release(allocator);
 }
 
-static void wrong_types(void **state)
+static void bad_types_are_refused(void **state)
 {
     (void)state;
     loch_allocator *allocator = cpu_allocator();
@@ -167,7 +167,7 @@ static void wrong_types(void **state)
 }
 
 /* Elements are made by the host: it has to reach the memory. */
-static void only_where_the_host_can_reach(void **state)
+static void elements_are_made_only_where_the_host_can_reach(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:16MiB,backed");
@@ -200,7 +200,7 @@ static loch_status write_one(void *element, void *user)
 }
 
 /* Pinned memory that was freed behind queued work is not written before that work has ended. */
-static void behind_queued_work(void **state)
+static void elements_are_made_behind_queued_work(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
@@ -229,9 +229,12 @@ static void behind_queued_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(made_in_order_ended_in_reverse), SIM_TEST(a_failure_half_way_undoes_all),
-        SIM_TEST(sizes_that_cannot_be),           SIM_TEST(wrong_types),
-        SIM_TEST(only_where_the_host_can_reach),  SIM_TEST(behind_queued_work),
+        SIM_TEST(elements_are_made_in_order_and_ended_in_reverse),
+        SIM_TEST(a_failure_half_way_undoes_all),
+        SIM_TEST(sizes_that_overflow_are_refused),
+        SIM_TEST(bad_types_are_refused),
+        SIM_TEST(elements_are_made_only_where_the_host_can_reach),
+        SIM_TEST(elements_are_made_behind_queued_work),
     };
     return cmocka_run_group_tests_name("typed allocation", tests, NULL, NULL);
 }

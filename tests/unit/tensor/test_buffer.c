@@ -5,7 +5,7 @@
 
 /* --- owning and sharing --- */
 
-static void test_last_reference_frees(void **state)
+static void the_last_reference_frees_the_block(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -39,7 +39,7 @@ static void test_last_reference_frees(void **state)
 }
 
 /* Seed 001's handles outlive their allocator's factory; seed 003's call a dead allocator. */
-static void test_outlives_allocator_and_device(void **state)
+static void a_buffer_outlives_its_allocator_and_device(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -54,7 +54,7 @@ static void test_outlives_allocator_and_device(void **state)
     loch_buffer_release(buffer);
 }
 
-static void test_create_on_device(void **state)
+static void a_buffer_is_made_on_a_device(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -72,7 +72,7 @@ static void test_create_on_device(void **state)
 }
 
 /* Seed 002's Buffer zeroes device memory with a host memset. */
-static void test_zeroed_on_device(void **state)
+static void a_zeroed_buffer_on_a_device_is_zero(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -94,7 +94,7 @@ static void test_zeroed_on_device(void **state)
     loch_device_release(device);
 }
 
-static void test_empty(void **state)
+static void an_empty_buffer_has_no_memory(void **state)
 {
     (void)state;
     loch_buffer *empty, *other, *part;
@@ -117,7 +117,7 @@ static void test_empty(void **state)
     loch_buffer_release(empty);
 }
 
-static void test_wrong_arguments(void **state)
+static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     loch_buffer *buffer = TEST_UNTOUCHED;
@@ -157,7 +157,7 @@ static void test_wrong_arguments(void **state)
 
 /* --- memory from outside --- */
 
-static void test_external_deleter(void **state)
+static void memory_from_outside_is_deleted_once(void **state)
 {
     (void)state;
     char memory[64];
@@ -179,7 +179,7 @@ static void test_external_deleter(void **state)
 }
 
 /* Seed 001: "memory used from outside may have been freed already". */
-static void test_external_keeps_its_owner(void **state)
+static void memory_from_outside_keeps_its_owner(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -204,7 +204,7 @@ static void test_external_keeps_its_owner(void **state)
     loch_device_release(cpu);
 }
 
-static void test_external_is_where_it_is_said_to_be(void **state)
+static void memory_from_outside_has_to_be_where_it_is_said(void **state)
 {
     (void)state;
     char memory[64];
@@ -240,7 +240,7 @@ static void test_external_is_where_it_is_said_to_be(void **state)
     loch_device_release(cpu);
 }
 
-static void test_read_only(void **state)
+static void a_read_only_buffer_is_not_written(void **state)
 {
     (void)state;
     char memory[64] = "constant";
@@ -260,7 +260,7 @@ static void test_read_only(void **state)
 
 /* --- blocks in and out --- */
 
-static void test_adopt_and_detach(void **state)
+static void a_block_is_adopted_and_detached(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -293,7 +293,7 @@ static void test_adopt_and_detach(void **state)
 /* --- sizes --- */
 
 /* Seed 001's second allocate() forgets the first block; seed 002's resize copies into NULL when it fails. */
-static void test_resize(void **state)
+static void a_resize_keeps_contents_and_a_failed_one_all(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -335,7 +335,7 @@ static void test_resize(void **state)
 /* --- copies --- */
 
 /* Seed 001's copy_from truncates silently. */
-static void test_copy_sizes(void **state)
+static void a_copy_of_another_size_is_refused(void **state)
 {
     (void)state;
     loch_buffer *small, *large;
@@ -356,7 +356,7 @@ static void test_copy_sizes(void **state)
 }
 
 /* Every direction, with sub-buffers, over two simulated devices and the host. */
-static void test_copy_directions(void **state)
+static void buffers_are_copied_in_every_direction(void **state)
 {
     (void)state;
     loch_device *devices[] = {NULL, sim_open("sim:64MiB,backed"), sim_open("sim:64MiB,backed,id=1")};
@@ -398,7 +398,7 @@ static void *share_in_thread(void *user)
     return is_well ? user : NULL;
 }
 
-static void test_shared_by_threads(void **state)
+static void threads_retain_and_release_a_buffer(void **state)
 {
     (void)state;
     tensor_deletions deletions = {0};
@@ -419,7 +419,7 @@ static void test_shared_by_threads(void **state)
 }
 
 /* Memory of no bytes is somewhere all the same, and its owner wants it back. */
-static void test_external_of_no_bytes(void **state)
+static void memory_from_outside_may_have_no_bytes(void **state)
 {
     (void)state;
     char memory[8];
@@ -434,7 +434,7 @@ static void test_external_of_no_bytes(void **state)
 }
 
 /* Zeroes of memory that the host reaches are there when the call returns, unless a stream was named. */
-static void test_zeroed_for_the_host(void **state)
+static void a_zeroed_buffer_for_the_host_is_zero(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
@@ -458,23 +458,23 @@ static void test_zeroed_for_the_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_last_reference_frees),
-        TENSOR_TEST(test_outlives_allocator_and_device),
-        TENSOR_TEST(test_create_on_device),
-        TENSOR_TEST(test_zeroed_on_device),
-        TENSOR_TEST(test_empty),
-        TENSOR_TEST(test_wrong_arguments),
-        TENSOR_TEST(test_external_deleter),
-        TENSOR_TEST(test_external_of_no_bytes),
-        TENSOR_TEST(test_zeroed_for_the_host),
-        TENSOR_TEST(test_external_keeps_its_owner),
-        TENSOR_TEST(test_external_is_where_it_is_said_to_be),
-        TENSOR_TEST(test_read_only),
-        TENSOR_TEST(test_adopt_and_detach),
-        TENSOR_TEST(test_resize),
-        TENSOR_TEST(test_copy_sizes),
-        TENSOR_TEST(test_copy_directions),
-        TENSOR_TEST(test_shared_by_threads),
+        TENSOR_TEST(the_last_reference_frees_the_block),
+        TENSOR_TEST(a_buffer_outlives_its_allocator_and_device),
+        TENSOR_TEST(a_buffer_is_made_on_a_device),
+        TENSOR_TEST(a_zeroed_buffer_on_a_device_is_zero),
+        TENSOR_TEST(an_empty_buffer_has_no_memory),
+        TENSOR_TEST(bad_arguments_are_refused),
+        TENSOR_TEST(memory_from_outside_is_deleted_once),
+        TENSOR_TEST(memory_from_outside_may_have_no_bytes),
+        TENSOR_TEST(a_zeroed_buffer_for_the_host_is_zero),
+        TENSOR_TEST(memory_from_outside_keeps_its_owner),
+        TENSOR_TEST(memory_from_outside_has_to_be_where_it_is_said),
+        TENSOR_TEST(a_read_only_buffer_is_not_written),
+        TENSOR_TEST(a_block_is_adopted_and_detached),
+        TENSOR_TEST(a_resize_keeps_contents_and_a_failed_one_all),
+        TENSOR_TEST(a_copy_of_another_size_is_refused),
+        TENSOR_TEST(buffers_are_copied_in_every_direction),
+        TENSOR_TEST(threads_retain_and_release_a_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

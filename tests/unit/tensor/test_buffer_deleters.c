@@ -36,7 +36,7 @@ static void write_down(void *address, size_t bytes, void *user)
     if (book->allocator) book->live = tensor_live_blocks(book->allocator);
 }
 
-static void on_owned_memory(void **state)
+static void deleters_of_owned_memory_run_once_in_reverse_order(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -65,7 +65,7 @@ static void on_owned_memory(void **state)
     loch_device_release(device);
 }
 
-static void on_memory_from_outside(void **state)
+static void deleters_of_memory_from_outside_run_once_in_reverse_order(void **state)
 {
     (void)state;
     char memory[64];
@@ -84,7 +84,7 @@ static void on_memory_from_outside(void **state)
 }
 
 /* Work that uses memory from outside is over before any of them runs. */
-static void behind_work(void **state)
+static void deleters_run_when_work_has_ended(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
@@ -106,7 +106,7 @@ static void behind_work(void **state)
     loch_device_release(device);
 }
 
-static void after_resizes_and_moves(void **state)
+static void deleters_get_the_address_and_bytes_of_the_end(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -130,7 +130,7 @@ static void after_resizes_and_moves(void **state)
     loch_device_release(device);
 }
 
-static void no_detaching(void **state)
+static void a_buffer_with_deleters_is_not_detached(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -158,7 +158,7 @@ static void no_detaching(void **state)
 }
 
 /* A buffer that somebody waits for the end of does not go round in a pool of buffers. */
-static void pools_of_buffers_end_it(void **state)
+static void a_pool_of_buffers_ends_a_buffer_with_deleters(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -185,7 +185,7 @@ static void pools_of_buffers_end_it(void **state)
     loch_device_release(device);
 }
 
-static void bad_arguments(void **state)
+static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     char memory[8];
@@ -221,7 +221,7 @@ static void *thread_adds(void *user)
     return NULL;
 }
 
-static void added_by_threads(void **state)
+static void deleters_added_by_threads_all_run(void **state)
 {
     (void)state;
     char memory[8];
@@ -241,7 +241,7 @@ static void added_by_threads(void **state)
 
 /* --- failing host memory --- */
 
-static void host_allocations_fail(void **state)
+static void a_deleter_that_cannot_be_added_is_told(void **state)
 {
     (void)state;
     char memory[8];
@@ -264,9 +264,15 @@ int main(void)
 {
     test_heap_install();
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(on_owned_memory),         TENSOR_TEST(on_memory_from_outside), TENSOR_TEST(behind_work),
-        TENSOR_TEST(after_resizes_and_moves), TENSOR_TEST(no_detaching),           TENSOR_TEST(pools_of_buffers_end_it),
-        TENSOR_TEST(bad_arguments),           TENSOR_TEST(added_by_threads),       TENSOR_TEST(host_allocations_fail),
+        TENSOR_TEST(deleters_of_owned_memory_run_once_in_reverse_order),
+        TENSOR_TEST(deleters_of_memory_from_outside_run_once_in_reverse_order),
+        TENSOR_TEST(deleters_run_when_work_has_ended),
+        TENSOR_TEST(deleters_get_the_address_and_bytes_of_the_end),
+        TENSOR_TEST(a_buffer_with_deleters_is_not_detached),
+        TENSOR_TEST(a_pool_of_buffers_ends_a_buffer_with_deleters),
+        TENSOR_TEST(bad_arguments_are_refused),
+        TENSOR_TEST(deleters_added_by_threads_all_run),
+        TENSOR_TEST(a_deleter_that_cannot_be_added_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void what_was_unused_longest_goes_first(void **state)
     }
 }
 
-static void trimming(void **state)
+static void a_trim_gives_back_what_is_idle(void **state)
 {
     (void)state;
     bench it = bench_open(STEPPED, NULL);
@@ -155,7 +155,7 @@ static void nothing_is_a_buffer_too(void **state)
     bench_close(&it);
 }
 
-static void alignment_and_tag(void **state)
+static void buffers_have_the_alignment_and_tag_of_the_pool(void **state)
 {
     (void)state;
     loch_tag tag;
@@ -290,9 +290,9 @@ int main(void)
         SIM_TEST(waste_has_a_limit),
         SIM_TEST(the_smallest_that_fits_and_of_equals_the_last),
         SIM_TEST(what_was_unused_longest_goes_first),
-        SIM_TEST(trimming),
+        SIM_TEST(a_trim_gives_back_what_is_idle),
         SIM_TEST(nothing_is_a_buffer_too),
-        SIM_TEST(alignment_and_tag),
+        SIM_TEST(buffers_have_the_alignment_and_tag_of_the_pool),
         SIM_TEST(what_is_kept_goes_when_memory_is_short),
         SIM_TEST(buffers_of_others_are_foreign),
         SIM_TEST(what_others_hold_is_not_kept),

@@ -95,13 +95,13 @@ static loch_status sweep_run(const void *user)
     return status;
 }
 
-static void bookkeeping_fails_in_turn(void **state)
+static void a_pool_of_buffers_survives_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(sweep_run, NULL);
 }
 
-static void driver_calls_fail(void **state)
+static void failing_driver_calls_leave_the_pool_as_it_was(void **state)
 {
     (void)state;
     bench it = bench_open(STEPPED, NULL);
@@ -120,7 +120,7 @@ static void driver_calls_fail(void **state)
     bench_close(&it);
 }
 
-static void a_lost_device(void **state)
+static void a_lost_device_gives_no_buffer_and_takes_all_back(void **state)
 {
     (void)state;
     bench it = bench_open("sim:64MiB,granule=64KiB", NULL);
@@ -136,7 +136,7 @@ static void a_lost_device(void **state)
     loch_device_release(it.device);
 }
 
-static void misuse(void **state)
+static void wrong_calls_are_refused(void **state)
 {
     (void)state;
     bench it = bench_open("cpu", NULL);
@@ -172,10 +172,10 @@ int main(void)
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
         SIM_TEST(threads_share_a_pool),
-        SIM_TEST(bookkeeping_fails_in_turn),
-        SIM_TEST(driver_calls_fail),
-        SIM_TEST(a_lost_device),
-        SIM_TEST(misuse),
+        SIM_TEST(a_pool_of_buffers_survives_failing_host_memory),
+        SIM_TEST(failing_driver_calls_leave_the_pool_as_it_was),
+        SIM_TEST(a_lost_device_gives_no_buffer_and_takes_all_back),
+        SIM_TEST(wrong_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void blocks_go_back_behind_all_their_streams(void **state)
 }
 
 /* Used on one stream, given back in the order of another that has waited for it, which only the release says. */
-static void given_back_on_another_stream(void **state)
+static void a_buffer_given_back_on_another_stream_waits_for_it(void **state)
 {
     (void)state;
     for (int is_trimmed = 0; is_trimmed < 2; is_trimmed++) {
@@ -253,7 +253,7 @@ int main(void)
         SIM_TEST(another_stream_waits_on_the_device),
         SIM_TEST(own_ones_first_then_those_that_have_passed),
         SIM_TEST(blocks_go_back_behind_all_their_streams),
-        SIM_TEST(given_back_on_another_stream),
+        SIM_TEST(a_buffer_given_back_on_another_stream_waits_for_it),
         SIM_TEST(streams_may_end_meanwhile),
         SIM_TEST(captured_work_has_buffers_of_its_own),
         SIM_TEST(work_of_another_device_is_waited_for),

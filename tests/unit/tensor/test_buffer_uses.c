@@ -44,7 +44,7 @@ static size_t waiting_now(void)
 }
 
 /* Seed 000's to_cuda(stream) drops the host side while the copy still reads it. */
-static void test_copy_keeps_memory_from_outside(void **state)
+static void a_copy_keeps_memory_from_outside(void **state)
 {
     (void)state;
     bench b;
@@ -69,7 +69,7 @@ static void test_copy_keeps_memory_from_outside(void **state)
 }
 
 /* Blocks of the device's own allocator are ordered by it; nothing waits here. */
-static void test_copy_keeps_both_sides_of_a_device(void **state)
+static void a_copy_keeps_both_sides_of_a_device(void **state)
 {
     (void)state;
     bench b;
@@ -99,7 +99,7 @@ static void test_copy_keeps_both_sides_of_a_device(void **state)
 }
 
 /* The host's pool does not know the streams of a device. */
-static void test_copy_keeps_blocks_of_another_device(void **state)
+static void a_copy_keeps_blocks_of_another_device(void **state)
 {
     (void)state;
     bench b;
@@ -129,7 +129,7 @@ static void test_copy_keeps_blocks_of_another_device(void **state)
 }
 
 /* Without a stream a copy between devices runs on the default one of its target, which the source's allocator does not know. */
-static void test_copy_without_a_stream_keeps_both_sides(void **state)
+static void a_copy_without_a_stream_keeps_both_sides(void **state)
 {
     (void)state;
     bench b;
@@ -192,7 +192,7 @@ static void copy_between_devices(test_round *round, const void *user)
     test_end_defaults();
 }
 
-static void test_copy_that_fails_half_way(void **state)
+static void a_copy_that_fails_half_way_keeps_both_sides(void **state)
 {
     (void)state;
     assert_true(test_rounds_run(&test_host_faults, "two devices", copy_between_devices, NULL).places > 0);
@@ -233,13 +233,13 @@ static void copy_beside_a_stream(test_round *round, const void *user)
     test_end_defaults();
 }
 
-static void test_copy_whose_use_is_not_noted(void **state)
+static void a_copy_whose_use_is_not_noted_keeps_both_sides(void **state)
 {
     (void)state;
     assert_true(test_rounds_run(&test_host_faults, "two streams", copy_beside_a_stream, NULL).places > 0);
 }
 
-static void test_recorded_uses_of_two_streams(void **state)
+static void recorded_uses_of_two_streams_are_waited_for(void **state)
 {
     (void)state;
     bench b;
@@ -266,7 +266,7 @@ static void test_recorded_uses_of_two_streams(void **state)
 }
 
 /* Each stream leaves a mark; those that have passed go when others come. */
-static void test_marks_do_not_pile_up(void **state)
+static void marks_do_not_pile_up(void **state)
 {
     (void)state;
     bench b;
@@ -288,7 +288,7 @@ static void test_marks_do_not_pile_up(void **state)
     bench_close(&b);
 }
 
-static void test_stream_destroyed_before_the_work_ended(void **state)
+static void memory_stays_when_its_stream_was_destroyed(void **state)
 {
     (void)state;
     bench b;
@@ -306,7 +306,7 @@ static void test_stream_destroyed_before_the_work_ended(void **state)
     bench_close(&b);
 }
 
-static void test_lost_device_lets_go(void **state)
+static void a_lost_device_lets_memory_go(void **state)
 {
     (void)state;
     bench b;
@@ -322,7 +322,7 @@ static void test_lost_device_lets_go(void **state)
     bench_close(&b);
 }
 
-static void test_capture_is_left_alone(void **state)
+static void a_capture_is_left_alone(void **state)
 {
     (void)state;
     bench b;
@@ -350,7 +350,7 @@ static void delete_and_collect(void *address, size_t bytes, void *user)
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
 }
 
-static void test_deleter_uses_buffers(void **state)
+static void a_deleter_may_use_buffers(void **state)
 {
     (void)state;
     bench b;
@@ -371,7 +371,7 @@ static void test_deleter_uses_buffers(void **state)
 /* --- failures --- */
 
 /* When a use cannot be remembered, it is waited for: nothing goes too early. */
-static void test_mark_that_fails_is_waited_for(void **state)
+static void a_mark_that_fails_is_waited_for(void **state)
 {
     (void)state;
     static const char *const calls[] = {"event_create", "event_record"};
@@ -391,7 +391,7 @@ static void test_mark_that_fails_is_waited_for(void **state)
     }
 }
 
-static void test_failing_wait_keeps_the_memory(void **state)
+static void a_failing_wait_keeps_the_memory(void **state)
 {
     (void)state;
     bench b;
@@ -448,7 +448,7 @@ static loch_status run_buffers(const void *user)
     return status;
 }
 
-static void test_host_memory_failures(void **state)
+static void buffers_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(run_buffers, NULL);
@@ -483,7 +483,7 @@ static void count_atomically(void *address, size_t bytes, void *user)
     __atomic_fetch_add((size_t *)user, 1, __ATOMIC_RELAXED);
 }
 
-static void test_threads_collect_for_each_other(void **state)
+static void threads_collect_for_each_other(void **state)
 {
     (void)state;
     bench b;
@@ -513,22 +513,22 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_copy_keeps_memory_from_outside),
-        TENSOR_TEST(test_copy_keeps_both_sides_of_a_device),
-        TENSOR_TEST(test_copy_without_a_stream_keeps_both_sides),
-        TENSOR_TEST(test_copy_that_fails_half_way),
-        TENSOR_TEST(test_copy_whose_use_is_not_noted),
-        TENSOR_TEST(test_copy_keeps_blocks_of_another_device),
-        TENSOR_TEST(test_recorded_uses_of_two_streams),
-        TENSOR_TEST(test_marks_do_not_pile_up),
-        TENSOR_TEST(test_stream_destroyed_before_the_work_ended),
-        TENSOR_TEST(test_lost_device_lets_go),
-        TENSOR_TEST(test_capture_is_left_alone),
-        TENSOR_TEST(test_deleter_uses_buffers),
-        TENSOR_TEST(test_mark_that_fails_is_waited_for),
-        TENSOR_TEST(test_failing_wait_keeps_the_memory),
-        TENSOR_TEST(test_host_memory_failures),
-        TENSOR_TEST(test_threads_collect_for_each_other),
+        TENSOR_TEST(a_copy_keeps_memory_from_outside),
+        TENSOR_TEST(a_copy_keeps_both_sides_of_a_device),
+        TENSOR_TEST(a_copy_without_a_stream_keeps_both_sides),
+        TENSOR_TEST(a_copy_that_fails_half_way_keeps_both_sides),
+        TENSOR_TEST(a_copy_whose_use_is_not_noted_keeps_both_sides),
+        TENSOR_TEST(a_copy_keeps_blocks_of_another_device),
+        TENSOR_TEST(recorded_uses_of_two_streams_are_waited_for),
+        TENSOR_TEST(marks_do_not_pile_up),
+        TENSOR_TEST(memory_stays_when_its_stream_was_destroyed),
+        TENSOR_TEST(a_lost_device_lets_memory_go),
+        TENSOR_TEST(a_capture_is_left_alone),
+        TENSOR_TEST(a_deleter_may_use_buffers),
+        TENSOR_TEST(a_mark_that_fails_is_waited_for),
+        TENSOR_TEST(a_failing_wait_keeps_the_memory),
+        TENSOR_TEST(buffers_survive_failing_host_memory),
+        TENSOR_TEST(threads_collect_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static loch_tensor *tensor_on(loch_device *device, int64_t rows, int64_t columns
     return tensor;
 }
 
-static void writes_to_buffers_raise_it(void **state)
+static void writes_to_buffers_raise_the_version(void **state)
 {
     (void)state;
     EACH_GROUND(device)
@@ -62,7 +62,7 @@ static void writes_to_buffers_raise_it(void **state)
     assert_int_equal(loch_buffer_get_version(NULL), 0);
 }
 
-static void writes_to_tensors_raise_it(void **state)
+static void writes_to_tensors_raise_the_version(void **state)
 {
     (void)state;
     EACH_GROUND(device)
@@ -88,7 +88,7 @@ static void writes_to_tensors_raise_it(void **state)
     }
 }
 
-static void reading_leaves_it(void **state)
+static void reading_leaves_the_version(void **state)
 {
     (void)state;
     EACH_GROUND(device)
@@ -117,7 +117,7 @@ static void reading_leaves_it(void **state)
 }
 
 /* Bytes may have been written before the driver failed. */
-static void a_failed_write_raises_it(void **state)
+static void a_failed_write_raises_the_version(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -134,7 +134,7 @@ static void a_failed_write_raises_it(void **state)
 /* --- watches --- */
 
 /* A sleep that drops raises the versions of its tag, also of parts and through wrappers; any other leaves them. */
-static void a_sleep_that_drops_raises_it(void **state)
+static void a_sleep_that_drops_raises_the_version(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,granule=64KiB");
@@ -318,7 +318,7 @@ static void *writer_run(void *user)
     return NULL;
 }
 
-static void threads_write_and_watch_parts_of_one(void **state)
+static void threads_write_and_watch_parts_of_one_buffer(void **state)
 {
     (void)state;
     loch_tensor *all = tensor_on(NULL, THREADS, 16);
@@ -341,16 +341,16 @@ static void threads_write_and_watch_parts_of_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(writes_to_buffers_raise_it),
-        TENSOR_TEST(writes_to_tensors_raise_it),
-        TENSOR_TEST(reading_leaves_it),
-        TENSOR_TEST(a_failed_write_raises_it),
-        TENSOR_TEST(a_sleep_that_drops_raises_it),
+        TENSOR_TEST(writes_to_buffers_raise_the_version),
+        TENSOR_TEST(writes_to_tensors_raise_the_version),
+        TENSOR_TEST(reading_leaves_the_version),
+        TENSOR_TEST(a_failed_write_raises_the_version),
+        TENSOR_TEST(a_sleep_that_drops_raises_the_version),
         TENSOR_TEST(a_watch_knows_of_writes_and_of_the_end),
         TENSOR_TEST(a_watch_does_not_wait_for_work),
         TENSOR_TEST(a_meter_follows_memory),
         TENSOR_TEST(a_meter_outlives_who_made_it),
-        TENSOR_TEST(threads_write_and_watch_parts_of_one),
+        TENSOR_TEST(threads_write_and_watch_parts_of_one_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

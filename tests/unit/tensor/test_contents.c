@@ -22,7 +22,7 @@ static loch_tensor *make_grid(loch_device *device)
     return tensor;
 }
 
-static void test_read_and_write(void **state)
+static void contents_are_read_and_written_on_every_device(void **state)
 {
     (void)state;
     FOR_EACH_DEVICE(device)
@@ -52,7 +52,7 @@ static void test_read_and_write(void **state)
 }
 
 /* Host memory at which no element may lie. */
-static void test_read_and_write_at_odd_addresses(void **state)
+static void contents_are_read_and_written_at_odd_addresses(void **state)
 {
     (void)state;
     FOR_EACH_DEVICE(device)
@@ -81,7 +81,7 @@ static void test_read_and_write_at_odd_addresses(void **state)
     }
 }
 
-static void test_items(void **state)
+static void single_items_are_read_and_written(void **state)
 {
     (void)state;
     FOR_EACH_DEVICE(device)
@@ -105,7 +105,7 @@ static void test_items(void **state)
     }
 }
 
-static void test_items_behind_a_stream(void **state)
+static void items_come_behind_the_stream_that_is_named(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped");
@@ -127,7 +127,7 @@ static void test_items_behind_a_stream(void **state)
     loch_device_release(device);
 }
 
-static void test_written_only_where_allowed(void **state)
+static void read_only_tensors_are_not_written(void **state)
 {
     (void)state;
     float memory[4] = {1, 2, 3, 4};
@@ -157,7 +157,7 @@ static void test_written_only_where_allowed(void **state)
     loch_tensor_release(tensor);
 }
 
-static void test_contiguous_clone_reshape(void **state)
+static void contiguous_clone_and_reshape_copy_when_they_have_to(void **state)
 {
     (void)state;
     FOR_EACH_DEVICE(device)
@@ -195,7 +195,7 @@ static void test_contiguous_clone_reshape(void **state)
 }
 
 /* Seed 000: clone of an external tensor aborted, of an empty one read NULL. */
-static void test_clone_of_external_and_empty_ones(void **state)
+static void external_and_empty_tensors_are_cloned(void **state)
 {
     (void)state;
     float memory[2] = {1, 2};
@@ -214,7 +214,7 @@ static void test_clone_of_external_and_empty_ones(void **state)
     loch_tensor_release(copy);
 }
 
-static void test_to(void **state)
+static void a_tensor_goes_to_another_type_and_device(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu"), *device = sim_open("sim:64MiB,backed");
@@ -264,7 +264,7 @@ static void test_to(void **state)
     loch_device_release(cpu);
 }
 
-static void test_map(void **state)
+static void a_mapping_shows_and_takes_contents(void **state)
 {
     (void)state;
     FOR_EACH_DEVICE(device)
@@ -323,14 +323,14 @@ static loch_status run_contents(const void *user)
     return status;
 }
 
-static void test_host_memory_failures(void **state)
+static void contents_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(run_contents, NULL);
 }
 
 /* A stream of the device that the elements are on takes them to memory that is not that device's. */
-static void test_to_the_host_on_a_stream(void **state)
+static void a_copy_to_the_host_comes_in_the_order_of_its_stream(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped"), *cpu = sim_open("cpu");
@@ -410,7 +410,7 @@ static loch_tensor *make_twos(loch_device *device)
     return tensor;
 }
 
-static void test_to_pinned_memory_of_another_device(void **state)
+static void a_tensor_goes_to_pinned_memory_of_another_device(void **state)
 {
     (void)state;
     for (int has_stream = 0; has_stream < 2; has_stream++) {
@@ -431,7 +431,7 @@ static void test_to_pinned_memory_of_another_device(void **state)
     }
 }
 
-static void test_map_takes_memory_in_order(void **state)
+static void a_mapping_takes_memory_in_order(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
@@ -459,19 +459,19 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_read_and_write),
-        TENSOR_TEST(test_read_and_write_at_odd_addresses),
-        TENSOR_TEST(test_items),
-        TENSOR_TEST(test_items_behind_a_stream),
-        TENSOR_TEST(test_written_only_where_allowed),
-        TENSOR_TEST(test_contiguous_clone_reshape),
-        TENSOR_TEST(test_clone_of_external_and_empty_ones),
-        TENSOR_TEST(test_to),
-        TENSOR_TEST(test_to_the_host_on_a_stream),
-        TENSOR_TEST(test_to_pinned_memory_of_another_device),
-        TENSOR_TEST(test_map_takes_memory_in_order),
-        TENSOR_TEST(test_map),
-        TENSOR_TEST(test_host_memory_failures),
+        TENSOR_TEST(contents_are_read_and_written_on_every_device),
+        TENSOR_TEST(contents_are_read_and_written_at_odd_addresses),
+        TENSOR_TEST(single_items_are_read_and_written),
+        TENSOR_TEST(items_come_behind_the_stream_that_is_named),
+        TENSOR_TEST(read_only_tensors_are_not_written),
+        TENSOR_TEST(contiguous_clone_and_reshape_copy_when_they_have_to),
+        TENSOR_TEST(external_and_empty_tensors_are_cloned),
+        TENSOR_TEST(a_tensor_goes_to_another_type_and_device),
+        TENSOR_TEST(a_copy_to_the_host_comes_in_the_order_of_its_stream),
+        TENSOR_TEST(a_tensor_goes_to_pinned_memory_of_another_device),
+        TENSOR_TEST(a_mapping_takes_memory_in_order),
+        TENSOR_TEST(a_mapping_shows_and_takes_contents),
+        TENSOR_TEST(contents_survive_failing_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static void elements_check(const elements *list, loch_dtype to)
 
 /* --- narrow types, everywhere --- */
 
-static void every_narrow_value_to_every_type(void **state)
+static void every_narrow_value_agrees_with_the_reference(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 4; i++) {
@@ -66,7 +66,7 @@ static void every_narrow_value_to_every_type(void **state)
     }
 }
 
-static void every_small_integer_to_every_type(void **state)
+static void every_small_integer_agrees_with_the_reference(void **state)
 {
     (void)state;
     static const loch_dtype small[] = {LOCH_I8, LOCH_U8, LOCH_I16, LOCH_U16, LOCH_BOOL};
@@ -115,7 +115,7 @@ static uint64_t single_from_float(loch_dtype dtype, float value)
     }
 }
 
-static void single_numbers_there_and_back(void **state)
+static void single_numbers_come_back_as_they_were(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 4; i++) {
@@ -133,7 +133,7 @@ static void single_numbers_there_and_back(void **state)
 
 /* --- rounding once --- */
 
-static void f32_on_a_stride(void **state)
+static void f32_on_a_stride_agrees_with_the_reference(void **state)
 {
     (void)state;
     elements some = {.dtype = LOCH_F32};
@@ -152,7 +152,7 @@ static void f32_on_a_stride(void **state)
 }
 
 /* Half way between any two neighbours, and a last place beside it: what two roundings get wrong. */
-static void ties_of_narrow_floats(void **state)
+static void ties_of_narrow_floats_go_to_even(void **state)
 {
     (void)state;
     static const loch_dtype wide[] = {LOCH_F32, LOCH_F64, LOCH_I32, LOCH_U32, LOCH_I64, LOCH_U64};
@@ -167,7 +167,7 @@ static void ties_of_narrow_floats(void **state)
         }
 }
 
-static void ties_of_f32(void **state)
+static void ties_of_f32_go_to_even(void **state)
 {
     (void)state;
     static const loch_dtype wide[] = {LOCH_F64, LOCH_I64, LOCH_U64};
@@ -181,7 +181,7 @@ static void ties_of_f32(void **state)
     }
 }
 
-static void numbers_that_are_known(void **state)
+static void known_numbers_have_their_known_bits(void **state)
 {
     (void)state;
     assert_int_equal(loch_f16_from_float(65504).bits, 0x7bff);
@@ -250,7 +250,7 @@ static elements pair_values(loch_dtype dtype, test_random *random)
     return list;
 }
 
-static void every_pair_of_types(void **state)
+static void every_pair_of_types_agrees_with_the_reference(void **state)
 {
     (void)state;
     test_random random = {test_seed(5)};
@@ -357,7 +357,7 @@ static void halves_agree_everywhere(void **state)
 }
 
 /* Longer than a block on the way through a hub, and in place where sizes are the same. */
-static void long_arrays_and_in_place(void **state)
+static void long_arrays_are_converted_also_in_place(void **state)
 {
     (void)state;
     enum { COUNT = 1301 };
@@ -403,7 +403,7 @@ static void the_same_type_keeps_its_bits(void **state)
 
 /* --- bad input --- */
 
-static void what_is_refused(void **state)
+static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     char bytes[64] = {0};
@@ -426,7 +426,7 @@ static void what_is_refused(void **state)
     CHECK_OK(loch_convert(LOCH_F32, bytes, LOCH_F16, bytes + 32, 1, &options));
 }
 
-static void ranges_that_overlap(void **state)
+static void ranges_that_overlap_are_refused(void **state)
 {
     (void)state;
     float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -440,7 +440,7 @@ static void ranges_that_overlap(void **state)
     assert_true(values[0] == 5 && values[7] == 8);
 }
 
-static void nothing_to_convert(void **state)
+static void no_elements_are_converted_from_anywhere(void **state)
 {
     (void)state;
     FOR_EACH_TYPE(from)
@@ -451,23 +451,23 @@ static void nothing_to_convert(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_narrow_value_to_every_type),
-        cmocka_unit_test(every_small_integer_to_every_type),
-        cmocka_unit_test(single_numbers_there_and_back),
-        cmocka_unit_test(f32_on_a_stride),
-        cmocka_unit_test(ties_of_narrow_floats),
-        cmocka_unit_test(ties_of_f32),
-        cmocka_unit_test(numbers_that_are_known),
+        cmocka_unit_test(every_narrow_value_agrees_with_the_reference),
+        cmocka_unit_test(every_small_integer_agrees_with_the_reference),
+        cmocka_unit_test(single_numbers_come_back_as_they_were),
+        cmocka_unit_test(f32_on_a_stride_agrees_with_the_reference),
+        cmocka_unit_test(ties_of_narrow_floats_go_to_even),
+        cmocka_unit_test(ties_of_f32_go_to_even),
+        cmocka_unit_test(known_numbers_have_their_known_bits),
         cmocka_unit_test(f8_beyond_its_range_on_request),
-        cmocka_unit_test(every_pair_of_types),
+        cmocka_unit_test(every_pair_of_types_agrees_with_the_reference),
         cmocka_unit_test(integers_of_64_bits_at_their_ends),
         cmocka_unit_test(native_and_portable_loops_agree),
         cmocka_unit_test(halves_agree_everywhere),
-        cmocka_unit_test(long_arrays_and_in_place),
+        cmocka_unit_test(long_arrays_are_converted_also_in_place),
         cmocka_unit_test(the_same_type_keeps_its_bits),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(ranges_that_overlap),
-        cmocka_unit_test(nothing_to_convert),
+        cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(ranges_that_overlap_are_refused),
+        cmocka_unit_test(no_elements_are_converted_from_anywhere),
     };
     return cmocka_run_group_tests_name("convert", tests, NULL, NULL);
 }

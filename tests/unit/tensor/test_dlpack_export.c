@@ -101,7 +101,7 @@ static void every_type_goes_out_and_comes_back(void **state)
     }
 }
 
-static void scalars_and_empty_tensors(void **state)
+static void scalars_and_empty_tensors_are_exported(void **state)
 {
     (void)state;
     loch_tensor *tensor, *back;
@@ -179,7 +179,7 @@ static void read_only_memory_is_exported_so(void **state)
     loch_tensor_release(tensor);
 }
 
-static void what_cannot_be_exported(void **state)
+static void what_cannot_be_exported_is_refused(void **state)
 {
     (void)state;
     loch_tensor *tensor = rows(), *simulated, *pinned;
@@ -219,7 +219,7 @@ static void what_cannot_be_exported(void **state)
 }
 
 /* A tensor beyond a buffer that has shrunk has no address to give. */
-static void a_tensor_whose_buffer_has_shrunk(void **state)
+static void a_tensor_whose_buffer_has_shrunk_is_refused(void **state)
 {
     (void)state;
     loch_tensor *tensor = rows();
@@ -331,11 +331,11 @@ int main(void)
         TENSOR_TEST(an_export_outlives_its_tensor),
         TENSOR_TEST(an_export_keeps_its_buffer_when_the_tensor_is_bound_anew),
         TENSOR_TEST(every_type_goes_out_and_comes_back),
-        TENSOR_TEST(scalars_and_empty_tensors),
+        TENSOR_TEST(scalars_and_empty_tensors_are_exported),
         TENSOR_TEST(a_copy_is_said_to_be_one),
         TENSOR_TEST(read_only_memory_is_exported_so),
-        TENSOR_TEST(what_cannot_be_exported),
-        TENSOR_TEST(a_tensor_whose_buffer_has_shrunk),
+        TENSOR_TEST(what_cannot_be_exported_is_refused),
+        TENSOR_TEST(a_tensor_whose_buffer_has_shrunk_is_refused),
         TENSOR_TEST(deleters_are_called_in_any_thread),
         TENSOR_TEST(the_host_waits_for_the_producer),
         TENSOR_TEST(the_consumers_work_counts_as_a_use),

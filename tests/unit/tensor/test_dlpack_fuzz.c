@@ -63,7 +63,7 @@ static void fuzz_mutate(dlpack_case *f, test_random *random)
     }
 }
 
-static void structures_at_random(void **state)
+static void structures_at_random_agree_with_the_model(void **state)
 {
     (void)state;
     static dlpack_case f;
@@ -82,6 +82,6 @@ static void structures_at_random(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SIM_TEST(structures_at_random)};
+    const struct CMUnitTest tests[] = {SIM_TEST(structures_at_random_agree_with_the_model)};
     return cmocka_run_group_tests_name("dlpack, fuzzed", tests, NULL, NULL);
 }

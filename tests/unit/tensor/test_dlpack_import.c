@@ -30,7 +30,7 @@ static void an_import_shares_and_ends_once(void **state)
     assert_int_equal(from.ended, 1);
 }
 
-static void a_structure_without_a_deleter(void **state)
+static void a_structure_without_a_deleter_is_imported(void **state)
 {
     (void)state;
     foreign from;
@@ -64,7 +64,7 @@ static void an_import_may_copy(void **state)
     loch_tensor_release(tensor);
 }
 
-static void strides_of_all_kinds(void **state)
+static void strides_of_all_kinds_are_imported(void **state)
 {
     (void)state;
     foreign from;
@@ -269,7 +269,7 @@ static void what_makes_no_sense_stays_the_callers(void **state)
     }
 }
 
-static void arguments_that_are_missing(void **state)
+static void missing_arguments_are_refused(void **state)
 {
     (void)state;
     foreign from;
@@ -286,7 +286,7 @@ static void arguments_that_are_missing(void **state)
 }
 
 /* Minor versions add types and devices, nothing else; members that are not read may be anything. */
-static void later_minor_versions_and_unknown_flags(void **state)
+static void later_minor_versions_and_unknown_flags_are_accepted(void **state)
 {
     (void)state;
     foreign from;
@@ -308,7 +308,7 @@ static void later_minor_versions_and_unknown_flags(void **state)
 }
 
 /* Memory that Loch knows is where Loch knows it to be, and no longer. */
-static void memory_that_is_elsewhere_than_said(void **state)
+static void memory_that_is_elsewhere_than_said_is_refused(void **state)
 {
     (void)state;
     foreign from;
@@ -444,15 +444,15 @@ int main(void)
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(an_import_shares_and_ends_once),
-        TENSOR_TEST(a_structure_without_a_deleter),
+        TENSOR_TEST(a_structure_without_a_deleter_is_imported),
         TENSOR_TEST(an_import_may_copy),
-        TENSOR_TEST(strides_of_all_kinds),
+        TENSOR_TEST(strides_of_all_kinds_are_imported),
         TENSOR_TEST(read_only_stays_read_only),
         TENSOR_TEST(a_chain_ends_in_order),
         TENSOR_TEST(what_makes_no_sense_stays_the_callers),
-        TENSOR_TEST(arguments_that_are_missing),
-        TENSOR_TEST(later_minor_versions_and_unknown_flags),
-        TENSOR_TEST(memory_that_is_elsewhere_than_said),
+        TENSOR_TEST(missing_arguments_are_refused),
+        TENSOR_TEST(later_minor_versions_and_unknown_flags_are_accepted),
+        TENSOR_TEST(memory_that_is_elsewhere_than_said_is_refused),
         TENSOR_TEST(cuda_is_asked_for),
         TENSOR_TEST(an_import_stays_until_work_has_passed),
         TENSOR_TEST(without_host_memory_nothing_changes_hands),

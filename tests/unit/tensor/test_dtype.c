@@ -43,7 +43,7 @@ _Static_assert(LOCH_DTYPE_NONE == 0 && LOCH_F64 == 1 && LOCH_BOOL == 15 && LOCH_
 _Static_assert(sizeof(loch_f16) == 2 && sizeof(loch_bf16) == 2, "as their bits");
 _Static_assert(sizeof(loch_f8e4m3) == 1 && sizeof(loch_f8e5m2) == 1, "as their bits");
 
-static void types_of_variables(void **state)
+static void variables_have_the_type_of_their_declaration(void **state)
 {
     (void)state;
     const float constant = 1;
@@ -61,7 +61,7 @@ static void types_of_variables(void **state)
 
 /* --- names --- */
 
-static void names_and_sizes(void **state)
+static void every_type_has_a_name_and_a_size(void **state)
 {
     (void)state;
     static const size_t sizes[LOCH_DTYPE_COUNT] = {0, 8, 4, 2, 2, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1};
@@ -79,7 +79,7 @@ static void names_and_sizes(void **state)
     }
 }
 
-static void names_of_others(void **state)
+static void names_of_other_libraries_are_understood(void **state)
 {
     (void)state;
     static const struct {
@@ -118,7 +118,7 @@ static void names_of_others(void **state)
 }
 
 /* Also those that NumPy and PyTorch understand differently, and the other f8 of four bits of exponent. */
-static void names_of_nothing(void **state)
+static void unknown_names_are_no_type(void **state)
 {
     (void)state;
     static const char *const unknown[] = {"",
@@ -146,7 +146,7 @@ static void names_of_nothing(void **state)
 
 /* --- scalars --- */
 
-static void scalars_of_expressions(void **state)
+static void scalars_have_the_type_of_their_expression(void **state)
 {
     (void)state;
     const char small = 7;
@@ -175,7 +175,7 @@ static loch_dtype scalar_kind(loch_dtype dtype)
     return dtype <= LOCH_F8E5M2 ? LOCH_F64 : dtype <= LOCH_I64 ? LOCH_I64 : LOCH_U64;
 }
 
-static void scalars_of_every_type(void **state)
+static void scalars_of_every_type_are_stored_and_read(void **state)
 {
     (void)state;
     FOR_EACH_TYPE(dtype)
@@ -232,7 +232,7 @@ static void scalars_are_exact(void **state)
     assert_int_equal(whole, 0);
 }
 
-static void bad_scalars(void **state)
+static void bad_scalars_are_refused(void **state)
 {
     (void)state;
     float place = 3;
@@ -251,10 +251,14 @@ static void bad_scalars(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_of_variables),     cmocka_unit_test(names_and_sizes),
-        cmocka_unit_test(names_of_others),        cmocka_unit_test(names_of_nothing),
-        cmocka_unit_test(scalars_of_expressions), cmocka_unit_test(scalars_of_every_type),
-        cmocka_unit_test(scalars_are_exact),      cmocka_unit_test(bad_scalars),
+        cmocka_unit_test(variables_have_the_type_of_their_declaration),
+        cmocka_unit_test(every_type_has_a_name_and_a_size),
+        cmocka_unit_test(names_of_other_libraries_are_understood),
+        cmocka_unit_test(unknown_names_are_no_type),
+        cmocka_unit_test(scalars_have_the_type_of_their_expression),
+        cmocka_unit_test(scalars_of_every_type_are_stored_and_read),
+        cmocka_unit_test(scalars_are_exact),
+        cmocka_unit_test(bad_scalars_are_refused),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

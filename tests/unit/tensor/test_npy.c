@@ -44,7 +44,7 @@ static size_t make_case(const npy_case *what, int version, char *out)
     return header + what->data_bytes;
 }
 
-static void files_of_numpy(void **state)
+static void files_of_numpy_are_read(void **state)
 {
     (void)state;
     char file[1024];
@@ -66,7 +66,7 @@ static void files_of_numpy(void **state)
 }
 
 /* Byte for byte what NumPy writes; the big-endian ones are written in this machine's order. */
-static void written_as_by_numpy(void **state)
+static void files_are_written_as_by_numpy(void **state)
 {
     (void)state;
     char expected[1024];
@@ -169,7 +169,7 @@ static void round_trips_on_a_device(void **state)
 }
 
 /* More than one piece, with rows that fit and rows that do not. */
-static void large_ones(void **state)
+static void large_tensors_go_in_pieces(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:256MiB,backed");
@@ -187,7 +187,7 @@ static void large_ones(void **state)
     loch_device_release(device);
 }
 
-static void elements_that_share_a_place(void **state)
+static void elements_that_share_a_place_are_written_out(void **state)
 {
     (void)state;
     float one = 1.5F;
@@ -201,7 +201,7 @@ static void elements_that_share_a_place(void **state)
 
 /* --- files --- */
 
-static void too_short_and_too_long(void **state)
+static void files_that_are_too_short_or_too_long_are_told(void **state)
 {
     (void)state;
     char file[1024];
@@ -221,7 +221,7 @@ static void too_short_and_too_long(void **state)
     loch_tensor_release(tensor);
 }
 
-static void no_npy_file(void **state)
+static void what_is_no_npy_file_is_refused(void **state)
 {
     (void)state;
     npy_put_file(npy_path, "hello, world, this is no .npy file", 34);
@@ -241,7 +241,7 @@ static void no_npy_file(void **state)
     assert_null(none);
 }
 
-static void bad_calls(void **state)
+static void bad_calls_are_refused(void **state)
 {
     (void)state;
     char data = 0;
@@ -270,7 +270,7 @@ static void bad_calls(void **state)
     loch_tensor_release(tensor);
 }
 
-static void raw_bytes(void **state)
+static void types_that_numpy_lacks_are_saved_as_raw_bytes(void **state)
 {
     (void)state;
     loch_npy_load_options options = mapping(LOCH_NPY_MAP_AUTO);
@@ -305,7 +305,7 @@ static void raw_bytes(void **state)
 
 /* --- mappings --- */
 
-static void mapped(void **state)
+static void a_mapped_file_is_read_in_place(void **state)
 {
     (void)state;
     char file[1024];
@@ -342,7 +342,7 @@ static void mapped(void **state)
     loch_tensor_release(tensor);
 }
 
-static void cannot_be_mapped(void **state)
+static void what_cannot_be_mapped_is_told(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu"), *sim = sim_open("sim:64MiB,backed");
@@ -419,13 +419,13 @@ static loch_status save_and_load_once(const void *user)
     return status;
 }
 
-static void host_memory_fails(void **state)
+static void files_survive_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(save_and_load_once, NULL);
 }
 
-static void driver_calls_fail(void **state)
+static void files_survive_failing_driver_calls(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -454,20 +454,20 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader may have all that it needs before the pipe is empty */
     const struct CMUnitTest tests[] = {
-        NPY_TEST(files_of_numpy),
-        NPY_TEST(written_as_by_numpy),
+        NPY_TEST(files_of_numpy_are_read),
+        NPY_TEST(files_are_written_as_by_numpy),
         NPY_TEST(round_trips_on_the_host),
         NPY_TEST(round_trips_on_a_device),
-        NPY_TEST(large_ones),
-        NPY_TEST(elements_that_share_a_place),
-        NPY_TEST(too_short_and_too_long),
-        NPY_TEST(no_npy_file),
-        NPY_TEST(bad_calls),
-        NPY_TEST(raw_bytes),
-        NPY_TEST(mapped),
-        NPY_TEST(cannot_be_mapped),
-        NPY_TEST(host_memory_fails),
-        NPY_TEST(driver_calls_fail),
+        NPY_TEST(large_tensors_go_in_pieces),
+        NPY_TEST(elements_that_share_a_place_are_written_out),
+        NPY_TEST(files_that_are_too_short_or_too_long_are_told),
+        NPY_TEST(what_is_no_npy_file_is_refused),
+        NPY_TEST(bad_calls_are_refused),
+        NPY_TEST(types_that_numpy_lacks_are_saved_as_raw_bytes),
+        NPY_TEST(a_mapped_file_is_read_in_place),
+        NPY_TEST(what_cannot_be_mapped_is_told),
+        NPY_TEST(files_survive_failing_host_memory),
+        NPY_TEST(files_survive_failing_driver_calls),
     };
     return cmocka_run_group_tests(tests, npy_group_setup, npy_group_teardown);
 }

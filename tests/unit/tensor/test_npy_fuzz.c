@@ -86,7 +86,7 @@ static size_t damage(char *data, size_t bytes, size_t header, test_random *rando
     return bytes;
 }
 
-static void damaged_files(void **state)
+static void damaged_files_load_or_are_refused(void **state)
 {
     (void)state;
     test_random random = {test_seed(21)};
@@ -172,7 +172,7 @@ static void add_entry(dict *out, test_random *random, size_t which)
     add(out, test_random_below(random, 40) ? ", " : "");
 }
 
-static void invented_headers(void **state)
+static void invented_headers_load_or_are_refused(void **state)
 {
     (void)state;
     test_random random = {test_seed(22)};
@@ -195,7 +195,7 @@ static void invented_headers(void **state)
 }
 
 /* Nothing but noise behind a magic number. */
-static void noise(void **state)
+static void noise_is_refused(void **state)
 {
     (void)state;
     test_random random = {test_seed(23)};
@@ -214,6 +214,7 @@ static void noise(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {NPY_TEST(damaged_files), NPY_TEST(invented_headers), NPY_TEST(noise)};
+    const struct CMUnitTest tests[] = {NPY_TEST(damaged_files_load_or_are_refused),
+                                       NPY_TEST(invented_headers_load_or_are_refused), NPY_TEST(noise_is_refused)};
     return cmocka_run_group_tests(tests, npy_group_setup, npy_group_teardown);
 }

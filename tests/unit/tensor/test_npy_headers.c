@@ -6,7 +6,7 @@
 
 /* --- headers --- */
 
-static void ways_to_write_a_dict(void **state)
+static void every_way_to_write_a_dict_is_read(void **state)
 {
     (void)state;
     static const char *const dicts[] = {
@@ -34,7 +34,7 @@ static void ways_to_write_a_dict(void **state)
     loch_tensor_release(tensor);
 }
 
-static void damaged_dicts(void **state)
+static void damaged_dicts_are_refused(void **state)
 {
     (void)state;
     static const char *const dicts[] = {
@@ -78,7 +78,7 @@ static void damaged_dicts(void **state)
     }
 }
 
-static void types_that_loch_lacks(void **state)
+static void types_that_loch_lacks_are_refused(void **state)
 {
     (void)state;
     static const char *const types[] = {"<c8",    "<c16", "<U5",  "|S3",  "|O",  "O",    "<M8[ns]", "<m8[s]",
@@ -96,7 +96,7 @@ static void types_that_loch_lacks(void **state)
     assert_non_null(strstr(loch_error_get()->sentence, "[('a]', '<f4')"));
 }
 
-static void sizes_beyond_all_bounds(void **state)
+static void sizes_beyond_all_bounds_are_refused(void **state)
 {
     (void)state;
     put_dict("{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999,)}", 8);
@@ -118,7 +118,7 @@ static void sizes_beyond_all_bounds(void **state)
 }
 
 /* A header that is long, but there. */
-static void long_headers(void **state)
+static void long_headers_are_read_up_to_their_limit(void **state)
 {
     (void)state;
     static const char dict[] = "{'descr': '|i1', 'fortran_order': False, 'shape': (), }";
@@ -144,8 +144,9 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader may have all that it needs before the pipe is empty */
     const struct CMUnitTest tests[] = {
-        NPY_TEST(ways_to_write_a_dict),    NPY_TEST(damaged_dicts), NPY_TEST(types_that_loch_lacks),
-        NPY_TEST(sizes_beyond_all_bounds), NPY_TEST(long_headers),
+        NPY_TEST(every_way_to_write_a_dict_is_read),       NPY_TEST(damaged_dicts_are_refused),
+        NPY_TEST(types_that_loch_lacks_are_refused),       NPY_TEST(sizes_beyond_all_bounds_are_refused),
+        NPY_TEST(long_headers_are_read_up_to_their_limit),
     };
     return cmocka_run_group_tests(tests, npy_group_setup, npy_group_teardown);
 }

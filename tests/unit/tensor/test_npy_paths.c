@@ -17,7 +17,7 @@ static loch_tensor *small_tensor(void)
     return tensor;
 }
 
-static void cannot_be_written(void **state)
+static void what_cannot_be_written_is_told(void **state)
 {
     (void)state;
     loch_tensor *tensor = small_tensor();
@@ -47,7 +47,7 @@ static void cannot_be_written(void **state)
 }
 
 /* A failure on the way leaves the old file, and nothing beside it. */
-static void old_file_stays(void **state)
+static void a_failure_leaves_the_old_file(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -71,7 +71,7 @@ static void old_file_stays(void **state)
     loch_device_release(device);
 }
 
-static void limit_on_files(void **state)
+static void a_file_that_may_not_grow_leaves_the_old_one(void **state)
 {
     (void)state;
     /* a file that may not grow beyond its header: what a full disk does, without one */
@@ -94,7 +94,7 @@ static void limit_on_files(void **state)
     loch_tensor_release(tensor);
 }
 
-static void permissions_and_links(void **state)
+static void permissions_and_links_are_kept(void **state)
 {
     (void)state;
     loch_tensor *tensor = small_tensor();
@@ -173,7 +173,7 @@ static pthread_t start_deaf(void *(*function)(void *))
     return thread;
 }
 
-static void through_pipes(void **state)
+static void pipes_are_read_and_written(void **state)
 {
     (void)state;
     static const char dict[] = "{'descr': '>u2', 'fortran_order': False, 'shape': (9900,), }";
@@ -205,7 +205,7 @@ static void through_pipes(void **state)
 }
 
 /* A pipe has no length to compare with: the end comes as a surprise. */
-static void short_pipe(void **state)
+static void a_pipe_that_ends_early_is_told(void **state)
 {
     (void)state;
     static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (30000,), }";
@@ -221,8 +221,12 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader may have all that it needs before the pipe is empty */
     const struct CMUnitTest tests[] = {
-        NPY_TEST(cannot_be_written),     NPY_TEST(old_file_stays), NPY_TEST(limit_on_files),
-        NPY_TEST(permissions_and_links), NPY_TEST(through_pipes),  NPY_TEST(short_pipe),
+        NPY_TEST(what_cannot_be_written_is_told),
+        NPY_TEST(a_failure_leaves_the_old_file),
+        NPY_TEST(a_file_that_may_not_grow_leaves_the_old_one),
+        NPY_TEST(permissions_and_links_are_kept),
+        NPY_TEST(pipes_are_read_and_written),
+        NPY_TEST(a_pipe_that_ends_early_is_told),
     };
     return cmocka_run_group_tests(tests, npy_group_setup, npy_group_teardown);
 }

@@ -71,7 +71,7 @@ static loch_tensor_options memory_on(loch_device *device)
     return memory;
 }
 
-static void as_numpy(void **state)
+static void text_is_that_of_numpy(void **state)
 {
     (void)state;
     for (size_t i = 0; i < CASES; i++) {
@@ -87,7 +87,7 @@ static void as_numpy(void **state)
 }
 
 /* The same from a device, where parts are copied. */
-static void as_numpy_from_a_device(void **state)
+static void text_from_a_device_is_that_of_numpy(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -106,7 +106,7 @@ static void as_numpy_from_a_device(void **state)
     loch_device_release(device);
 }
 
-static void views(void **state)
+static void views_are_printed_in_their_own_order(void **state)
 {
     (void)state;
     int32_t data[6] = {1, 2, 3, 4, 5, 6};
@@ -125,7 +125,7 @@ static void views(void **state)
     loch_tensor_release(tensor);
 }
 
-static void types_that_numpy_lacks(void **state)
+static void types_that_numpy_lacks_are_printed(void **state)
 {
     (void)state;
     static const struct {
@@ -153,7 +153,7 @@ static void types_that_numpy_lacks(void **state)
 }
 
 /* Without an exponent whatever the size: f64 has up to 309 digits before the point, and 324 behind it. */
-static void fixed_at_the_ends(void **state)
+static void fixed_notation_has_all_digits_at_the_ends(void **state)
 {
     (void)state;
     double data[2] = {1e300, 5e-324};
@@ -203,7 +203,7 @@ static void check_digits(loch_dtype dtype, const void *bits)
     if (digits.text[digits.count - 1]++ < '9') assert_false(is_same(dtype, bits, read_back(&digits)));
 }
 
-static void shortest_digits(void **state)
+static void digits_are_the_shortest_that_read_back(void **state)
 {
     (void)state;
     test_random random = {test_seed(7)};
@@ -225,7 +225,7 @@ static void shortest_digits(void **state)
 }
 
 /* Where digits are cut off, the C library agrees: both round ties to even. */
-static void cut_digits(void **state)
+static void cut_digits_round_ties_to_even(void **state)
 {
     (void)state;
     test_random random = {test_seed(8)};
@@ -251,7 +251,7 @@ static void cut_digits(void **state)
 
 /* --- where it goes --- */
 
-static void room(void **state)
+static void text_is_cut_to_the_room_and_its_length_told(void **state)
 {
     (void)state;
     double data[3] = {1, 2, 3};
@@ -271,7 +271,7 @@ static void room(void **state)
     loch_tensor_release(tensor);
 }
 
-static void to_a_file(void **state)
+static void a_tensor_is_printed_to_a_file(void **state)
 {
     (void)state;
     double data[3] = {1, 2, 3};
@@ -293,7 +293,7 @@ static void to_a_file(void **state)
     loch_tensor_release(tensor);
 }
 
-static void any_locale(void **state)
+static void text_does_not_depend_on_the_locale(void **state)
 {
     (void)state;
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR", "ru_RU.UTF-8"};
@@ -309,7 +309,7 @@ static void any_locale(void **state)
     setlocale(LC_ALL, "C");
 }
 
-static void described(void **state)
+static void a_description_names_type_shape_and_place(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB");
@@ -357,7 +357,7 @@ static uint64_t count_copies(loch_device *device)
 }
 
 /* 40 GB that no machine of ours could fetch: the text needs 36 elements of them. */
-static void only_the_corners(void **state)
+static void only_the_corners_of_a_large_tensor_are_fetched(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:80GiB");
@@ -376,7 +376,7 @@ static void only_the_corners(void **state)
 }
 
 /* Work queued on the stream that is named comes first. */
-static void behind_a_stream(void **state)
+static void text_comes_behind_the_stream_that_is_named(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed,clock=stepped,lag=1000");
@@ -403,7 +403,7 @@ static void behind_a_stream(void **state)
 
 /* --- what goes wrong --- */
 
-static void bad_calls(void **state)
+static void bad_calls_are_refused(void **state)
 {
     (void)state;
     double data[1] = {1};
@@ -431,7 +431,7 @@ static void bad_calls(void **state)
 }
 
 /* More than the address space holds would be shown. */
-static void too_much(void **state)
+static void more_than_the_address_space_is_refused(void **state)
 {
     (void)state;
     unsigned char data[1] = {0};
@@ -462,7 +462,7 @@ static loch_status print_something(const void *user)
     return status;
 }
 
-static void host_memory_fails(void **state)
+static void printing_survives_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(print_something, NULL);
@@ -477,22 +477,22 @@ static int install(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(as_numpy),
-        TENSOR_TEST(as_numpy_from_a_device),
-        TENSOR_TEST(views),
-        TENSOR_TEST(types_that_numpy_lacks),
-        TENSOR_TEST(fixed_at_the_ends),
-        TENSOR_TEST(shortest_digits),
-        TENSOR_TEST(cut_digits),
-        TENSOR_TEST(room),
-        TENSOR_TEST(to_a_file),
-        TENSOR_TEST(any_locale),
-        TENSOR_TEST(described),
-        TENSOR_TEST(only_the_corners),
-        TENSOR_TEST(behind_a_stream),
-        TENSOR_TEST(bad_calls),
-        TENSOR_TEST(too_much),
-        TENSOR_TEST(host_memory_fails),
+        TENSOR_TEST(text_is_that_of_numpy),
+        TENSOR_TEST(text_from_a_device_is_that_of_numpy),
+        TENSOR_TEST(views_are_printed_in_their_own_order),
+        TENSOR_TEST(types_that_numpy_lacks_are_printed),
+        TENSOR_TEST(fixed_notation_has_all_digits_at_the_ends),
+        TENSOR_TEST(digits_are_the_shortest_that_read_back),
+        TENSOR_TEST(cut_digits_round_ties_to_even),
+        TENSOR_TEST(text_is_cut_to_the_room_and_its_length_told),
+        TENSOR_TEST(a_tensor_is_printed_to_a_file),
+        TENSOR_TEST(text_does_not_depend_on_the_locale),
+        TENSOR_TEST(a_description_names_type_shape_and_place),
+        TENSOR_TEST(only_the_corners_of_a_large_tensor_are_fetched),
+        TENSOR_TEST(text_comes_behind_the_stream_that_is_named),
+        TENSOR_TEST(bad_calls_are_refused),
+        TENSOR_TEST(more_than_the_address_space_is_refused),
+        TENSOR_TEST(printing_survives_failing_host_memory),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

@@ -133,7 +133,7 @@ static void check_random(test_random *random, loch_dtype to_type, loch_dtype fro
     side_close(&from);
 }
 
-static void random_layouts(void **state)
+static void random_layouts_are_copied_right(void **state)
 {
     (void)state;
     test_random random = {test_seed(501)};
@@ -142,7 +142,7 @@ static void random_layouts(void **state)
         check_random(&random, types[i % 4], types[i % 4]);
 }
 
-static void random_conversions(void **state)
+static void random_conversions_are_right(void **state)
 {
     (void)state;
     test_random random = {test_seed(502)};
@@ -168,7 +168,7 @@ static void check_shape(size_t axes, const int64_t *shape, const int64_t *to_str
     }
 }
 
-static void rows_of_every_length(void **state)
+static void rows_of_every_length_are_copied_right(void **state)
 {
     (void)state;
     for (int64_t length = 1; length < 300; length += length < 80 ? 1 : 7) {
@@ -179,7 +179,7 @@ static void rows_of_every_length(void **state)
     }
 }
 
-static void transposes(void **state)
+static void transposes_of_all_sizes_are_right(void **state)
 {
     (void)state;
     const int64_t sizes[] = {1, 2, 3, 8, 15, 16, 17, 63, 64, 65, 130};
@@ -194,7 +194,7 @@ static void transposes(void **state)
         }
 }
 
-static void one_element_over_all(void **state)
+static void one_element_is_spread_over_all(void **state)
 {
     (void)state;
     const int64_t shape[] = {7, 33, 5}, rows[] = {33 * 5, 5, 1}, gaps[] = {400, 11, 2}, none[] = {0, 0, 0},
@@ -206,7 +206,7 @@ static void one_element_over_all(void **state)
 }
 
 /* What is too large for the caches is written past them: edges that are no whole lines, and all of the bytes. */
-static void past_the_caches(void **state)
+static void writes_past_the_caches_reach_every_byte(void **state)
 {
     (void)state;
     const size_t lengths[] = {64, 65, 127, 128, 200, 1000, 4096}, rows = 37, much = lochi_rows_cache_bytes() + 1;
@@ -258,10 +258,13 @@ static void axes_are_merged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(axes_are_merged),    cmocka_unit_test(rows_of_every_length),
-        cmocka_unit_test(transposes),         cmocka_unit_test(one_element_over_all),
-        cmocka_unit_test(past_the_caches),    cmocka_unit_test(random_layouts),
-        cmocka_unit_test(random_conversions),
+        cmocka_unit_test(axes_are_merged),
+        cmocka_unit_test(rows_of_every_length_are_copied_right),
+        cmocka_unit_test(transposes_of_all_sizes_are_right),
+        cmocka_unit_test(one_element_is_spread_over_all),
+        cmocka_unit_test(writes_past_the_caches_reach_every_byte),
+        cmocka_unit_test(random_layouts_are_copied_right),
+        cmocka_unit_test(random_conversions_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

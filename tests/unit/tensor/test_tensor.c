@@ -2,7 +2,7 @@
 /* Tensors: making, binding, what they say of themselves, and every way in which they must not be made. */
 #include "tensor_fixture.h"
 
-static void test_create(void **state)
+static void a_tensor_is_made_as_the_options_say(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -41,7 +41,7 @@ static void test_create(void **state)
 }
 
 /* Seed 003: numel of a scalar was 0, and a dimension of 0 divided by it. */
-static void test_scalars_and_empty_ones(void **state)
+static void scalars_and_empty_tensors_are_made(void **state)
 {
     (void)state;
     loch_tensor *scalar, *empty, *view;
@@ -69,7 +69,7 @@ static void test_scalars_and_empty_ones(void **state)
 }
 
 /* Seeds 000 and 003 counted elements in 32 bits and did not check products. */
-static void test_sizes_are_checked(void **state)
+static void sizes_that_overflow_are_refused(void **state)
 {
     (void)state;
     loch_tensor *tensor = TEST_UNTOUCHED;
@@ -101,7 +101,7 @@ static void test_sizes_are_checked(void **state)
     loch_device_release(device);
 }
 
-static void test_options_are_checked(void **state)
+static void bad_options_are_refused(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu"), *device = sim_open("sim:64MiB,backed");
@@ -132,7 +132,7 @@ static void test_options_are_checked(void **state)
     loch_device_release(cpu);
 }
 
-static void test_on_a_buffer(void **state)
+static void a_tensor_lies_on_a_part_of_a_buffer(void **state)
 {
     (void)state;
     loch_buffer *buffer;
@@ -177,7 +177,7 @@ static void test_on_a_buffer(void **state)
 }
 
 /* Views follow the buffer's memory when a resize moves it, and say so when it no longer holds them. */
-static void test_views_follow_their_buffer(void **state)
+static void views_follow_their_buffer(void **state)
 {
     (void)state;
     loch_buffer *buffer, *blocker;
@@ -208,7 +208,7 @@ static void test_views_follow_their_buffer(void **state)
 }
 
 /* Seed 002's bind_external_data re-pointed every view. */
-static void test_bind_changes_one_tensor(void **state)
+static void a_bind_changes_one_tensor_alone(void **state)
 {
     (void)state;
     float memory[6] = {1, 2, 3, 4, 5, 6};
@@ -239,7 +239,7 @@ static void test_bind_changes_one_tensor(void **state)
     loch_tensor_release(view);
 }
 
-static void test_wrap(void **state)
+static void memory_from_outside_is_wrapped_and_deleted_once(void **state)
 {
     (void)state;
     double memory[4] = {1, 2, 3, 4};
@@ -262,7 +262,7 @@ static void test_wrap(void **state)
     assert_int_equal(deletions.bytes, sizeof memory);
 }
 
-static void test_null_answers(void **state)
+static void null_has_answers_that_do_no_harm(void **state)
 {
     (void)state;
     void *address;
@@ -288,7 +288,7 @@ static void test_null_answers(void **state)
 }
 
 /* A part that a resize cut off holds no tensor; if it did, the part might come back where no element may lie. */
-static void test_on_a_part_that_was_cut_off(void **state)
+static void a_tensor_on_a_part_that_was_cut_off_is_refused(void **state)
 {
     (void)state;
     loch_buffer *whole, *part;
@@ -305,16 +305,16 @@ static void test_on_a_part_that_was_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_create),
-        TENSOR_TEST(test_scalars_and_empty_ones),
-        TENSOR_TEST(test_sizes_are_checked),
-        TENSOR_TEST(test_options_are_checked),
-        TENSOR_TEST(test_on_a_buffer),
-        TENSOR_TEST(test_on_a_part_that_was_cut_off),
-        TENSOR_TEST(test_views_follow_their_buffer),
-        TENSOR_TEST(test_bind_changes_one_tensor),
-        TENSOR_TEST(test_wrap),
-        TENSOR_TEST(test_null_answers),
+        TENSOR_TEST(a_tensor_is_made_as_the_options_say),
+        TENSOR_TEST(scalars_and_empty_tensors_are_made),
+        TENSOR_TEST(sizes_that_overflow_are_refused),
+        TENSOR_TEST(bad_options_are_refused),
+        TENSOR_TEST(a_tensor_lies_on_a_part_of_a_buffer),
+        TENSOR_TEST(a_tensor_on_a_part_that_was_cut_off_is_refused),
+        TENSOR_TEST(views_follow_their_buffer),
+        TENSOR_TEST(a_bind_changes_one_tensor_alone),
+        TENSOR_TEST(memory_from_outside_is_wrapped_and_deleted_once),
+        TENSOR_TEST(null_has_answers_that_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

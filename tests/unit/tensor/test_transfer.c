@@ -193,7 +193,7 @@ static loch_tensor_copy_options random_options(test_random *random, const bed *b
     return options;
 }
 
-static void any_layouts_types_and_devices(void **state)
+static void any_layouts_types_and_devices_are_copied_right(void **state)
 {
     (void)state;
     test_random random = {test_seed(701)};
@@ -232,7 +232,7 @@ static size_t reach(loch_dtype dtype, size_t axes, const int64_t *shape, const i
 }
 
 /* Two views of one buffer: what is read is what was there before. */
-static void shared_memory(void **state)
+static void copies_between_views_of_one_buffer_are_right(void **state)
 {
     (void)state;
     test_random random = {test_seed(702)};
@@ -273,7 +273,7 @@ static void shared_memory(void **state)
 /* --- life --- */
 
 /* Both sides are released right after a copy was queued; a view on the target's buffer tells whether it happened. */
-static void released_right_away(void **state)
+static void tensors_released_right_after_a_copy_was_queued_stay(void **state)
 {
     (void)state;
     bed b;
@@ -327,7 +327,7 @@ static uint64_t copies_for(bed *b, size_t to_at, size_t from_at, size_t axes, co
     return calls;
 }
 
-static void few_driver_calls(void **state)
+static void copies_of_rows_take_few_driver_calls(void **state)
 {
     (void)state;
     bed b;
@@ -350,7 +350,7 @@ static void few_driver_calls(void **state)
 }
 
 /* More than a piece of staging, with rows, and both ways. */
-static void conversions_in_pieces(void **state)
+static void conversions_in_several_pieces_are_right(void **state)
 {
     (void)state;
     bed b;
@@ -371,7 +371,7 @@ static void conversions_in_pieces(void **state)
 
 /* --- fills --- */
 
-static void fills(void **state)
+static void fills_of_any_layout_are_right(void **state)
 {
     (void)state;
     test_random random = {test_seed(703)};
@@ -422,7 +422,7 @@ static void a_fill_of_many_rows_is_few_calls(void **state)
 
 /* --- what is refused --- */
 
-static void bad_asking(void **state)
+static void bad_requests_are_refused(void **state)
 {
     (void)state;
     bed b;
@@ -514,15 +514,15 @@ static void staging_waits_for_its_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(any_layouts_types_and_devices),
-        SIM_TEST(shared_memory),
-        SIM_TEST(released_right_away),
-        SIM_TEST(few_driver_calls),
-        SIM_TEST(conversions_in_pieces),
-        SIM_TEST(fills),
+        SIM_TEST(any_layouts_types_and_devices_are_copied_right),
+        SIM_TEST(copies_between_views_of_one_buffer_are_right),
+        SIM_TEST(tensors_released_right_after_a_copy_was_queued_stay),
+        SIM_TEST(copies_of_rows_take_few_driver_calls),
+        SIM_TEST(conversions_in_several_pieces_are_right),
+        SIM_TEST(fills_of_any_layout_are_right),
         SIM_TEST(a_fill_of_many_rows_is_few_calls),
         SIM_TEST(staging_waits_for_its_memory),
-        SIM_TEST(bad_asking),
+        SIM_TEST(bad_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

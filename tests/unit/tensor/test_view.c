@@ -310,7 +310,7 @@ static loch_status walk_view(test_random *random, model *m, loch_tensor *tensor,
 
 typedef loch_status walk(test_random *random, model *m, loch_tensor *tensor, loch_tensor **out);
 
-static void test_random_walks(void **state)
+static void random_views_agree_with_the_model(void **state)
 {
     (void)state;
     static walk *const walks[] = {walk_slice,   walk_slice,     walk_index,  walk_permute, walk_transpose,
@@ -340,7 +340,7 @@ static void test_random_walks(void **state)
 
 /* --- chunks and types --- */
 
-static void test_chunk(void **state)
+static void chunks_are_those_of_torch(void **state)
 {
     (void)state;
     /* size, chunks, pieces, the size of the last: as torch.chunk */
@@ -379,7 +379,7 @@ static void test_chunk(void **state)
     loch_tensor_release(tensor);
 }
 
-static void test_view_as(void **state)
+static void a_view_as_another_type_shows_the_same_bytes(void **state)
 {
     (void)state;
     loch_tensor *tensor, *bytes, *half, *whole, *columns;
@@ -425,7 +425,7 @@ static void test_view_as(void **state)
 /* --- what the original got wrong (systems.md, 3.3 item 27 and 2.3 items 9 and 10) --- */
 
 /* squeeze of [1, 1] gave an empty tensor. */
-static void test_squeeze_to_scalar(void **state)
+static void a_tensor_of_ones_is_squeezed_to_a_scalar(void **state)
 {
     (void)state;
     static model m;
@@ -445,7 +445,7 @@ static void test_squeeze_to_scalar(void **state)
 }
 
 /* index and slice of a strided view lost the strides. */
-static void test_index_of_a_transposed_view(void **state)
+static void an_index_of_a_transposed_view_is_right(void **state)
 {
     (void)state;
     static model m;
@@ -467,7 +467,7 @@ static void test_index_of_a_transposed_view(void **state)
 }
 
 /* reshape ignored a mismatch. */
-static void test_wrong_shapes(void **state)
+static void bad_shapes_are_refused(void **state)
 {
     (void)state;
     static model m;
@@ -511,7 +511,7 @@ static void test_wrong_shapes(void **state)
 }
 
 /* Extreme bounds and steps of slices neither overflow nor reach outside. */
-static void test_extreme_slices(void **state)
+static void extreme_slices_neither_overflow_nor_reach_outside(void **state)
 {
     (void)state;
     static const int64_t numbers[] = {INT64_MIN, INT64_MIN + 1, -6, -5, -1, 0, 1, 4, 5, 6, INT64_MAX - 1, INT64_MAX};
@@ -532,7 +532,7 @@ static void test_extreme_slices(void **state)
 }
 
 /* The sanitizer of the sanitized builds looks on: nothing overflows on the way. */
-static void test_numbers_at_the_end_of_the_range(void **state)
+static void numbers_at_the_end_of_the_range_do_not_overflow(void **state)
 {
     (void)state;
     loch_tensor *one, *wide, *halves[2] = {NULL, NULL}, *seen[2];
@@ -562,10 +562,14 @@ static void test_numbers_at_the_end_of_the_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_random_walks),   TENSOR_TEST(test_chunk),
-        TENSOR_TEST(test_view_as),        TENSOR_TEST(test_squeeze_to_scalar),
-        TENSOR_TEST(test_wrong_shapes),   TENSOR_TEST(test_index_of_a_transposed_view),
-        TENSOR_TEST(test_extreme_slices), TENSOR_TEST(test_numbers_at_the_end_of_the_range),
+        TENSOR_TEST(random_views_agree_with_the_model),
+        TENSOR_TEST(chunks_are_those_of_torch),
+        TENSOR_TEST(a_view_as_another_type_shows_the_same_bytes),
+        TENSOR_TEST(a_tensor_of_ones_is_squeezed_to_a_scalar),
+        TENSOR_TEST(bad_shapes_are_refused),
+        TENSOR_TEST(an_index_of_a_transposed_view_is_right),
+        TENSOR_TEST(extreme_slices_neither_overflow_nor_reach_outside),
+        TENSOR_TEST(numbers_at_the_end_of_the_range_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static size_t blocks(const bench *it)
     return (size_t)stats.blocks;
 }
 
-static void it_grows_to_the_largest(void **state)
+static void a_workspace_grows_to_the_largest_request(void **state)
 {
     (void)state;
     static const char *const names[] = {"cpu", STEPPED};
@@ -115,7 +115,7 @@ static void queued_work_survives_growing_and_the_end(void **state)
     bench_close(&it);
 }
 
-static void failure_leaves_the_present_one(void **state)
+static void a_failure_leaves_the_present_buffer(void **state)
 {
     (void)state;
     bench it = bench_open(STEPPED, NULL);
@@ -131,7 +131,7 @@ static void failure_leaves_the_present_one(void **state)
     bench_close(&it);
 }
 
-static void trimming(void **state)
+static void a_trim_keeps_what_it_was_told_to(void **state)
 {
     (void)state;
     bench it = bench_open(STEPPED, NULL);
@@ -151,7 +151,7 @@ static void trimming(void **state)
     bench_close(&it);
 }
 
-static void the_request_says_how(void **state)
+static void memory_is_taken_as_the_request_says(void **state)
 {
     (void)state;
     const loch_request request = {.size = sizeof request, .bytes = 7, .alignment = 8192, .flags = LOCH_ALLOC_ZEROED};
@@ -165,7 +165,7 @@ static void the_request_says_how(void **state)
     bench_close(&it);
 }
 
-static void misuse(void **state)
+static void wrong_calls_are_refused(void **state)
 {
     (void)state;
     bench it = bench_open(STEPPED, NULL);
@@ -254,7 +254,7 @@ static loch_status sweep_run(const void *user)
     return status;
 }
 
-static void bookkeeping_fails_in_turn(void **state)
+static void a_workspace_survives_failing_host_memory(void **state)
 {
     (void)state;
     test_host_sweep(sweep_run, NULL);
@@ -264,15 +264,15 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        SIM_TEST(it_grows_to_the_largest),
+        SIM_TEST(a_workspace_grows_to_the_largest_request),
         SIM_TEST(old_memory_stays_for_its_holders),
         SIM_TEST(queued_work_survives_growing_and_the_end),
-        SIM_TEST(failure_leaves_the_present_one),
-        SIM_TEST(trimming),
-        SIM_TEST(the_request_says_how),
-        SIM_TEST(misuse),
+        SIM_TEST(a_failure_leaves_the_present_buffer),
+        SIM_TEST(a_trim_keeps_what_it_was_told_to),
+        SIM_TEST(memory_is_taken_as_the_request_says),
+        SIM_TEST(wrong_calls_are_refused),
         SIM_TEST(threads_share_a_workspace),
-        SIM_TEST(bookkeeping_fails_in_turn),
+        SIM_TEST(a_workspace_survives_failing_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

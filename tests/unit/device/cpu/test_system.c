@@ -58,7 +58,7 @@ static void check_memory(int node, size_t total, size_t available)
     assert_int_equal(lochi_cpu_read_total(root, node), total);
 }
 
-static void without_groups_it_is_the_machine(void **state)
+static void without_groups_memory_is_that_of_the_machine(void **state)
 {
     (void)state;
     put_machine();
@@ -131,7 +131,7 @@ static void used_above_the_limit_leaves_nothing(void **state)
 }
 
 /* In a container the path is not visible: the group is mounted as the root. */
-static void a_group_mounted_as_root(void **state)
+static void a_group_mounted_as_root_limits(void **state)
 {
     (void)state;
     put_machine();
@@ -176,7 +176,7 @@ static void nodes_have_memory_of_their_own(void **state)
     assert_false(lochi_cpu_has_node(root, 2));
 }
 
-static void the_processor(void **state)
+static void the_processor_is_named_and_its_caches_measured(void **state)
 {
     (void)state;
     put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: A Fast One @ 3 GHz\nmodel name\t: Another\n");
@@ -197,18 +197,18 @@ static void the_processor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(without_groups_it_is_the_machine),
+        CASE(without_groups_memory_is_that_of_the_machine),
         CASE(nothing_readable_is_zero),
         CASE(numbers_that_no_machine_has_are_unknown),
         CASE(a_group_of_version_2_limits),
         CASE(file_pages_do_not_count_as_used),
         CASE(a_parent_limits_too),
         CASE(used_above_the_limit_leaves_nothing),
-        CASE(a_group_mounted_as_root),
+        CASE(a_group_mounted_as_root_limits),
         CASE(a_group_of_version_1_limits),
         CASE(a_limit_above_the_machine_is_none),
         CASE(nodes_have_memory_of_their_own),
-        CASE(the_processor),
+        CASE(the_processor_is_named_and_its_caches_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

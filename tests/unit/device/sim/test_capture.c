@@ -166,7 +166,7 @@ static void branches_are_checked_for_order(void **state)
     bench_close(&it);
 }
 
-static void what_makes_a_capture_void(void **state)
+static void waits_and_foreign_events_make_a_capture_void(void **state)
 {
     (void)state;
     bench it = bench_open();
@@ -219,7 +219,7 @@ static void what_makes_a_capture_void(void **state)
     bench_close(&it);
 }
 
-static void the_default_stream_and_captures(void **state)
+static void the_default_stream_is_not_captured_and_voids_what_is_tied_to_it(void **state)
 {
     (void)state;
     bench it = bench_open();
@@ -242,7 +242,7 @@ static void the_default_stream_and_captures(void **state)
     bench_close(&it);
 }
 
-static void streams_that_go_while_captured(void **state)
+static void a_stream_that_goes_while_captured_makes_the_capture_void(void **state)
 {
     (void)state;
     bench it = bench_open();
@@ -259,7 +259,7 @@ static void streams_that_go_while_captured(void **state)
 }
 
 /* Allocating is legal under capture; the memory that a graph uses has to be there at the launch. */
-static void memory_and_graphs(void **state)
+static void a_graph_whose_memory_has_gone_is_not_launched(void **state)
 {
     (void)state;
     bench it = bench_open();
@@ -283,7 +283,7 @@ static void memory_and_graphs(void **state)
     bench_close(&it);
 }
 
-static void without_captures(void **state)
+static void a_device_without_captures_refuses_them(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,capture=off");
@@ -435,11 +435,11 @@ int main(void)
         SIM_TEST(reads_of_tensors_are_refused),
         SIM_TEST(streams_fork_and_join),
         SIM_TEST(branches_are_checked_for_order),
-        SIM_TEST(what_makes_a_capture_void),
-        SIM_TEST(the_default_stream_and_captures),
-        SIM_TEST(streams_that_go_while_captured),
-        SIM_TEST(memory_and_graphs),
-        SIM_TEST(without_captures),
+        SIM_TEST(waits_and_foreign_events_make_a_capture_void),
+        SIM_TEST(the_default_stream_is_not_captured_and_voids_what_is_tied_to_it),
+        SIM_TEST(a_stream_that_goes_while_captured_makes_the_capture_void),
+        SIM_TEST(a_graph_whose_memory_has_gone_is_not_launched),
+        SIM_TEST(a_device_without_captures_refuses_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

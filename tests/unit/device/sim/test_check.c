@@ -34,7 +34,7 @@ static void bench_close(bench *it)
     loch_device_release(it->device);
 }
 
-static void writes_of_two_streams(void **state)
+static void writes_of_two_streams_are_found(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -53,7 +53,7 @@ static void writes_of_two_streams(void **state)
     bench_close(&it);
 }
 
-static void reads_against_writes(void **state)
+static void a_read_beside_a_write_is_found_and_two_reads_are_not(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -73,7 +73,7 @@ static void reads_against_writes(void **state)
 }
 
 /* Time does not make order: the first write has long ended, but nobody waited for it. */
-static void work_that_ended_unseen(void **state)
+static void work_that_ended_unseen_is_not_ordered(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -84,7 +84,7 @@ static void work_that_ended_unseen(void **state)
     bench_close(&it);
 }
 
-static void order_by_an_event(void **state)
+static void an_event_orders_what_was_before_its_mark(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -99,7 +99,7 @@ static void order_by_an_event(void **state)
     bench_close(&it);
 }
 
-static void order_over_a_third_stream(void **state)
+static void order_goes_over_a_third_stream(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -115,7 +115,7 @@ static void order_over_a_third_stream(void **state)
     bench_close(&it);
 }
 
-static void order_by_the_host(void **state)
+static void waits_and_queries_of_the_host_make_order(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -150,7 +150,7 @@ static void a_query_that_found_it_busy_orders_nothing(void **state)
     bench_close(&it);
 }
 
-static void order_by_the_default_stream(void **state)
+static void the_default_stream_makes_order_with_tied_streams(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -176,7 +176,7 @@ static void order_by_the_default_stream(void **state)
 }
 
 /* A stream that ended is not forgotten, nor taken for the one that comes after it. */
-static void work_of_a_stream_that_is_no_more(void **state)
+static void work_of_a_stream_that_has_ended_still_counts(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -198,7 +198,7 @@ static void work_of_a_stream_that_is_no_more(void **state)
     bench_close(&it);
 }
 
-static void uses_through_an_alias(void **state)
+static void uses_through_an_alias_are_found(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -280,7 +280,7 @@ static void copies_and_fills_are_uses(void **state)
     bench_close(&it);
 }
 
-static void copies_onto_themselves(void **state)
+static void copies_onto_themselves_are_found(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -297,7 +297,7 @@ static void copies_onto_themselves(void **state)
     bench_close(&it);
 }
 
-static void ordered_memory_on_the_wrong_stream(void **state)
+static void ordered_memory_on_the_wrong_stream_is_found(void **state)
 {
     (void)state;
     bench it = bench_open(UNBACKED);
@@ -316,7 +316,7 @@ static void ordered_memory_on_the_wrong_stream(void **state)
 }
 
 /* Streams of two devices, and memory of one that both use. */
-static void order_between_devices(void **state)
+static void uses_of_two_devices_need_an_event_between_them(void **state)
 {
     (void)state;
     loch_device *a = sim_open(UNBACKED ",id=1"), *b = sim_open(UNBACKED ",id=2");
@@ -342,7 +342,7 @@ static void order_between_devices(void **state)
 }
 
 /* Many streams, many events, always ordered: by one stream, by events, or by the host. Nothing may be found. */
-static void no_false_alarms(void **state)
+static void ordered_programs_give_no_alarm(void **state)
 {
     (void)state;
     enum { STREAMS = 12, ROUNDS = 3000, PIECES = 32 };
@@ -388,7 +388,7 @@ static void no_false_alarms(void **state)
 }
 
 /* Uses at random, without events, held against the plainest possible checker: one record a byte. */
-static void the_same_as_a_plain_checker(void **state)
+static void findings_are_those_of_a_plain_checker(void **state)
 {
     (void)state;
     enum { STREAMS = 4, ROUNDS = 4000, LENGTH = 64 };
@@ -458,7 +458,7 @@ static void findings_are_kept_up_to_a_number(void **state)
     bench_close(&it);
 }
 
-static void switched_off(void **state)
+static void a_checker_that_is_switched_off_finds_nothing(void **state)
 {
     (void)state;
     bench it = bench_open("sim:1GiB,clock=stepped,check=off");
@@ -471,25 +471,25 @@ static void switched_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(writes_of_two_streams),
-        SIM_TEST(reads_against_writes),
-        SIM_TEST(work_that_ended_unseen),
-        SIM_TEST(order_by_an_event),
-        SIM_TEST(order_over_a_third_stream),
-        SIM_TEST(order_by_the_host),
+        SIM_TEST(writes_of_two_streams_are_found),
+        SIM_TEST(a_read_beside_a_write_is_found_and_two_reads_are_not),
+        SIM_TEST(work_that_ended_unseen_is_not_ordered),
+        SIM_TEST(an_event_orders_what_was_before_its_mark),
+        SIM_TEST(order_goes_over_a_third_stream),
+        SIM_TEST(waits_and_queries_of_the_host_make_order),
         SIM_TEST(a_query_that_found_it_busy_orders_nothing),
-        SIM_TEST(order_by_the_default_stream),
-        SIM_TEST(work_of_a_stream_that_is_no_more),
-        SIM_TEST(uses_through_an_alias),
+        SIM_TEST(the_default_stream_makes_order_with_tied_streams),
+        SIM_TEST(work_of_a_stream_that_has_ended_still_counts),
+        SIM_TEST(uses_through_an_alias_are_found),
         SIM_TEST(history_follows_the_memory),
         SIM_TEST(copies_and_fills_are_uses),
-        SIM_TEST(copies_onto_themselves),
-        SIM_TEST(ordered_memory_on_the_wrong_stream),
-        SIM_TEST(order_between_devices),
-        SIM_TEST(no_false_alarms),
-        SIM_TEST(the_same_as_a_plain_checker),
+        SIM_TEST(copies_onto_themselves_are_found),
+        SIM_TEST(ordered_memory_on_the_wrong_stream_is_found),
+        SIM_TEST(uses_of_two_devices_need_an_event_between_them),
+        SIM_TEST(ordered_programs_give_no_alarm),
+        SIM_TEST(findings_are_those_of_a_plain_checker),
         SIM_TEST(findings_are_kept_up_to_a_number),
-        SIM_TEST(switched_off),
+        SIM_TEST(a_checker_that_is_switched_off_finds_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

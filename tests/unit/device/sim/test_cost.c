@@ -16,7 +16,7 @@ static const char *file_with(const char *text)
     return path;
 }
 
-static void curves_between_and_beyond_their_points(void **state)
+static void curves_are_straight_between_and_beyond_their_points(void **state)
 {
     (void)state;
     lochi_sim_costs costs;
@@ -59,7 +59,7 @@ static void a_curve_that_rises_stops_at_the_largest_number(void **state)
     assert_true(lochi_sim_cost(&costs, LOCH_CALL_raw_alloc, 4096) == UINT64_MAX);
 }
 
-static void tables_from_files(void **state)
+static void tables_from_files_replace_costs(void **state)
 {
     (void)state;
     char name[128];
@@ -88,7 +88,7 @@ static void tables_from_files(void **state)
     unlink(path);
 }
 
-static void files_with_mistakes(void **state)
+static void mistakes_in_files_are_told_with_their_line(void **state)
 {
     (void)state;
     static const struct {
@@ -123,7 +123,7 @@ static void files_with_mistakes(void **state)
     CHECK_FAILS_SET(loch_device_open("sim:1GiB,costs=/", &device), TEST_SET(IO));
 }
 
-static void a_line_without_end(void **state)
+static void a_line_that_is_too_long_is_refused(void **state)
 {
     (void)state;
     char text[3000];
@@ -162,12 +162,12 @@ static void maps_open_for_everyone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(curves_between_and_beyond_their_points),
+        SIM_TEST(curves_are_straight_between_and_beyond_their_points),
         SIM_TEST(a_curve_that_falls_ends_at_nothing),
         SIM_TEST(a_curve_that_rises_stops_at_the_largest_number),
-        SIM_TEST(tables_from_files),
-        SIM_TEST(files_with_mistakes),
-        SIM_TEST(a_line_without_end),
+        SIM_TEST(tables_from_files_replace_costs),
+        SIM_TEST(mistakes_in_files_are_told_with_their_line),
+        SIM_TEST(a_line_that_is_too_long_is_refused),
         SIM_TEST(maps_open_for_everyone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ static void set_fault(loch_device *device, const char *call, uint64_t after, loc
     CHECK_OK(loch_sim_set_fault(device, &fault));
 }
 
-static void one_call_by_name(void **state)
+static void a_call_that_is_named_fails_once(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -30,7 +30,7 @@ static void one_call_by_name(void **state)
     loch_device_release(device);
 }
 
-static void for_good_until_cleared(void **state)
+static void a_fault_for_good_lasts_until_it_is_cleared(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -47,7 +47,7 @@ static void for_good_until_cleared(void **state)
     loch_device_release(device);
 }
 
-static void any_call_by_number(void **state)
+static void a_fault_without_a_name_counts_all_calls(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -260,7 +260,7 @@ static void program_give_back(program *it)
     loch_device_release(it->peer);
 }
 
-static void the_host_has_no_memory(void **state)
+static void a_program_gives_everything_back_at_every_failing_host_allocation(void **state)
 {
     (void)state;
     static const loch_host_allocator failing = {sizeof failing, heap_alloc, heap_free, NULL};
@@ -294,13 +294,13 @@ static void the_host_has_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(one_call_by_name),
-        SIM_TEST(for_good_until_cleared),
-        SIM_TEST(any_call_by_number),
+        SIM_TEST(a_call_that_is_named_fails_once),
+        SIM_TEST(a_fault_for_good_lasts_until_it_is_cleared),
+        SIM_TEST(a_fault_without_a_name_counts_all_calls),
         SIM_TEST(access_fails_inside_map),
         SIM_TEST(a_lost_device_gives_everything_back),
         SIM_TEST(a_queued_function_cannot_wait_for_itself),
-        SIM_TEST(the_host_has_no_memory),
+        SIM_TEST(a_program_gives_everything_back_at_every_failing_host_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

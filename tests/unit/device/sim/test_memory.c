@@ -141,7 +141,7 @@ static void addresses_never_overlap(void **state)
     loch_device_release(device);
 }
 
-static void a_handle_at_two_addresses(void **state)
+static void a_handle_at_two_addresses_has_one_memory(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BACKED);
@@ -166,7 +166,7 @@ static void a_handle_at_two_addresses(void **state)
     loch_device_release(device);
 }
 
-static void what_the_driver_refuses(void **state)
+static void the_driver_refuses_what_cuda_refuses(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,alias=off");
@@ -238,7 +238,7 @@ static void kernels_use_mapped_memory_to_the_byte(void **state)
     loch_device_release(device);
 }
 
-static void copies_and_their_staging(void **state)
+static void pageable_memory_is_staged_and_pinned_memory_is_not(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BACKED);
@@ -302,7 +302,7 @@ static void fills_of_every_width(void **state)
     loch_device_release(device);
 }
 
-static void memory_that_goes_under_queued_work(void **state)
+static void memory_that_goes_under_queued_work_is_found(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BACKED);
@@ -368,7 +368,7 @@ static void ordered_memory_follows_its_stream(void **state)
     loch_device_release(device);
 }
 
-static void handles_shared_by_descriptor(void **state)
+static void handles_shared_by_descriptor_have_one_memory(void **state)
 {
     (void)state;
     loch_device *a = sim_open(BACKED ",id=1"), *b = sim_open(BACKED ",id=2");
@@ -403,7 +403,7 @@ static void handles_shared_by_descriptor(void **state)
     loch_device_release(b);
 }
 
-static void peers(void **state)
+static void peers_need_access_and_copies_do_not(void **state)
 {
     (void)state;
     loch_device *a = sim_open(BACKED ",id=1"), *b = sim_open(BACKED ",id=2");
@@ -434,7 +434,7 @@ static void peers(void **state)
     loch_device_release(b);
 }
 
-static void addresses_that_the_driver_knows(void **state)
+static void the_driver_knows_addresses_to_the_last_byte(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BACKED);
@@ -504,16 +504,16 @@ int main(void)
         SIM_TEST(unbacked_addresses_are_nobody_elses),
         SIM_TEST(address_space_is_roomy_and_ends),
         SIM_TEST(addresses_never_overlap),
-        SIM_TEST(a_handle_at_two_addresses),
-        SIM_TEST(what_the_driver_refuses),
+        SIM_TEST(a_handle_at_two_addresses_has_one_memory),
+        SIM_TEST(the_driver_refuses_what_cuda_refuses),
         SIM_TEST(kernels_use_mapped_memory_to_the_byte),
-        SIM_TEST(copies_and_their_staging),
+        SIM_TEST(pageable_memory_is_staged_and_pinned_memory_is_not),
         SIM_TEST(fills_of_every_width),
-        SIM_TEST(memory_that_goes_under_queued_work),
+        SIM_TEST(memory_that_goes_under_queued_work_is_found),
         SIM_TEST(ordered_memory_follows_its_stream),
-        SIM_TEST(handles_shared_by_descriptor),
-        SIM_TEST(peers),
-        SIM_TEST(addresses_that_the_driver_knows),
+        SIM_TEST(handles_shared_by_descriptor_have_one_memory),
+        SIM_TEST(peers_need_access_and_copies_do_not),
+        SIM_TEST(the_driver_knows_addresses_to_the_last_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* How simulated devices are opened: options, refusals, properties. */
 #include "sim_fixture.h"
 
-static void words_that_cannot_be_read(void **state)
+static void words_that_cannot_be_read_are_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {
@@ -40,7 +40,7 @@ static void words_that_cannot_be_read(void **state)
     }
 }
 
-static void what_a_device_says_of_itself(void **state)
+static void properties_are_those_of_the_options(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:80GiB,id=3");
@@ -58,7 +58,7 @@ static void what_a_device_says_of_itself(void **state)
     loch_device_release(device);
 }
 
-static void devices_that_can_do_less(void **state)
+static void a_switch_takes_capabilities_away(void **state)
 {
     (void)state;
     static const struct {
@@ -85,7 +85,7 @@ static void devices_that_can_do_less(void **state)
 }
 
 /* The driver itself refuses what an option took away, whoever calls it. */
-static void slots_of_what_was_switched_off(void **state)
+static void slots_of_what_was_switched_off_refuse(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,virtual=off,async=off");
@@ -121,7 +121,7 @@ static void other_devices_are_not_simulated(void **state)
     loch_device_release(device);
 }
 
-static void structs_without_a_size(void **state)
+static void structs_without_a_size_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -138,7 +138,7 @@ static void structs_without_a_size(void **state)
 }
 
 /* A caller compiled against a shorter struct gets what it knows, and nothing behind it is written. */
-static void a_shorter_struct(void **state)
+static void a_shorter_struct_gets_what_it_knows(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -156,13 +156,10 @@ static void a_shorter_struct(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(words_that_cannot_be_read),
-        SIM_TEST(what_a_device_says_of_itself),
-        SIM_TEST(devices_that_can_do_less),
-        SIM_TEST(slots_of_what_was_switched_off),
-        SIM_TEST(other_devices_are_not_simulated),
-        SIM_TEST(structs_without_a_size),
-        SIM_TEST(a_shorter_struct),
+        SIM_TEST(words_that_cannot_be_read_are_refused), SIM_TEST(properties_are_those_of_the_options),
+        SIM_TEST(a_switch_takes_capabilities_away),      SIM_TEST(slots_of_what_was_switched_off_refuse),
+        SIM_TEST(other_devices_are_not_simulated),       SIM_TEST(structs_without_a_size_are_refused),
+        SIM_TEST(a_shorter_struct_gets_what_it_knows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void every_row_is_seen(void **state)
     }
 }
 
-static void rows_that_overlap_themselves(void **state)
+static void rows_that_overlap_themselves_are_found(void **state)
 {
     (void)state;
     loch_device *device = sim_open(UNBACKED);
@@ -109,7 +109,7 @@ static void effect_comes_at_the_end(void **state)
     loch_device_release(device);
 }
 
-static void captured_and_launched(void **state)
+static void captured_rows_are_copied_at_every_launch(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BACKED);
@@ -134,7 +134,7 @@ static void captured_and_launched(void **state)
     loch_device_release(device);
 }
 
-static void costs_and_counts(void **state)
+static void rows_cost_one_call(void **state)
 {
     (void)state;
     loch_device *device = sim_open(UNBACKED);
@@ -158,7 +158,7 @@ static loch_status plain_open(const char *arguments, void **self)
     return plain_inner->open("64MiB,backed", self);
 }
 
-static void row_by_row_without_the_slot(void **state)
+static void without_the_slot_rows_are_copied_one_by_one(void **state)
 {
     (void)state;
     plain_inner = loch_driver_find("sim");
@@ -187,9 +187,13 @@ static void row_by_row_without_the_slot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(gaps_are_not_touched),        SIM_TEST(every_row_is_seen),     SIM_TEST(rows_that_overlap_themselves),
-        SIM_TEST(effect_comes_at_the_end),     SIM_TEST(captured_and_launched), SIM_TEST(costs_and_counts),
-        SIM_TEST(row_by_row_without_the_slot),
+        SIM_TEST(gaps_are_not_touched),
+        SIM_TEST(every_row_is_seen),
+        SIM_TEST(rows_that_overlap_themselves_are_found),
+        SIM_TEST(effect_comes_at_the_end),
+        SIM_TEST(captured_rows_are_copied_at_every_launch),
+        SIM_TEST(rows_cost_one_call),
+        SIM_TEST(without_the_slot_rows_are_copied_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static void *worker_run(void *user)
     return it;
 }
 
-static void everything_at_once(void **state)
+static void threads_use_two_devices_in_every_way(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(3);
@@ -220,7 +220,7 @@ static void memory_stays_while_a_function_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(everything_at_once),
+        SIM_TEST(threads_use_two_devices_in_every_way),
         SIM_TEST(functions_run_without_the_lock),
         SIM_TEST(memory_stays_while_a_function_runs),
     };

@@ -205,7 +205,7 @@ static void destroyed_streams_run_to_their_end(void **state)
     assert_string_equal(written, "ab");
 }
 
-static void wrapped_streams(void **state)
+static void a_wrapped_stream_is_the_stream_itself(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -228,7 +228,7 @@ static void wrapped_streams(void **state)
     loch_device_release(device);
 }
 
-static void waiting_for_another_device(void **state)
+static void a_stream_waits_for_the_time_of_another_device(void **state)
 {
     (void)state;
     loch_device *near = sim_open(STEPPED ",id=1"), *far = sim_open(STEPPED ",id=2");
@@ -260,7 +260,7 @@ static void waiting_for_another_device(void **state)
 }
 
 /* Two devices that wait for each other in turn, with operations that take no time at all. */
-static void devices_that_wait_for_each_other(void **state)
+static void devices_that_wait_for_each_other_go_on(void **state)
 {
     (void)state;
     loch_device *devices[2] = {sim_open("sim:1GiB,backed,clock=stepped,lag=0,id=1"),
@@ -286,7 +286,7 @@ static void devices_that_wait_for_each_other(void **state)
     }
 }
 
-static void work_at_once(void **state)
+static void without_async_work_is_done_at_once(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,backed,clock=stepped,lag=1000,async=off");
@@ -339,7 +339,7 @@ static void events_pass_a_lag_later(void **state)
     loch_device_release(device);
 }
 
-static void a_lag_and_work_on_one_stream(void **state)
+static void a_stream_is_free_behind_its_lag_and_its_work(void **state)
 {
     (void)state;
     loch_device *device = sim_open(BUSY_DEVICE);
@@ -392,7 +392,7 @@ static void lags_add_up_along_waits(void **state)
     loch_device_release(device);
 }
 
-static void lags_across_devices(void **state)
+static void lags_are_seen_by_other_devices(void **state)
 {
     (void)state;
     loch_device *near = sim_open(BUSY_DEVICE ",id=1"), *far = sim_open(BUSY_DEVICE ",id=2");
@@ -425,7 +425,7 @@ static void no_lag_where_work_is_done_at_once(void **state)
     loch_device_release(device);
 }
 
-static void the_end_of_time(void **state)
+static void time_stops_at_its_largest_number(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -477,16 +477,16 @@ int main(void)
         SIM_TEST(the_default_stream_waits_both_ways),
         SIM_TEST(every_thread_has_its_default_stream),
         SIM_TEST(destroyed_streams_run_to_their_end),
-        SIM_TEST(wrapped_streams),
-        SIM_TEST(waiting_for_another_device),
-        SIM_TEST(devices_that_wait_for_each_other),
-        SIM_TEST(work_at_once),
+        SIM_TEST(a_wrapped_stream_is_the_stream_itself),
+        SIM_TEST(a_stream_waits_for_the_time_of_another_device),
+        SIM_TEST(devices_that_wait_for_each_other_go_on),
+        SIM_TEST(without_async_work_is_done_at_once),
         SIM_TEST(events_pass_a_lag_later),
-        SIM_TEST(a_lag_and_work_on_one_stream),
+        SIM_TEST(a_stream_is_free_behind_its_lag_and_its_work),
         SIM_TEST(lags_add_up_along_waits),
-        SIM_TEST(lags_across_devices),
+        SIM_TEST(lags_are_seen_by_other_devices),
         SIM_TEST(no_lag_where_work_is_done_at_once),
-        SIM_TEST(the_end_of_time),
+        SIM_TEST(time_stops_at_its_largest_number),
         SIM_TEST(the_same_seed_gives_the_same_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ static loch_tag make_tag(const char *name)
 
 /* --- error codes --- */
 
-static void wrong_addresses_have_codes(void **state)
+static void wrong_addresses_have_codes_of_their_own(void **state)
 {
     (void)state;
     lochi_ledger *ledger = make_ledger();
@@ -247,7 +247,7 @@ static loch_status stop_at_once(const lochi_entry *entry, void *user)
     return LOCH_E_BUSY;
 }
 
-static void random_operations(void **state)
+static void random_operations_agree_with_a_plain_array(void **state)
 {
     (void)state;
     static model m;
@@ -428,9 +428,9 @@ static void every_host_allocation_fails_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_addresses_have_codes),
+        cmocka_unit_test(wrong_addresses_have_codes_of_their_own),
         cmocka_unit_test(entries_come_back_as_they_went_in),
-        cmocka_unit_test(random_operations),
+        cmocka_unit_test(random_operations_agree_with_a_plain_array),
         cmocka_unit_test(a_walk_sees_each_block_once),
         cmocka_unit_test(peaks_belong_to_segments),
         cmocka_unit_test(marks_do_not_pile_up),

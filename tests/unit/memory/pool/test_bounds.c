@@ -77,7 +77,7 @@ static void blocks_end_at_their_last_byte(void **state)
     }
 }
 
-static void pinned_blocks_do_too(void **state)
+static void pinned_blocks_end_at_their_last_byte(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .kind = LOCH_MEMORY_PINNED};
@@ -88,7 +88,7 @@ static void pinned_blocks_do_too(void **state)
 }
 
 /* 4,097 bytes into a block of 4,096 do not reach the neighbour. */
-static void a_neighbour_stays_as_it_is(void **state)
+static void a_copy_that_is_too_long_leaves_the_neighbour(void **state)
 {
     (void)state;
     loch_device *device = sim_open("cpu");
@@ -139,7 +139,7 @@ static void free_memory_is_refused(void **state)
     }
 }
 
-static void what_waits_for_a_stream_is_free(void **state)
+static void memory_that_waits_for_a_stream_is_refused_as_free(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,granule=64KiB,backed,clock=stepped,lag=1000");
@@ -336,7 +336,7 @@ static void *worker_run(void *user)
     return NULL;
 }
 
-static void other_threads_do_not_disturb(void **state)
+static void bounds_hold_while_other_threads_allocate(void **state)
 {
     (void)state;
     static const char *const names[] = {"cpu", "sim:1GiB", "sim:1GiB,virtual=off"};
@@ -376,7 +376,7 @@ static void *grower_run(void *user)
 }
 
 /* What is there already can be copied while another thread makes a block grow. */
-static void a_block_may_grow_meanwhile(void **state)
+static void copies_go_on_while_a_block_grows(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:256MiB,granule=64KiB");
@@ -398,12 +398,17 @@ static void a_block_may_grow_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(blocks_end_at_their_last_byte),      POOL_TEST(pinned_blocks_do_too),
-        POOL_TEST(a_neighbour_stays_as_it_is),         POOL_TEST(free_memory_is_refused),
-        POOL_TEST(what_waits_for_a_stream_is_free),    POOL_TEST(growable_blocks_end_where_they_were_asked_to),
-        POOL_TEST(childrens_blocks_are_found),         POOL_TEST(a_resized_block_ends_elsewhere),
-        POOL_TEST(any_address_is_told_from_any_other), POOL_TEST(other_threads_do_not_disturb),
-        POOL_TEST(a_block_may_grow_meanwhile),
+        POOL_TEST(blocks_end_at_their_last_byte),
+        POOL_TEST(pinned_blocks_end_at_their_last_byte),
+        POOL_TEST(a_copy_that_is_too_long_leaves_the_neighbour),
+        POOL_TEST(free_memory_is_refused),
+        POOL_TEST(memory_that_waits_for_a_stream_is_refused_as_free),
+        POOL_TEST(growable_blocks_end_where_they_were_asked_to),
+        POOL_TEST(childrens_blocks_are_found),
+        POOL_TEST(a_resized_block_ends_elsewhere),
+        POOL_TEST(any_address_is_told_from_any_other),
+        POOL_TEST(bounds_hold_while_other_threads_allocate),
+        POOL_TEST(copies_go_on_while_a_block_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

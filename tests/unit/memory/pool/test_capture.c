@@ -294,7 +294,7 @@ static void many_captures_come_and_go(void **state)
 }
 
 /* A program that promised not to capture is not asked. */
-static void no_captures_no_questions(void **state)
+static void a_pool_without_captures_asks_no_stream(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .captures = LOCH_POOL_CAPTURES_NONE};
@@ -318,7 +318,7 @@ int main(void)
         POOL_TEST(a_pool_ends_before_its_graph),
         POOL_TEST(captured_figures_follow_sizes),
         POOL_TEST(many_captures_come_and_go),
-        POOL_TEST(no_captures_no_questions),
+        POOL_TEST(a_pool_without_captures_asks_no_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 /* --- ranges --- */
 
 /* Any size from the smallest on; blocks of all sizes come and go, and what lies beside them stays. */
-static void a_range_of_any_size(void **state)
+static void a_range_of_any_size_holds_blocks_of_all_sizes(void **state)
 {
     (void)state;
     static const size_t sizes[] = {16 * KIB,     16 * KIB + 1, 40000,       100001,      1000 * KIB,
@@ -83,7 +83,7 @@ static void a_range_is_a_block_of_its_parent(void **state)
 }
 
 /* A pool of whole blocks, of pinned memory, and through wrappers. */
-static void parents_of_all_kinds(void **state)
+static void a_parent_may_be_of_any_kind_and_wrapped(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -247,7 +247,7 @@ static void blocks_outlive_their_child(void **state)
 /* --- streams --- */
 
 /* The range is taken in the order of its stream, and goes back behind all that used it, without a wait of the host. */
-static void a_range_in_stream_order(void **state)
+static void a_range_comes_and_goes_in_the_order_of_its_stream(void **state)
 {
     (void)state;
     enum { LONG = 50000000 };
@@ -281,7 +281,7 @@ static void a_range_in_stream_order(void **state)
 }
 
 /* The streams of a child go before it does. */
-static void streams_that_end_before_the_child(void **state)
+static void streams_may_end_before_the_child(void **state)
 {
     (void)state;
     for (int kind = LOCH_CHILD_QUOTA; kind <= LOCH_CHILD_RANGE; kind++) {
@@ -308,7 +308,7 @@ static void streams_that_end_before_the_child(void **state)
     }
 }
 
-static void captures_in_a_child(void **state)
+static void a_range_is_refused_under_capture_and_ends_behind_its_graph(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB");
@@ -383,7 +383,7 @@ static void children_are_walked(void **state)
     pool_end_sim(parent, device);
 }
 
-static void misuse(void **state)
+static void bad_children_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB"), *other = sim_open("sim:1GiB,id=1");
@@ -430,18 +430,18 @@ static void misuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(a_range_of_any_size),
+        POOL_TEST(a_range_of_any_size_holds_blocks_of_all_sizes),
         POOL_TEST(a_range_is_a_block_of_its_parent),
-        POOL_TEST(parents_of_all_kinds),
+        POOL_TEST(a_parent_may_be_of_any_kind_and_wrapped),
         POOL_TEST(a_child_never_overlaps_a_live_block),
         POOL_TEST(limits_do_not_underflow),
         POOL_TEST(children_end_in_any_order),
         POOL_TEST(blocks_outlive_their_child),
-        POOL_TEST(a_range_in_stream_order),
-        POOL_TEST(streams_that_end_before_the_child),
-        POOL_TEST(captures_in_a_child),
+        POOL_TEST(a_range_comes_and_goes_in_the_order_of_its_stream),
+        POOL_TEST(streams_may_end_before_the_child),
+        POOL_TEST(a_range_is_refused_under_capture_and_ends_behind_its_graph),
         POOL_TEST(children_are_walked),
-        POOL_TEST(misuse),
+        POOL_TEST(bad_children_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ static void run(const char *name, uint64_t seed, size_t steps)
     pool_end(root, m.device);
 }
 
-static void random_families(void **state)
+static void random_families_agree_with_a_model(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(62);
@@ -184,6 +184,6 @@ static void random_families(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {POOL_TEST(random_families)};
+    const struct CMUnitTest tests[] = {POOL_TEST(random_families_agree_with_a_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

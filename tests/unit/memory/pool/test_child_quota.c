@@ -11,7 +11,7 @@
 /* --- quotas --- */
 
 /* The minimum is there whatever the parent and the siblings take, from the first byte on. */
-static void a_minimum_is_there(void **state)
+static void a_minimum_is_kept_for_its_child(void **state)
 {
     (void)state;
     for (size_t d = 0; d < CHILD_DEVICES; d++) {
@@ -49,7 +49,7 @@ static void a_minimum_is_there(void **state)
     }
 }
 
-static void a_hard_limit(void **state)
+static void a_hard_limit_counts_children_below(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,granule=64KiB,backed");
@@ -84,7 +84,7 @@ static void a_hard_limit(void **state)
 }
 
 /* Idle memory goes to who needs it: from siblings, from the parent, and to it; blocks never. */
-static void borrowed_and_taken_back(void **state)
+static void idle_memory_is_borrowed_and_taken_back(void **state)
 {
     (void)state;
     for (size_t d = 0; d < CHILD_DEVICES; d++) {
@@ -109,7 +109,7 @@ static void borrowed_and_taken_back(void **state)
 }
 
 /* Growable blocks take from the family, too. */
-static void growable_blocks_borrow(void **state)
+static void growable_blocks_borrow_from_the_family(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:1GiB,granule=64KiB,backed");
@@ -129,7 +129,7 @@ static void growable_blocks_borrow(void **state)
 }
 
 /* A family without a limit has the device's. */
-static void minima_of_a_parent_without_a_limit(void **state)
+static void minima_of_a_parent_without_a_limit_fit_the_device(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,granule=64KiB,backed");
@@ -203,11 +203,11 @@ static void threads_that_end_give_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(a_minimum_is_there),
-        POOL_TEST(a_hard_limit),
-        POOL_TEST(borrowed_and_taken_back),
-        POOL_TEST(growable_blocks_borrow),
-        POOL_TEST(minima_of_a_parent_without_a_limit),
+        POOL_TEST(a_minimum_is_kept_for_its_child),
+        POOL_TEST(a_hard_limit_counts_children_below),
+        POOL_TEST(idle_memory_is_borrowed_and_taken_back),
+        POOL_TEST(growable_blocks_borrow_from_the_family),
+        POOL_TEST(minima_of_a_parent_without_a_limit_fit_the_device),
         POOL_TEST(families_are_in_the_report),
         POOL_TEST(threads_that_end_give_back),
     };

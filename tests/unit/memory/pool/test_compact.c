@@ -90,7 +90,7 @@ static void expect_pattern(const pool_bench *b, loch_buffer *buffer, uint64_t se
 
 /* --- pins --- */
 
-static void test_pins(void **state)
+static void a_pinned_buffer_stays(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
@@ -122,7 +122,7 @@ static void test_pins(void **state)
     }
 }
 
-static void test_only_pools(void **state)
+static void only_pools_are_compacted(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -166,7 +166,7 @@ static size_t spread(const pool_bench *b, loch_buffer **buffers, size_t bytes)
     return count;
 }
 
-static void test_joins_what_is_free(void **state)
+static void compaction_joins_what_is_free(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
@@ -203,7 +203,7 @@ static void test_joins_what_is_free(void **state)
 }
 
 /* An allocation that does not fit compacts by itself. */
-static void test_as_the_last_step(void **state)
+static void a_request_compacts_as_its_last_step(void **state)
 {
     (void)state;
     for (size_t g = 0; g < 3; g++) {
@@ -243,7 +243,7 @@ static void test_as_the_last_step(void **state)
 }
 
 /* Holes that are smaller than any block: blocks slide, over themselves, in pieces or through scratch memory where holes are tiny. */
-static void test_slides(void **state)
+static void blocks_slide_over_themselves(void **state)
 {
     (void)state;
     static const size_t gaps[] = {300 * TEST_KIB, 40 * TEST_KIB, 9 * TEST_KIB};
@@ -310,7 +310,7 @@ static void test_slides(void **state)
 }
 
 /* Blocks with an alignment of their own keep it. */
-static void test_aligned(void **state)
+static void moved_blocks_keep_their_alignment(void **state)
 {
     (void)state;
     pool_bench b = bench_open(&grounds[1]);
@@ -344,7 +344,7 @@ static void note_move(loch_allocator *pool, const loch_move *move, void *user)
     last->buffer = move->buffer;
 }
 
-static void test_hook_and_budget(void **state)
+static void the_hook_hears_of_moves_and_the_budget_ends_them(void **state)
 {
     (void)state;
     pool_bench b = bench_open(&grounds[1]);
@@ -377,7 +377,7 @@ static void test_hook_and_budget(void **state)
 
 /* --- streams: work is queued all the time, and nothing waits on the host --- */
 
-static void test_between_streams(void **state)
+static void moves_come_in_the_order_of_streams(void **state)
 {
     (void)state;
     const ground slow = {"sim:256MiB,backed,clock=stepped",
@@ -413,7 +413,7 @@ static void test_between_streams(void **state)
 
 #define MODEL_SLOTS 40
 
-static void test_random_programs(void **state)
+static void random_programs_keep_the_contents_of_buffers(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
@@ -470,7 +470,7 @@ static void test_random_programs(void **state)
 
 /* --- sessions: what a session knows of a block goes along --- */
 
-static void test_in_a_session(void **state)
+static void blocks_of_a_session_move_and_end_with_it(void **state)
 {
     (void)state;
     for (size_t g = 0; g < sizeof grounds / sizeof *grounds; g++) {
@@ -528,7 +528,7 @@ static void *pin_again_and_again(void *user)
     return NULL;
 }
 
-static void test_pinned_by_threads(void **state)
+static void buffers_pinned_by_threads_stay_under_compaction(void **state)
 {
     (void)state;
     pool_bench b = bench_open(&grounds[0]);
@@ -557,17 +557,17 @@ static void test_pinned_by_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(test_pins),
-        TENSOR_TEST(test_only_pools),
-        TENSOR_TEST(test_joins_what_is_free),
-        TENSOR_TEST(test_as_the_last_step),
-        TENSOR_TEST(test_slides),
-        TENSOR_TEST(test_aligned),
-        TENSOR_TEST(test_hook_and_budget),
-        TENSOR_TEST(test_between_streams),
-        TENSOR_TEST(test_random_programs),
-        TENSOR_TEST(test_in_a_session),
-        TENSOR_TEST(test_pinned_by_threads),
+        TENSOR_TEST(a_pinned_buffer_stays),
+        TENSOR_TEST(only_pools_are_compacted),
+        TENSOR_TEST(compaction_joins_what_is_free),
+        TENSOR_TEST(a_request_compacts_as_its_last_step),
+        TENSOR_TEST(blocks_slide_over_themselves),
+        TENSOR_TEST(moved_blocks_keep_their_alignment),
+        TENSOR_TEST(the_hook_hears_of_moves_and_the_budget_ends_them),
+        TENSOR_TEST(moves_come_in_the_order_of_streams),
+        TENSOR_TEST(random_programs_keep_the_contents_of_buffers),
+        TENSOR_TEST(blocks_of_a_session_move_and_end_with_it),
+        TENSOR_TEST(buffers_pinned_by_threads_stay_under_compaction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static const size_t sizes[] = {1, 64, 100, 4096, 8192, 8193, 20000, 256 << 10, (
 static const char *const devices[] = {"cpu", SIM, RAW};
 #define DEVICES (sizeof devices / sizeof *devices)
 
-static void a_double_free_right_away(void **state)
+static void a_double_free_right_away_is_told(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -57,7 +57,7 @@ static void a_double_free_right_away(void **state)
 }
 
 /* The block has become part of a larger free one, or the memory has gone. */
-static void a_double_free_later(void **state)
+static void a_double_free_of_merged_or_returned_memory_is_told(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -82,7 +82,7 @@ static void a_double_free_later(void **state)
 }
 
 /* It waits for a stream, and has waited. */
-static void a_double_free_of_a_block_that_waits(void **state)
+static void a_double_free_of_a_block_that_waits_is_told(void **state)
 {
     (void)state;
     loch_device *device = sim_open(SIM ",clock=stepped,lag=1000");
@@ -104,7 +104,7 @@ static void a_double_free_of_a_block_that_waits(void **state)
     pool_end_sim(pool, device);
 }
 
-static void an_address_inside(void **state)
+static void an_address_inside_a_block_is_told(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -128,7 +128,7 @@ static void an_address_inside(void **state)
     }
 }
 
-static void a_foreign_address(void **state)
+static void a_foreign_address_is_told(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -149,7 +149,7 @@ static void a_foreign_address(void **state)
     }
 }
 
-static void an_address_above_everything(void **state)
+static void an_address_above_all_blocks_is_told(void **state)
 {
     (void)state;
     loch_device *device = sim_open(SIM);
@@ -163,7 +163,7 @@ static void an_address_above_everything(void **state)
     pool_end_sim(pool, device);
 }
 
-static void a_wrong_size(void **state)
+static void a_wrong_size_is_told(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -179,7 +179,7 @@ static void a_wrong_size(void **state)
     }
 }
 
-static void requests_that_cannot_be(void **state)
+static void requests_that_cannot_be_served_are_refused(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -229,7 +229,7 @@ static void live_blocks_are_left_alone(void **state)
     pool_end_sim(pool, device);
 }
 
-static void options_that_cannot_be(void **state)
+static void bad_options_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open(SIM);
@@ -253,7 +253,7 @@ static void options_that_cannot_be(void **state)
     loch_device_release(device);
 }
 
-static void what_is_no_pool(void **state)
+static void calls_for_pools_refuse_what_is_none(void **state)
 {
     (void)state;
     loch_device *device = sim_open(SIM);
@@ -276,17 +276,17 @@ static void what_is_no_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(a_double_free_right_away),
-        POOL_TEST(a_double_free_later),
-        POOL_TEST(a_double_free_of_a_block_that_waits),
-        POOL_TEST(an_address_inside),
-        POOL_TEST(a_foreign_address),
-        POOL_TEST(an_address_above_everything),
-        POOL_TEST(a_wrong_size),
-        POOL_TEST(requests_that_cannot_be),
+        POOL_TEST(a_double_free_right_away_is_told),
+        POOL_TEST(a_double_free_of_merged_or_returned_memory_is_told),
+        POOL_TEST(a_double_free_of_a_block_that_waits_is_told),
+        POOL_TEST(an_address_inside_a_block_is_told),
+        POOL_TEST(a_foreign_address_is_told),
+        POOL_TEST(an_address_above_all_blocks_is_told),
+        POOL_TEST(a_wrong_size_is_told),
+        POOL_TEST(requests_that_cannot_be_served_are_refused),
         POOL_TEST(live_blocks_are_left_alone),
-        POOL_TEST(options_that_cannot_be),
-        POOL_TEST(what_is_no_pool),
+        POOL_TEST(bad_options_are_refused),
+        POOL_TEST(calls_for_pools_refuse_what_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,7 +211,7 @@ static void protected_memory_is_not_written(void **state)
     bed_close(&b);
 }
 
-static void bad_input(void **state)
+static void bad_input_is_refused(void **state)
 {
     (void)state;
     loch_device *cpu = sim_open("cpu");
@@ -236,7 +236,7 @@ static void bad_input(void **state)
 }
 
 /* A range is left to its child; a family and a guard that forbids moving are respected. */
-static void children_and_guards(void **state)
+static void a_freeze_leaves_ranges_and_forbidden_moves_alone(void **state)
 {
     (void)state;
     bed b = bed_open(&grounds[1]);
@@ -463,7 +463,7 @@ static void sweep(test_faults from, const char *name)
     assert_true(test_rounds_run(&from, name, freeze_faulted, name).felt > 10 / FAULT_STEP);
 }
 
-static void faults(void **state)
+static void a_freeze_that_fails_leaves_all_as_it_was(void **state)
 {
     (void)state;
     sweep(test_driver_faults, "faulty:cpu");
@@ -478,12 +478,12 @@ int main(void)
         TENSOR_TEST(frozen_blocks_are_together),
         TENSOR_TEST(a_freed_frozen_block_is_used_again),
         TENSOR_TEST(protected_memory_is_not_written),
-        TENSOR_TEST(bad_input),
-        TENSOR_TEST(children_and_guards),
+        TENSOR_TEST(bad_input_is_refused),
+        TENSOR_TEST(a_freeze_leaves_ranges_and_forbidden_moves_alone),
         TENSOR_TEST(small_blocks_are_packed_and_counted),
         TENSOR_TEST(small_blocks_that_stay_count),
         TENSOR_TEST(packed_small_blocks_sleep),
-        TENSOR_TEST(faults),
+        TENSOR_TEST(a_freeze_that_fails_leaves_all_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

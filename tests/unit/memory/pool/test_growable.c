@@ -26,7 +26,7 @@ static size_t growable_requested(loch_allocator *pool, void *block)
     return found.requested_bytes;
 }
 
-static void it_grows_and_shrinks_in_place(void **state)
+static void a_growable_block_grows_and_shrinks_in_place(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -68,7 +68,7 @@ static void it_grows_and_shrinks_in_place(void **state)
 }
 
 /* What it no longer needs serves others. */
-static void memory_comes_back(void **state)
+static void memory_of_a_shrunk_block_comes_back(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -85,7 +85,7 @@ static void memory_comes_back(void **state)
     pool_end_sim(pool, device);
 }
 
-static void it_is_freed_with_memory_and_without(void **state)
+static void a_growable_block_is_freed_with_memory_and_without(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -105,7 +105,7 @@ static void it_is_freed_with_memory_and_without(void **state)
     }
 }
 
-static void requests_that_cannot_be(void **state)
+static void bad_requests_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -137,7 +137,7 @@ static void requests_that_cannot_be(void **state)
     pool_end_sim(pool, device);
 }
 
-static void raw_memory_has_none(void **state)
+static void raw_memory_has_no_growable_blocks(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,virtual=off");
@@ -150,7 +150,7 @@ static void raw_memory_has_none(void **state)
 }
 
 /* A limit, or the end of the device, in the middle of growing. */
-static void a_failure_leaves_it_as_it_was(void **state)
+static void a_growth_that_fails_leaves_the_block_as_it_was(void **state)
 {
     (void)state;
     for (int is_limited = 0; is_limited < 2; is_limited++) {
@@ -215,7 +215,7 @@ static void shrunk_memory_stays_while_it_is_used(void **state)
 }
 
 /* It grows again before the stream has passed what it gave up, and that fails half-way. */
-static void a_failure_after_shrinking(void **state)
+static void a_growth_that_fails_after_shrinking_leaves_the_block_whole(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -235,7 +235,7 @@ static void a_failure_after_shrinking(void **state)
     pool_end_sim(pool, device);
 }
 
-static void one_that_another_stream_uses(void **state)
+static void a_block_that_another_stream_uses_is_freed_behind_it(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -301,7 +301,7 @@ static void a_block_grows_into_its_neighbour(void **state)
 }
 
 /* In place or not, on another stream than its own: what the block gives up is not used again too early. */
-static void resizing_on_another_stream(void **state)
+static void what_a_resize_on_another_stream_gives_up_waits_for_both(void **state)
 {
     (void)state;
     loch_device *device = sim_open(STEPPED);
@@ -326,17 +326,17 @@ static void resizing_on_another_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(it_grows_and_shrinks_in_place),
-        POOL_TEST(memory_comes_back),
-        POOL_TEST(it_is_freed_with_memory_and_without),
-        POOL_TEST(requests_that_cannot_be),
-        POOL_TEST(raw_memory_has_none),
-        POOL_TEST(a_failure_leaves_it_as_it_was),
+        POOL_TEST(a_growable_block_grows_and_shrinks_in_place),
+        POOL_TEST(memory_of_a_shrunk_block_comes_back),
+        POOL_TEST(a_growable_block_is_freed_with_memory_and_without),
+        POOL_TEST(bad_requests_are_refused),
+        POOL_TEST(raw_memory_has_no_growable_blocks),
+        POOL_TEST(a_growth_that_fails_leaves_the_block_as_it_was),
         POOL_TEST(shrunk_memory_stays_while_it_is_used),
-        POOL_TEST(a_failure_after_shrinking),
-        POOL_TEST(one_that_another_stream_uses),
+        POOL_TEST(a_growth_that_fails_after_shrinking_leaves_the_block_whole),
+        POOL_TEST(a_block_that_another_stream_uses_is_freed_behind_it),
         POOL_TEST(a_block_grows_into_its_neighbour),
-        POOL_TEST(resizing_on_another_stream),
+        POOL_TEST(what_a_resize_on_another_stream_gives_up_waits_for_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

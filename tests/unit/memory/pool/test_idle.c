@@ -142,7 +142,7 @@ static void whole_blocks_above_a_mebibyte_obey_an_explicit_cap(void **state)
         }
 }
 
-static void whole_blocks_on_the_cpu(void **state)
+static void whole_blocks_on_the_cpu_obey_the_cap(void **state)
 {
     (void)state;
     const loch_pool_options options = {
@@ -196,7 +196,7 @@ static void frees_in_any_order_obey_the_cap(void **state)
 }
 
 /* A stream that is always some frees behind: what has passed goes, though it is merged with what has not. */
-static void a_stream_that_lags_behind(void **state)
+static void a_stream_that_lags_behind_obeys_the_cap(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .idle_bytes = 64 * MIB};
@@ -221,7 +221,7 @@ static void a_stream_that_lags_behind(void **state)
 }
 
 /* A thread that is served from its own cache looks at the cap, too, while something waits for it. */
-static void the_short_way_looks(void **state)
+static void a_thread_with_a_cache_of_its_own_obeys_the_cap(void **state)
 {
     (void)state;
     for (int call = 0; call < IDLE_CALLS; call++) {
@@ -243,7 +243,7 @@ static void the_short_way_looks(void **state)
 }
 
 /* Blocks that another stream uses are not idle before it has passed, and then are. */
-static void blocks_that_others_use(void **state)
+static void blocks_that_others_use_become_idle_behind_them(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .idle_bytes = 32 * MIB};
@@ -343,7 +343,7 @@ static void idle_run(const char *device, const loch_pool_options *options, uint6
     pool_end_sim(it.pool, it.device);
 }
 
-static void random_programs(void **state)
+static void random_programs_obey_the_cap(void **state)
 {
     (void)state;
     static const char *const devices[] = {"sim:4GiB", "sim:4GiB,granule=64KiB,alias=off", "sim:4GiB,event_lag=30000",
@@ -362,12 +362,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(whole_blocks_below_a_mebibyte_are_capped),
         POOL_TEST(whole_blocks_above_a_mebibyte_obey_an_explicit_cap),
-        POOL_TEST(whole_blocks_on_the_cpu),
+        POOL_TEST(whole_blocks_on_the_cpu_obey_the_cap),
         POOL_TEST(frees_in_any_order_obey_the_cap),
-        POOL_TEST(a_stream_that_lags_behind),
-        POOL_TEST(the_short_way_looks),
-        POOL_TEST(blocks_that_others_use),
-        POOL_TEST(random_programs),
+        POOL_TEST(a_stream_that_lags_behind_obeys_the_cap),
+        POOL_TEST(a_thread_with_a_cache_of_its_own_obeys_the_cap),
+        POOL_TEST(blocks_that_others_use_become_idle_behind_them),
+        POOL_TEST(random_programs_obey_the_cap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static void expect_usable(loch_allocator *pool, size_t bytes)
     pool_expect_whole(pool);
 }
 
-static void a_limit(void **state)
+static void a_limit_is_exact_and_named_in_the_sentence(void **state)
 {
     (void)state;
     static const char *const devices[] = {"cpu", "sim:256MiB,granule=64KiB,backed", "sim:256MiB,virtual=off,backed",
@@ -52,7 +52,7 @@ static void a_limit(void **state)
 }
 
 /* Memory comes in whole granules, so a limit below one leaves nothing: that is the limit's doing. */
-static void a_limit_below_a_granule(void **state)
+static void a_limit_below_a_granule_leaves_nothing(void **state)
 {
     (void)state;
     static const char *const devices[] = {"cpu", "sim:256MiB,backed", "sim:256MiB,virtual=off,backed"};
@@ -77,7 +77,7 @@ static void a_limit_below_a_granule(void **state)
 }
 
 /* The sentence names the pool whose limit it is, which may be a parent. */
-static void whose_limit_it_is(void **state)
+static void the_sentence_names_the_pool_whose_limit_it_is(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:256MiB,backed");
@@ -100,7 +100,7 @@ static void whose_limit_it_is(void **state)
 }
 
 /* A request that other pools made room for has not failed: it was tried again. */
-static void failures_and_retries(void **state)
+static void a_request_that_was_served_at_last_is_a_retry_and_no_failure(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -124,7 +124,7 @@ static void failures_and_retries(void **state)
 }
 
 /* Enough bytes, in pieces: raw memory cannot be mapped elsewhere. */
-static void fragmented_raw_memory(void **state)
+static void fragmented_raw_memory_is_told_as_such(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,virtual=off,backed");
@@ -184,7 +184,7 @@ static void fragmented_virtual_memory_is_moved(void **state)
     }
 }
 
-static void a_full_device(void **state)
+static void a_full_device_is_told_as_such(void **state)
 {
     (void)state;
     for (size_t limit = 0; limit < 2; limit++) { /* a limit that leaves room is not the reason */
@@ -356,7 +356,7 @@ static void run_with_capacity(size_t granules, const char *more, const loch_pool
     pool_end_sim(pool, device);
 }
 
-static void every_capacity(void **state)
+static void a_device_of_any_capacity_is_never_overdrawn(void **state)
 {
     (void)state;
     for (size_t granules = 1; granules < 160; granules += granules < 40 ? 1 : 7) {
@@ -367,7 +367,7 @@ static void every_capacity(void **state)
         run_with_capacity(granules, ",virtual=off", NULL);
 }
 
-static void every_limit(void **state)
+static void a_limit_of_any_size_is_never_exceeded(void **state)
 {
     (void)state;
     for (size_t granules = 1; granules < 160; granules += granules < 40 ? 1 : 7) {
@@ -380,19 +380,19 @@ static void every_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(a_limit),
-        POOL_TEST(a_limit_below_a_granule),
-        POOL_TEST(whose_limit_it_is),
-        POOL_TEST(failures_and_retries),
-        POOL_TEST(fragmented_raw_memory),
+        POOL_TEST(a_limit_is_exact_and_named_in_the_sentence),
+        POOL_TEST(a_limit_below_a_granule_leaves_nothing),
+        POOL_TEST(the_sentence_names_the_pool_whose_limit_it_is),
+        POOL_TEST(a_request_that_was_served_at_last_is_a_retry_and_no_failure),
+        POOL_TEST(fragmented_raw_memory_is_told_as_such),
         POOL_TEST(fragmented_virtual_memory_is_moved),
-        POOL_TEST(a_full_device),
+        POOL_TEST(a_full_device_is_told_as_such),
         POOL_TEST(the_one_that_fits_is_found),
         POOL_TEST(a_sibling_gives_back),
         POOL_TEST(a_sibling_gives_back_to_a_fragmented_one),
         POOL_TEST(pressure_functions_are_asked),
-        POOL_TEST(every_capacity),
-        POOL_TEST(every_limit),
+        POOL_TEST(a_device_of_any_capacity_is_never_overdrawn),
+        POOL_TEST(a_limit_of_any_size_is_never_exceeded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

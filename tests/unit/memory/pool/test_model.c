@@ -434,7 +434,7 @@ static int model_teardown(void **state)
     return is_done ? sim_teardown(state) : -1;
 }
 
-static void model_run(void **state)
+static void a_random_program_agrees_with_the_model(void **state)
 {
     const model_config *config = *state;
     const char *given = getenv("LOCH_TEST_SEED");
@@ -489,7 +489,8 @@ int main(void)
         snprintf(names[i], sizeof names[i], "%s%s%s%s", model_configs[i].device,
                  options->preset == LOCH_POOL_WHOLE_BLOCKS ? ", whole blocks" : "",
                  options->kind == LOCH_MEMORY_PINNED ? ", pinned" : "", options->idle_bytes ? ", idle cap" : "");
-        tests[i] = (struct CMUnitTest){names[i], model_run, sim_setup, model_teardown, &model_configs[i]};
+        tests[i] = (struct CMUnitTest){names[i], a_random_program_agrees_with_the_model, sim_setup, model_teardown,
+                                       &model_configs[i]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

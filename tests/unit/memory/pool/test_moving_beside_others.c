@@ -275,7 +275,7 @@ static void *ask_again_and_again(void *user)
     return NULL;
 }
 
-static void questions_while_it_moves(void **state)
+static void figures_and_walks_are_sound_while_memory_moves(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 24 * MIB, .handle_bytes = 2 * MIB};
@@ -322,7 +322,7 @@ int main(void)
         TENSOR_TEST(a_move_comes_behind_what_another_device_does),
         TENSOR_TEST(forbidden_moves_leave_what_siblings_have),
         TENSOR_TEST(neighbours_of_two_streams_serve_one_request),
-        TENSOR_TEST(questions_while_it_moves),
+        TENSOR_TEST(figures_and_walks_are_sound_while_memory_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

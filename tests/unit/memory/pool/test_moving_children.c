@@ -15,7 +15,7 @@ static void expect_sane(loch_allocator *pool, size_t most)
 
 /* A child that takes the top of its parent without a look at the blocks there shares memory with them, and the parent's limit less
  * its use falls below zero: at the sizes at which that was seen. */
-static void a_child_beside_a_large_block(void **state)
+static void a_child_beside_a_large_block_does_not_overlap_it(void **state)
 {
     (void)state;
     pool_bench s = bench_open("sim:1GiB", 400 * MIB, 0);
@@ -40,7 +40,7 @@ static void a_child_beside_a_large_block(void **state)
 
 /* Children that are given scratch memory out of their own part have a limit below zero when they are smaller than that: here they
  * work at any size. */
-static void children_that_are_small(void **state)
+static void small_children_do_not_underflow_limits(void **state)
 {
     (void)state;
     static const size_t sizes[] = {16 * KIB, 64 * KIB, MIB, 63 * MIB, 64 * MIB - 1, 64 * MIB};
@@ -98,8 +98,8 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(a_child_beside_a_large_block),
-        TENSOR_TEST(children_that_are_small),
+        TENSOR_TEST(a_child_beside_a_large_block_does_not_overlap_it),
+        TENSOR_TEST(small_children_do_not_underflow_limits),
         TENSOR_TEST(children_end_before_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,7 +210,7 @@ static void step(world *w)
     look_at(w, below(w, SLOTS));
 }
 
-static void random_programs(void **state)
+static void random_programs_with_faults_keep_contents_and_order(void **state)
 {
     (void)state;
     size_t moved = 0, failed = 0, halfway = 0;
@@ -240,6 +240,6 @@ static void random_programs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TENSOR_TEST(random_programs)};
+    const struct CMUnitTest tests[] = {TENSOR_TEST(random_programs_with_faults_keep_contents_and_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

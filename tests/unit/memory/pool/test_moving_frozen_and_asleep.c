@@ -65,7 +65,7 @@ static void a_frozen_block_that_cannot_grow_stays_frozen(void **state)
 }
 
 /* Its block stays, with a message; nobody may look for the buffer afterwards. */
-static void a_buffer_whose_block_cannot_be_freed(void **state)
+static void a_block_that_could_not_be_freed_forgets_its_buffer(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB};
@@ -203,7 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TENSOR_TEST(frozen_memory_that_sleeps_is_not_there),
         TENSOR_TEST(a_frozen_block_that_cannot_grow_stays_frozen),
-        TENSOR_TEST(a_buffer_whose_block_cannot_be_freed),
+        TENSOR_TEST(a_block_that_could_not_be_freed_forgets_its_buffer),
         TENSOR_TEST(frozen_blocks_of_a_guard_are_not_written),
         TENSOR_TEST(a_sleeping_block_is_not_resized_on_another_stream),
         TENSOR_TEST(a_session_does_not_take_what_sleep_has_saved),

@@ -376,7 +376,7 @@ static void finish(world *w)
     loch_device_release(w->device);
 }
 
-static void random_programs(void **state)
+static void random_programs_of_all_that_moves_agree_with_the_model(void **state)
 {
     (void)state;
     size_t counts[16] = {0};
@@ -402,6 +402,6 @@ static void random_programs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TENSOR_TEST(random_programs)};
+    const struct CMUnitTest tests[] = {TENSOR_TEST(random_programs_of_all_that_moves_agree_with_the_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

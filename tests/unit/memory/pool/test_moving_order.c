@@ -118,7 +118,7 @@ static void a_release_comes_behind_an_unpin(void **state)
     }
 }
 
-static void pins_are_for_streams_of_the_device(void **state)
+static void a_pin_refuses_a_stream_of_another_device(void **state)
 {
     (void)state;
     scene s = scene_open("sim:64MiB,granule=64KiB", 0, BYTES);
@@ -139,7 +139,7 @@ static void pins_are_for_streams_of_the_device(void **state)
 /* --- uses --- */
 
 /* A use that cannot be noted for want of host memory is waited for, if need be: a move comes behind it all the same. */
-static void a_use_without_host_memory(void **state)
+static void a_move_comes_behind_a_use_that_could_not_be_noted(void **state)
 {
     (void)state;
     for (uint64_t after = 0; after < 4; after++) {
@@ -159,7 +159,7 @@ static void a_use_without_host_memory(void **state)
 }
 
 /* Streams of another device work on a buffer: copies out of it, and into it, are not overtaken by a move. */
-static void work_of_another_device(void **state)
+static void a_move_comes_behind_work_of_another_device(void **state)
 {
     (void)state;
     static const char *const names[] = {"sim:64MiB,clock=stepped,granule=64KiB,backed", "cpu"};
@@ -207,7 +207,7 @@ static void work_of_another_device(void **state)
 /* --- captures --- */
 
 /* Blocks of a stream that is captured now stay where they are, and others move: neither is a reason to fail. */
-static void compaction_beside_a_capture(void **state)
+static void compaction_leaves_blocks_of_a_captured_stream(void **state)
 {
     (void)state;
     for (int is_explicit = 0; is_explicit < 2; is_explicit++) {
@@ -233,7 +233,7 @@ static void compaction_beside_a_capture(void **state)
 }
 
 /* A plan for a stream that is captured would take the pool's free memory into the capture. */
-static void a_plan_for_a_captured_stream(void **state)
+static void a_plan_for_a_captured_stream_is_refused(void **state)
 {
     (void)state;
     scene s = scene_open("sim:64MiB,clock=stepped,granule=64KiB", 0, BYTES);
@@ -251,7 +251,7 @@ static void a_plan_for_a_captured_stream(void **state)
 
 /* --- buffers that change while a move is under way --- */
 
-static void detach_and_resize_behind_a_move(void **state)
+static void detach_and_resize_come_behind_a_move(void **state)
 {
     (void)state;
     for (int is_resized = 0; is_resized < 2; is_resized++) {
@@ -300,7 +300,7 @@ static void put_pattern(const scene *s, uint32_t i)
 }
 
 /* The same when the move has failed half way, and the contents are in two places. */
-static void detach_behind_half_a_move(void **state)
+static void detach_comes_behind_a_move_that_failed_half_way(void **state)
 {
     (void)state;
     size_t torn = 0;
@@ -379,11 +379,16 @@ int main(void)
 {
     if (test_heap_install() != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        TENSOR_TEST(a_release_comes_behind_an_unpin), TENSOR_TEST(pins_are_for_streams_of_the_device),
-        TENSOR_TEST(a_use_without_host_memory),       TENSOR_TEST(work_of_another_device),
-        TENSOR_TEST(compaction_beside_a_capture),     TENSOR_TEST(a_plan_for_a_captured_stream),
-        TENSOR_TEST(detach_and_resize_behind_a_move), TENSOR_TEST(detach_behind_half_a_move),
-        TENSOR_TEST(a_full_device_is_called_full),    TENSOR_TEST(small_segments_make_room_for_a_large_one),
+        TENSOR_TEST(a_release_comes_behind_an_unpin),
+        TENSOR_TEST(a_pin_refuses_a_stream_of_another_device),
+        TENSOR_TEST(a_move_comes_behind_a_use_that_could_not_be_noted),
+        TENSOR_TEST(a_move_comes_behind_work_of_another_device),
+        TENSOR_TEST(compaction_leaves_blocks_of_a_captured_stream),
+        TENSOR_TEST(a_plan_for_a_captured_stream_is_refused),
+        TENSOR_TEST(detach_and_resize_come_behind_a_move),
+        TENSOR_TEST(detach_comes_behind_a_move_that_failed_half_way),
+        TENSOR_TEST(a_full_device_is_called_full),
+        TENSOR_TEST(small_segments_make_room_for_a_large_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void contents_may_be_dropped(void **state)
     }
 }
 
-static void a_device_without_data(void **state)
+static void a_device_without_data_sleeps_by_dropping(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64GiB,unbacked");
@@ -103,7 +103,7 @@ static void a_tag_sleeps_alone(void **state)
 }
 
 /* Blocks of all sizes and tags come and go, before, while and after others sleep. */
-static void random_programs(void **state)
+static void random_programs_keep_contents_over_sleep(void **state)
 {
     (void)state;
     test_random random = {test_seed(0x51ee9)};
@@ -160,7 +160,7 @@ static loch_status count_block(const loch_block *block, void *user)
     return LOCH_OK;
 }
 
-static void nothing_is_handed_out(void **state)
+static void a_sleeping_pool_hands_nothing_out(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -209,7 +209,7 @@ static void *free_some(void *user)
     return NULL;
 }
 
-static void blocks_are_freed_meanwhile(void **state)
+static void blocks_are_freed_while_they_sleep(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++)
@@ -247,7 +247,7 @@ static void blocks_are_freed_meanwhile(void **state)
         }
 }
 
-static void a_pool_ends_asleep(void **state)
+static void a_pool_may_end_while_it_sleeps(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++)
@@ -269,7 +269,7 @@ static void a_pool_ends_asleep(void **state)
 
 /* --- the preset of whole blocks, other options --- */
 
-static void pools_of_other_kinds(void **state)
+static void pools_of_every_kind_sleep_and_wake(void **state)
 {
     (void)state;
     const loch_pool_options kinds[] = {
@@ -330,7 +330,7 @@ static void *work_thread(void *user)
 }
 
 /* Threads use another pool, and this one: with a tag asleep it works on, as a whole it refuses. */
-static void threads_meanwhile(void **state)
+static void threads_work_on_while_a_tag_sleeps(void **state)
 {
     (void)state;
     for (size_t d = 0; d < 2; d++) {
@@ -367,10 +367,16 @@ int main(void)
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
     if (loch_tag_create("red", &red) != LOCH_OK || loch_tag_create("blue", &blue) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        POOL_TEST(threads_meanwhile),     POOL_TEST(contents_come_back),         POOL_TEST(contents_may_be_dropped),
-        POOL_TEST(a_device_without_data), POOL_TEST(a_tag_sleeps_alone),         POOL_TEST(random_programs),
-        POOL_TEST(nothing_is_handed_out), POOL_TEST(blocks_are_freed_meanwhile), POOL_TEST(a_pool_ends_asleep),
-        POOL_TEST(pools_of_other_kinds),
+        POOL_TEST(threads_work_on_while_a_tag_sleeps),
+        POOL_TEST(contents_come_back),
+        POOL_TEST(contents_may_be_dropped),
+        POOL_TEST(a_device_without_data_sleeps_by_dropping),
+        POOL_TEST(a_tag_sleeps_alone),
+        POOL_TEST(random_programs_keep_contents_over_sleep),
+        POOL_TEST(a_sleeping_pool_hands_nothing_out),
+        POOL_TEST(blocks_are_freed_while_they_sleep),
+        POOL_TEST(a_pool_may_end_while_it_sleeps),
+        POOL_TEST(pools_of_every_kind_sleep_and_wake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

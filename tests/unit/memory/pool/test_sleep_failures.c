@@ -14,7 +14,7 @@
 
 /* --- what cannot be --- */
 
-static void requests_that_cannot_be(void **state)
+static void bad_requests_are_refused(void **state)
 {
     (void)state;
     bed b = bed_open(SIM, NULL);
@@ -82,7 +82,7 @@ static void captured_memory_stays(void **state)
 }
 
 /* The other model takes the memory: waking fails until it has gone, and says why. */
-static void no_memory_to_wake_in(void **state)
+static void without_memory_to_wake_in_the_pool_sleeps_on(void **state)
 {
     (void)state;
     bed b = bed_open("sim:64MiB,granule=64KiB,backed", NULL);
@@ -118,7 +118,7 @@ static void no_memory_to_wake_in(void **state)
 
 /* --- files --- */
 
-static void a_file_with_a_name(void **state)
+static void a_file_with_a_name_is_replaced_and_goes(void **state)
 {
     (void)state;
     char path[] = "/tmp/loch-test-sleep-XXXXXX";
@@ -147,7 +147,7 @@ static void a_file_with_a_name(void **state)
     bed_close(&b);
 }
 
-static void a_full_disk(void **state)
+static void a_full_disk_leaves_the_pool_awake(void **state)
 {
     (void)state;
     for (size_t d = 0; d < 2; d++) {
@@ -249,7 +249,7 @@ static void everything_fails_in_turn(void **state)
     sweep(test_host_faults, SIM);
 }
 
-static void the_device_is_lost(void **state)
+static void a_lost_device_leaves_the_pool_whole(void **state)
 {
     (void)state;
     bed b = bed_open(SIM, NULL);
@@ -275,9 +275,13 @@ int main(void)
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
     if (loch_tag_create("red", &red) != LOCH_OK || loch_tag_create("blue", &blue) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
-        POOL_TEST(requests_that_cannot_be), POOL_TEST(captured_memory_stays), POOL_TEST(no_memory_to_wake_in),
-        POOL_TEST(a_file_with_a_name),      POOL_TEST(a_full_disk),           POOL_TEST(everything_fails_in_turn),
-        POOL_TEST(the_device_is_lost),
+        POOL_TEST(bad_requests_are_refused),
+        POOL_TEST(captured_memory_stays),
+        POOL_TEST(without_memory_to_wake_in_the_pool_sleeps_on),
+        POOL_TEST(a_file_with_a_name_is_replaced_and_goes),
+        POOL_TEST(a_full_disk_leaves_the_pool_awake),
+        POOL_TEST(everything_fails_in_turn),
+        POOL_TEST(a_lost_device_leaves_the_pool_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

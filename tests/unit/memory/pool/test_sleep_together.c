@@ -45,7 +45,7 @@ static void expect_buffer(loch_buffer *buffer, uint64_t seed)
 }
 
 /* A child that sleeps leaves its part to the others, down to its minimum, and has to find room when it wakes. */
-static void a_child_with_a_quota(void **state)
+static void a_sleeping_child_lends_its_quota_down_to_its_minimum(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -74,7 +74,7 @@ static void a_child_with_a_quota(void **state)
 }
 
 /* A range has its memory from its parent, which therefore stays awake; a child may be made while tags sleep. */
-static void a_child_with_a_range(void **state)
+static void a_parent_of_a_range_stays_awake(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -107,7 +107,7 @@ static void a_child_with_a_range(void **state)
 }
 
 /* Movable blocks of a sleeping tag stay; others move around them, and all have their contents afterwards. */
-static void compaction_around_what_sleeps(void **state)
+static void compaction_moves_around_what_sleeps(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -152,7 +152,7 @@ static void compaction_around_what_sleeps(void **state)
 }
 
 /* A session ends while its blocks sleep. */
-static void a_session_ends(void **state)
+static void a_session_may_end_while_its_blocks_sleep(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -181,7 +181,8 @@ static void a_session_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TENSOR_TEST(a_child_with_a_quota), TENSOR_TEST(a_child_with_a_range),
-                                       TENSOR_TEST(compaction_around_what_sleeps), TENSOR_TEST(a_session_ends)};
+    const struct CMUnitTest tests[] = {
+        TENSOR_TEST(a_sleeping_child_lends_its_quota_down_to_its_minimum), TENSOR_TEST(a_parent_of_a_range_stays_awake),
+        TENSOR_TEST(compaction_moves_around_what_sleeps), TENSOR_TEST(a_session_may_end_while_its_blocks_sleep)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void a_recorded_use_is_waited_for(void **state)
     }
 }
 
-static void a_free_on_another_stream(void **state)
+static void a_free_on_another_stream_waits_for_the_first(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1000, 20000, 300000, 5000000};
@@ -139,7 +139,7 @@ static void a_free_on_another_stream(void **state)
 }
 
 /* Streams hand blocks on, nothing is waited for on the host, and memory stays bounded. */
-static void a_pipeline_of_streams(void **state)
+static void a_pipeline_of_streams_needs_no_wait_of_the_host(void **state)
 {
     (void)state;
     pool_bench it = pool_bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
@@ -162,7 +162,7 @@ static void a_pipeline_of_streams(void **state)
 
 /* What b takes of a's unfinished memory is in b's order then: the rest of the nest has not passed for c, though b has passed
  * more epochs than a was in. */
-static void small_blocks_in_borrowed_memory(void **state)
+static void small_blocks_in_borrowed_memory_keep_the_order_of_the_lender(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = MIB};
@@ -186,7 +186,7 @@ static void small_blocks_in_borrowed_memory(void **state)
 
 /* --- streams that end --- */
 
-static void a_stream_ends_before_its_blocks(void **state)
+static void blocks_outlive_their_stream(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1000, 20000, 300000, 5000000};
@@ -218,7 +218,7 @@ static void a_stream_ends_before_its_blocks(void **state)
 }
 
 /* A stream that a block was used on ends before the block is freed. */
-static void a_recorded_stream_ends(void **state)
+static void a_recorded_stream_may_end_before_the_free(void **state)
 {
     (void)state;
     pool_bench it = pool_bench_open(STEPPED, NULL);
@@ -238,7 +238,7 @@ static void a_recorded_stream_ends(void **state)
     pool_bench_close(&it);
 }
 
-static void many_streams_come_and_go(void **state)
+static void many_streams_come_and_go_without_growth(void **state)
 {
     (void)state;
     pool_bench it = pool_bench_open("sim:256MiB,granule=64KiB,lag=1000", NULL);
@@ -271,11 +271,16 @@ static void many_streams_come_and_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(one_stream_needs_no_events),      POOL_TEST(memory_goes_to_another_stream_behind_a_wait),
-        POOL_TEST(finished_memory_needs_no_wait),   POOL_TEST(a_recorded_use_is_waited_for),
-        POOL_TEST(a_free_on_another_stream),        POOL_TEST(a_pipeline_of_streams),
-        POOL_TEST(small_blocks_in_borrowed_memory), POOL_TEST(a_stream_ends_before_its_blocks),
-        POOL_TEST(a_recorded_stream_ends),          POOL_TEST(many_streams_come_and_go),
+        POOL_TEST(one_stream_needs_no_events),
+        POOL_TEST(memory_goes_to_another_stream_behind_a_wait),
+        POOL_TEST(finished_memory_needs_no_wait),
+        POOL_TEST(a_recorded_use_is_waited_for),
+        POOL_TEST(a_free_on_another_stream_waits_for_the_first),
+        POOL_TEST(a_pipeline_of_streams_needs_no_wait_of_the_host),
+        POOL_TEST(small_blocks_in_borrowed_memory_keep_the_order_of_the_lender),
+        POOL_TEST(blocks_outlive_their_stream),
+        POOL_TEST(a_recorded_stream_may_end_before_the_free),
+        POOL_TEST(many_streams_come_and_go_without_growth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void *keep_and_wait(void *user)
 static const char *const devices[] = {"cpu", "sim:256MiB,granule=64KiB,backed", "sim:256MiB,backed,virtual=off"};
 #define DEVICES (sizeof devices / sizeof *devices)
 
-static void what_an_ended_thread_kept(void **state)
+static void what_an_ended_thread_kept_is_free_for_others(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -81,7 +81,7 @@ static void what_an_ended_thread_kept(void **state)
     }
 }
 
-static void what_a_living_thread_keeps(void **state)
+static void what_a_living_thread_keeps_serves_others_in_need(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -140,7 +140,7 @@ static void *consume(void *user)
     return NULL;
 }
 
-static void producer_and_consumer(void **state)
+static void blocks_freed_by_a_consumer_come_back_to_the_producer(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -169,7 +169,7 @@ static void producer_and_consumer(void **state)
 
 /* --- many threads --- */
 
-static void many_short_threads(void **state)
+static void many_short_threads_leave_no_growth(void **state)
 {
     (void)state;
     loch_device *device = sim_open("cpu");
@@ -193,7 +193,7 @@ static void many_short_threads(void **state)
 }
 
 /* More at a time than have a place of their own: the others share one, and keep nothing. */
-static void more_threads_than_places(void **state)
+static void threads_without_a_slot_share_one_and_keep_nothing(void **state)
 {
     (void)state;
     loch_device *device = sim_open("cpu");
@@ -267,7 +267,7 @@ static loch_status count_block(const loch_block *block, void *user)
 }
 
 /* Figures, walks, trims and limits from one thread while others allocate and free. */
-static void questions_while_threads_work(void **state)
+static void figures_walks_and_trims_are_sound_while_threads_work(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(1);
@@ -302,9 +302,12 @@ static void questions_while_threads_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(what_an_ended_thread_kept), POOL_TEST(what_a_living_thread_keeps),
-        POOL_TEST(producer_and_consumer),     POOL_TEST(many_short_threads),
-        POOL_TEST(more_threads_than_places),  POOL_TEST(questions_while_threads_work),
+        POOL_TEST(what_an_ended_thread_kept_is_free_for_others),
+        POOL_TEST(what_a_living_thread_keeps_serves_others_in_need),
+        POOL_TEST(blocks_freed_by_a_consumer_come_back_to_the_producer),
+        POOL_TEST(many_short_threads_leave_no_growth),
+        POOL_TEST(threads_without_a_slot_share_one_and_keep_nothing),
+        POOL_TEST(figures_walks_and_trims_are_sound_while_threads_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static const char *const devices[] = {"cpu", "sim:256MiB,granule=2MiB,backed", "
                                       "sim:256MiB,granule=2MiB,backed,alias=off"};
 #define DEVICES (sizeof devices / sizeof *devices)
 
-static void trimming_to_a_target(void **state)
+static void a_trim_keeps_what_it_was_told_to(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -63,7 +63,7 @@ static void trimming_to_a_target(void **state)
     }
 }
 
-static void an_idle_cap(void **state)
+static void an_idle_cap_gives_back_what_is_above_it(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -88,7 +88,7 @@ static void an_idle_cap(void **state)
     }
 }
 
-static void a_limit_above_and_below(void **state)
+static void a_limit_set_below_gives_memory_back(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -141,7 +141,7 @@ static void frees_obey_a_limit(void **state)
     }
 }
 
-static void peaks(void **state)
+static void peaks_are_kept_until_a_reset(void **state)
 {
     (void)state;
     half h = half_open("sim:256MiB,granule=2MiB,backed");
@@ -253,7 +253,7 @@ static void handles_shared_by_streams_go_back(void **state)
 }
 
 /* Whole blocks are handed out again as they are, and cut only when memory is short. */
-static void whole_blocks(void **state)
+static void whole_blocks_are_cut_only_when_memory_is_short(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,granule=2MiB");
@@ -279,7 +279,7 @@ static void whole_blocks(void **state)
     pool_end_sim(pool, device);
 }
 
-static void rounding(void **state)
+static void sizes_are_rounded_as_the_options_say(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,granule=2MiB");
@@ -298,16 +298,16 @@ static void rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(trimming_to_a_target),
-        POOL_TEST(an_idle_cap),
-        POOL_TEST(a_limit_above_and_below),
+        POOL_TEST(a_trim_keeps_what_it_was_told_to),
+        POOL_TEST(an_idle_cap_gives_back_what_is_above_it),
+        POOL_TEST(a_limit_set_below_gives_memory_back),
         POOL_TEST(frees_obey_a_limit),
-        POOL_TEST(peaks),
+        POOL_TEST(peaks_are_kept_until_a_reset),
         POOL_TEST(figures_add_up),
         POOL_TEST(trimming_waits_for_streams),
         POOL_TEST(handles_shared_by_streams_go_back),
-        POOL_TEST(whole_blocks),
-        POOL_TEST(rounding),
+        POOL_TEST(whole_blocks_are_cut_only_when_memory_is_short),
+        POOL_TEST(sizes_are_rounded_as_the_options_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

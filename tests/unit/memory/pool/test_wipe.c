@@ -68,7 +68,7 @@ static void freed_blocks_are_zero(void **state)
         }
 }
 
-static void sizes_that_change(void **state)
+static void what_a_resize_gives_up_is_zero(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -98,7 +98,7 @@ static void sizes_that_change(void **state)
     }
 }
 
-static void growable_blocks(void **state)
+static void what_a_growable_block_gives_up_is_zero(void **state)
 {
     (void)state;
     for (size_t d = 0; d < 3; d++) {
@@ -128,7 +128,7 @@ static void growable_blocks(void **state)
 /* --- tenants --- */
 
 /* A child's memory goes back to its parent; a parent that wipes has children that do. */
-static void children(void **state)
+static void memory_of_children_is_zero_for_the_parent(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++)
@@ -163,7 +163,7 @@ static void children(void **state)
         }
 }
 
-static void sessions(void **state)
+static void blocks_of_an_ended_session_are_zero(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++) {
@@ -185,7 +185,7 @@ static void sessions(void **state)
 }
 
 /* Contents that were saved while memory slept are not left where they were. */
-static void sleeping_memory(void **state)
+static void saved_contents_are_wiped_where_they_were(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:256MiB,backed"), *host = sim_open("cpu");
@@ -250,7 +250,7 @@ static void wipe_launch(loch_stream *stream, peek *p, loch_stream_function *run)
 
 /* The fill comes behind the last use on the block's own stream and on those that were named, and before the next owner's;
  * the host waits for nothing. */
-static void wiping_is_ordered(void **state)
+static void wiping_comes_behind_the_last_use_and_before_the_next(void **state)
 {
     (void)state;
     for (size_t s = 1; s < SIZES; s++) {
@@ -290,7 +290,7 @@ static void wiping_is_ordered(void **state)
 }
 
 /* A block that outlives its stream. */
-static void a_stream_that_has_gone(void **state)
+static void a_block_that_outlives_its_stream_is_wiped(void **state)
 {
     (void)state;
     for (size_t s = 1; s < SIZES; s++) {
@@ -318,7 +318,7 @@ static void a_stream_that_has_gone(void **state)
 /* --- captures --- */
 
 /* Memory of a capture is wiped when the capture is released, not by its graph. */
-static void captured_memory(void **state)
+static void captured_memory_is_wiped_at_its_release(void **state)
 {
     (void)state;
     for (size_t s = 1; s < SIZES; s++) {
@@ -350,7 +350,7 @@ static void captured_memory(void **state)
 }
 
 /* A block of before, freed while its stream is captured: a fill would become part of the graph. */
-static void a_free_under_capture(void **state)
+static void a_free_under_capture_adds_no_fill_to_the_graph(void **state)
 {
     (void)state;
     for (size_t s = 1; s < SIZES; s++) {
@@ -382,7 +382,7 @@ static void a_free_under_capture(void **state)
 /* --- failures --- */
 
 /* What could not be wiped reaches nobody, and comes back when it can. */
-static void a_fill_that_fails(void **state)
+static void what_could_not_be_wiped_reaches_nobody(void **state)
 {
     (void)state;
     for (size_t s = 0; s < SIZES; s++) {
@@ -421,7 +421,7 @@ static void a_fill_that_fails(void **state)
 }
 
 /* A child's range that cannot be wiped does not go back to a parent that would hand it out. */
-static void a_range_that_cannot_be_wiped(void **state)
+static void a_range_that_cannot_be_wiped_does_not_go_back(void **state)
 {
     (void)state;
     loch_device *device = sim_open("sim:64MiB,backed");
@@ -448,7 +448,7 @@ static void a_range_that_cannot_be_wiped(void **state)
     pool_end_sim(parent, device);
 }
 
-static void bad_input(void **state)
+static void bad_options_are_refused(void **state)
 {
     (void)state;
     loch_device *device = sim_open("cpu");
@@ -489,7 +489,7 @@ static void wipe_drop(loch_allocator *pool, test_random *random, loch_stream *co
 }
 
 /* Every owner looks before it writes, and always finds zeros. */
-static void random_programs(void **state)
+static void every_owner_finds_zeros(void **state)
 {
     (void)state;
     const uint64_t first = test_seed(1);
@@ -535,19 +535,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(freed_blocks_are_zero),
-        POOL_TEST(sizes_that_change),
-        POOL_TEST(growable_blocks),
-        POOL_TEST(children),
-        POOL_TEST(sessions),
-        POOL_TEST(sleeping_memory),
-        POOL_TEST(wiping_is_ordered),
-        POOL_TEST(a_stream_that_has_gone),
-        POOL_TEST(captured_memory),
-        POOL_TEST(a_free_under_capture),
-        POOL_TEST(a_fill_that_fails),
-        POOL_TEST(a_range_that_cannot_be_wiped),
-        POOL_TEST(bad_input),
-        POOL_TEST(random_programs),
+        POOL_TEST(what_a_resize_gives_up_is_zero),
+        POOL_TEST(what_a_growable_block_gives_up_is_zero),
+        POOL_TEST(memory_of_children_is_zero_for_the_parent),
+        POOL_TEST(blocks_of_an_ended_session_are_zero),
+        POOL_TEST(saved_contents_are_wiped_where_they_were),
+        POOL_TEST(wiping_comes_behind_the_last_use_and_before_the_next),
+        POOL_TEST(a_block_that_outlives_its_stream_is_wiped),
+        POOL_TEST(captured_memory_is_wiped_at_its_release),
+        POOL_TEST(a_free_under_capture_adds_no_fill_to_the_graph),
+        POOL_TEST(what_could_not_be_wiped_reaches_nobody),
+        POOL_TEST(a_range_that_cannot_be_wiped_does_not_go_back),
+        POOL_TEST(bad_options_are_refused),
+        POOL_TEST(every_owner_finds_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

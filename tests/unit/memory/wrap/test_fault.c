@@ -33,7 +33,7 @@ static uint64_t try_many(loch_allocator *fault, unsigned count, size_t bytes, lo
     return failed;
 }
 
-static void after_and_count(void **state)
+static void faults_begin_after_and_end_after_a_count(void **state)
 {
     loch_allocator *fault = fault_around(wrap_direct(wrap_bed(state)), &(loch_fault_options){.after = 3, .count = 2});
     assert_string_equal(loch_allocator_get_kind(fault), "fault");
@@ -52,7 +52,7 @@ static void after_and_count(void **state)
     loch_allocator_release(fault);
 }
 
-static void only_large_ones(void **state)
+static void faults_may_be_for_large_requests_alone(void **state)
 {
     loch_allocator *fault =
         fault_around(wrap_direct(wrap_bed(state)), &(loch_fault_options){.after = 1, .above_bytes = 100});
@@ -62,7 +62,7 @@ static void only_large_ones(void **state)
     loch_allocator_release(fault);
 }
 
-static void by_chance(void **state)
+static void faults_by_chance_repeat_with_their_seed(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const uint64_t seed = test_seed(71);
@@ -209,7 +209,7 @@ static loch_status create(loch_allocator *wrapped, loch_allocator **out)
     return loch_fault_create(wrapped, NULL, &options, out);
 }
 
-static void host_allocations_fail(void **state)
+static void a_fault_wrapper_survives_failing_host_memory(void **state)
 {
     wrap_sweep(state, (wrap_subject){.create = create});
 }
@@ -217,14 +217,14 @@ static void host_allocations_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(after_and_count),
-        cmocka_unit_test(only_large_ones),
-        cmocka_unit_test(by_chance),
+        cmocka_unit_test(faults_begin_after_and_end_after_a_count),
+        cmocka_unit_test(faults_may_be_for_large_requests_alone),
+        cmocka_unit_test(faults_by_chance_repeat_with_their_seed),
         cmocka_unit_test(everything_else_is_forwarded),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(pressure_gets_over_a_fault),
         cmocka_unit_test(eight_threads_share_the_faults),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_fault_wrapper_survives_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

@@ -229,7 +229,7 @@ static void free_waits_for_the_streams_of_the_block(void **state)
     loch_allocator_release(guard);
 }
 
-static void streams_that_are_gone(void **state)
+static void a_block_is_freed_after_its_streams_have_ended(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *guard = guard_direct(bed);
@@ -308,7 +308,7 @@ static void a_corrupt_block_is_freed_in_every_layer(void **state)
     assert_true(plain.is_destroyed);
 }
 
-static void a_wrapped_allocator_that_fails(void **state)
+static void a_failure_below_is_passed_on(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = wrap_direct(bed), *fault;
@@ -368,7 +368,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void eight_threads(void **state)
+static void eight_threads_keep_blocks_apart(void **state)
 {
     enum { THREADS = 8 };
     const test_bed *bed = wrap_bed(state);
@@ -399,7 +399,7 @@ static loch_status create(loch_allocator *wrapped, loch_allocator **out)
     return loch_redzone_create(wrapped, NULL, &options, out);
 }
 
-static void host_allocations_fail(void **state)
+static void a_guard_survives_failing_host_memory(void **state)
 {
     wrap_sweep(state, (wrap_subject){.create = create, .use = loch_redzone_check});
 }
@@ -414,12 +414,12 @@ int main(void)
         cmocka_unit_test(sizes_are_the_users),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(free_waits_for_the_streams_of_the_block),
-        cmocka_unit_test(streams_that_are_gone),
+        cmocka_unit_test(a_block_is_freed_after_its_streams_have_ended),
         cmocka_unit_test(what_cannot_be_waited_for_stays),
         cmocka_unit_test(a_corrupt_block_is_freed_in_every_layer),
-        cmocka_unit_test(a_wrapped_allocator_that_fails),
-        cmocka_unit_test(eight_threads),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_failure_below_is_passed_on),
+        cmocka_unit_test(eight_threads_keep_blocks_apart),
+        cmocka_unit_test(a_guard_survives_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

@@ -147,7 +147,7 @@ static void bad_arguments_leave_nothing(void **state)
 }
 
 /* An allocator that tells no sizes: the limit keeps its own. */
-static void around_an_allocator_without_sizes(void **state)
+static void a_limit_keeps_sizes_that_the_wrapped_one_does_not_tell(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     wrap_plain plain;
@@ -176,7 +176,7 @@ static void around_an_allocator_without_sizes(void **state)
     assert_true(plain.is_destroyed);
 }
 
-static void limits_stack(void **state)
+static void the_smaller_of_two_stacked_limits_holds(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *inner = limit_around(wrap_direct(bed), 1000, 0, NULL);
@@ -200,7 +200,7 @@ static void limits_stack(void **state)
 }
 
 /* Two limits share an allocator; each counts, and ends with, its own blocks. */
-static void limits_around_one_allocator(void **state)
+static void two_limits_around_one_allocator_count_their_own(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = wrap_direct(bed);
@@ -364,7 +364,7 @@ static loch_status scenario(const void *user)
     return status;
 }
 
-static void host_allocations_fail(void **state)
+static void a_limit_survives_failing_host_memory(void **state)
 {
     test_host_sweep(scenario, *state);
 }
@@ -377,12 +377,12 @@ int main(void)
         cmocka_unit_test(the_soft_limit_rings_once_a_crossing),
         cmocka_unit_test(limits_change_while_blocks_are_out),
         cmocka_unit_test(bad_arguments_leave_nothing),
-        cmocka_unit_test(around_an_allocator_without_sizes),
-        cmocka_unit_test(limits_stack),
-        cmocka_unit_test(limits_around_one_allocator),
+        cmocka_unit_test(a_limit_keeps_sizes_that_the_wrapped_one_does_not_tell),
+        cmocka_unit_test(the_smaller_of_two_stacked_limits_holds),
+        cmocka_unit_test(two_limits_around_one_allocator_count_their_own),
         cmocka_unit_test(a_free_lets_a_waiter_in),
         cmocka_unit_test(exact_under_eight_threads),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_limit_survives_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

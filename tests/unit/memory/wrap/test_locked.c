@@ -46,7 +46,7 @@ static loch_status sum_blocks(const loch_block *block, void *user)
     return LOCH_OK;
 }
 
-static void around_an_allocator_that_knows_its_blocks(void **state)
+static void what_the_wrapped_one_knows_of_blocks_is_told(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *locked = locked_around(wrap_direct(bed));
@@ -197,7 +197,7 @@ static loch_status create(loch_allocator *wrapped, loch_allocator **out)
     return loch_locked_create(wrapped, NULL, out);
 }
 
-static void host_allocations_fail(void **state)
+static void a_lock_survives_failing_host_memory(void **state)
 {
     wrap_sweep(state, (wrap_subject){.create = create});
 }
@@ -206,11 +206,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_is_forwarded),
-        cmocka_unit_test(around_an_allocator_that_knows_its_blocks),
+        cmocka_unit_test(what_the_wrapped_one_knows_of_blocks_is_told),
         cmocka_unit_test(functions_called_under_the_lock_may_use_it),
         cmocka_unit_test(eight_threads_one_at_a_time),
         cmocka_unit_test(eight_threads_through_a_stack),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_lock_survives_failing_host_memory),
     };
     return WRAP_RUN(tests);
 }

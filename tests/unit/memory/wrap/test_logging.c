@@ -85,7 +85,7 @@ static loch_allocator *small_direct(const test_bed *bed)
     return direct;
 }
 
-static void a_trace(void **state)
+static void a_trace_has_a_line_for_each_event(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static char text[4096];
@@ -104,7 +104,7 @@ static void a_trace(void **state)
     loch_allocator_release(logging);
 }
 
-static void a_table(void **state)
+static void a_table_has_a_row_for_each_event(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static char text[4096];
@@ -124,7 +124,7 @@ static void a_table(void **state)
     loch_allocator_release(logging);
 }
 
-static void only_what_is_flagged(void **state)
+static void flags_choose_what_is_written(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static char text[4096];
@@ -184,7 +184,7 @@ static void failed_frees_are_not_written_as_frees(void **state)
 }
 
 /* What was freed behind the wrapper's back ends when its address comes again: the trace stays one that can be read. */
-static void frees_behind_its_back(void **state)
+static void a_free_behind_its_back_ends_when_the_address_comes_again(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static char text[4096];
@@ -283,7 +283,7 @@ static void hear(loch_log_level level, const char *line, void *user)
     snprintf(it->last, sizeof it->last, "%s", line);
 }
 
-static void lines_to_the_hook(void **state)
+static void without_a_file_the_log_hook_gets_the_lines(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     heard it = {.lines = 0};
@@ -309,7 +309,7 @@ static void lines_to_the_hook(void **state)
 
 /* --- forwarding --- */
 
-static void the_rest_is_forwarded(void **state)
+static void what_is_not_logged_is_forwarded(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = small_direct(bed);
@@ -423,7 +423,7 @@ static loch_status create(loch_allocator *wrapped, loch_allocator **out)
 }
 
 /* What cannot be noted is missing from the file, and flush says so; allocations go on. */
-static void host_allocations_fail(void **state)
+static void a_logging_wrapper_survives_failing_host_memory(void **state)
 {
     wrap_sweep(state, (wrap_subject){.create = create, .use = loch_logging_flush});
 }
@@ -437,19 +437,19 @@ int main(void)
     }
     close(file);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace),
-        cmocka_unit_test(a_table),
-        cmocka_unit_test(only_what_is_flagged),
+        cmocka_unit_test(a_trace_has_a_line_for_each_event),
+        cmocka_unit_test(a_table_has_a_row_for_each_event),
+        cmocka_unit_test(flags_choose_what_is_written),
         cmocka_unit_test(times_follow_the_clock),
         cmocka_unit_test(failed_frees_are_not_written_as_frees),
-        cmocka_unit_test(frees_behind_its_back),
+        cmocka_unit_test(a_free_behind_its_back_ends_when_the_address_comes_again),
         cmocka_unit_test(a_guard_below_is_believed),
         cmocka_unit_test(a_full_disk_disturbs_nobody),
         cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(lines_to_the_hook),
-        cmocka_unit_test(the_rest_is_forwarded),
+        cmocka_unit_test(without_a_file_the_log_hook_gets_the_lines),
+        cmocka_unit_test(what_is_not_logged_is_forwarded),
         cmocka_unit_test(eight_threads_write_one_trace),
-        cmocka_unit_test(host_allocations_fail),
+        cmocka_unit_test(a_logging_wrapper_survives_failing_host_memory),
     };
     const int status = WRAP_RUN(tests);
     unlink(log_path);

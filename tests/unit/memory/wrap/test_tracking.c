@@ -119,7 +119,7 @@ static loch_stats read_stats(loch_allocator *allocator)
 
 /* --- one thread --- */
 
-static void it_says_what_it_is(void **state)
+static void a_tracking_wrapper_says_what_it_is(void **state)
 {
     (void)state;
     fixture f;
@@ -142,7 +142,7 @@ static void it_says_what_it_is(void **state)
     teardown(&f);
 }
 
-static void wrong_frees_do_not_reach_the_wrapped_one(void **state)
+static void wrong_frees_do_not_reach_the_wrapped_allocator(void **state)
 {
     (void)state;
     fixture f;
@@ -239,7 +239,7 @@ static void figures_are_its_own_and_the_rest_the_wrapped_ones(void **state)
     teardown(&f);
 }
 
-static void figures_by_tag(void **state)
+static void figures_are_kept_by_tag(void **state)
 {
     (void)state;
     fixture f;
@@ -380,7 +380,7 @@ static void blocks_outlive_the_last_reference(void **state)
     teardown(&f);
 }
 
-static void wrappers_stack(void **state)
+static void tracking_wrappers_stack(void **state)
 {
     (void)state;
     fixture f;
@@ -429,7 +429,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void eight_threads(void **state)
+static void eight_threads_are_counted_exactly(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(3);
@@ -508,18 +508,18 @@ static void every_host_allocation_fails_in_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_it_is),
-        cmocka_unit_test(wrong_frees_do_not_reach_the_wrapped_one),
+        cmocka_unit_test(a_tracking_wrapper_says_what_it_is),
+        cmocka_unit_test(wrong_frees_do_not_reach_the_wrapped_allocator),
         cmocka_unit_test(a_free_that_fails_changes_nothing),
         cmocka_unit_test(failures_are_counted),
         cmocka_unit_test(figures_are_its_own_and_the_rest_the_wrapped_ones),
-        cmocka_unit_test(figures_by_tag),
+        cmocka_unit_test(figures_are_kept_by_tag),
         cmocka_unit_test(blocks_are_found),
         cmocka_unit_test(empty_blocks_are_blocks),
         cmocka_unit_test(records_are_the_newest_in_order),
         cmocka_unit_test(blocks_outlive_the_last_reference),
-        cmocka_unit_test(wrappers_stack),
-        cmocka_unit_test(eight_threads),
+        cmocka_unit_test(tracking_wrappers_stack),
+        cmocka_unit_test(eight_threads_are_counted_exactly),
         cmocka_unit_test(every_host_allocation_fails_in_turn),
     };
     return cmocka_run_group_tests_name("tracking", tests, NULL, NULL);

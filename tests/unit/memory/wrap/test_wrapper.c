@@ -88,7 +88,7 @@ static size_t give_one_back(loch_allocator *allocator, size_t bytes, void *user)
     return 1;
 }
 
-static void retries_go_through(void **state)
+static void retries_go_through_to_the_wrapped_one(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     const loch_allocator_ops ops = {.size = sizeof ops, .kind = "bare"};
@@ -108,7 +108,7 @@ static void retries_go_through(void **state)
     loch_allocator_release(direct);
 }
 
-static void bad_tables(void **state)
+static void bad_tables_are_refused(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = wrap_direct(bed), *wrapper = TEST_UNTOUCHED;
@@ -128,8 +128,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_slot_may_be_left_out),
-        cmocka_unit_test(retries_go_through),
-        cmocka_unit_test(bad_tables),
+        cmocka_unit_test(retries_go_through_to_the_wrapped_one),
+        cmocka_unit_test(bad_tables_are_refused),
     };
     return WRAP_RUN(tests);
 }

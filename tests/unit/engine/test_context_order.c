@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Corners of contexts: the order of copies with every stream of the context, captures beside them, nested pools, and figures in
+/* Contexts and order: the order of copies with every stream of the context, captures beside them, nested pools, and figures in
  * odd cases. */
 #include "context_fixture.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Corners of timelines: where spans lie on the device when a thread is interrupted while it begins one, and names of every
+/* Timelines: where spans lie on the device when a thread is interrupted while it begins one, and names of every
  * kind in a trace, and a link as the place of one. */
 #include "json_check.h"
 #include "timeline_fixture.h"

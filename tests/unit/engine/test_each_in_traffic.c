@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Corners of engines: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
+/* Engines in traffic: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
  * counts of what an engine itself queues; names of threads. A test that would hang is stopped by the time limit of the runner. */
 #include "engine/workers/workers.h"
 #include "engine_fixture.h"
