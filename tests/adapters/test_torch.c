@@ -8,7 +8,6 @@
 #include "json_check.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -301,7 +300,6 @@ static void devices_have_figures_of_their_own(void **state)
 #define ROUNDS 2000
 
 typedef struct worker {
-    pthread_t thread;
     int number;
     void *native;
     _Atomic(void *) *mailbox; /* a block for whoever comes next */
@@ -341,10 +339,8 @@ static void threads_allocate_and_free_each_others_blocks(void **state)
     for (int i = 0; i < WORKERS; i++) {
         void *native = loch_stream_get_native(stream_create(device));
         workers[i] = (worker){.number = i, .native = native, .mailbox = &mailbox};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(workers[i].thread, NULL);
+    TEST_THREADS_RUN(work, workers);
     for (int i = 0; i < WORKERS; i++)
         assert_string_equal(workers[i].failure, "");
     torch.free(atomic_load(&mailbox), 0, 0, NULL);

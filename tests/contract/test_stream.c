@@ -147,17 +147,14 @@ static void every_thread_has_its_own(void **state)
 
     for (int round = 0; round < 2; round++) {
         pthread_barrier_t barrier;
-        pthread_t threads[THREADS];
         visit visits[THREADS] = {0};
         assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
         for (size_t i = 0; i < THREADS; i++) {
             visits[i].device = bed->device;
             visits[i].barrier = &barrier;
             visits[i].block = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
-            assert_int_equal(pthread_create(&threads[i], NULL, visit_thread, &visits[i]), 0);
         }
-        for (size_t i = 0; i < THREADS; i++)
-            pthread_join(threads[i], NULL);
+        TEST_THREADS_RUN(visit_thread, visits);
         pthread_barrier_destroy(&barrier);
         for (size_t i = 0; i < THREADS; i++) {
             CHECK_STATUS(visits[i].status, LOCH_OK);

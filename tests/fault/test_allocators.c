@@ -267,16 +267,6 @@ static void every_stack_survives_failing_calls_of_sim(void **state)
     sweep(&test_sim_faults, "sim:256MiB,granule=64KiB,backed", true);
 }
 
-static int prepare(void **state)
-{
-    (void)state;
-    loch_tag tag;
-    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK &&
-                   loch_tag_create("fault", &tag) == LOCH_OK
-               ? 0
-               : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,7 +276,5 @@ int main(void)
         cmocka_unit_test(every_stack_survives_failing_calls_of_sim),
         cmocka_unit_test(every_stack_survives_failing_calls_of_named_devices),
     };
-    test_heap_set(TEST_FAILING_NEVER, 0);
-    test_faulty_set(TEST_FAILING_NEVER, 0);
-    return cmocka_run_group_tests_name("allocators while things fail", tests, prepare, NULL);
+    return cmocka_run_group_tests_name("allocators while things fail", tests, test_faults_prepare, NULL);
 }

@@ -37,15 +37,6 @@ static void a_driver_from_outside_survives_failing_host_memory(void **state)
     sweep_heap("faulty:cpu", "cpu");
 }
 
-static int install(void **state)
-{
-    (void)state;
-    if (test_heap_install() != LOCH_OK) return -1;
-    if (test_faulty_register() != LOCH_OK) return -1;
-    test_faulty_set(TEST_FAILING_NEVER, 0);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -54,5 +45,5 @@ int main(void)
         cmocka_unit_test(an_unbacked_sim_survives_failing_host_memory),
         cmocka_unit_test(a_driver_from_outside_survives_failing_host_memory),
     };
-    return cmocka_run_group_tests_name("host allocations fail", tests, install, NULL);
+    return cmocka_run_group_tests_name("host allocations fail", tests, test_faults_prepare, NULL);
 }

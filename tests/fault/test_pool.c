@@ -419,16 +419,6 @@ static void a_pool_survives_a_device_lost_before_any_step(void **state)
     }
 }
 
-static int prepare(void **state)
-{
-    (void)state;
-    loch_tag tag;
-    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK &&
-                   loch_tag_create("fault", &tag) == LOCH_OK
-               ? 0
-               : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,7 +428,5 @@ int main(void)
         cmocka_unit_test(a_pool_survives_failing_calls_of_a_driver_from_outside),
         cmocka_unit_test(a_pool_survives_a_device_lost_before_any_step),
     };
-    test_heap_set(TEST_FAILING_NEVER, 0);
-    test_faulty_set(TEST_FAILING_NEVER, 0);
-    return cmocka_run_group_tests_name("a pool while things fail", tests, prepare, NULL);
+    return cmocka_run_group_tests_name("a pool while things fail", tests, test_faults_prepare, NULL);
 }

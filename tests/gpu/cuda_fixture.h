@@ -100,4 +100,19 @@ __attribute__((unused)) static void nothing_is_left_of_the_device(void **state)
     assert_int_equal(usage.blocks, 0);
 }
 
+/* Runs a group of tests on the device; what main returns. */
+__attribute__((unused)) static int cuda_run(const struct CMUnitTest *tests, size_t count)
+{
+    if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
+    caller_load();
+    properties.size = sizeof properties;
+    if (loch_device_get_properties(device, &properties) != LOCH_OK) return 1;
+    randomness.state = test_seed(0x10c4);
+    const int failures = _cmocka_run_group_tests("cuda", tests, count, NULL, NULL);
+    loch_device_release(device);
+    return failures ? 1 : 0;
+}
+
+#define CUDA_RUN(tests) cuda_run((tests), sizeof(tests) / sizeof *(tests))
+
 #endif

@@ -229,12 +229,5 @@ int main(void)
         cmocka_unit_test(codes_of_the_driver_become_statuses),
         cmocka_unit_test(nothing_is_left_of_the_device),
     };
-    if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
-    caller_load();
-    properties.size = sizeof properties;
-    if (loch_device_get_properties(device, &properties) != LOCH_OK) return 1;
-    randomness.state = test_seed(0x10c4);
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    loch_device_release(device);
-    return failures ? 1 : 0;
+    return CUDA_RUN(tests);
 }

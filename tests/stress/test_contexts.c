@@ -25,7 +25,6 @@ typedef struct shared {
 } shared;
 
 typedef struct worker {
-    pthread_t thread;
     shared *with;
     loch_context *context;
     parcel own[OWN];
@@ -269,12 +268,9 @@ static void a_context_in_each_thread_keeps_its_contents(void **state)
     static worker workers[THREADS];
     CHECK_OK(loch_host_get_usage(&before));
     open_engine(&with, devices);
-    for (int i = 0; i < THREADS; i++) {
-        workers[i] = (worker){.with = &with, .number = i, .made = i * 10000, .random = {seed + (uint64_t)i}};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(workers[i].thread, NULL);
+        workers[i] = (worker){.with = &with, .number = i, .made = i * 10000, .random = {seed + (uint64_t)i}};
+    TEST_THREADS_RUN(worker_run, workers);
     for (int i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("thread %d: %s", i, workers[i].failure);
     close_engine(&with, devices);

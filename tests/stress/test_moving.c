@@ -185,7 +185,7 @@ static void job_own(worker *w)
     }
 }
 
-/* The same with a tag that sleeps now and then: not meanwhile, and not shared with those who know nothing of that. */
+/* Uses a buffer with a tag that sleeps now and then: not meanwhile, and not shared with those who know nothing of that. */
 static void job_own_what_sleeps(worker *w)
 {
     scene *s = w->scene;

@@ -25,7 +25,6 @@ typedef struct shared {
 } shared;
 
 typedef struct worker {
-    pthread_t thread;
     shared *with;
     loch_stream *stream;
     test_random random;
@@ -153,10 +152,8 @@ static void threads_exchange_scratch_memory(void **state)
         for (size_t i = 0; i < THREADS; i++) {
             workers[i] = (worker){.with = &with, .random = {seed + round * THREADS + i}};
             CHECK_OK(loch_stream_create(with.device, NULL, &workers[i].stream));
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
         }
-        for (size_t i = 0; i < THREADS; i++)
-            pthread_join(workers[i].thread, NULL);
+        TEST_THREADS_RUN(worker_run, workers);
         for (size_t i = 0; i < THREADS; i++) {
             if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
             loch_stream_close(workers[i].stream);

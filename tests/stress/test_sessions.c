@@ -197,7 +197,6 @@ static void run_over(const char *stack)
     loch_device *device;
     arena *a = calloc(1, sizeof *a);
     worker *workers = calloc(THREADS, sizeof *workers);
-    pthread_t threads[THREADS];
     assert_true(a && workers);
     CHECK_OK(loch_device_open("cpu", &device));
     CHECK_OK(test_stack_create(device, stack, &a->allocator));
@@ -208,10 +207,8 @@ static void run_over(const char *stack)
         workers[i].arena = a;
         workers[i].random.state = seed + i;
         workers[i].stamp = (uint64_t)i << 32;
-        assert_int_equal(pthread_create(&threads[i], NULL, run, &workers[i]), 0);
     }
-    for (size_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    test_threads_run(run, workers, sizeof *workers, THREADS);
     for (size_t i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("%s, thread %zu: %s", stack, i, workers[i].failure);
     assert_true(atomic_load(&a->promoted) > 0);

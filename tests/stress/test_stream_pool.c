@@ -4,15 +4,12 @@
 #include "test.h"
 #include "worker.h"
 
-#include <pthread.h>
-
 #define THREADS 4
 #define STEPS 400
 #define HELD 3
 
 typedef struct worker {
     loch_stream_pool *pool;
-    pthread_t thread;
     test_random random;
     loch_stream *streams[HELD];
     loch_event *events[HELD];
@@ -58,12 +55,9 @@ static void threads_share_a_pool(void **state)
     worker workers[THREADS];
     CHECK_OK(loch_device_open("sim:1GiB", &device));
     CHECK_OK(loch_stream_pool_create(device, &options, &pool));
-    for (int i = 0; i < THREADS; i++) {
-        workers[i] = (worker){.pool = pool, .random = {test_random_next(random)}};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(workers[i].thread, NULL);
+        workers[i] = (worker){.pool = pool, .random = {test_random_next(random)}};
+    TEST_THREADS_RUN(work, workers);
     for (int i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
     CHECK_OK(loch_stream_pool_get_info(pool, &info));

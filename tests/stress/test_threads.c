@@ -222,7 +222,6 @@ static uint64_t seed;
 static void run_workers(const char *name)
 {
     static worker workers[THREADS];
-    pthread_t threads[THREADS];
     bool failed = false;
 
     memset(workers, 0, sizeof workers);
@@ -230,10 +229,8 @@ static void run_workers(const char *name)
         workers[i].name = name;
         workers[i].random.state = seed * 1000 + i;
         workers[i].stamp = i << 32;
-        assert_int_equal(pthread_create(&threads[i], NULL, worker_run, &workers[i]), 0);
     }
-    for (size_t i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    TEST_THREADS_RUN(worker_run, workers);
     for (size_t i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) {
             print_error("thread %zu: %s\n", i, workers[i].failure);
@@ -344,14 +341,11 @@ static void check_passers(const char *name)
     size_t count = 0;
     CHECK_OK(loch_device_open(name, &device));
     for (int wave = 0; wave < WAVES; wave++) {
-        pthread_t threads[THREADS];
         passer passers[THREADS];
-        for (size_t i = 0; i < THREADS; i++) {
+        for (size_t i = 0; i < THREADS; i++)
             passers[i] = (passer){.device = device};
-            assert_int_equal(pthread_create(&threads[i], NULL, pass_by, &passers[i]), 0);
-        }
+        TEST_THREADS_RUN(pass_by, passers);
         for (size_t i = 0; i < THREADS; i++) {
-            pthread_join(threads[i], NULL);
             CHECK_STATUS(passers[i].status, LOCH_OK);
             ids[count++] = passers[i].id;
         }
@@ -391,13 +385,9 @@ static void devices_are_opened_and_closed_by_many_threads(void **state)
     (void)state;
     const char *names[] = {"cpu", "sim:16MiB", "sim:16MiB,id=1"};
     worker workers[THREADS] = {0};
-    pthread_t threads[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
-        workers[i].name = names[i % 3];
-        assert_int_equal(pthread_create(&threads[i], NULL, open_and_release, &workers[i]), 0);
-    }
     for (size_t i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+        workers[i].name = names[i % 3];
+    TEST_THREADS_RUN(open_and_release, workers);
     for (size_t i = 0; i < THREADS; i++)
         assert_string_equal(workers[i].failure, "");
 }

@@ -162,12 +162,9 @@ static void every_span_is_there_in_the_end(void **state)
     CHECK_OK(loch_device_open("sim:64MiB", &with.device));
     CHECK_OK(loch_pool_create(with.device, "watched", NULL, &with.allocator));
     CHECK_OK(loch_timeline_create(NULL, &with.timeline));
-    for (size_t i = 0; i < THREADS; i++) {
-        workers[i] = (worker){.with = &with, .random = {seed + i}};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
-    }
     for (size_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        workers[i] = (worker){.with = &with, .random = {seed + i}};
+    TEST_THREADS_RUN(worker_run, workers);
     worker looker = {.with = &with};
     CHECK_OK(loch_timeline_walk(with.timeline, look_at, &looker));
     size_t kept;

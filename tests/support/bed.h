@@ -22,7 +22,7 @@ typedef struct test_bed {
 /* The exit status of the program: 0, the number of failures, or TEST_SKIPPED when no device could be opened. */
 int test_bed_run(const struct CMUnitTest *tests, size_t count);
 
-/* The same over these devices, unless LOCH_TEST_DEVICES names others: TEST_SKIPPED then. */
+/* Runs the group over these devices, unless LOCH_TEST_DEVICES names others: TEST_SKIPPED then. */
 int test_bed_run_also(const char *devices, const struct CMUnitTest *tests, size_t count);
 
 #define TEST_BED_RUN(tests) test_bed_run((tests), sizeof(tests) / sizeof *(tests))
@@ -38,7 +38,7 @@ bool test_bed_can(const test_bed *bed, uint32_t capabilities);
 void test_bed_put(const test_bed *bed, void *to, size_t bytes, uint64_t seed);
 void test_bed_expect(const test_bed *bed, const void *from, size_t bytes, uint64_t seed);
 
-/* The same for `bytes` equal bytes. */
+/* Compares with `bytes` equal bytes. */
 void test_bed_expect_byte(const test_bed *bed, const void *from, size_t bytes, unsigned char value);
 
 /* A block of one kind, or fails the test. */

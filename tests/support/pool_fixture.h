@@ -106,7 +106,7 @@ __attribute__((unused)) static void pool_end(loch_allocator *pool, loch_device *
     loch_device_release(device);
 }
 
-/* The same for a simulated device: nothing is left there, and nothing was used without order. */
+/* Empties a pool and ends it, and its simulated device: nothing is left there, and nothing was used without order. */
 __attribute__((unused)) static void pool_end_sim(loch_allocator *pool, loch_device *device)
 {
     loch_sim_violation found;

@@ -63,6 +63,18 @@ static uint64_t driver_count(loch_device *device)
 
 const test_faults test_driver_faults = {.name = "calls of a faulty driver", .set = driver_set, .count = driver_count};
 
+int test_faults_prepare(void **state)
+{
+    (void)state;
+    loch_tag tag;
+    test_heap_set(TEST_FAILING_NEVER, 0);
+    test_faulty_set(TEST_FAILING_NEVER, 0);
+    return test_heap_install() == LOCH_OK && test_faulty_register() == LOCH_OK &&
+                   loch_tag_create("fault", &tag) == LOCH_OK
+               ? 0
+               : -1;
+}
+
 /* --- rounds --- */
 
 void test_round_begin(test_round *round, loch_device *device)

@@ -25,6 +25,9 @@ extern const test_faults test_host_faults;   /* the library's own allocations; n
 extern const test_faults test_sim_faults;    /* driver calls of one simulated device, by its own fault injection */
 extern const test_faults test_driver_faults; /* calls of all faulty devices (faulty_driver.h) */
 
+/* Puts the failing heap in place, registers the faulty driver, and makes the tag "fault", which stays: a group's setup. */
+int test_faults_prepare(void **state);
+
 /* One run of a body. */
 typedef struct test_round {
     const test_faults *from;

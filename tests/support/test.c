@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 /* Tests ask for more memory than there is; the sanitizers' allocators then have to return NULL and not stop. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
@@ -159,6 +160,17 @@ uint64_t test_call_ns(loch_device *device, const char *name)
 uint64_t test_call_real_ns(loch_device *device, const char *name)
 {
     return test_call(device, name).real_ns;
+}
+
+void test_threads_run(void *(*function)(void *worker), void *workers, size_t worker_bytes, size_t count)
+{
+    pthread_t *threads = calloc(count, sizeof *threads);
+    assert_non_null(threads);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, function, (char *)workers + i * worker_bytes), 0);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    free(threads);
 }
 
 void test_end_defaults(void)

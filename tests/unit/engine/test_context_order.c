@@ -52,7 +52,7 @@ static void a_copy_is_read_before_a_stream_that_is_first_used_later_writes(void 
     }
 }
 
-/* The same from the host, whose streams do at once what is queued on them. */
+/* A copy from the host, whose streams do at once what is queued on them. */
 static void a_copy_of_host_memory_is_read_before_the_host_seat_writes(void **state)
 {
     (void)state;

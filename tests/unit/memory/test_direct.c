@@ -343,7 +343,6 @@ static void a_driver_that_fails_leaves_the_limit_alone(void **state)
 #define THREADS 8
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *direct;
     loch_stream *stream, *other;
     uint64_t seed;
@@ -399,7 +398,7 @@ static void run_threads(const test_bed *bed, loch_direct_options options)
     loch_stream *streams[THREADS + 1];
     for (size_t i = 0; i <= THREADS; i++)
         streams[i] = wrap_stream(bed);
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         workers[i] = (worker){.direct = direct,
                               .stream = streams[i],
                               .other = streams[i + 1],
@@ -407,12 +406,9 @@ static void run_threads(const test_bed *bed, loch_direct_options options)
                               .in_use = &in_use,
                               .highest = &highest,
                               .is_deferred = options.when == LOCH_DIRECT_FREE_DEFERRED};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(workers[i].thread, NULL);
+    TEST_THREADS_RUN(work, workers);
+    for (size_t i = 0; i < THREADS; i++)
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
-    }
     assert_true(atomic_load(&highest) <= limit);
     CHECK_OK(loch_direct_free_deferred(direct, NULL));
     const loch_stats stats = wrap_stats(direct);

@@ -214,7 +214,6 @@ static void allocators_that_know_no_segments_are_measured(void **state)
 }
 
 typedef struct user_thread {
-    pthread_t thread;
     loch_allocator *allocator;
     pthread_barrier_t *meet;
     size_t wrong;
@@ -248,12 +247,9 @@ static void other_threads_count_too(void **state)
     user_thread users[THREADS];
     pthread_barrier_init(&meet, NULL, THREADS);
     loch_profile *profile = begin(a, "all");
-    for (int i = 0; i < THREADS; i++) {
-        users[i] = (user_thread){.allocator = a, .meet = &meet};
-        assert_int_equal(pthread_create(&users[i].thread, NULL, use, &users[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(users[i].thread, NULL);
+        users[i] = (user_thread){.allocator = a, .meet = &meet};
+    TEST_THREADS_RUN(use, users);
     pthread_barrier_destroy(&meet);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(users[i].wrong, 0);

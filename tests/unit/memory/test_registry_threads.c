@@ -33,12 +33,9 @@ static void race_for(loch_device *device, loch_attributes attributes, size_t cou
     racer racers[THREADS];
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, (unsigned)count);
-    for (size_t i = 0; i < count; i++) {
-        racers[i] = (racer){.device = device, .attributes = attributes, .start = &start};
-        assert_int_equal(pthread_create(&racers[i].thread, NULL, race, &racers[i]), 0);
-    }
     for (size_t i = 0; i < count; i++)
-        pthread_join(racers[i].thread, NULL);
+        racers[i] = (racer){.device = device, .attributes = attributes, .start = &start};
+    test_threads_run(race, racers, sizeof *racers, count);
     pthread_barrier_destroy(&start);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(racers[i].status, LOCH_OK);
@@ -78,10 +75,7 @@ static void factories_that_ask_for_each_other_do_not_hang(void **state)
     CHECK_OK(loch_registry_add_factory("one", 1, work, &one));
     CHECK_OK(loch_registry_add_factory("two", 1, work, &two));
     racer racers[2] = {{.device = device, .name = "one"}, {.device = device, .name = "two"}};
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&racers[i].thread, NULL, race, &racers[i]), 0);
-    for (int i = 0; i < 2; i++)
-        pthread_join(racers[i].thread, NULL);
+    TEST_THREADS_RUN(race, racers);
     assert_int_equal(racers[0].status, LOCH_OK);
     assert_int_equal(racers[1].status, LOCH_OK);
     const bool first_wraps = loch_allocator_get_wrapped(racers[0].found) == racers[1].found;
@@ -221,12 +215,9 @@ static void the_registry_stays_whole_under_threads(void **state)
     const uint64_t seed = test_seed(20);
     loch_device *device = sim_open(DEVICE);
     stormer workers[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        workers[i] = (stormer){.random = {seed + (uint64_t)i}, .device = device, .index = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, storm, &workers[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(workers[i].thread, NULL);
+        workers[i] = (stormer){.random = {seed + (uint64_t)i}, .device = device, .index = i};
+    TEST_THREADS_RUN(storm, workers);
     for (int i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
     shut_down(0);

@@ -46,7 +46,6 @@ static void bad_names_are_refused(void **state)
 }
 
 typedef struct asker {
-    pthread_t thread;
     pthread_barrier_t *start;
     loch_tag tags[NAMES];
     size_t wrong;
@@ -71,12 +70,9 @@ static void one_number_for_all_threads(void **state)
     asker askers[THREADS];
     const size_t before = test_tag_count();
     pthread_barrier_init(&start, NULL, THREADS);
-    for (int i = 0; i < THREADS; i++) {
-        askers[i] = (asker){.start = &start};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(askers[i].thread, NULL);
+        askers[i] = (asker){.start = &start};
+    TEST_THREADS_RUN(ask, askers);
     pthread_barrier_destroy(&start);
     assert_int_equal(test_tag_count(), before + NAMES);
     for (int i = 0; i < THREADS; i++) {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of buffers when something fails: every piece of bookkeeping and some driver calls refused, a lost device, misuse; and threads. */
 #include "buffer_pool_fixture.h"
-#include <pthread.h>
 
 /* --- threads, failures, misuse --- */
 
 typedef struct worker {
-    pthread_t thread;
     const bench *it;
     loch_stream *stream;
     uint64_t seed;
@@ -49,12 +47,9 @@ static void threads_share_a_pool(void **state)
     for (size_t n = 0; n < 2; n++) {
         bench it = bench_open(names[n], NULL);
         worker workers[THREADS];
-        for (size_t i = 0; i < THREADS; i++) {
-            workers[i] = (worker){.it = &it, .seed = i + 1, .stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT)};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
-        }
         for (size_t i = 0; i < THREADS; i++)
-            pthread_join(workers[i].thread, NULL);
+            workers[i] = (worker){.it = &it, .seed = i + 1, .stream = sim_stream(it.device, LOCH_STREAM_INDEPENDENT)};
+        TEST_THREADS_RUN(worker_run, workers);
         for (size_t i = 0; i < THREADS; i++) {
             if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
             loch_stream_close(workers[i].stream);

@@ -491,15 +491,11 @@ static void threads_collect_for_each_other(void **state)
     size_t deleted = 0;
     const loch_external external = {.size = sizeof external, .deleter = count_atomically, .user = &deleted};
     racer racers[4];
-    pthread_t threads[4];
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++)
         racers[i] = (racer){&b, sim_stream(b.device, LOCH_STREAM_INDEPENDENT), &external, false};
-        assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
-    }
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    TEST_THREADS_RUN(race, racers);
+    for (size_t i = 0; i < 4; i++)
         assert_true(racers[i].is_well);
-    }
     size_t waiting;
     CHECK_OK(loch_buffer_collect(LOCH_WAIT_END, &waiting));
     assert_int_equal(waiting, 0);

@@ -86,7 +86,7 @@ static void text_is_that_of_numpy(void **state)
     }
 }
 
-/* The same from a device, where parts are copied. */
+/* From a device, of which parts are copied. */
 static void text_from_a_device_is_that_of_numpy(void **state)
 {
     (void)state;

@@ -4,8 +4,6 @@
 #include "sweep.h"
 #include "worker.h"
 
-#include <pthread.h>
-
 #define KIB TEST_KIB
 #define STEPPED "sim:64MiB,granule=64KiB,clock=stepped,lag=1000,backed"
 
@@ -188,7 +186,6 @@ static void wrong_calls_are_refused(void **state)
 }
 
 typedef struct worker {
-    pthread_t thread;
     const bench *it;
     uint64_t seed;
     char failure[512];
@@ -221,12 +218,9 @@ static void threads_share_a_workspace(void **state)
     enum { THREADS = 4 };
     bench it = bench_open("sim:64MiB,granule=64KiB,lag=3000,backed", NULL);
     worker workers[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
-        workers[i] = (worker){.it = &it, .seed = i + 1};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
-    }
     for (size_t i = 0; i < THREADS; i++)
-        pthread_join(workers[i].thread, NULL);
+        workers[i] = (worker){.it = &it, .seed = i + 1};
+    TEST_THREADS_RUN(worker_run, workers);
     for (size_t i = 0; i < THREADS; i++)
         if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
     assert_true(blocks(&it) <= 1);

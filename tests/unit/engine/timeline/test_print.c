@@ -200,7 +200,7 @@ static void numbers_are_valid_json_whatever_they_are(void **state)
 
 /* --- any name, any width, any buffer --- */
 
-/* The same for every size of the buffer: what fits, a zero, and nothing beyond. */
+/* Prints into a buffer of every size: what fits, a zero, and nothing beyond. */
 static void check_buffers(loch_timeline *timeline, loch_timeline_format format, size_t width)
 {
     char *whole = tl_print(timeline, format, width);

@@ -344,12 +344,9 @@ static void bounds_hold_while_other_threads_allocate(void **state)
         loch_device *device = sim_open(names[d]);
         loch_allocator *pool = pool_make(device, NULL);
         worker workers[THREADS];
-        for (size_t i = 0; i < THREADS; i++) {
-            workers[i] = (worker){.pool = pool, .seed = test_seed(i + 1)};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
-        }
         for (size_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+            workers[i] = (worker){.pool = pool, .seed = test_seed(i + 1)};
+        TEST_THREADS_RUN(worker_run, workers);
         for (size_t i = 0; i < THREADS; i++)
             if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
         pool_end(pool, device);

@@ -68,7 +68,7 @@ static void expect(const pool_bench *b, loch_buffer *buffer, uint32_t seed, size
     free(seen);
 }
 
-/* The same with words that all differ, so that contents that slid too far or not far enough are seen. */
+/* Writes words that all differ, so that contents that slid too far or not far enough are seen. */
 static void put_pattern(const pool_bench *b, loch_buffer *buffer, uint64_t seed)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);

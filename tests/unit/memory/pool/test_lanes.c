@@ -153,7 +153,7 @@ static void whole_blocks_are_used_again(void **state)
     loch_device_release(device);
 }
 
-/* The same on two streams: what waits for the other one is counted like the rest, so little is given back. */
+/* On two streams: what waits for the other one is counted like the rest, so little is given back. */
 static void whole_blocks_that_wait_are_counted(void **state)
 {
     (void)state;

@@ -151,7 +151,7 @@ static void fragmented_raw_memory_is_told_as_such(void **state)
     pool_end_sim(pool, device);
 }
 
-/* The same memory with addresses to map it at. */
+/* Memory in pieces, with addresses to map it at. */
 static void fragmented_virtual_memory_is_moved(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void pressure_functions_are_asked(void **state)
 
 /* --- any capacity --- */
 
-/* The same sequence on a device of so many granules. */
+/* Runs one sequence on a device of so many granules. */
 static void run_with_capacity(size_t granules, const char *more, const loch_pool_options *options)
 {
     char name[96];

@@ -299,7 +299,7 @@ static void put_pattern(const scene *s, uint32_t i)
     CHECK_OK(loch_buffer_unpin(s->buffers[i], s->own));
 }
 
-/* The same when the move has failed half way, and the contents are in two places. */
+/* The move has failed half way, and the contents are in two places. */
 static void detach_comes_behind_a_move_that_failed_half_way(void **state)
 {
     (void)state;

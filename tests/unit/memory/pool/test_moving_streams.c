@@ -86,7 +86,7 @@ static void moves_are_ordered_with_all_streams(void **state)
     }
 }
 
-/* The same when a stream that used the blocks is no more, and the one that compacts ends while its copies run. */
+/* A stream that used the blocks is no more, and the one that compacts ends while its copies run. */
 static void moves_are_ordered_with_streams_that_ended(void **state)
 {
     (void)state;

@@ -71,7 +71,7 @@ static void memory_goes_to_another_stream_behind_a_wait(void **state)
     }
 }
 
-/* The same without a wait once the stream has passed. */
+/* Memory goes to another stream without a wait once its own has passed. */
 static void finished_memory_needs_no_wait(void **state)
 {
     (void)state;

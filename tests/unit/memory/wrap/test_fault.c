@@ -161,7 +161,6 @@ static void pressure_gets_over_a_fault(void **state)
 /* --- threads --- */
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *fault;
     unsigned failed;
     const char *wrong;
@@ -186,13 +185,11 @@ static void eight_threads_share_the_faults(void **state)
     loch_allocator *fault =
         fault_around(wrap_direct(wrap_bed(state)), &(loch_fault_options){.after = 1500, .count = 777});
     worker workers[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         workers[i] = (worker){.fault = fault};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
+    TEST_THREADS_RUN(work, workers);
     unsigned failed = 0;
     for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(workers[i].thread, NULL);
         assert_null(workers[i].wrong);
         failed += workers[i].failed;
     }

@@ -337,7 +337,6 @@ static void a_failure_below_is_passed_on(void **state)
 /* --- threads --- */
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *guard;
     loch_stream *stream;
     uint64_t seed;
@@ -375,14 +374,11 @@ static void eight_threads_keep_blocks_apart(void **state)
     const uint64_t seed = test_seed(53);
     loch_allocator *guard = guard_direct(bed);
     worker workers[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         workers[i] = (worker){.guard = guard, .stream = wrap_stream(bed), .seed = seed + i, .checks = i < 2};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(workers[i].thread, NULL);
+    TEST_THREADS_RUN(work, workers);
+    for (size_t i = 0; i < THREADS; i++)
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
-    }
     for (size_t i = 0; i < THREADS; i++)
         loch_stream_close(workers[i].stream);
     const loch_stats stats = wrap_stats(guard);

@@ -251,7 +251,6 @@ static void a_free_lets_a_waiter_in(void **state)
 #define THREADS 8
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *limit;
     uint64_t seed;
     _Atomic int64_t *in_use, *highest;
@@ -310,13 +309,11 @@ static void exact_under_eight_threads(void **state)
         loch_allocator *limit = limit_around(tracked ? wrap_direct(bed) : locked_plain(bed, &plain), 1500, 700, &rung);
         _Atomic int64_t in_use = 0, highest = 0;
         worker workers[THREADS];
-        for (size_t i = 0; i < THREADS; i++) {
+        for (size_t i = 0; i < THREADS; i++)
             workers[i] = (worker){.limit = limit, .seed = seed + i, .in_use = &in_use, .highest = &highest};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-        }
+        TEST_THREADS_RUN(work, workers);
         uint64_t refused = 0;
         for (size_t i = 0; i < THREADS; i++) {
-            pthread_join(workers[i].thread, NULL);
             if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
             refused += workers[i].refused;
         }

@@ -109,7 +109,6 @@ static void functions_called_under_the_lock_may_use_it(void **state)
 #define THREADS 8
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *allocator;
     uint64_t seed, allocs;
     const char *failed;
@@ -147,13 +146,11 @@ static void run_threads(loch_allocator *allocator, const wrap_plain *plain)
 {
     const uint64_t seed = test_seed(83);
     worker workers[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         workers[i] = (worker){.allocator = allocator, .seed = seed + i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
+    TEST_THREADS_RUN(work, workers);
     uint64_t allocs = 0;
     for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(workers[i].thread, NULL);
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
         allocs += workers[i].allocs;
     }

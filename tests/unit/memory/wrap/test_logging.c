@@ -333,7 +333,6 @@ static void what_is_not_logged_is_forwarded(void **state)
 #define ROUNDS 300
 
 typedef struct worker {
-    pthread_t thread;
     loch_allocator *logging;
     loch_stream *stream;
     uint64_t seed, allocs;
@@ -398,13 +397,11 @@ static void eight_threads_write_one_trace(void **state)
     const uint64_t seed = test_seed(97);
     loch_allocator *logging = logging_around(wrap_direct(bed), LOCH_LOGGING_TRACE, 0);
     worker workers[THREADS];
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         workers[i] = (worker){.logging = logging, .stream = wrap_stream(bed), .seed = seed + i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
+    TEST_THREADS_RUN(work, workers);
     uint64_t allocs = 0;
     for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(workers[i].thread, NULL);
         if (workers[i].failed) fail_msg("thread %zu: %s", i, workers[i].failed);
         allocs += workers[i].allocs;
     }
