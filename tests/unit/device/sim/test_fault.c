@@ -2,6 +2,7 @@
 /* Failures on simulated devices: driver calls that fail when told to, a lost device, and a host without memory at every
  * single allocation of a program that uses everything. */
 #include "sim_fixture.h"
+#include "sweep.h"
 #include <unistd.h>
 
 static void set_fault(loch_device *device, const char *call, uint64_t after, loch_sim_fault_mode mode,
@@ -151,20 +152,6 @@ static void a_queued_function_cannot_wait_for_itself(void **state)
 
 /* --- a host without memory --- */
 
-static uint64_t heap_count, heap_fails_at;
-
-static void *heap_alloc(size_t bytes, size_t alignment, void *user)
-{
-    (void)alignment, (void)user;
-    return ++heap_count == heap_fails_at ? NULL : malloc(bytes);
-}
-
-static void heap_free(void *address, size_t bytes, void *user)
-{
-    (void)bytes, (void)user;
-    free(address);
-}
-
 /* Everything that the program takes; zero is not taken. */
 typedef struct program {
     loch_device *device, *peer;
@@ -260,34 +247,28 @@ static void program_give_back(program *it)
     loch_device_release(it->peer);
 }
 
+static void run_faulted(test_round *round, const void *user)
+{
+    (void)user;
+    program it = {.fd = -1};
+    test_round_begin(round, NULL);
+    loch_status status = program_take(&it);
+    if (status == LOCH_OK) status = program_work(&it);
+    if (status != LOCH_OK) CHECK_STATUS(loch_error_get()->status, status);
+    const uint64_t used = test_heap_count();
+    program_give_back(&it);
+    if (round->mode != TEST_FAILING_FOREVER) assert_int_equal(test_heap_count(), used); /* giving back needs none */
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (status != LOCH_OK) assert_int_equal(status, LOCH_E_HOST_MEMORY);
+    assert_int_equal(test_heap_live(), 0);
+}
+
 static void a_program_gives_everything_back_at_every_failing_host_allocation(void **state)
 {
     (void)state;
-    static const loch_host_allocator failing = {sizeof failing, heap_alloc, heap_free, NULL};
-    CHECK_OK(loch_host_set_allocator(&failing));
-    size_t felt = 0;
-    for (heap_fails_at = 0;; heap_fails_at++) {
-        program it = {.fd = -1};
-        heap_count = 0;
-        loch_status status = program_take(&it);
-        if (status == LOCH_OK) status = program_work(&it);
-        if (status != LOCH_OK) {
-            felt++;
-            if (status != LOCH_E_HOST_MEMORY || loch_error_get()->status != status)
-                print_error("allocation %llu: %s, %s\n", (unsigned long long)heap_fails_at, loch_status_name(status),
-                            loch_error_get()->sentence);
-            assert_int_equal(status, LOCH_E_HOST_MEMORY);
-        }
-        const uint64_t used = heap_count;
-        program_give_back(&it);
-        assert_int_equal(heap_count, used); /* giving back needs none */
-        loch_host_usage usage = {.size = sizeof usage};
-        CHECK_OK(loch_host_get_usage(&usage));
-        assert_int_equal(usage.blocks, 0);
-        if (heap_fails_at == 0) assert_int_equal(status, LOCH_OK);
-        if (heap_fails_at && used < heap_fails_at) break;
-    }
-    assert_true(felt > 50);
+    CHECK_OK(test_heap_install());
+    assert_true(test_rounds_run(&test_host_faults, "two devices", run_faulted, NULL).felt > 100);
     CHECK_OK(loch_host_set_allocator(NULL));
 }
 
