@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Visitors on driver memory: who hears of which range, and in which order. */
-#include "visitor_fixture.h"
+#include "observer_fixture.h"
 
 /* --- a diary of what visitors hear --- */
 

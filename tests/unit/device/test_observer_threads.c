@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Visitors under threads: nobody is left out or told twice while memory and visitors come and go. */
-#include "visitor_fixture.h"
+#include "observer_fixture.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
