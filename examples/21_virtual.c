@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses and memory apart: a cache reserves addresses for all that may come, maps memory as it grows, takes memory to another address
+ * without a copy, and shares it by a file descriptor. An observer hears of every range, as a network card has to. */
+#include <loch/loch.h>
+#include <loch/observer.h>
+#include <loch/raw.h>
+#include <loch/virtual.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct ranges {
+    int taken, going;
+} ranges;
+
+static void observe(loch_range_event event, const loch_range *range, void *user)
+{
+    ranges *r = user;
+    *(event == LOCH_RANGE_TAKEN ? &r->taken : &r->going) += 1;
+    printf("  %s: %zu KiB of %s memory\n", event == LOCH_RANGE_TAKEN ? "taken" : "going", range->bytes / 1024,
+           loch_memory_kind_name(range->kind));
+}
+
+/* Two granules side by side, then the second at another address, with what is in it. */
+static int map_and_remap(loch_device *device, size_t granule)
+{
+    loch_handle *low, *high;
+    void *start;
+    LOCH_CHECK(loch_virtual_reserve(device, 4 * granule, 0, &start));
+    char *place = start, *elsewhere = place + 3 * granule;
+    LOCH_CHECK(loch_handle_create(device, granule, NULL, &low));
+    LOCH_CHECK(loch_handle_create(device, granule, NULL, &high));
+    LOCH_CHECK(loch_virtual_map(place, low, NULL, 0));
+    LOCH_CHECK(loch_virtual_map(place + granule, high, NULL, 0));
+    memset(place, 'x', loch_handle_get_bytes(low) + loch_handle_get_bytes(high)); /* in one piece */
+    if (loch_device_can(device, LOCH_CAN_REMAP)) {
+        LOCH_CHECK(loch_virtual_remap(place + granule, elsewhere));
+    } else { /* two calls do it, too */
+        LOCH_CHECK(loch_virtual_unmap(place + granule));
+        LOCH_CHECK(loch_virtual_map(elsewhere, high, NULL, 0));
+    }
+    const int kept = elsewhere[granule - 1] == 'x';
+    printf("remapped: the contents are %s\n", kept ? "still there" : "gone");
+    loch_handle_destroy(low); /* gone when nothing maps them any more */
+    loch_handle_destroy(high);
+    LOCH_CHECK(loch_virtual_unmap(place));
+    LOCH_CHECK(loch_virtual_unmap(elsewhere));
+    LOCH_CHECK(loch_virtual_unreserve(start));
+    return kept;
+}
+
+/* Memory under addresses without a handle: simpler, where it is neither moved nor shared. */
+static int commit(loch_device *device, size_t granule)
+{
+    void *start;
+    LOCH_CHECK(loch_virtual_reserve(device, 1024 * granule, 0, &start));
+    LOCH_CHECK(loch_virtual_commit(start, 2 * granule));
+    const int zeroed = ((char *)start)[2 * granule - 1] == 0;
+    memset(start, 'y', 2 * granule);
+    LOCH_CHECK(loch_virtual_decommit(start, 2 * granule));
+    LOCH_CHECK(loch_virtual_unreserve(start));
+    printf("committed: %s\n", zeroed ? "zeroes" : "not zeroes");
+    return zeroed;
+}
+
+/* What one process exports, another imports: here both are this one. */
+static int share(loch_device *device, size_t granule)
+{
+    const loch_handle_options shareable = {.size = sizeof shareable, .share = LOCH_SHARE_FD};
+    const char text[] = "written here";
+    char seen[sizeof text] = "";
+    loch_handle *handle, *imported;
+    void *here, *there;
+    int descriptor;
+    LOCH_CHECK(loch_handle_create(device, granule, &shareable, &handle));
+    LOCH_CHECK(loch_handle_export(handle, LOCH_SHARE_FD, sizeof descriptor, &descriptor));
+    LOCH_CHECK(loch_handle_import(device, LOCH_SHARE_FD, &descriptor, granule, &imported));
+    close(descriptor);
+    LOCH_CHECK(loch_virtual_reserve(device, granule, 0, &here));
+    LOCH_CHECK(loch_virtual_reserve(device, granule, 0, &there));
+    LOCH_CHECK(loch_virtual_map(here, handle, NULL, 0));
+    LOCH_CHECK(loch_virtual_map(there, imported, NULL, 0));
+    LOCH_CHECK(loch_copy(here, text, sizeof text));
+    LOCH_CHECK(loch_copy(seen, there, sizeof seen));
+    printf("shared: \"%s\" is read at the other address\n", seen);
+    loch_handle_destroy(handle);
+    loch_handle_destroy(imported);
+    LOCH_CHECK(loch_virtual_unmap(here));
+    LOCH_CHECK(loch_virtual_unmap(there));
+    LOCH_CHECK(loch_virtual_unreserve(here));
+    LOCH_CHECK(loch_virtual_unreserve(there));
+    return !strcmp(seen, text);
+}
+
+int main(void)
+{
+    loch_device_properties cpu_properties = {.size = sizeof cpu_properties};
+    loch_device_properties sim_properties = {.size = sizeof sim_properties};
+    LOCH_AUTO(device) cpu = NULL;
+    LOCH_AUTO(device) sim = NULL;
+    ranges seen = {0, 0};
+    int right = 0;
+    LOCH_CHECK(loch_device_open("cpu", &cpu));
+    LOCH_CHECK(loch_device_get_properties(cpu, &cpu_properties));
+    LOCH_CHECK(loch_device_open("sim:64MiB,backed", &sim));
+    LOCH_CHECK(loch_device_get_properties(sim, &sim_properties));
+    LOCH_CHECK(loch_observer_add(cpu, observe, &seen));
+    right += map_and_remap(cpu, cpu_properties.granule_bytes);
+    right += commit(cpu, cpu_properties.granule_bytes);
+    LOCH_CHECK(loch_observer_remove(cpu, observe, &seen));
+    right += share(sim, sim_properties.granule_bytes); /* the simulated device shares as CUDA does */
+    return right == 3 && seen.taken >= 3 && seen.taken == seen.going ? 0 : 1;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* Things for a short time, handed out again and again: a workspace that grows to the largest size asked for, buffers that are kept for the
+ * next step, and kept streams and events, which a driver makes slowly. */
+#include <loch/loch.h>
+#include <stdio.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* A product of matrices wants some workspace; how much depends on the shapes. One buffer serves all of them. */
+static int workspace(loch_allocator *allocator, loch_stream *stream)
+{
+    const size_t wanted[] = {2 * MIB, MIB, 6 * MIB, 3 * MIB};
+    loch_workspace *space;
+    LOCH_CHECK(loch_workspace_create(allocator, stream, NULL, &space));
+    for (size_t i = 0; i < 4; i++) {
+        loch_buffer *buffer;
+        LOCH_CHECK(loch_workspace_acquire(space, wanted[i], &buffer));
+        LOCH_CHECK(loch_buffer_fill(buffer, "w", 1, stream)); /* what stands for the work */
+        loch_buffer_release(buffer);                          /* as soon as the work is queued */
+        printf("workspace: %zu MiB wanted, %zu there\n", wanted[i] / MIB, loch_workspace_get_bytes(space) / MIB);
+    }
+    const size_t largest = loch_workspace_get_bytes(space);
+    LOCH_CHECK(loch_workspace_trim(space, MIB));
+    const size_t trimmed = loch_workspace_get_bytes(space);
+    loch_workspace_destroy(space);
+    return largest == 6 * MIB && trimmed <= MIB;
+}
+
+/* Several buffers at a time, of sizes that come again. */
+static int buffers(loch_allocator *allocator, loch_stream *stream)
+{
+    loch_buffer_pool_stats stats = {.size = sizeof stats};
+    loch_buffer_pool *pool;
+    size_t released;
+    LOCH_CHECK(loch_buffer_pool_create(allocator, NULL, &pool));
+    for (int step = 0; step < 10; step++) {
+        loch_buffer *query, *scores;
+        LOCH_CHECK(loch_buffer_pool_acquire(pool, MIB, stream, &query));
+        LOCH_CHECK(loch_buffer_pool_acquire(pool, 4 * MIB, stream, &scores));
+        LOCH_CHECK(loch_buffer_fill(query, "q", 1, stream)); /* what stands for the work */
+        LOCH_CHECK(loch_buffer_fill(scores, "s", 1, stream));
+        LOCH_CHECK(loch_buffer_pool_release(pool, scores, stream));
+        LOCH_CHECK(loch_buffer_pool_release(pool, query, stream));
+    }
+    LOCH_CHECK(loch_buffer_pool_get_stats(pool, &stats));
+    LOCH_CHECK(loch_buffer_pool_trim(pool, MIB, &released)); /* the longest unused first */
+    printf("buffers: %llu of %llu were kept ones; %zu MiB went back\n", (unsigned long long)stats.reused,
+           (unsigned long long)stats.acquired, released / MIB);
+    loch_buffer_pool_destroy(pool);
+    return stats.reused == 18 && released == 4 * MIB;
+}
+
+/* A step on a stream of its own, timed by two events. */
+static loch_status step(loch_stream_pool *streams, void *block, uint64_t *duration_ns)
+{
+    loch_stream *stream = NULL;
+    loch_event *start = NULL, *end = NULL;
+    loch_status status = loch_stream_pool_acquire(streams, &stream);
+    if (status == LOCH_OK) status = loch_stream_pool_acquire_event(streams, LOCH_EVENT_TIMED, &start);
+    if (status == LOCH_OK) status = loch_stream_pool_acquire_event(streams, LOCH_EVENT_TIMED, &end);
+    if (status == LOCH_OK) status = loch_event_record(start, stream);
+    if (status == LOCH_OK) status = loch_fill_on(block, MIB, "s", 1, stream);
+    if (status == LOCH_OK) status = loch_event_record(end, stream);
+    if (status == LOCH_OK) status = loch_event_sync(end);
+    if (status == LOCH_OK) status = loch_event_elapsed(start, end, duration_ns);
+    loch_stream_pool_release_event(streams, start); /* NULL does nothing, here and below */
+    loch_stream_pool_release_event(streams, end);
+    const loch_status released = loch_stream_pool_release(streams, stream);
+    return status == LOCH_OK ? released : status;
+}
+
+static int streams(loch_device *device, loch_allocator *allocator)
+{
+    const loch_stream_pool_options options = {.size = sizeof options, .kept_streams = 4};
+    loch_stream_pool_info info = {.size = sizeof info};
+    loch_stream_pool *pool;
+    uint64_t duration_ns = 0;
+    void *block;
+    LOCH_CHECK(loch_alloc(allocator, MIB, &block));
+    LOCH_CHECK(loch_stream_pool_create(device, &options, &pool));
+    for (int i = 0; i < 10; i++)
+        LOCH_CHECK(step(pool, block, &duration_ns));
+    LOCH_CHECK(loch_stream_pool_get_info(pool, &info));
+    printf("streams: %llu made, %llu used again; the last step took %llu ns\n", (unsigned long long)info.streams_made,
+           (unsigned long long)info.streams_again, (unsigned long long)duration_ns);
+    loch_stream_pool_destroy(pool);
+    LOCH_CHECK(loch_free(allocator, block));
+    return info.streams_made == 1 && info.streams_again == 9 && info.events_made == 2 && duration_ns > 0;
+}
+
+int main(void)
+{
+    LOCH_AUTO(device) device = NULL;
+    LOCH_AUTO(stream) stream = NULL;
+    LOCH_AUTO(allocator) allocator = NULL;
+    int right = 0;
+    LOCH_CHECK(loch_device_open("sim:256MiB,backed", &device));
+    LOCH_CHECK(loch_stream_create(device, NULL, &stream));
+    LOCH_CHECK(loch_device_acquire_default(device, &allocator));
+    right += workspace(allocator, stream);
+    right += buffers(allocator, stream);
+    right += streams(device, allocator);
+    return right == 3 ? 0 : 1;
+}

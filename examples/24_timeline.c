@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* A timeline: spans of work on the host and on a device, nested, with the operations done and the memory used; as a tree for people and as a
+ * file for chrome://tracing and Perfetto. The clock is one of our own, so that every run prints the same. */
+#include <loch/loch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BYTES ((size_t)1 << 20)
+
+/* A millisecond passes whenever somebody asks. Real programs leave the clock alone. */
+static uint64_t tick(void *user)
+{
+    uint64_t *now = user;
+    return *now += 1000000;
+}
+
+static loch_status layer(loch_timeline *timeline, loch_allocator *pool, loch_stream *stream, loch_buffer **kept)
+{
+    LOCH_SPAN(timeline, "layer", .allocator = pool); /* to the end of this function, whatever happens */
+    {
+        LOCH_SPAN(timeline, "attention", .level = 1, .stream = stream, .flops = 2e6);
+        LOCH_RETURN(loch_buffer_create(pool, BYTES, NULL, kept));
+        LOCH_RETURN(loch_buffer_fill(*kept, "a", 1, stream));
+    }
+    /* as a pair of calls, where the amount of work is not known before */
+    loch_span span = loch_span_begin(timeline, "feed-forward", NULL);
+    for (int i = 0; i < 3; i++)
+        loch_span_add(&span, 1e6, 4096);
+    loch_span_end(&span);
+    LOCH_SPAN(timeline, "details", .level = 2); /* above the timeline's level: not recorded */
+    return LOCH_OK;
+}
+
+typedef struct sums {
+    double flops;
+    uint64_t grown;
+    unsigned deepest;
+} sums;
+
+static loch_status add(const loch_span_record *record, void *user)
+{
+    sums *s = user;
+    s->flops += record->flops;
+    s->grown += record->used_end - record->used_begin;
+    if (record->depth > s->deepest) s->deepest = record->depth;
+    return LOCH_OK;
+}
+
+static loch_status print(loch_timeline *timeline)
+{
+    size_t length;
+    LOCH_RETURN(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0, &length)); /* how long is it? */
+    char *text = malloc(length + 1);
+    if (!text) return LOCH_E_HOST_MEMORY;
+    const loch_status status = loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, length + 1, NULL);
+    if (status == LOCH_OK) fputs(text, stdout);
+    free(text);
+    return status;
+}
+
+int main(void)
+{
+    char path[] = "/tmp/loch-example-XXXXXX", start[16] = "";
+    const int file = mkstemp(path);
+    if (file < 0) return 1;
+    close(file);
+    uint64_t now = 0, lost = 1;
+    loch_host_set_clock(tick, &now); /* while no other thread is in the library */
+    LOCH_AUTO(device) device = NULL;
+    LOCH_AUTO(stream) stream = NULL;
+    LOCH_AUTO(allocator) pool = NULL;
+    loch_buffer *kept[4];
+    loch_timeline *timeline;
+    const loch_timeline_options options = {.size = sizeof options, .level = 0};
+    sums s = {0, 0, 0};
+    size_t spans = 0, forgotten = 1;
+    LOCH_CHECK(loch_device_open("sim:64MiB,backed", &device));
+    LOCH_CHECK(loch_stream_create(device, NULL, &stream));
+    LOCH_CHECK(loch_pool_create(device, "model", NULL, &pool));
+    LOCH_CHECK(loch_timeline_create(&options, &timeline));
+    loch_timeline_set_level(timeline, 1); /* more than at first */
+    for (size_t i = 0; i < 4; i++)
+        LOCH_CHECK(layer(timeline, pool, stream, &kept[i]));
+    loch_timeline_count(timeline, &spans, &lost);
+    LOCH_CHECK(loch_timeline_walk(timeline, add, &s));
+    LOCH_CHECK(print(timeline));
+    LOCH_CHECK(loch_timeline_save(timeline, path, LOCH_TIMELINE_TRACE, 0));
+    loch_timeline_clear(timeline); /* and on with the next ones */
+    loch_timeline_count(timeline, &forgotten, NULL);
+    loch_timeline_destroy(timeline);
+    printf("%zu spans, %g operations, %llu MiB more in use\n", spans, s.flops, (unsigned long long)(s.grown >> 20));
+    for (size_t i = 0; i < 4; i++)
+        loch_buffer_release(kept[i]);
+
+    FILE *trace = fopen(path, "r");
+    const int saved = trace && fgets(start, sizeof start, trace) && strchr("[{", start[0]);
+    if (trace) fclose(trace);
+    unlink(path);
+    loch_host_set_clock(NULL, NULL);
+    return spans == 12 && lost == 0 && forgotten == 0 && saved && s.flops == 4 * (2e6 + 3e6) && s.grown == 4 * BYTES &&
+                   s.deepest == 1
+               ? 0
+               : 1;
+}
