@@ -14,9 +14,8 @@ static loch_status make_tracked(loch_device *device, loch_attributes attributes,
 {
     (void)user;
     loch_allocator *inner;
-    loch_status status = loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner);
-    if (status != LOCH_OK) return status;
-    status = loch_tracking_create(inner, "tracked", NULL, out);
+    LOCH_RETURN(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_NONE, &inner));
+    const loch_status status = loch_tracking_create(inner, "tracked", NULL, out);
     loch_allocator_release(inner);
     return status;
 }
@@ -31,6 +30,35 @@ static const char *show_winner(loch_device *device, uint32_t bits, const char *w
     printf("%-20s %s\n", what, name);
     if (status == LOCH_OK) loch_allocator_release(allocator);
     return name;
+}
+
+static loch_status show_entry(const loch_registry_entry *entry, void *count)
+{
+    printf("  %3d  %s%s\n", entry->priority, entry->name, entry->allocator ? "" : " (a factory)");
+    ++*(size_t *)count;
+    return LOCH_OK;
+}
+
+/* A device's default allocator can be replaced without the registry, for all that ask the device from now on. */
+static int replace_default(loch_device *device, loch_allocator *mine)
+{
+    loch_allocator *found;
+    LOCH_CHECK(loch_device_set_allocator(device, mine));
+    LOCH_CHECK(loch_device_acquire_default(device, &found));
+    const int replaced = found == mine;
+    loch_allocator_release(found);
+    LOCH_CHECK(loch_device_set_allocator(device, NULL)); /* the library's own again */
+    return replaced;
+}
+
+/* Two parts of a program want memory for both of them: on the host, and reached by a GPU. */
+static loch_attributes both(void)
+{
+    const loch_attributes host = {.bits = LOCH_ATTRIBUTE_ON_HOST, .scope = 7};
+    const loch_attributes gpu = {.bits = LOCH_ATTRIBUTE_GPU_COMPATIBLE};
+    loch_attributes merged;
+    LOCH_CHECK(loch_attributes_merge(host, gpu, &merged)); /* E_INVALID for two scopes that differ */
+    return merged;
 }
 
 static loch_status show_leak(loch_allocator *allocator, const loch_block *block, void *user)
@@ -48,37 +76,34 @@ int main(int count, char **arguments)
     void *forgotten = NULL;
     char name[64];
     int right = 0;
-    size_t leaks = 0;
+    size_t leaks = 0, entries = 0;
 
-    loch_status status = loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device);
-    if (status != LOCH_OK) {
-        fprintf(stderr, "%s\n", loch_error_get()->sentence);
-        return 1;
-    }
+    LOCH_CHECK(loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device));
     right += strstr(show_winner(device, 0, "nothing registered:", name), "default") != NULL;
-    right += strstr(show_winner(device, LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE, "pinned:", name),
-                    "pinned") != NULL;
+    right += strstr(show_winner(device, both().bits, "pinned:", name), "pinned") != NULL;
     right += !strcmp(show_winner(device, LOCH_ATTRIBUTE_NIC_COMPATIBLE, "for network cards:", name), "E_UNSUPPORTED");
 
-    status = loch_direct_create(device, "mine", NULL, &session);
-    if (status == LOCH_OK) status = loch_registry_add(session, "requests", 10); /* the entry's own name */
+    LOCH_CHECK(loch_direct_create(device, "mine", NULL, &session));
+    right += replace_default(device, session);
+    LOCH_CHECK(loch_registry_add(session, "requests", 10)); /* the entry's own name */
     right += !strcmp(show_winner(device, 0, "priority 10:", name), "mine");
-    if (status == LOCH_OK) status = loch_registry_add_factory("tracking everywhere", 20, make_tracked, NULL);
+    LOCH_CHECK(loch_registry_add_factory("tracking everywhere", 20, make_tracked, NULL));
     right += !strcmp(show_winner(device, 0, "priority 20:", name), "tracked");
-    if (status == LOCH_OK) status = loch_registry_remove("tracking everywhere", 20);
+    puts("the registry:");
+    LOCH_CHECK(loch_registry_walk(show_entry, &entries));
+    LOCH_CHECK(loch_registry_remove("tracking everywhere", 20));
     right += !strcmp(show_winner(device, 0, "and without it:", name), "mine");
 
     loch_allocator *best = NULL; /* of all devices: for those who have none in mind */
-    if (status == LOCH_OK) status = loch_registry_acquire_best(NULL, (loch_attributes){0}, &best);
-    if (best) printf("%-20s %s\n", "of any device:", loch_allocator_get_name(best));
+    LOCH_CHECK(loch_registry_acquire_best(NULL, (loch_attributes){0}, &best));
+    printf("%-20s %s\n", "of any device:", loch_allocator_get_name(best));
     right += best == session;
     loch_allocator_release(best);
 
-    if (status == LOCH_OK) status = loch_alloc(session, 12345, &forgotten);
-    if (status == LOCH_OK) status = loch_registry_clear(show_leak, NULL, &leaks);
-    if (status == LOCH_OK) status = loch_free(session, forgotten); /* blocks outlive the shutdown */
-    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    LOCH_CHECK(loch_alloc(session, 12345, &forgotten));
+    LOCH_CHECK(loch_registry_clear(show_leak, NULL, &leaks));
+    LOCH_CHECK(loch_free(session, forgotten)); /* blocks outlive the registry */
     loch_allocator_release(session);
     loch_device_release(device);
-    return status == LOCH_OK && right == 7 && leaks == 1 ? 0 : 1;
+    return right == 8 && entries == 2 && leaks == 1 ? 0 : 1;
 }

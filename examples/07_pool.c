@@ -44,21 +44,35 @@ static loch_status serve(loch_allocator *pool, size_t *tokens)
     return status;
 }
 
+/* Another program wants memory: the pool keeps less of what is free, and may hold less from now on. */
+static loch_status shrink(loch_allocator *pool, loch_pool_info *info)
+{
+    LOCH_RETURN(loch_pool_set_idle(pool, 16 * MIB)); /* gives back what is above it */
+    LOCH_RETURN(loch_pool_set_limit(pool, 32 * MIB));
+    LOCH_RETURN(loch_pool_get_info(pool, info));
+    printf("shrunk: %zu MiB held, of at most %zu\n", info->reserved_bytes / MIB, info->limit_bytes / MIB);
+    return LOCH_OK;
+}
+
 int main(void)
 {
-    loch_device *device = NULL;
-    loch_allocator *pool = NULL;
+    loch_device *device;
+    loch_allocator *pool;
     size_t tokens = 0;
-    const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
-    loch_pool_info info = {.size = sizeof info};
-    loch_status status = loch_device_open("sim:8GiB", &device);
-    if (status == LOCH_OK) status = loch_pool_create(device, "model", &options, &pool);
-    if (status == LOCH_OK) status = serve(pool, &tokens);
-    if (status == LOCH_OK) status = loch_pool_get_info(pool, &info);
-    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     char text[1024];
-    if (pool && loch_pool_print(pool, text, sizeof text, NULL) == LOCH_OK) fputs(text, stdout);
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
+    loch_pool_info info = {.size = sizeof info}, shrunk = {.size = sizeof shrunk};
+    LOCH_CHECK(loch_device_open("sim:8GiB", &device));
+    LOCH_CHECK(loch_pool_create(device, "model", &options, &pool));
+    LOCH_CHECK(serve(pool, &tokens));
+    LOCH_CHECK(loch_pool_get_info(pool, &info));
+    LOCH_CHECK(loch_pool_print(pool, text, sizeof text, NULL));
+    fputs(text, stdout);
+    LOCH_CHECK(shrink(pool, &shrunk));
     loch_allocator_release(pool);
     loch_device_release(device);
-    return status == LOCH_OK && tokens == (LIMIT - 100 * MIB) / TOKEN && info.peak_reserved_bytes <= LIMIT ? 0 : 1;
+    return tokens == (LIMIT - 100 * MIB) / TOKEN && info.peak_reserved_bytes <= LIMIT &&
+                   shrunk.reserved_bytes <= 16 * MIB
+               ? 0
+               : 1;
 }

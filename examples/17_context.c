@@ -16,7 +16,7 @@ static loch_status guards(loch_context *context)
     LOCH_RETURN(loch_context_require_stream(context, &own));
     LOCH_RETURN(loch_stream_create(loch_context_get_device(context), &options, &urgent));
     {
-        LOCH_GUARD(status, stream, context, urgent);
+        LOCH_GUARD(status, stream, context, urgent); /* loch_context_begin_stream; ends with this block */
         if (status == LOCH_OK) status = loch_context_require_stream(context, &now);
         if (status == LOCH_OK && now != urgent) status = LOCH_E_CORRUPT;
     }
@@ -48,8 +48,8 @@ static loch_status serve(loch_context *context)
         status = loch_context_create_tensor(context, LOCH_F32, LOCH_SHAPE(1, MIB / 4), "step", 0, &kept[i]);
     for (size_t i = 0; i < 8; i += 2)
         loch_tensor_clear(&kept[i]);
-    if (status == LOCH_OK) { /* what is free lies in pieces: nothing moves while the guard holds */
-        LOCH_GUARD(status, still, context);
+    if (status == LOCH_OK) {                /* what is free lies in pieces: nothing moves while the guard holds */
+        LOCH_GUARD(status, still, context); /* loch_context_begin_still */
         if (status == LOCH_OK && loch_context_compact(context, NULL, NULL) != LOCH_E_MOVING_FORBIDDEN)
             status = LOCH_E_CORRUPT;
     }
