@@ -3,7 +3,6 @@
  * piece has come back. What it leaves out, the library does: sizes, ids and tags of live blocks, figures, and the
  * detection of wrong frees, in release builds too. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +10,7 @@
 
 typedef struct slab {
     loch_allocator *source; /* where the slab itself comes from */
-    char *start;
+    void *start;
     size_t used, pieces;
 } slab;
 
@@ -24,7 +23,7 @@ static loch_status slab_alloc(void *self, const loch_request *request, void **ou
     if (start > SLAB_BYTES || request->bytes > SLAB_BYTES - start)
         return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "the slab has %zu bytes left, not %zu",
                               SLAB_BYTES - s->used, request->bytes);
-    *out = s->start + start;
+    *out = (char *)s->start + start;
     s->used = start + request->bytes;
     s->pieces++;
     return LOCH_OK;
@@ -57,7 +56,7 @@ static loch_status slab_create(loch_device *device, loch_allocator **out)
     slab *s = calloc(1, sizeof *s);
     if (!s) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for a slab");
     loch_status status = loch_direct_create(device, "slab source", NULL, &s->source);
-    if (status == LOCH_OK) status = loch_alloc(s->source, SLAB_BYTES, (void **)&s->start);
+    if (status == LOCH_OK) status = loch_alloc(s->source, SLAB_BYTES, &s->start);
     if (status == LOCH_OK) status = loch_allocator_create(device, "my slab", &ops, s, out);
     if (status == LOCH_OK) return LOCH_OK;
     if (s->start)
@@ -71,23 +70,19 @@ static loch_status slab_create(loch_device *device, loch_allocator **out)
 
 int main(void)
 {
-    loch_device *device = NULL;
-    loch_allocator *mine = NULL;
-    void *a = NULL, *b = NULL, *c = NULL;
+    loch_device *device;
+    loch_allocator *mine;
+    void *a, *b, *c;
     char figures[2048];
     loch_stats stats = {.size = sizeof stats};
     const loch_request aligned = {.size = sizeof aligned, .bytes = 5000, .alignment = 4096};
 
-    loch_status status = loch_device_open("cpu", &device);
-    if (status == LOCH_OK) status = slab_create(device, &mine);
-    if (status == LOCH_OK) status = loch_alloc(mine, 1000, &a);
-    if (status == LOCH_OK) status = loch_allocator_alloc(mine, &aligned, &b);
-    if (status == LOCH_OK) status = loch_free(mine, a);
-    if (status == LOCH_OK) status = loch_allocator_get_stats(mine, &stats);
-    if (status != LOCH_OK) {
-        fprintf(stderr, "%s\n", loch_error_get()->sentence);
-        return 1;
-    }
+    LOCH_CHECK(loch_device_open("cpu", &device));
+    LOCH_CHECK(slab_create(device, &mine));
+    LOCH_CHECK(loch_alloc(mine, 1000, &a));
+    LOCH_CHECK(loch_allocator_alloc(mine, &aligned, &b));
+    LOCH_CHECK(loch_free(mine, a));
+    LOCH_CHECK(loch_allocator_get_stats(mine, &stats));
 
     const loch_status twice = loch_free(mine, a), inside = loch_free(mine, (char *)b + 8);
     printf("freed twice: %s; freed inside: %s\n", loch_status_name(twice), loch_status_name(inside));
@@ -96,11 +91,11 @@ int main(void)
     LOCH_CHECK(loch_stats_print(&stats, LOCH_FORMAT_TEXT, figures, sizeof figures, NULL));
     printf("%s", figures);
 
-    status = loch_free(mine, b);
+    LOCH_CHECK(loch_free(mine, b));
     loch_allocator_release(mine);
     loch_device_release(device);
-    return status == LOCH_OK && twice == LOCH_E_DOUBLE_FREE && inside == LOCH_E_INTERIOR &&
-                   full == LOCH_E_DEVICE_MEMORY && stats.requested_bytes == 5000
+    return twice == LOCH_E_DOUBLE_FREE && inside == LOCH_E_INTERIOR && full == LOCH_E_DEVICE_MEMORY &&
+                   stats.requested_bytes == 5000
                ? 0
                : 1;
 }

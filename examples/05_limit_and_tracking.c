@@ -5,7 +5,6 @@
  *
  *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
@@ -34,52 +33,52 @@ static size_t cache_shrink(loch_allocator *allocator, size_t bytes, void *user)
 static loch_status take(loch_allocator *allocator, size_t bytes, const char *tag, void **out)
 {
     loch_request request = {.size = sizeof request, .bytes = bytes};
-    const loch_status status = loch_tag_create(tag, &request.tag);
-    return status == LOCH_OK ? loch_allocator_alloc(allocator, &request, out) : status;
+    LOCH_RETURN(loch_tag_create(tag, &request.tag));
+    return loch_allocator_alloc(allocator, &request, out);
 }
 
-static loch_status run(loch_allocator *allocator)
+/* Returns whether the limit held. */
+static int run(loch_allocator *allocator)
 {
     cache c = {.allocator = allocator};
-    void *weights = NULL, *more = NULL;
-    loch_status status = loch_allocator_add_pressure(allocator, cache_shrink, &c);
-    for (int i = 0; i < 4 && status == LOCH_OK; i++)
-        status = take(allocator, 2 * MIB, "cache", &c.blocks[i]);
-    if (status == LOCH_OK) status = take(allocator, 5 * MIB, "weights", &weights); /* 13 MiB of 10: the cache shrinks */
-    if (status == LOCH_OK && take(allocator, 6 * MIB, "more", &more) != LOCH_E_LIMIT) status = LOCH_E_CORRUPT;
+    void *weights, *more;
+    loch_census *census;
+    char text[2048];
+    LOCH_CHECK(loch_allocator_add_pressure(allocator, cache_shrink, &c));
+    for (int i = 0; i < 4; i++)
+        LOCH_CHECK(take(allocator, 2 * MIB, "cache", &c.blocks[i]));
+    LOCH_CHECK(take(allocator, 5 * MIB, "weights", &weights)); /* 13 MiB of 10: the cache shrinks */
+    const loch_status full = take(allocator, 6 * MIB, "more", &more);
     printf("and then: %s\n", loch_error_get()->sentence);
 
-    loch_census *census = NULL;
-    char text[2048];
-    if (status == LOCH_OK) status = loch_census_create(allocator, &census);
-    if (status == LOCH_OK) status = loch_census_print(census, NULL, LOCH_FORMAT_TEXT, text, sizeof text, NULL);
-    if (status == LOCH_OK) printf("still live: %s", text);
+    LOCH_CHECK(loch_census_create(allocator, &census));
+    LOCH_CHECK(loch_census_print(census, NULL, LOCH_FORMAT_TEXT, text, sizeof text, NULL));
+    printf("still live: %s", text);
     loch_census_destroy(census);
-    if (loch_address_free(weights) != LOCH_OK) status = LOCH_E_CORRUPT;
+    LOCH_CHECK(loch_address_free(weights));
     cache_shrink(allocator, 8 * MIB, &c);
-    const loch_status removed = loch_allocator_remove_pressure(allocator, cache_shrink, &c);
-    return status == LOCH_OK ? removed : status;
+    LOCH_CHECK(loch_allocator_remove_pressure(allocator, cache_shrink, &c));
+    return full == LOCH_E_LIMIT;
 }
 
 int main(int count, char **arguments)
 {
-    loch_device *device = NULL;
-    loch_allocator *direct = NULL, *limit = NULL, *tracking = NULL;
+    loch_device *device;
+    loch_allocator *direct, *limit, *tracking;
     const loch_limit_options options = {.size = sizeof options, .hard_bytes = 10 * MIB};
     loch_stats stats = {.size = sizeof stats};
 
-    loch_status status = loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device);
-    if (status == LOCH_OK) status = loch_direct_create(device, NULL, NULL, &direct);
-    if (status == LOCH_OK) status = loch_limit_create(direct, "10 MiB", &options, &limit);
-    if (status == LOCH_OK) status = loch_tracking_create(limit, "tracked", NULL, &tracking);
-    if (status == LOCH_OK) status = run(tracking);
-    if (status == LOCH_OK) status = loch_allocator_get_stats(tracking, &stats);
-    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    LOCH_CHECK(loch_device_open(count > 1 ? arguments[1] : "sim:1GiB", &device));
+    LOCH_CHECK(loch_direct_create(device, NULL, NULL, &direct));
+    LOCH_CHECK(loch_limit_create(direct, "10 MiB", &options, &limit));
+    LOCH_CHECK(loch_tracking_create(limit, "tracked", NULL, &tracking));
+    const int held = run(tracking);
+    LOCH_CHECK(loch_allocator_get_stats(tracking, &stats));
     printf("%llu allocations, at most %llu bytes in use\n", (unsigned long long)stats.allocs,
            (unsigned long long)stats.peak_requested_bytes);
     loch_allocator_release(tracking); /* each holds the one that it wraps */
     loch_allocator_release(limit);
     loch_allocator_release(direct);
     loch_device_release(device);
-    return status == LOCH_OK && stats.blocks == 0 && stats.peak_requested_bytes <= 10 * MIB ? 0 : 1;
+    return held && stats.blocks == 0 && stats.peak_requested_bytes <= 10 * MIB ? 0 : 1;
 }

@@ -5,7 +5,6 @@
  *
  * 06_registry [DEVICE]     cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 #include <string.h>
 

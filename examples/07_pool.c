@@ -2,7 +2,6 @@
 /* A pool with a limit holds the weights of a model and its key/value cache: one growable block, which keeps its address
  * while it grows with the sequence. What the cache no longer needs serves the next request. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
@@ -20,55 +19,52 @@ static size_t decode(loch_allocator *pool, char *cache)
     return tokens;
 }
 
-static loch_status serve(loch_allocator *pool, size_t *tokens)
+/* Returns how many tokens fitted; 0 when the limit did not hold. */
+static size_t serve(loch_allocator *pool)
 {
-    void *weights, *cache, *scratch = NULL;
+    void *weights, *cache, *scratch;
     const loch_request empty = {.size = sizeof empty};
     /* a little less than 100 MiB, in whole MiB: what takes its place later fits exactly */
     const loch_request whole = {.size = sizeof whole, .bytes = 100 * MIB - 12345, .round_bytes = MIB};
     loch_block block = {.size = sizeof block};
-    loch_status status = loch_allocator_alloc(pool, &whole, &weights);
-    if (status == LOCH_OK) status = loch_allocator_find(pool, weights, &block);
-    if (status != LOCH_OK) return status;
+    LOCH_CHECK(loch_allocator_alloc(pool, &whole, &weights));
+    LOCH_CHECK(loch_allocator_find(pool, weights, &block));
     printf("weights: %zu bytes asked for, %zu taken\n", block.requested_bytes, block.allocated_bytes);
-    status = loch_pool_alloc_growable(pool, 1024 * MIB, &empty, &cache); /* addresses for far more than there is */
-    if (status != LOCH_OK) return status;
-    *tokens = decode(pool, cache);
-    printf("%zu tokens, then %s: %s\n", *tokens, loch_status_name(loch_error_get()->status),
-           loch_error_get()->sentence);
-    if (loch_alloc(pool, 64 * MIB, &scratch) == LOCH_OK) puts("this should not fit");
-    status = loch_pool_resize_growable(pool, cache, 16 * TOKEN); /* the sequence was cut */
-    if (status == LOCH_OK) status = loch_alloc(pool, 64 * MIB, &scratch);
-    if (loch_free(pool, scratch) != LOCH_OK || loch_free(pool, cache) != LOCH_OK || loch_free(pool, weights) != LOCH_OK)
-        return LOCH_E_DRIVER;
-    return status;
+    LOCH_CHECK(loch_pool_alloc_growable(pool, 1024 * MIB, &empty, &cache)); /* addresses for far more than there is */
+    const size_t tokens = decode(pool, cache);
+    printf("%zu tokens, then %s: %s\n", tokens, loch_status_name(loch_error_get()->status), loch_error_get()->sentence);
+    if (loch_alloc(pool, 64 * MIB, &scratch) != LOCH_E_LIMIT) return 0; /* there is no room for more */
+    LOCH_CHECK(loch_pool_resize_growable(pool, cache, 16 * TOKEN));     /* the sequence was cut */
+    LOCH_CHECK(loch_alloc(pool, 64 * MIB, &scratch));
+    LOCH_CHECK(loch_free(pool, scratch));
+    LOCH_CHECK(loch_free(pool, cache));
+    LOCH_CHECK(loch_free(pool, weights));
+    return tokens;
 }
 
 /* Another program wants memory: the pool keeps less of what is free, and may hold less from now on. */
-static loch_status shrink(loch_allocator *pool, loch_pool_info *info)
+static void shrink(loch_allocator *pool, loch_pool_info *info)
 {
-    LOCH_RETURN(loch_pool_set_idle(pool, 16 * MIB)); /* gives back what is above it */
-    LOCH_RETURN(loch_pool_set_limit(pool, 32 * MIB));
-    LOCH_RETURN(loch_pool_get_info(pool, info));
+    LOCH_CHECK(loch_pool_set_idle(pool, 16 * MIB)); /* gives back what is above it */
+    LOCH_CHECK(loch_pool_set_limit(pool, 32 * MIB));
+    LOCH_CHECK(loch_pool_get_info(pool, info));
     printf("shrunk: %zu MiB held, of at most %zu\n", info->reserved_bytes / MIB, info->limit_bytes / MIB);
-    return LOCH_OK;
 }
 
 int main(void)
 {
     loch_device *device;
     loch_allocator *pool;
-    size_t tokens = 0;
     char text[1024];
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     loch_pool_info info = {.size = sizeof info}, shrunk = {.size = sizeof shrunk};
     LOCH_CHECK(loch_device_open("sim:8GiB", &device));
     LOCH_CHECK(loch_pool_create(device, "model", &options, &pool));
-    LOCH_CHECK(serve(pool, &tokens));
+    const size_t tokens = serve(pool);
     LOCH_CHECK(loch_pool_get_info(pool, &info));
     LOCH_CHECK(loch_pool_print(pool, text, sizeof text, NULL));
     fputs(text, stdout);
-    LOCH_CHECK(shrink(pool, &shrunk));
+    shrink(pool, &shrunk);
     loch_allocator_release(pool);
     loch_device_release(device);
     return tokens == (LIMIT - 100 * MIB) / TOKEN && info.peak_reserved_bytes <= LIMIT &&

@@ -2,7 +2,6 @@
 /* Buffers own memory: who holds one last frees it, whatever device it is on. Blocks of code clean up by themselves, memory from
  * elsewhere takes part with a deleter, and a pool of buffers makes the same scratch memory serve again and again. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <loch/sim.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,18 +91,17 @@ int main(void)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(stream) stream = NULL;
     LOCH_AUTO(allocator) allocator = NULL;
-    loch_status status = loch_device_open("sim:1GiB,backed", &device);
-    if (status == LOCH_OK) status = loch_stream_create(device, NULL, &stream);
-    if (status == LOCH_OK) status = loch_pool_create(device, "scratch", NULL, &allocator);
+    LOCH_CHECK(loch_device_open("sim:1GiB,backed", &device));
+    LOCH_CHECK(loch_stream_create(device, NULL, &stream));
+    LOCH_CHECK(loch_pool_create(device, "scratch", NULL, &allocator));
     puts("sharing:");
-    if (status == LOCH_OK) status = share(&deleted);
+    LOCH_CHECK(share(&deleted));
     puts("copying:");
-    if (status == LOCH_OK) status = there_and_back(device, stream, text, sizeof text);
+    LOCH_CHECK(there_and_back(device, stream, text, sizeof text));
     puts("scratch:");
-    if (status == LOCH_OK) status = scratch(allocator, stream, &stats);
+    LOCH_CHECK(scratch(allocator, stream, &stats));
     loch_sim_stats sim = {.size = sizeof sim,
                           .violations = 1}; /* the simulated device checks the order between the streams */
-    if (status == LOCH_OK) status = loch_sim_get_stats(device, &sim);
-    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
-    return status == LOCH_OK && deleted == 2 && stats.reused == 29 && sim.violations == 0 ? 0 : 1;
+    LOCH_CHECK(loch_sim_get_stats(device, &sim));
+    return deleted == 2 && stats.reused == 29 && sim.violations == 0 ? 0 : 1;
 }

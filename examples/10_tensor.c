@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors: make one, look at parts of it without copying, take it to another device and back, print it. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
-
-/* What every call here goes through: the first failure ends the function, and LOCH_AUTO releases what there is. */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const loch_status try_status = (call);                                                                         \
-        if (try_status != LOCH_OK) return try_status;                                                                  \
-    } while (0)
 
 static loch_status show(const char *what, loch_tensor *tensor)
 {
     char line[256];
-    TRY(loch_tensor_describe(tensor, line, sizeof line, NULL));
+    LOCH_RETURN(loch_tensor_describe(tensor, line, sizeof line, NULL));
     printf("%s: %s\n", what, line);
     return loch_tensor_print_to(tensor, NULL, stdout);
 }
@@ -24,11 +16,12 @@ static loch_status views(loch_tensor *table)
     LOCH_AUTO(tensor) column = NULL;
     LOCH_AUTO(tensor) turned = NULL;
     LOCH_AUTO(tensor) backwards = NULL;
-    TRY(loch_tensor_index(table, 1, -1, &column)); /* the last column */
-    TRY(loch_tensor_fill(column, loch_scalar_of(0.5), NULL));
-    TRY(show("its last column was filled through a view", table));
-    TRY(loch_tensor_transpose(table, 0, 1, &turned));
-    TRY(loch_tensor_slice(turned, 0, LOCH_OPEN, LOCH_OPEN, -2, &backwards)); /* every second row, from the end */
+    LOCH_RETURN(loch_tensor_index(table, 1, -1, &column)); /* the last column */
+    LOCH_RETURN(loch_tensor_fill(column, loch_scalar_of(0.5), NULL));
+    LOCH_RETURN(show("its last column was filled through a view", table));
+    LOCH_RETURN(loch_tensor_transpose(table, 0, 1, &turned));
+    LOCH_RETURN(
+        loch_tensor_slice(turned, 0, LOCH_OPEN, LOCH_OPEN, -2, &backwards)); /* every second row, from the end */
     return show("turned, every second row, backwards", backwards);
 }
 
@@ -38,15 +31,15 @@ static loch_status elsewhere(loch_tensor *table, float *sum)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(tensor) there = NULL;
     LOCH_AUTO(tensor) row = NULL;
-    TRY(loch_device_open("sim:1GiB,backed", &device)); /* "cuda:0" where there is one */
+    LOCH_RETURN(loch_device_open("sim:1GiB,backed", &device)); /* "cuda:0" where there is one */
     const loch_tensor_options options = {.size = sizeof options, .device = device, .name = "table"};
-    TRY(loch_tensor_to(table, LOCH_F16, &options, &there));
-    TRY(loch_tensor_index(there, 0, 0, &row));
-    TRY(loch_tensor_fill(row, loch_scalar_of(-1), NULL));
-    TRY(show("on another device", there));
-    TRY(loch_tensor_copy(table, there, NULL)); /* converted back */
+    LOCH_RETURN(loch_tensor_to(table, LOCH_F16, &options, &there));
+    LOCH_RETURN(loch_tensor_index(there, 0, 0, &row));
+    LOCH_RETURN(loch_tensor_fill(row, loch_scalar_of(-1), NULL));
+    LOCH_RETURN(show("on another device", there));
+    LOCH_RETURN(loch_tensor_copy(table, there, NULL)); /* converted back */
     float numbers[12];
-    TRY(loch_tensor_read(table, numbers, sizeof numbers, NULL));
+    LOCH_RETURN(loch_tensor_read(table, numbers, sizeof numbers, NULL));
     for (size_t i = 0; i < 12; i++)
         *sum += numbers[i];
     return LOCH_OK;
@@ -56,9 +49,9 @@ static loch_status run(float *sum)
 {
     const float numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     LOCH_AUTO(tensor) table = NULL;
-    TRY(loch_tensor_create_from(LOCH_F32, LOCH_SHAPE(3, 4), numbers, NULL, &table));
-    TRY(show("a table", table));
-    TRY(views(table));
+    LOCH_RETURN(loch_tensor_create_from(LOCH_F32, LOCH_SHAPE(3, 4), numbers, NULL, &table));
+    LOCH_RETURN(show("a table", table));
+    LOCH_RETURN(views(table));
     return elsewhere(table, sum);
 }
 

@@ -2,28 +2,21 @@
 /* Saves a tensor as an .npy file, as NumPy does, and maps it: a large file is there at once, its pages come when they are looked at,
  * and many processes share them. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const loch_status try_status = (call);                                                                         \
-        if (try_status != LOCH_OK) return try_status;                                                                  \
-    } while (0)
 
 static loch_status save(const char *path)
 {
     LOCH_AUTO(tensor) line = NULL;
     LOCH_AUTO(tensor) table = NULL;
     LOCH_AUTO(tensor) weights = NULL;
-    TRY(loch_tensor_create(LOCH_F32, LOCH_SHAPE(1000), NULL, &line));
+    LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE(1000), NULL, &line));
     for (int64_t i = 0; i < 1000; i++)
-        TRY(loch_tensor_write_item(line, 1, &i, loch_scalar_of((float)i / 1000), NULL));
-    TRY(loch_tensor_expand(line, LOCH_SHAPE(200, 1000), &table)); /* one row seen 200 times */
-    TRY(loch_tensor_clone(table, NULL, &weights));                /* and now it is 200 rows */
-    TRY(loch_npy_save(weights, path, NULL));
+        LOCH_RETURN(loch_tensor_write_item(line, 1, &i, loch_scalar_of((float)i / 1000), NULL));
+    LOCH_RETURN(loch_tensor_expand(line, LOCH_SHAPE(200, 1000), &table)); /* one row seen 200 times */
+    LOCH_RETURN(loch_tensor_clone(table, NULL, &weights));                /* and now it is 200 rows */
+    LOCH_RETURN(loch_npy_save(weights, path, NULL));
     printf("saved %zu bytes of elements\n", loch_tensor_get_bytes(weights));
     return LOCH_OK;
 }
@@ -35,15 +28,15 @@ static loch_status look(const char *path, float *last)
     LOCH_AUTO(tensor) weights = NULL;
     LOCH_AUTO(tensor) corner = NULL;
     LOCH_AUTO(tensor) part = NULL;
-    TRY(loch_npy_load(path, &mapped, &weights));
-    TRY(loch_tensor_print_to(weights, NULL, stdout)); /* reads the corners that it shows */
-    TRY(loch_tensor_slice(weights, 0, -2, LOCH_OPEN, 1, &part));
-    TRY(loch_tensor_slice(part, 1, -3, LOCH_OPEN, 1, &corner));
-    TRY(loch_tensor_print_to(corner, NULL, stdout));
+    LOCH_RETURN(loch_npy_load(path, &mapped, &weights));
+    LOCH_RETURN(loch_tensor_print_to(weights, NULL, stdout)); /* reads the corners that it shows */
+    LOCH_RETURN(loch_tensor_slice(weights, 0, -2, LOCH_OPEN, 1, &part));
+    LOCH_RETURN(loch_tensor_slice(part, 1, -3, LOCH_OPEN, 1, &corner));
+    LOCH_RETURN(loch_tensor_print_to(corner, NULL, stdout));
     if (loch_tensor_fill(corner, loch_scalar_of(0), NULL) == LOCH_OK) return LOCH_E_INVALID;
     printf("writing to it: %s\n", loch_error_get()->sentence);
     loch_scalar scalar;
-    TRY(loch_tensor_read_item(corner, 2, (const int64_t[]){-1, -1}, NULL, &scalar));
+    LOCH_RETURN(loch_tensor_read_item(corner, 2, (const int64_t[]){-1, -1}, NULL, &scalar));
     *last = (float)scalar.value.f;
     return LOCH_OK;
 }

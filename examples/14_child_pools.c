@@ -2,7 +2,6 @@
 /* Child pools: a server gives each model a quota of its pool, with memory that is there for sure, and each request a range
  * that goes back as a whole. Children end in any order, and their blocks may outlive them. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
@@ -25,51 +24,50 @@ static loch_status say(loch_allocator *child, void *user)
     return status;
 }
 
-/* One model takes all that it can get; the other's minimum is still there. */
-static loch_status serve(loch_allocator *server, loch_allocator *greedy, loch_allocator *modest)
+/* One model takes all that it can get; the other's minimum is still there. Returns whether both limits held. */
+static int serve(loch_allocator *server, loch_allocator *greedy, loch_allocator *modest)
 {
-    void *blocks[64], *weights, *none = NULL;
+    void *blocks[64], *weights, *none;
     size_t count = 0;
     while (count < 64 && loch_alloc(greedy, 16 * MIB, &blocks[count]) == LOCH_OK)
         count++;
     printf("the greedy model has %zu blocks, then %s\n", count, loch_status_name(loch_error_get()->status));
-    loch_status status = loch_alloc(modest, 64 * MIB, &weights);
-    if (status == LOCH_OK) status = loch_pool_walk_children(server, say, NULL);
-    if (loch_alloc(modest, 32 * MIB, &none) == LOCH_OK) puts("this should not fit");
-    for (size_t i = 0; i < count && status == LOCH_OK; i++)
-        status = loch_free(greedy, blocks[i]);
-    if (status == LOCH_OK) status = loch_alloc(modest, 32 * MIB, &none); /* what the other keeps idle is taken back */
-    if (status == LOCH_OK) status = loch_free(modest, none);
-    if (status == LOCH_OK) status = loch_free(modest, weights);
-    return status;
+    LOCH_CHECK(loch_alloc(modest, 64 * MIB, &weights));
+    LOCH_CHECK(loch_pool_walk_children(server, say, NULL));
+    const loch_status full =
+        loch_alloc(modest, 32 * MIB, &none); /* its minimum is used, and the greedy one has the rest */
+    for (size_t i = 0; i < count; i++)
+        LOCH_CHECK(loch_free(greedy, blocks[i]));
+    LOCH_CHECK(loch_alloc(modest, 32 * MIB, &none)); /* what the other keeps idle is taken back */
+    LOCH_CHECK(loch_free(modest, none));
+    LOCH_CHECK(loch_free(modest, weights));
+    return count == (LIMIT - 64 * MIB) / (16 * MIB) && full == LOCH_E_LIMIT;
 }
 
 /* A request has a range: whatever it leaves behind goes with it. */
-static loch_status answer(loch_allocator *model, void **result, loch_allocator **request)
+static void answer(loch_allocator *model, void **result, loch_allocator **request)
 {
-    loch_status status = make(model, "request", LOCH_CHILD_RANGE, 0, 8 * MIB, request);
-    if (status == LOCH_OK) status = loch_alloc(*request, MIB, result);
+    LOCH_CHECK(make(model, "request", LOCH_CHILD_RANGE, 0, 8 * MIB, request));
+    LOCH_CHECK(loch_alloc(*request, MIB, result));
     loch_allocator_release(*request); /* the result keeps it, and the model's pool */
-    return status;
 }
 
 int main(void)
 {
-    loch_device *device = NULL;
-    loch_allocator *server = NULL, *greedy = NULL, *modest = NULL, *request = NULL;
-    void *result = NULL;
+    loch_device *device;
+    loch_allocator *server, *greedy, *modest, *request;
+    void *result;
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
-    loch_status status = loch_device_open("sim:8GiB", &device);
-    if (status == LOCH_OK) status = loch_pool_create(device, "server", &options, &server);
-    if (status == LOCH_OK) status = make(server, "greedy", LOCH_CHILD_QUOTA, 0, 0, &greedy);
-    if (status == LOCH_OK) status = make(server, "modest", LOCH_CHILD_QUOTA, 64 * MIB, 128 * MIB, &modest);
-    if (status == LOCH_OK) status = serve(server, greedy, modest);
-    if (status == LOCH_OK) status = answer(modest, &result, &request);
-    if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
+    LOCH_CHECK(loch_device_open("sim:8GiB", &device));
+    LOCH_CHECK(loch_pool_create(device, "server", &options, &server));
+    LOCH_CHECK(make(server, "greedy", LOCH_CHILD_QUOTA, 0, 0, &greedy));
+    LOCH_CHECK(make(server, "modest", LOCH_CHILD_QUOTA, 64 * MIB, 128 * MIB, &modest));
+    const int held = serve(server, greedy, modest);
+    answer(modest, &result, &request);
     loch_allocator_release(server); /* before its children */
     loch_allocator_release(modest);
     loch_allocator_release(greedy);
-    if (result && status == LOCH_OK) status = loch_free(request, result); /* the end of all but the device */
+    LOCH_CHECK(loch_free(request, result)); /* the end of all but the device */
     loch_device_release(device);
-    return status == LOCH_OK ? 0 : 1;
+    return held ? 0 : 1;
 }

@@ -3,7 +3,6 @@
  * requests are served from child pools, each with a session that frees what it leaves; a pool left in pieces is compacted; and the
  * whole model sleeps while another has the memory, and wakes with its weights where they were. Every step checks the weights. */
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,11 +10,6 @@
 #define LAYERS 12
 #define LAYER_BYTES (3 * MIB)
 #define LIMIT (128 * MIB)
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const loch_status status_ = (call);                                                                            \
-        if (status_ != LOCH_OK) return status_;                                                                        \
-    } while (0)
 
 typedef struct model {
     loch_device *device;
@@ -31,10 +25,10 @@ static loch_status load(model *m)
         LOCH_AUTO(buffer)
         scratch = NULL; /* as a loader has: gone before the next layer, and in between them until then */
         LOCH_AUTO(buffer) file = NULL;
-        TRY(loch_buffer_create(m->pool, LAYER_BYTES / 2, NULL, &scratch));
-        TRY(loch_buffer_create(m->pool, LAYER_BYTES + i * MIB / 4, NULL, &file));
-        TRY(loch_buffer_create(m->pool, LAYER_BYTES, &request, &m->layers[i]));
-        TRY(loch_buffer_fill(m->layers[i], &i, sizeof i, NULL));
+        LOCH_RETURN(loch_buffer_create(m->pool, LAYER_BYTES / 2, NULL, &scratch));
+        LOCH_RETURN(loch_buffer_create(m->pool, LAYER_BYTES + i * MIB / 4, NULL, &file));
+        LOCH_RETURN(loch_buffer_create(m->pool, LAYER_BYTES, &request, &m->layers[i]));
+        LOCH_RETURN(loch_buffer_fill(m->layers[i], &i, sizeof i, NULL));
     }
     return LOCH_OK;
 }
@@ -59,7 +53,7 @@ static loch_status freeze(model *m)
 {
     const loch_freeze_options options = {.size = sizeof options, .tag = m->tag, .writes = LOCH_FREEZE_PROTECTED};
     loch_freeze_report report = {.size = sizeof report};
-    TRY(loch_pool_freeze(m->pool, &options, &report));
+    LOCH_RETURN(loch_pool_freeze(m->pool, &options, &report));
     printf("frozen: %zu blocks, %zu MiB; %zu moved to be together; %zu MiB are protected from writes\n", report.blocks,
            report.bytes / MIB, report.moves, report.protected_bytes / MIB);
     return check(m, "after freezing");
@@ -70,8 +64,8 @@ static loch_status serve(model *m, size_t bytes, void **answer, loch_allocator *
 {
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = 32 * MIB};
     loch_session *session;
-    TRY(loch_pool_create_child(m->pool, "request", &options, from));
-    TRY(loch_session_begin(*from, "request", &session));
+    LOCH_RETURN(loch_pool_create_child(m->pool, "request", &options, from));
+    LOCH_RETURN(loch_session_begin(*from, "request", &session));
     void *step;
     loch_status status = loch_alloc(loch_session_get_allocator(session), bytes, answer);
     for (size_t i = 0; i < 6 && status == LOCH_OK; i++) /* key/value cache, activations: nobody frees them one by one */
@@ -108,11 +102,11 @@ static loch_status sleep_and_wake(model *m)
 {
     const loch_sleep_options options = {.size = sizeof options, .contents = LOCH_SLEEP_HOST};
     size_t released, restored;
-    TRY(loch_pool_sleep(m->pool, &options, &released));
+    LOCH_RETURN(loch_pool_sleep(m->pool, &options, &released));
     loch_pool_info info = {.size = sizeof info};
-    TRY(loch_pool_get_info(m->pool, &info));
+    LOCH_RETURN(loch_pool_get_info(m->pool, &info));
     printf("asleep: %zu MiB went back, %zu MiB are held\n", released / MIB, info.reserved_bytes / MIB);
-    TRY(loch_pool_wake(m->pool, &restored));
+    LOCH_RETURN(loch_pool_wake(m->pool, &restored));
     printf("awake: %zu MiB of weights are where they were\n", restored / MIB);
     return check(m, "after sleeping");
 }
@@ -122,11 +116,11 @@ static loch_status run(model *m)
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = LIMIT};
     loch_allocator *requests[3] = {NULL};
     void *answers[3] = {NULL};
-    TRY(loch_device_open("cpu", &m->device));
-    TRY(loch_pool_create(m->device, "model", &options, &m->pool));
-    TRY(loch_tag_create("weights", &m->tag));
-    TRY(load(m));
-    TRY(freeze(m));
+    LOCH_RETURN(loch_device_open("cpu", &m->device));
+    LOCH_RETURN(loch_pool_create(m->device, "model", &options, &m->pool));
+    LOCH_RETURN(loch_tag_create("weights", &m->tag));
+    LOCH_RETURN(load(m));
+    LOCH_RETURN(freeze(m));
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < 3 && status == LOCH_OK; i++)
         status = serve(m, 64 * 1024 * (i + 1), &answers[i], &requests[i]);

@@ -24,7 +24,7 @@ static loch_status cache_alloc(decoder_cache *cache)
 {
     loch_request request = {.size = sizeof request};
     void *block = NULL;
-    TRY(loch_tag_create("caches", &request.tag));
+    LOCH_RETURN(loch_tag_create("caches", &request.tag));
     loch_status status = loch_pool_alloc_growable(cache->pool, LONGEST_BYTES, &request, &block);
     if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) { /* no virtual memory, or no pool */
         request.bytes = LONGEST_BYTES;
@@ -40,8 +40,8 @@ loch_status cache_open(decoder_cache *cache, loch_context *context, const char *
 {
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = LIMIT_BYTES};
     *cache = (decoder_cache){.totals = totals};
-    TRY(loch_context_push_pool(context, name, &options, &cache->pool));
-    TRY(loch_context_use_pool(context, 0)); /* for the cache alone: activations come from the seat's pool */
+    LOCH_RETURN(loch_context_push_pool(context, name, &options, &cache->pool));
+    LOCH_RETURN(loch_context_use_pool(context, 0)); /* for the cache alone: activations come from the seat's pool */
     return cache_alloc(cache);
 }
 
@@ -50,7 +50,7 @@ loch_status cache_grow(decoder_cache *cache, size_t length)
     if (length > CONTEXT)
         return loch_error_set(LOCH_E_OUT_OF_RANGE, NULL, 0, "a request has %d positions at most", (int)CONTEXT);
     if (!cache->is_whole) {
-        TRY(loch_pool_resize_growable(cache->pool, cache->rows, length * ROW_BYTES));
+        LOCH_RETURN(loch_pool_resize_growable(cache->pool, cache->rows, length * ROW_BYTES));
         cache_count(cache, length * ROW_BYTES);
     }
     cache->length = length;

@@ -5,7 +5,6 @@
 #define DECODER_CACHE_H
 
 #include <loch/loch.h>
-#include <loch/driver.h>
 #include <stdatomic.h>
 
 /* What the caches of all requests hold together. Figures of child pools are their own, and go with them; so they are added up here.

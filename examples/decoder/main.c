@@ -146,8 +146,8 @@ static loch_status make_requests(const main_options *options, decoder_request **
         rows += (*requests)[i].wanted - 1;
     }
     if (!options->logits) return LOCH_OK;
-    TRY(loch_tensor_create(LOCH_F32, LOCH_SHAPE((int64_t)rows, VOCABULARY), NULL, logits));
-    TRY(loch_tensor_get_address(*logits, &address));
+    LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE((int64_t)rows, VOCABULARY), NULL, logits));
+    LOCH_RETURN(loch_tensor_get_address(*logits, &address));
     float *at = address;
     for (size_t i = 0; i < options->requests; at += ((*requests)[i++].wanted - 1) * VOCABULARY)
         (*requests)[i].logits = at;
@@ -158,11 +158,11 @@ static loch_status serve_all(const decoder_model *model, const main_options *opt
                              size_t *caches_peak_bytes)
 {
     LOCH_AUTO(tensor) logits = NULL;
-    TRY(make_requests(options, requests, &logits));
-    TRY(serve(model, LOCH_SEAT(0), *requests, options->requests, caches_peak_bytes));
+    LOCH_RETURN(make_requests(options, requests, &logits));
+    LOCH_RETURN(serve(model, LOCH_SEAT(0), *requests, options->requests, caches_peak_bytes));
     for (size_t i = 0; i < options->requests; i++)
         print_request(&(*requests)[i]);
-    if (logits) TRY(loch_npy_save(logits, options->logits, NULL));
+    if (logits) LOCH_RETURN(loch_npy_save(logits, options->logits, NULL));
     return LOCH_OK;
 }
 
@@ -170,17 +170,17 @@ static loch_status run(loch_engine *engine, loch_context *context, decoder_model
 {
     decoder_request *requests = NULL;
     size_t caches_peak_bytes = 0;
-    TRY(model_load(model, context, &options->source));
+    LOCH_RETURN(model_load(model, context, &options->source));
     printf("%d weights, %zu KiB frozen\n\n", (int)WEIGHTS, model->frozen_bytes / KIB);
-    if (options->save) TRY(model_save(model, options->save));
+    if (options->save) LOCH_RETURN(model_save(model, options->save));
     const loch_status status = serve_all(model, options, &requests, &caches_peak_bytes);
     free(requests);
     if (status != LOCH_OK) return status;
     /* Nothing runs: what threads keep for themselves goes back to the pool, and what the pool does not need to the device. */
-    TRY(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
+    LOCH_RETURN(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
     print_memory(engine, caches_peak_bytes);
     print_timeline(model->timeline);
-    if (options->trace) TRY(loch_timeline_save(model->timeline, options->trace, LOCH_TIMELINE_TRACE, 0));
+    if (options->trace) LOCH_RETURN(loch_timeline_save(model->timeline, options->trace, LOCH_TIMELINE_TRACE, 0));
     return LOCH_OK;
 }
 
@@ -190,7 +190,7 @@ static loch_status run_in_context(loch_engine *engine, const main_options *optio
     const loch_context_options how = {.size = sizeof how, .name = "main", .flags = LOCH_ALLOC_MOVABLE};
     loch_context *context;
     decoder_model model = {.engine = NULL};
-    TRY(loch_context_open(engine, &how, &context));
+    LOCH_RETURN(loch_context_open(engine, &how, &context));
     const loch_status status = run(engine, context, &model, options);
     const loch_error why = *loch_error_get();
     model_release(&model);
@@ -221,7 +221,7 @@ static loch_status print_leak(const loch_block *block, void *user)
 static loch_status shut_down(loch_engine *engine)
 {
     loch_engine_leaks leaks = {.size = sizeof leaks};
-    TRY(loch_engine_close(engine, LOCH_WORKERS_DRAIN, print_leak, NULL, &leaks));
+    LOCH_RETURN(loch_engine_close(engine, LOCH_WORKERS_DRAIN, print_leak, NULL, &leaks));
     if (leaks.blocks)
         return loch_error_set(LOCH_E_BUSY, NULL, 0, "%zu blocks with %zu bytes leaked", leaks.blocks, leaks.bytes);
     return LOCH_OK;

@@ -25,9 +25,9 @@ static loch_status activation(const model_run *run, size_t rows, size_t columns,
                               float **data)
 {
     void *address;
-    TRY(loch_context_create_tensor(run->context, LOCH_F32, LOCH_SHAPE((int64_t)rows, (int64_t)columns), name,
-                                   run->model->activations, out));
-    TRY(loch_tensor_get_address(*out, &address));
+    LOCH_RETURN(loch_context_create_tensor(run->context, LOCH_F32, LOCH_SHAPE((int64_t)rows, (int64_t)columns), name,
+                                           run->model->activations, out));
+    LOCH_RETURN(loch_tensor_get_address(*out, &address));
     *data = address;
     return LOCH_OK;
 }
@@ -69,10 +69,10 @@ static loch_status attention(const model_run *run, size_t layer)
     LOCH_AUTO(tensor) mixed_tensor = NULL;
     LOCH_AUTO(tensor) scores_tensor = NULL;
     float *normed, *query, *mixed, *scores;
-    TRY(activation(run, run->count, WIDTH, "normed", &normed_tensor, &normed));
-    TRY(activation(run, run->count, WIDTH, "query", &query_tensor, &query));
-    TRY(activation(run, run->count, WIDTH, "mixed", &mixed_tensor, &mixed));
-    TRY(activation(run, 1, run->start + run->count, "scores", &scores_tensor, &scores));
+    LOCH_RETURN(activation(run, run->count, WIDTH, "normed", &normed_tensor, &normed));
+    LOCH_RETURN(activation(run, run->count, WIDTH, "query", &query_tensor, &query));
+    LOCH_RETURN(activation(run, run->count, WIDTH, "mixed", &mixed_tensor, &mixed));
+    LOCH_RETURN(activation(run, 1, run->start + run->count, "scores", &scores_tensor, &scores));
 
     kernel_rmsnorm(normed, run->x, weight_of(run, layer, ATTENTION_NORM), run->count, WIDTH);
     kernel_matmul(query, WIDTH, normed, weight_of(run, layer, QUERY), run->count, WIDTH, WIDTH);
@@ -99,9 +99,9 @@ static loch_status mlp(const model_run *run, size_t layer)
     LOCH_AUTO(tensor) gate_tensor = NULL;
     LOCH_AUTO(tensor) up_tensor = NULL;
     float *normed, *gate, *up;
-    TRY(activation(run, run->count, WIDTH, "normed", &normed_tensor, &normed));
-    TRY(activation(run, run->count, MLP, "gate", &gate_tensor, &gate));
-    TRY(activation(run, run->count, MLP, "up", &up_tensor, &up));
+    LOCH_RETURN(activation(run, run->count, WIDTH, "normed", &normed_tensor, &normed));
+    LOCH_RETURN(activation(run, run->count, MLP, "gate", &gate_tensor, &gate));
+    LOCH_RETURN(activation(run, run->count, MLP, "up", &up_tensor, &up));
 
     kernel_rmsnorm(normed, run->x, weight_of(run, layer, MLP_NORM), run->count, WIDTH);
     kernel_matmul(gate, MLP, normed, weight_of(run, layer, GATE), run->count, MLP, WIDTH);
@@ -117,7 +117,7 @@ static loch_status head(const model_run *run, loch_tensor **out)
     LOCH_SPAN(run->model->timeline, "head", .level = 1, .flops = 2.0 * (double)run->count * WIDTH * VOCABULARY);
     const decoder_weight *weights = run->model->weights;
     float *logits;
-    TRY(activation(run, run->count, VOCABULARY, "logits", out, &logits));
+    LOCH_RETURN(activation(run, run->count, VOCABULARY, "logits", out, &logits));
     kernel_rmsnorm(run->x, run->x, weights[FINAL_NORM].data, run->count, WIDTH);
     kernel_matmul(logits, VOCABULARY, run->x, weights[HEAD_MATRIX].data, run->count, VOCABULARY, WIDTH);
     return LOCH_OK;
@@ -129,13 +129,13 @@ loch_status model_forward(const decoder_model *model, loch_context *context, dec
     model_run run = {.model = model, .context = context, .cache = cache, .start = cache->length, .count = count};
     LOCH_AUTO(tensor) flow = NULL;
     *logits = NULL;
-    TRY(cache_grow(cache, run.start + count));
-    TRY(activation(&run, count, WIDTH, "flow", &flow, &run.x));
+    LOCH_RETURN(cache_grow(cache, run.start + count));
+    LOCH_RETURN(activation(&run, count, WIDTH, "flow", &flow, &run.x));
     for (size_t i = 0; i < count; i++)
         memcpy(run.x + i * WIDTH, model->weights[EMBEDDING].data + tokens[i] * WIDTH, WIDTH * sizeof(float));
     for (size_t layer = 0; layer < LAYERS; layer++) {
-        TRY(attention(&run, layer));
-        TRY(mlp(&run, layer));
+        LOCH_RETURN(attention(&run, layer));
+        LOCH_RETURN(mlp(&run, layer));
     }
     return head(&run, logits);
 }

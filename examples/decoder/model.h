@@ -8,7 +8,6 @@
 
 #include "cache.h"
 #include <loch/loch.h>
-#include <loch/driver.h>
 
 enum {
     VOCABULARY = 256, /* bytes */
@@ -65,11 +64,5 @@ void model_release(decoder_model *model);
  * @param logits  count by VOCABULARY; the caller's reference */
 loch_status model_forward(const decoder_model *model, loch_context *context, decoder_cache *cache,
                           const uint8_t *tokens, size_t count, loch_tensor **logits);
-
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const loch_status try_status = (call);                                                                         \
-        if (try_status != LOCH_OK) return try_status;                                                                  \
-    } while (0)
 
 #endif

@@ -57,8 +57,8 @@ static loch_status step(const serve_queue *queue, loch_context *context, decoder
     LOCH_SPAN(queue->model->timeline, start ? "decode" : "prefill", .allocator = cache->pool);
     LOCH_AUTO(tensor) tensor = NULL;
     void *address;
-    TRY(model_forward(queue->model, context, cache, request->text + start, count, &tensor));
-    TRY(loch_tensor_get_address(tensor, &address));
+    LOCH_RETURN(model_forward(queue->model, context, cache, request->text + start, count, &tensor));
+    LOCH_RETURN(loch_tensor_get_address(tensor, &address));
     const float *logits = address;
     if (request->logits) memcpy(request->logits + start * VOCABULARY, logits, count * VOCABULARY * sizeof *logits);
     request->text[request->length++] = choose(logits + (count - 1) * VOCABULARY);
@@ -69,7 +69,7 @@ static loch_status generate(const serve_queue *queue, loch_context *context, dec
                             decoder_request *request)
 {
     while (request->length < request->wanted)
-        TRY(step(queue, context, cache, request));
+        LOCH_RETURN(step(queue, context, cache, request));
     request->cache_bytes = cache->bytes;
     return LOCH_OK;
 }
@@ -93,7 +93,7 @@ static loch_status work(void *user)
     const loch_context_options options = {
         .size = sizeof options, .name = "worker", .seats = &queue->seat, .seats_count = 1};
     loch_context *context;
-    TRY(loch_context_open(queue->model->engine, &options, &context));
+    LOCH_RETURN(loch_context_open(queue->model->engine, &options, &context));
     loch_status first = LOCH_OK;
     loch_error why = {.status = LOCH_OK};
     size_t i;

@@ -67,8 +67,9 @@ static loch_status make(const decoder_model *model, size_t index, uint64_t seed,
     for (size_t i = 0; i < index; i++)
         n += elements_of(&model->weights[i]);
     void *address;
-    TRY(loch_tensor_create(LOCH_F32, dimensions_of(weight), (int64_t[]){weight->rows, weight->columns}, NULL, out));
-    TRY(loch_tensor_get_address(*out, &address));
+    LOCH_RETURN(
+        loch_tensor_create(LOCH_F32, dimensions_of(weight), (int64_t[]){weight->rows, weight->columns}, NULL, out));
+    LOCH_RETURN(loch_tensor_get_address(*out, &address));
     const double scale = !weight->columns ? 0.1 : index == EMBEDDING ? 1 : sqrt(3.0 / (double)weight->columns);
     for (size_t i = 0; i < elements_of(weight); i++) {
         const double u = (double)(random_at(seed, n + i) >> 40) / (1 << 23) - 1;
@@ -91,8 +92,8 @@ loch_status model_save(const decoder_model *model, const char *folder)
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return loch_error_set(LOCH_E_IO, NULL, 0, "%.180s: %s", folder, strerror(errno));
     for (size_t i = 0; i < WEIGHTS; i++) {
-        TRY(path_of(&model->weights[i], folder, path));
-        TRY(loch_npy_save(model->weights[i].tensor, path, NULL));
+        LOCH_RETURN(path_of(&model->weights[i], folder, path));
+        LOCH_RETURN(loch_npy_save(model->weights[i].tensor, path, NULL));
     }
     return LOCH_OK;
 }
@@ -105,10 +106,10 @@ static loch_status load(decoder_model *model, loch_context *context, size_t inde
     char path[4096] = "";
     LOCH_AUTO(tensor) from = NULL;
     if (source->folder) {
-        TRY(path_of(weight, source->folder, path));
-        TRY(loch_npy_load(path, NULL, &from));
+        LOCH_RETURN(path_of(weight, source->folder, path));
+        LOCH_RETURN(loch_npy_load(path, NULL, &from));
     } else {
-        TRY(make(model, index, source->seed, &from));
+        LOCH_RETURN(make(model, index, source->seed, &from));
     }
     const loch_status status = loch_context_load(context, weight->parameter, from); /* the shape is checked here */
     if (status == LOCH_OK || !source->folder) return status;
@@ -122,12 +123,12 @@ static loch_status look(decoder_model *model, loch_context *context)
     for (size_t i = 0; i < WEIGHTS; i++) {
         decoder_weight *weight = &model->weights[i];
         void *address;
-        TRY(loch_parameter_acquire_tensor(weight->parameter, loch_context_get_seat(context), &weight->tensor));
+        LOCH_RETURN(loch_parameter_acquire_tensor(weight->parameter, loch_context_get_seat(context), &weight->tensor));
         if (!loch_tensor_is_on_host(weight->tensor))
             return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
                                   "the decoder computes on the host, which does not reach the memory of %s",
                                   loch_device_get_name(loch_context_get_device(context)));
-        TRY(loch_buffer_pin(loch_tensor_get_buffer(weight->tensor), NULL, &address));
+        LOCH_RETURN(loch_buffer_pin(loch_tensor_get_buffer(weight->tensor), NULL, &address));
         weight->data = (const float *)address + loch_tensor_get_offset(weight->tensor) / sizeof(float);
     }
     return LOCH_OK;
@@ -140,17 +141,17 @@ loch_status model_load(decoder_model *model, loch_context *context, const decode
     model->timeline = loch_engine_get_timeline(model->engine);
     LOCH_SPAN(model->timeline, "load");
     describe(model);
-    TRY(loch_tag_create("activations", &model->activations));
-    TRY(loch_tag_create("weights", &tag));
+    LOCH_RETURN(loch_tag_create("activations", &model->activations));
+    LOCH_RETURN(loch_tag_create("weights", &tag));
     for (size_t i = 0; i < WEIGHTS; i++) {
         decoder_weight *weight = &model->weights[i];
         const int64_t shape[] = {weight->rows, weight->columns};
-        TRY(loch_context_declare(context, weight->name, LOCH_F32, dimensions_of(weight), shape, LOCH_SPREAD_ONE, 0, tag,
-                                 &weight->parameter));
+        LOCH_RETURN(loch_context_declare(context, weight->name, LOCH_F32, dimensions_of(weight), shape, LOCH_SPREAD_ONE,
+                                         0, tag, &weight->parameter));
     }
     for (size_t i = 0; i < WEIGHTS; i++)
-        TRY(load(model, context, i, source));
-    TRY(loch_engine_freeze(model->engine, tag, &model->frozen_bytes));
+        LOCH_RETURN(load(model, context, i, source));
+    LOCH_RETURN(loch_engine_freeze(model->engine, tag, &model->frozen_bytes));
     return look(model, context);
 }
 
