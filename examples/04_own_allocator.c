@@ -53,6 +53,7 @@ static loch_status slab_create(loch_device *device, loch_allocator **out)
     /* No LOCH_TRAIT_THREAD_SAFE among the traits: for several threads, put loch_locked_create around it. */
     const loch_allocator_ops ops = {
         .size = sizeof ops, .kind = "slab", .alloc = slab_alloc, .free = slab_free, .destroy = slab_destroy};
+    *out = NULL;
     slab *s = calloc(1, sizeof *s);
     if (!s) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for a slab");
     loch_status status = loch_direct_create(device, "slab source", NULL, &s->source);
