@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulator shows without a GPU what a GPU does to memory: kernels that end when its clock says so, graphs that hold on to memory,
- * driver calls that fail, and a device that is lost. The same seed gives the same run. */
+ * driver calls that fail, and a device that is lost. Runs with one seed are equal. */
 #include <loch/loch.h>
 #include <loch/sim.h>
 #include <stdio.h>
