@@ -80,14 +80,14 @@ int main(void)
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_pool_create(device, "model", NULL, &pool));
     LOCH_CHECK(loch_timeline_create(&options, &timeline));
-    loch_timeline_set_level(timeline, 1); /* more than at first */
+    loch_timeline_set_level(timeline, loch_timeline_get_level(timeline) + 1); /* more than at first */
     for (size_t i = 0; i < 4; i++)
         LOCH_CHECK(layer(timeline, pool, stream, &kept[i]));
     loch_timeline_count(timeline, &spans, &lost);
     LOCH_CHECK(loch_timeline_walk(timeline, add, &s));
     LOCH_CHECK(print(timeline));
     LOCH_CHECK(loch_timeline_save(timeline, path, LOCH_TIMELINE_TRACE, 0));
-    loch_timeline_clear(timeline); /* and on with the next ones */
+    loch_timeline_forget(timeline); /* and on with the next ones */
     loch_timeline_count(timeline, &forgotten, NULL);
     loch_timeline_destroy(timeline);
     printf("%zu spans, %g operations, %llu MiB more in use\n", spans, s.flops, (unsigned long long)(s.grown >> 20));

@@ -43,7 +43,7 @@ static int check(table *t)
         LOCH_CHECK(loch_buffer_pin(t->buffers[i], NULL, &address)); /* stays there until it is unpinned */
         memcpy(&seen, (char *)address + MIB - sizeof seen, sizeof seen);
         LOCH_CHECK(loch_buffer_unpin(t->buffers[i], NULL));
-        right = right && seen == i;
+        right = right && seen == i && loch_buffer_is_movable(t->buffers[i]);
     }
     return right;
 }

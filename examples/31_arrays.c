@@ -54,6 +54,18 @@ static int typed(loch_allocator *allocator)
     return named && finished == 10 && failed == LOCH_E_CANCELLED && c.ended == 4;
 }
 
+/* Plain numbers: the product of count and size is checked, and a free that knows the size checks that, too. */
+static int plain(loch_allocator *allocator)
+{
+    void *numbers, *none;
+    LOCH_CHECK(loch_alloc_array(allocator, 1000, sizeof(float), NULL, &numbers));
+    const loch_status overflow = loch_alloc_array(allocator, SIZE_MAX / 2, sizeof(float), NULL, &none);
+    const loch_status wrong = loch_allocator_free_sized(allocator, numbers, 999 * sizeof(float));
+    LOCH_CHECK(loch_allocator_free_sized(allocator, numbers, 1000 * sizeof(float)));
+    printf("plain: too many are %s, a wrong size is %s\n", loch_status_name(overflow), loch_status_name(wrong));
+    return overflow == LOCH_E_OVERFLOW && wrong == LOCH_E_INVALID;
+}
+
 /* A list that doubles: contents stay, the address may change. */
 static int grow(loch_allocator *allocator)
 {
@@ -118,8 +130,9 @@ int main(void)
     LOCH_CHECK(loch_device_open("cpu", &device));
     LOCH_CHECK(loch_pool_create(device, "blocks", NULL, &pool));
     right += typed(pool);
+    right += plain(pool);
     right += grow(pool);
     right += own(pool);
     LOCH_CHECK(loch_allocator_get_stats(pool, &stats));
-    return right == 3 && stats.blocks == 0 ? 0 : 1;
+    return right == 4 && stats.blocks == 0 ? 0 : 1;
 }

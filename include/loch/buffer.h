@@ -22,7 +22,6 @@
 
 #include <loch/allocator.h>
 #include <loch/copy.h>
-#include <loch/raw.h>
 
 LOCH_BEGIN_DECLS
 
@@ -57,11 +56,21 @@ LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
 LOCH_API void loch_buffer_release(loch_buffer *buffer);
 
 /** Releases the buffer in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-LOCH_API void loch_buffer_clear(loch_buffer **slot);
+static inline void loch_buffer_clear(loch_buffer **slot)
+{
+    if (!slot) return;
+    loch_buffer_release(*slot);
+    *slot = NULL;
+}
 
 /** Moves a reference out of `*slot`: returns the buffer and sets `*slot` to NULL. The caller owns the returned
  *  reference. A NULL slot returns NULL. */
-LOCH_API loch_buffer *loch_buffer_take(loch_buffer **slot);
+static inline loch_buffer *loch_buffer_take(loch_buffer **slot)
+{
+    loch_buffer *taken = slot ? *slot : NULL;
+    if (slot) *slot = NULL;
+    return taken;
+}
 
 /** Creates a buffer that is a part of another: `bytes` from `offset` on. The slice keeps the whole buffer alive and
  *  follows its resizes. A slice that no longer fits after a resize gives E_OUT_OF_RANGE when it is used.

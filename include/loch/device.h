@@ -165,6 +165,25 @@ LOCH_API LOCH_MUST_USE loch_status loch_device_measure_calls(loch_device *device
 
 /** @} */
 
+/** Kinds of memory. */
+typedef enum loch_memory_kind {
+    LOCH_MEMORY_DEVICE,     /**< the device's own memory; on the CPU plain host memory */
+    LOCH_MEMORY_PINNED,     /**< page-locked host memory that the device reads and writes directly */
+    LOCH_MEMORY_MANAGED,    /**< memory that migrates between host and device */
+    LOCH_MEMORY_REGISTERED, /**< host memory of the caller that was page-locked; result of a query only */
+    LOCH_MEMORY_HOST        /**< host memory that no device knows; result of a query only */
+} loch_memory_kind;
+
+/** Whether memory may be written. */
+typedef enum loch_access {
+    LOCH_READ_WRITE, /**< may be read and written */
+    LOCH_READ_ONLY   /**< may be read only; copies and fills into it give E_INVALID */
+} loch_access;
+
+/** Returns the name of a kind of memory: "device", "pinned", "managed", "registered", "host"; "unknown" for any other
+ *  number. Static string. */
+LOCH_API const char *loch_memory_kind_name(loch_memory_kind kind);
+
 LOCH_END_DECLS
 
 #endif

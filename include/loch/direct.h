@@ -6,7 +6,6 @@
 #define LOCH_DIRECT_H
 
 #include <loch/allocator.h>
-#include <loch/raw.h>
 
 LOCH_BEGIN_DECLS
 

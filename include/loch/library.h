@@ -70,9 +70,6 @@ LOCH_API void loch_nccl_destroy(loch_nccl *nccl);
  *  current in the calling thread. E_NOT_FOUND: there is no such rank. */
 LOCH_API LOCH_MUST_USE loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out);
 
-/** Returns the number of ranks of a group. NULL returns 0. */
-LOCH_API size_t loch_nccl_get_ranks(const loch_nccl *nccl);
-
 /** @} */
 
 LOCH_END_DECLS

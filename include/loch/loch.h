@@ -14,9 +14,8 @@
  *      loch_allocator_release(pool);
  *      loch_device_release(device);
  *
- *  Not included here, for special needs: driver.h (new kinds of devices), observer.h (notification of memory ranges),
- *  sim.h (control of simulated devices). raw.h (memory directly from a driver) and virtual.h (virtual memory) are
- *  included by the headers that need their types.
+ *  Not included here, for special needs: raw.h (memory directly from a driver), virtual.h (virtual memory), observer.h
+ *  (notification of memory ranges), driver.h (new kinds of devices), sim.h (control of simulated devices).
  *
  *  Thread cancellation (pthread_cancel): no function of Loch is a cancellation point. A thread is cancelled before or
  *  after a call, never inside, even if the call waits. Loch calls functions of the user with cancellation disabled.
@@ -40,6 +39,7 @@
 #include <loch/stats.h>
 #include <loch/allocator.h>
 #include <loch/typed.h>
+#include <loch/handle.h>
 #include <loch/pool.h>
 #include <loch/moving.h>
 #include <loch/child.h>

@@ -27,9 +27,6 @@ typedef void loch_log_hook(loch_log_level level, const char *line, void *user);
  *  hook is set; after a change, a thread that is logging may still be inside the old hook. Any thread. */
 LOCH_API void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level);
 
-/** Returns the level of the log in force now; LOCH_LOG_OFF when the log is off. Any thread. */
-LOCH_API loch_log_level loch_log_get_level(void);
-
 /** Returns the name of a level: "off", "error", "warning", "info", "debug"; "unknown" for any other number. Static
  *  string. */
 LOCH_API const char *loch_log_level_name(loch_log_level level);

@@ -6,7 +6,7 @@
 #ifndef LOCH_OBSERVER_H
 #define LOCH_OBSERVER_H
 
-#include <loch/raw.h>
+#include <loch/device.h>
 
 LOCH_BEGIN_DECLS
 

@@ -27,8 +27,7 @@
 #define LOCH_POOL_H
 
 #include <loch/allocator.h>
-#include <loch/raw.h>
-#include <loch/virtual.h>
+#include <loch/handle.h>
 
 LOCH_BEGIN_DECLS
 

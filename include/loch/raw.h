@@ -13,25 +13,6 @@
 
 LOCH_BEGIN_DECLS
 
-/** Kinds of memory. */
-typedef enum loch_memory_kind {
-    LOCH_MEMORY_DEVICE,     /**< the device's own memory; on the CPU plain host memory */
-    LOCH_MEMORY_PINNED,     /**< page-locked host memory that the device reads and writes directly */
-    LOCH_MEMORY_MANAGED,    /**< memory that migrates between host and device */
-    LOCH_MEMORY_REGISTERED, /**< host memory of the caller that was page-locked; result of a query only */
-    LOCH_MEMORY_HOST        /**< host memory that no device knows; result of a query only */
-} loch_memory_kind;
-
-/** Whether memory may be written. */
-typedef enum loch_access {
-    LOCH_READ_WRITE, /**< may be read and written */
-    LOCH_READ_ONLY   /**< may be read only; copies and fills into it give E_INVALID */
-} loch_access;
-
-/** Returns the name of a kind of memory: "device", "pinned", "managed", "registered", "host"; "unknown" for any other
- *  number. Static string. */
-LOCH_API const char *loch_memory_kind_name(loch_memory_kind kind);
-
 /** Allocates one block with one driver call. The contents are undefined. Zero bytes return LOCH_OK and NULL. The
  *  block keeps its device open. E_INVALID: the alignment is not a power of two. E_UNSUPPORTED: the device does not
  *  have this kind of memory or cannot give the alignment. E_DEVICE_MEMORY, E_HOST_MEMORY: memory is short. Any

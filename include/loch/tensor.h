@@ -86,11 +86,21 @@ LOCH_API loch_tensor *loch_tensor_retain(loch_tensor *tensor);
 LOCH_API void loch_tensor_release(loch_tensor *tensor);
 
 /** Releases the tensor in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-LOCH_API void loch_tensor_clear(loch_tensor **slot);
+static inline void loch_tensor_clear(loch_tensor **slot)
+{
+    if (!slot) return;
+    loch_tensor_release(*slot);
+    *slot = NULL;
+}
 
 /** Moves a reference out of `*slot`: returns the tensor and sets `*slot` to NULL. The caller owns the returned
  *  reference. A NULL slot returns NULL. */
-LOCH_API loch_tensor *loch_tensor_take(loch_tensor **slot);
+static inline loch_tensor *loch_tensor_take(loch_tensor **slot)
+{
+    loch_tensor *taken = slot ? *slot : NULL;
+    if (slot) *slot = NULL;
+    return taken;
+}
 
 /** Creates a tensor on external memory, in row-major order, without copying. E_INVALID: the address is not aligned
  *  for the type. On failure the deleter is not called, and the memory still belongs to the caller.

@@ -120,7 +120,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_timeline_walk(loch_timeline *timeline, l
 LOCH_API void loch_timeline_count(loch_timeline *timeline, size_t *kept, uint64_t *lost);
 
 /** Removes all ended spans and resets the number of lost ones. */
-LOCH_API void loch_timeline_clear(loch_timeline *timeline);
+LOCH_API void loch_timeline_forget(loch_timeline *timeline);
 
 /** Output format of a timeline. */
 typedef enum loch_timeline_format {

@@ -15,7 +15,7 @@
 #ifndef LOCH_VIRTUAL_H
 #define LOCH_VIRTUAL_H
 
-#include <loch/device.h>
+#include <loch/handle.h>
 
 LOCH_BEGIN_DECLS
 
@@ -36,26 +36,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_virtual_reserve(loch_device *device, siz
 /** Gives a reservation back, by its start address. E_BUSY: something is still mapped or committed in it. E_INTERIOR,
  *  E_FOREIGN: the address is not the start of a reservation. NULL succeeds. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_unreserve(void *address);
-
-/** Ways to share a handle with other processes; loch_handle_options.share is a set of these. */
-typedef enum loch_share {
-    LOCH_SHARE_NONE = 0,       /**< not shareable */
-    LOCH_SHARE_FD = 1 << 0,    /**< by file descriptor */
-    LOCH_SHARE_FABRIC = 1 << 1 /**< by fabric handle */
-} loch_share;
-
-/** Whether a network card can access a handle. */
-typedef enum loch_rdma {
-    LOCH_RDMA_OFF, /**< no access */
-    LOCH_RDMA_ON   /**< access; E_UNSUPPORTED if the device has no LOCH_CAN_RDMA */
-} loch_rdma;
-
-/** Options of loch_handle_create. Zero means default; a NULL pointer means all defaults. */
-typedef struct loch_handle_options {
-    size_t size;    /**< sizeof(loch_handle_options) */
-    uint32_t share; /**< set of loch_share; fixed at creation */
-    loch_rdma rdma; /**< whether a network card can access the handle */
-} loch_handle_options;
 
 /** Creates a handle: allocates physical memory. On the CPU, pages are allocated when they are first touched. The
  *  handle keeps its device open.

@@ -106,7 +106,7 @@ static loch_status environment_warn(const char *name, const char *nearest, void 
 void lochi_option_warn_unknown(void)
 {
     static atomic_flag is_done = ATOMIC_FLAG_INIT;
-    if (loch_log_get_level() < LOCH_LOG_WARNING || atomic_flag_test_and_set_explicit(&is_done, memory_order_relaxed))
+    if (lochi_log_get_level() < LOCH_LOG_WARNING || atomic_flag_test_and_set_explicit(&is_done, memory_order_relaxed))
         return;
     (void)!loch_option_walk_unknown(environment_warn, NULL);
 }

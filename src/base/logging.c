@@ -67,7 +67,7 @@ void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level)
     lochi_lock_drop(&logging_lock);
 }
 
-loch_log_level loch_log_get_level(void)
+loch_log_level lochi_log_get_level(void)
 {
     if (atomic_load_explicit(&lochi_log_level, memory_order_relaxed) == LOGGING_UNDECIDED) logging_decide();
     const int level = atomic_load_explicit(&lochi_log_level, memory_order_relaxed);
@@ -77,7 +77,7 @@ loch_log_level loch_log_get_level(void)
 void lochi_log_write(loch_log_level level, const char *format, ...)
 {
     LOCHI_NOT_CANCELLED;
-    if (loch_log_get_level() < level) return;
+    if (lochi_log_get_level() < level) return;
     lochi_lock_take(&logging_lock);
     loch_log_hook *hook = logging_hook;
     void *user = logging_user;

@@ -9,6 +9,9 @@
 
 extern _Atomic(int) lochi_log_level; /* relaxed: a late reader logs one line more or less */
 
+/* Returns the level that is logged now; LOCH_LOG_OFF when the log is silent. */
+loch_log_level lochi_log_get_level(void);
+
 void lochi_log_write(loch_log_level level, const char *format, ...) LOCH_PRINTF(2, 3);
 
 /* E_INVALID if LOCH_LOG decides how much is logged and holds a value that it does not take. */

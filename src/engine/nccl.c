@@ -112,11 +112,6 @@ loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out)
     return LOCH_OK;
 }
 
-size_t loch_nccl_get_ranks(const loch_nccl *nccl)
-{
-    return nccl ? nccl->count : 0;
-}
-
 /* The library flushes its own queues alone, so the device's work is waited for first. Where the driver is gone already, so is
  * the communicator. */
 static void nccl_end(const nccl_rank *rank)

@@ -154,19 +154,6 @@ void loch_tensor_release(loch_tensor *tensor)
     lochi_free(tensor);
 }
 
-void loch_tensor_clear(loch_tensor **slot)
-{
-    if (slot) loch_tensor_release(loch_tensor_take(slot));
-}
-
-loch_tensor *loch_tensor_take(loch_tensor **slot)
-{
-    if (!slot) return NULL;
-    loch_tensor *taken = *slot;
-    *slot = NULL;
-    return taken;
-}
-
 /* --- questions --- */
 
 loch_dtype loch_tensor_get_dtype(const loch_tensor *tensor)

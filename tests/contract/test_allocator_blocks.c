@@ -504,12 +504,12 @@ static void a_damaged_block_is_reported_and_freed(void **state)
 {
     test_subject s;
     test_subject_begin(&s, state);
-    const bool has_zones = test_stack_has(s.stack, "guard") || test_stack_has(s.stack, "direct-zones");
+    const bool has_zones = test_stack_has(s.stack, "redzone") || test_stack_has(s.stack, "direct-zones");
     test_subject_require(&s, s.bed->has_data && has_zones);
     char *block = test_subject_alloc(&s, 640), *kept = test_subject_alloc(&s, 640);
     const char written = 0x5a;
     CHECK_OK(loch_copy(block + 640, &written, 1));
-    const bool at_free = s.reuses || test_stack_has(s.stack, "guard");
+    const bool at_free = s.reuses || test_stack_has(s.stack, "redzone");
     if (at_free) CHECK_FAILS(loch_free(s.allocator, block), CORRUPT);
     CHECK_FAILS(loch_free(s.allocator, block), DOUBLE_FREE);
     for (loch_allocator *level = s.allocator; level; level = loch_allocator_get_wrapped(level)) {

@@ -16,7 +16,7 @@
 /* Red zones and poison mean that every allocation writes all of its memory: fewer rounds, and none is quick. */
 static bool is_poisoned(const test_subject *s)
 {
-    return test_stack_has(s->stack, "guard") || test_stack_has(s->stack, "direct-zones");
+    return test_stack_has(s->stack, "redzone") || test_stack_has(s->stack, "direct-zones");
 }
 
 /* An allocator with figures of its own counts attempts: it cannot know which request is tried again. */

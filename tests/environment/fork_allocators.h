@@ -37,7 +37,7 @@ __attribute__((unused)) static void bed_open(bed *b)
     snprintf(b->path, sizeof b->path, "/tmp/loch-fork-%d.csv", (int)getpid());
     const loch_logging_options logging = {.size = sizeof logging, .format = LOCH_LOGGING_CSV, .path = b->path};
     CHECK_OK(loch_logging_create(b->all[POOL], "logging", &logging, &b->all[LOGGING]));
-    CHECK_OK(loch_redzone_create(b->all[POOL], "guard", NULL, &b->all[GUARD]));
+    CHECK_OK(loch_redzone_create(b->all[POOL], "redzone", NULL, &b->all[GUARD]));
     CHECK_OK(loch_direct_create(b->device, "inner", NULL, &b->under[LOCKED]));
     CHECK_OK(loch_locked_create(b->under[LOCKED], "locked", &b->all[LOCKED]));
     CHECK_OK(loch_fault_create(b->all[POOL], "fault", NULL, &b->all[FAULT]));

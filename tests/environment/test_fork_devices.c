@@ -411,7 +411,7 @@ static void a_child_frees_what_others_look_at(void **state)
     CHECK_OK(loch_device_open("cpu", &device));
     CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
     CHECK_OK(loch_wrapper_create(pool, "slow", &slow_ops, pool, &slow));
-    CHECK_OK(loch_redzone_create(slow, "guard", NULL, &l.guard));
+    CHECK_OK(loch_redzone_create(slow, "redzone", NULL, &l.guard));
     CHECK_OK(loch_alloc(l.guard, 1000, &l.block));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, look_at_block, &l), 0);

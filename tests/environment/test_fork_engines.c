@@ -197,7 +197,7 @@ static void child_of_engines(void *user)
     NEED(kept > 0);
     char text[4096];
     NEED(test_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, sizeof text) > 0);
-    loch_timeline_clear(timeline);
+    loch_timeline_forget(timeline);
     NEED(test_engine_print(e->engine, text, sizeof text) > 0);
     NEED_OK(loch_engine_close(e->engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }

@@ -101,7 +101,7 @@ static void looker_look(worker *w)
     char text[512];
     switch (test_random_below(&w->random, 4)) {
     case 0: EXPECT(loch_timeline_walk(w->with->timeline, look_at, w) == LOCH_OK || w->failure[0]); break;
-    case 1: loch_timeline_clear(w->with->timeline); break;
+    case 1: loch_timeline_forget(w->with->timeline); break;
     case 2: loch_timeline_count(w->with->timeline, NULL, NULL); break;
     default:
         EXPECT(test_timeline_print(w->with->timeline, formats[test_random_below(&w->random, 3)], 20, text,

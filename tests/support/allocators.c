@@ -60,8 +60,8 @@ const char *const test_stacks[] = {
 
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
 
-const char *const test_wrappers[] = {"wrapper", "bare",  "limit", "tracking", "logging", "csv",
-                                     "trace",   "guard", "fault", "locked",   "session"};
+const char *const test_wrappers[] = {"wrapper", "bare",    "limit", "tracking", "logging", "csv",
+                                     "trace",   "redzone", "fault", "locked",   "session"};
 
 const size_t test_wrappers_count = sizeof test_wrappers / sizeof *test_wrappers;
 
@@ -136,7 +136,7 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
     if (!strcmp(kind, "logging")) return stack_log(wrapped, LOCH_LOGGING_HOOK, out);
     if (!strcmp(kind, "csv")) return stack_log(wrapped, LOCH_LOGGING_CSV, out);
     if (!strcmp(kind, "trace")) return stack_log(wrapped, LOCH_LOGGING_TRACE, out);
-    if (!strcmp(kind, "guard")) return loch_redzone_create(wrapped, NULL, NULL, out);
+    if (!strcmp(kind, "redzone")) return loch_redzone_create(wrapped, NULL, NULL, out);
     if (!strcmp(kind, "session")) return stack_session(wrapped, out);
     if (!strcmp(kind, "locked")) return loch_locked_create(wrapped, NULL, out);
     if (strcmp(kind, "fault") != 0) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no wrapper is named %s", kind);

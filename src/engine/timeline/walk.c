@@ -160,7 +160,7 @@ static void track_forget(timeline_track *track)
     lochi_track_unlock(track);
 }
 
-void loch_timeline_clear(loch_timeline *timeline)
+void loch_timeline_forget(loch_timeline *timeline)
 {
     if (!timeline) return;
     atomic_store_explicit(&timeline->lost, 0, memory_order_relaxed);

@@ -135,19 +135,6 @@ void loch_buffer_release(loch_buffer *buffer)
     }
 }
 
-void loch_buffer_clear(loch_buffer **slot)
-{
-    if (slot) loch_buffer_release(loch_buffer_take(slot));
-}
-
-loch_buffer *loch_buffer_take(loch_buffer **slot)
-{
-    if (!slot) return NULL;
-    loch_buffer *taken = *slot;
-    *slot = NULL;
-    return taken;
-}
-
 /* --- waiting for all of them --- */
 
 /* Waits for all events of a list; stops at the first failure, with the list as it was. */

@@ -20,7 +20,7 @@ static void hear(loch_log_level level, const char *line, void *user)
 static void the_log_is_silent_unless_asked(void **state)
 {
     (void)state;
-    assert_int_equal(loch_log_get_level(), LOCH_LOG_OFF);
+    assert_int_equal(lochi_log_get_level(), LOCH_LOG_OFF);
     LOCHI_LOG(ERROR, "nobody hears %d", 1);
 }
 
@@ -29,7 +29,7 @@ static void a_hook_hears_its_level_and_above(void **state)
     (void)state;
     heard all = {0};
     loch_log_set_hook(hear, &all, LOCH_LOG_WARNING);
-    assert_int_equal(loch_log_get_level(), LOCH_LOG_WARNING);
+    assert_int_equal(lochi_log_get_level(), LOCH_LOG_WARNING);
     LOCHI_LOG(DEBUG, "no");
     LOCHI_LOG(INFO, "no");
     assert_int_equal(all.count, 0);
@@ -41,7 +41,7 @@ static void a_hook_hears_its_level_and_above(void **state)
     assert_int_equal(all.count, 2);
     assert_int_equal(all.level, LOCH_LOG_ERROR);
     loch_log_set_hook(NULL, NULL, LOCH_LOG_DEBUG);
-    assert_int_equal(loch_log_get_level(), LOCH_LOG_OFF);
+    assert_int_equal(lochi_log_get_level(), LOCH_LOG_OFF);
     LOCHI_LOG(ERROR, "no");
     assert_int_equal(all.count, 2);
 }

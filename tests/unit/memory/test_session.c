@@ -110,7 +110,7 @@ static void blocks_of_a_thread_inside_belong_to_the_session(void **state)
 static void blocks_of_wrappers_around_it_belong_to_the_session(void **state)
 {
     (void)state;
-    static const char *const around[] = {"limit", "guard", "tracking", "wrapper", "locked"};
+    static const char *const around[] = {"limit", "redzone", "tracking", "wrapper", "locked"};
     for (size_t i = 0; i < COUNT(around); i++) {
         subject it = open_subject("cpu", "pool");
         loch_session *session = begin(it.allocator);

@@ -66,14 +66,14 @@ static void events_are_used_again(void **state)
             loch_span_end(&span);
         }
         if (turn % 2) { /* clearing does not wait for them */
-            loch_timeline_clear(on.timeline);
+            loch_timeline_forget(on.timeline);
             continue;
         }
         const tl_list *list = tl_read(on.timeline);
         assert_int_equal(list->count, 5);
         for (uint64_t i = 0; i < 5; i++)
             assert_int_equal(list->spans[i].device_ns, i + 1);
-        loch_timeline_clear(on.timeline);
+        loch_timeline_forget(on.timeline);
     }
     assert_int_equal(sim_stats(on.device).events, 11); /* five pairs and the anchor */
     on_close(&on);
@@ -204,7 +204,7 @@ static void a_lost_device_leaves_the_hosts_time(void **state)
     assert_int_equal(list->spans[2].host_ns, 3);
     for (int i = 0; i < 3; i++)
         assert_string_equal(list->spans[i].device, "");
-    loch_timeline_clear(on.timeline);
+    loch_timeline_forget(on.timeline);
     loch_timeline_destroy(on.timeline);
     assert_int_equal(loch_error_get()->status, LOCH_E_LIMIT);
     assert_string_equal(loch_error_get()->sentence, "mine");

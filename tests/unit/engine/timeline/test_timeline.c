@@ -62,7 +62,7 @@ static void levels_choose_what_is_recorded(void **state)
         loch_span_end(&b);
         loch_span_end(&a);
         assert_int_equal(tl_read(timeline)->count, level < 0 ? 0 : level < 2 ? 2 : 3);
-        loch_timeline_clear(timeline);
+        loch_timeline_forget(timeline);
     }
     assert_int_equal(tl_lost(timeline), 0);
     loch_timeline_destroy(timeline);
@@ -89,7 +89,7 @@ static void nothing_is_recorded_without_a_timeline(void **state)
     loch_span_end(NULL);
     loch_span_add(NULL, 1, 1);
     loch_timeline_set_level(NULL, 1);
-    loch_timeline_clear(NULL);
+    loch_timeline_forget(NULL);
     loch_timeline_destroy(NULL);
     assert_int_equal(loch_timeline_get_level(NULL), -1);
     size_t kept = 1;
@@ -203,7 +203,7 @@ static void a_start_without_an_end_loses_nothing(void **state)
         assert_non_null(strstr(text, "inside"));
         free(text);
     }
-    loch_timeline_clear(timeline);
+    loch_timeline_forget(timeline);
     assert_int_equal(tl_read(timeline)->count, 0);
     loch_timeline_destroy(timeline);
     assert_int_equal(sim_stats(device).events, 0);
@@ -306,7 +306,7 @@ static void spans_beyond_the_capacity_are_counted(void **state)
         }
         assert_int_equal(tl_read(timeline)->count, 3);
         assert_int_equal(tl_lost(timeline), 2);
-        loch_timeline_clear(timeline);
+        loch_timeline_forget(timeline);
         assert_int_equal(tl_read(timeline)->count, 0);
         assert_int_equal(tl_lost(timeline), 0);
     }
@@ -333,7 +333,7 @@ static void clearing_keeps_open_spans(void **state)
         loch_timeline_count(timeline, &kept, &lost);
         assert_int_equal(kept, 99);
         assert_int_equal(lost, 1);
-        loch_timeline_clear(timeline);
+        loch_timeline_forget(timeline);
     }
     loch_host_usage usage = {.size = sizeof usage};
     CHECK_OK(loch_host_get_usage(&usage));
@@ -349,7 +349,7 @@ static void clearing_keeps_open_spans(void **state)
 
 static loch_status clear_while_walking(const loch_span_record *record, void *user)
 {
-    loch_timeline_clear(user);
+    loch_timeline_forget(user);
     assert_int_equal(strlen(record->name), 100); /* still there */
     return LOCH_OK;
 }

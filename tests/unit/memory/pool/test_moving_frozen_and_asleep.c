@@ -93,7 +93,7 @@ static void frozen_blocks_of_a_guard_are_not_written(void **state)
         const loch_redzone_options guarded = {.size = sizeof guarded, .red_zone_bytes = zones[i]};
         pool_bench b = pool_bench_open("cpu", &options);
         loch_allocator *guard;
-        CHECK_OK(loch_redzone_create(b.pool, "guard", &guarded, &guard));
+        CHECK_OK(loch_redzone_create(b.pool, "redzone", &guarded, &guard));
         loch_buffer *buffers[6];
         for (size_t j = 0; j < 6; j++)
             CHECK_OK(loch_buffer_create(guard, 100000 + 512 * j, NULL, &buffers[j]));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The guard wrapper: every block lies between two red zones inside a larger block of the wrapped allocator.
+/* The red-zone wrapper: every block lies between two red zones inside a larger block of the wrapped allocator.
  *
  * The wrapper keeps account itself: its blocks have other addresses and sizes than the wrapped allocator's. At free it
  * waits for every stream that used the block, looks at the zones, poisons the block, waits for that, and only then
@@ -19,15 +19,15 @@
 #define GUARD_POISON_NEW 0xcd
 #define GUARD_POISON_FREED 0xdd
 
-typedef struct guard {
+typedef struct redzone {
     loch_allocator *wrapped; /* retained by the allocator around this */
     loch_redzone_options options;
     lochi_block_table table;
-} guard;
+} redzone;
 
 /* --- handing out --- */
 
-static loch_status guard_take(const guard *self, const loch_request *request, lochi_held *held)
+static loch_status redzone_take(const redzone *self, const loch_request *request, lochi_held *held)
 {
     const size_t alignment =
         request->alignment ? request->alignment : self->wrapped->device->properties.alignment_bytes;
@@ -46,7 +46,7 @@ static loch_status guard_take(const guard *self, const loch_request *request, lo
     return LOCH_OK;
 }
 
-static loch_status guard_prepare(const guard *self, const loch_request *request, const lochi_held *held)
+static loch_status redzone_prepare(const redzone *self, const loch_request *request, const lochi_held *held)
 {
     LOCH_TRY_RETURN(lochi_red_zone_fill(request->stream, held));
     if (request->flags & LOCH_ALLOC_ZEROED) return LOCH_OK;
@@ -54,20 +54,21 @@ static loch_status guard_prepare(const guard *self, const loch_request *request,
 }
 
 /* Gives a block back after a failure; the wrapped allocator orders that behind the fills, on their stream. */
-static void guard_undo(const guard *self, const lochi_held *held)
+static void redzone_undo(const redzone *self, const lochi_held *held)
 {
     lochi_allocator_abandon(self->wrapped, held->base, held->taken, held->stream);
 }
 
-static loch_status guard_make(guard *self, const loch_request *request, void **out)
+static loch_status redzone_make(redzone *self, const loch_request *request, void **out)
 {
     lochi_held *held = lochi_held_create(request);
-    if (!held) return LOCH_FAIL(HOST_MEMORY, "no host memory to guard a block of %zu bytes", request->bytes);
-    loch_status status = guard_take(self, request, held);
+    if (!held)
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the red zones of a block of %zu bytes", request->bytes);
+    loch_status status = redzone_take(self, request, held);
     if (status == LOCH_OK) {
-        status = guard_prepare(self, request, held);
+        status = redzone_prepare(self, request, held);
         if (status == LOCH_OK) status = lochi_block_table_add(&self->table, held);
-        if (status != LOCH_OK) guard_undo(self, held);
+        if (status != LOCH_OK) redzone_undo(self, held);
     }
     if (status == LOCH_OK)
         *out = lochi_held_address(held);
@@ -76,17 +77,17 @@ static loch_status guard_make(guard *self, const loch_request *request, void **o
     return status;
 }
 
-static loch_status guard_alloc(void *user, const loch_request *request, void **out)
+static loch_status redzone_alloc(void *user, const loch_request *request, void **out)
 {
-    guard *self = user;
-    const loch_status status = guard_make(self, request, out);
+    redzone *self = user;
+    const loch_status status = redzone_make(self, request, out);
     if (status != LOCH_OK) lochi_ledger_count_failure(self->table.ledger);
     return status;
 }
 
 /* --- taking back --- */
 
-static loch_status guard_give_back(guard *self, lochi_held *held, loch_stream *given)
+static loch_status redzone_give_back(redzone *self, lochi_held *held, loch_stream *given)
 {
     lochi_lock_take(&self->table.lock);
     lochi_block_table_take(&self->table, held);
@@ -102,9 +103,9 @@ static loch_status guard_give_back(guard *self, lochi_held *held, loch_stream *g
     return status;
 }
 
-static loch_status guard_free(void *user, void *address, size_t bytes, loch_stream *given)
+static loch_status redzone_free(void *user, void *address, size_t bytes, loch_stream *given)
 {
-    guard *self = user;
+    redzone *self = user;
     lochi_held *held;
     LOCH_TRY_RETURN(lochi_block_table_begin_free(&self->table, address, bytes, &held));
     lochi_waits waits = {.device = self->wrapped->device};
@@ -121,15 +122,15 @@ static loch_status guard_free(void *user, void *address, size_t bytes, loch_stre
     const loch_error error = lochi_error_save();
     lochi_red_zone_poison_freed(stream, held, self->options.poison_freed);
     lochi_stream_leave(mark);
-    status = guard_give_back(self, held, given);
+    status = redzone_give_back(self, held, given);
     if (status != LOCH_OK || found == LOCH_OK) return status;
     lochi_error_restore(&error);
     return found;
 }
 
-static void guard_destroy(void *user)
+static void redzone_destroy(void *user)
 {
-    guard *self = user;
+    redzone *self = user;
     if (!self) return;
     lochi_block_table_fini(&self->table);
     lochi_free(self);
@@ -137,20 +138,20 @@ static void guard_destroy(void *user)
 
 /* --- questions --- */
 
-static loch_status guard_find(void *user, const void *address, loch_block *out)
+static loch_status redzone_find(void *user, const void *address, loch_block *out)
 {
-    return lochi_block_table_find(&((guard *)user)->table, address, out);
+    return lochi_block_table_find(&((redzone *)user)->table, address, out);
 }
 
-static loch_status guard_walk(void *user, loch_block_visitor *visitor, void *visitor_user)
+static loch_status redzone_walk(void *user, loch_block_visitor *visitor, void *visitor_user)
 {
-    return lochi_block_table_walk(&((guard *)user)->table, visitor, visitor_user);
+    return lochi_block_table_walk(&((redzone *)user)->table, visitor, visitor_user);
 }
 
 /* Remembered here for the check, and below for the reuse. */
-static loch_status guard_record_use(void *user, void *address, loch_stream *stream)
+static loch_status redzone_record_use(void *user, void *address, loch_stream *stream)
 {
-    guard *self = user;
+    redzone *self = user;
     LOCH_TRY_RETURN(lochi_block_table_record_use(&self->table, address, stream));
     lochi_held *held = lochi_block_table_pin(&self->table, (uintptr_t)address);
     const bool is_it = held && held->node.key == (uintptr_t)address;
@@ -160,43 +161,43 @@ static loch_status guard_record_use(void *user, void *address, loch_stream *stre
     return status;
 }
 
-static loch_status guard_get_stats(void *user, loch_tag tag, loch_stats *out)
+static loch_status redzone_get_stats(void *user, loch_tag tag, loch_stats *out)
 {
-    guard *self = user;
+    redzone *self = user;
     loch_stats inner = {.size = sizeof inner};
     if (!tag && lochi_allocator_read_stats(self->wrapped, 0, &inner) == LOCH_OK) *out = inner;
     lochi_ledger_get_stats(self->table.ledger, tag, out);
     return LOCH_OK;
 }
 
-static void guard_new_segment(void *user)
+static void redzone_new_segment(void *user)
 {
-    guard *self = user;
+    redzone *self = user;
     lochi_ledger_new_segment(self->table.ledger);
     lochi_wrapper_new_segment(self->wrapped);
 }
 
-static const loch_allocator_ops guard_ops = {
-    .size = sizeof guard_ops,
-    .kind = "guard",
+static const loch_allocator_ops redzone_ops = {
+    .size = sizeof redzone_ops,
+    .kind = "redzone",
     .traits = LOCH_TRAIT_TRACKS_SIZES,
     .lost_traits = LOCH_TRAIT_STREAM_ORDERED | LOCH_TRAIT_ZEROES,
-    .alloc = guard_alloc,
-    .free = guard_free,
-    .destroy = guard_destroy,
-    .find = guard_find,
-    .walk = guard_walk,
-    .record_use = guard_record_use,
-    .get_stats = guard_get_stats,
-    .new_segment = guard_new_segment,
+    .alloc = redzone_alloc,
+    .free = redzone_free,
+    .destroy = redzone_destroy,
+    .find = redzone_find,
+    .walk = redzone_walk,
+    .record_use = redzone_record_use,
+    .get_stats = redzone_get_stats,
+    .new_segment = redzone_new_segment,
 };
 
 /* --- in public --- */
 
-static loch_status guard_read_options(const loch_redzone_options *given, loch_redzone_options *out)
+static loch_status redzone_read_options(const loch_redzone_options *given, loch_redzone_options *out)
 {
     *out = (loch_redzone_options){.size = sizeof *out};
-    LOCH_TRY_RETURN(lochi_sized_read("a struct of guard options", given, out, sizeof *out));
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of red-zone options", given, out, sizeof *out));
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
         return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
                          LOCHI_RED_ZONE_MAX);
@@ -210,24 +211,24 @@ loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a guard needs an allocator to wrap, and a place");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a red-zone wrapper needs an allocator to wrap and a place");
     loch_redzone_options read;
-    LOCH_TRY_RETURN(guard_read_options(options, &read));
-    guard *self = lochi_zalloc(sizeof *self);
-    if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
+    LOCH_TRY_RETURN(redzone_read_options(options, &read));
+    redzone *self = lochi_zalloc(sizeof *self);
+    if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a red-zone wrapper");
     self->wrapped = wrapped;
     self->options = read;
     loch_status status = lochi_block_table_init(&self->table);
-    if (status == LOCH_OK) status = lochi_wrapper_create(wrapped, name, &guard_ops, self, LOCHI_ACCOUNT_OWN, out);
+    if (status == LOCH_OK) status = lochi_wrapper_create(wrapped, name, &redzone_ops, self, LOCHI_ACCOUNT_OWN, out);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
     else
-        guard_destroy(self);
+        redzone_destroy(self);
     return status;
 }
 
 /* Looks at one live block, in the order of its streams. */
-static loch_status guard_check_block(const guard *self, const lochi_held *held)
+static loch_status redzone_check_block(const redzone *self, const lochi_held *held)
 {
     lochi_waits waits = {.device = self->wrapped->device};
     LOCH_TRY_RETURN(lochi_waits_for_block(&waits, held));
@@ -240,13 +241,14 @@ static loch_status guard_check_block(const guard *self, const lochi_held *held)
 
 loch_status loch_redzone_check(loch_allocator *allocator)
 {
-    if (!allocator || allocator->ops.alloc != guard_alloc) return LOCH_FAIL(INVALID, "that is no guard");
-    guard *self = allocator->self;
+    if (!allocator || allocator->ops.alloc != redzone_alloc)
+        return LOCH_FAIL(INVALID, "the allocator is not a red-zone wrapper");
+    redzone *self = allocator->self;
     loch_error first = {.status = LOCH_OK};
     lochi_held *held;
     for (uintptr_t key = 0; (held = lochi_block_table_pin(&self->table, key)); key++) {
         key = held->node.key;
-        const loch_status status = guard_check_block(self, held);
+        const loch_status status = redzone_check_block(self, held);
         lochi_block_table_unpin(&self->table, held);
         if (status == LOCH_OK) continue;
         if (first.status == LOCH_OK || status != LOCH_E_CORRUPT) first = lochi_error_save();

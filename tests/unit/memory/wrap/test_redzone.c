@@ -6,7 +6,7 @@ static loch_allocator *guard_around(loch_allocator *wrapped, size_t zone_bytes)
 {
     const loch_redzone_options options = {.size = sizeof options, .red_zone_bytes = zone_bytes};
     loch_allocator *guard;
-    CHECK_OK(loch_redzone_create(wrapped, "guard", &options, &guard));
+    CHECK_OK(loch_redzone_create(wrapped, "redzone", &options, &guard));
     loch_allocator_release(wrapped);
     return guard;
 }
@@ -87,7 +87,7 @@ static void new_and_freed_blocks_are_poisoned(void **state)
         CHECK_OK(loch_redzone_create(wrapped, NULL, &options, &guard));
         loch_allocator_release(wrapped);
         assert_string_equal(loch_allocator_get_name(guard), "plain");
-        assert_string_equal(loch_allocator_get_kind(guard), "guard");
+        assert_string_equal(loch_allocator_get_kind(guard), "redzone");
         char *block = wrap_alloc(guard, 5000);
         test_bed_expect_byte(bed, block, 5000, own ? 0x12 : 0xcd);
         plain.keeps = true;
