@@ -63,6 +63,7 @@ __attribute__((unused)) static subject open_subject(const char *device, const ch
 {
     subject it = {.alive = test_user_alive(), .wrong = test_user_wrong()};
     it.device = sim_open(device);
+    it.usage.size = sizeof it.usage;
     CHECK_OK(loch_host_get_usage(&it.usage));
     CHECK_OK(test_stack_create(it.device, stack, &it.allocator));
     return it;
