@@ -394,13 +394,28 @@ static inline bool allocator_is_plain(const loch_request *request)
            (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
+/* Goes on with a plain request that a pool has tried and refused. The gate was open, so nothing is measured. */
+static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, const loch_request *request,
+                                                    loch_status status, void **out)
+{
+    loch_request complete = *request;
+    if (!complete.stream) complete.stream = &allocator->device->default_stream;
+    const uint32_t mark = lochi_failure_begin();
+    status = lochi_pool_alloc_again(allocator->pool, &complete, status, out);
+    if (status != LOCH_OK) status = lochi_retry(allocator, &complete, mark, status, out);
+    lochi_failure_end(mark, false);
+    return status;
+}
+
 static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_allocator *allocator,
                                                                      const loch_request *request, void **out)
 {
+    loch_status status;
     if (LOCHI_UNLIKELY(lochi_session_top)) return allocator_alloc_slowly(allocator, request, out);
     allocator_note_user(allocator);
-    if (lochi_pool_alloc_plainly(allocator->pool, request, out)) return LOCH_OK;
-    return allocator_alloc_slowly(allocator, request, out);
+    if (!lochi_pool_alloc_plainly(allocator->pool, request, &status, out))
+        return allocator_alloc_slowly(allocator, request, out);
+    return LOCHI_LIKELY(status == LOCH_OK) ? LOCH_OK : allocator_alloc_again(allocator, request, status, out);
 }
 
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)

@@ -301,17 +301,17 @@ static loch_status pool_try(lochi_pool *pool, const loch_request *request, bool 
     return status;
 }
 
-bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, void **out)
+bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out)
 {
     loch_stream *stream = request->stream ? request->stream : pool->default_stream;
     if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
     if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0; /* it is closed under the lock */
-    const bool is_served = is_open && pool_try_locked(pool, request, stream, out) == LOCH_OK;
+    if (is_open) *status = pool_try_locked(pool, request, stream, out);
     lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
-    return is_served;
+    return is_open;
 }
 
 /* Has others give back what they do not use, where that could help; says how much. */
@@ -326,6 +326,13 @@ static size_t pool_ask_others(lochi_pool *pool, const loch_request *request, loc
     return gone;
 }
 
+loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request, loch_status status, void **out)
+{
+    if (pool_ask_others(pool, request, status)) status = pool_try(pool, request, true, out);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
+}
+
 static loch_status pool_alloc(void *self, const loch_request *request, void **out)
 {
     lochi_pool *pool = self;
@@ -336,9 +343,7 @@ static loch_status pool_alloc(void *self, const loch_request *request, void **ou
             LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", rounded, request->alignment);
     else
         status = pool_try(pool, request, false, out);
-    if (status != LOCH_OK && pool_ask_others(pool, request, status)) status = pool_try(pool, request, true, out);
-    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
-    return status;
+    return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);
 }
 
 /* --- finding --- */

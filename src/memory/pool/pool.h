@@ -9,9 +9,17 @@
 
 typedef struct lochi_pool lochi_pool;
 
-/* The middle ways: under the pool's lock, but without the marks and retries of the long ones, which the closed gate asks
- * for. False: nothing has happened, and the long way says why. The request is as for lochi_pool_alloc_quickly. */
-bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, void **out);
+/* Allocates under the pool's lock what the calling thread's cache did not have. The request is as for lochi_pool_alloc_quickly.
+ * Returns false when the pool did not try: its gate is closed, or the request needs the checks of the dispatch. Else `*status` is
+ * the answer, and the error record belongs to it. */
+bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out);
+
+/* Goes on with a complete request whose first attempt failed with `status`: asks other pools for what they do not use, and
+ * tries once more if that helped. Counts the failure. Without the lock. */
+loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request, loch_status status, void **out);
+
+/* Frees under the pool's lock what the calling thread's cache did not take. Returns false when nothing has happened: the
+ * gate is closed, or the address is wrong. */
 bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
 
 /* A block of a session: it is not taken back the short way. */
