@@ -2,6 +2,7 @@
 /* A request that finds nothing climbs the ladder once. A plain request and one with a tag take different ways into the pool:
  * both make the same driver calls, give the same answer and leave the same figures. */
 #include "pool_fixture.h"
+#include <loch/buffer.h>
 
 #define CALLS 64
 
@@ -169,6 +170,37 @@ static void a_request_with_a_timeout(void **state)
     }
 }
 
+/* Each segment holds one buffer that may move and is free otherwise: the copies have to end before segments go back and a large one
+ * comes. */
+static void a_compaction_is_waited_for(void **state)
+{
+    (void)state;
+    loch_tag tags[2] = {0};
+    CHECK_OK(loch_tag_create("climb", &tags[1]));
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open("sim:64MiB,virtual=off");
+        const loch_pool_options options = {.size = sizeof options, .limit_bytes = 16 * MIB, .handle_bytes = 2 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        const loch_request movable = {.size = sizeof movable, .flags = LOCH_ALLOC_MOVABLE};
+        loch_buffer *buffers[8];
+        void *fillers[8], *block;
+        for (size_t k = 0; k < 8; k++) {
+            CHECK_OK(loch_buffer_create(pool, 100 << 10, &movable, &buffers[k]));
+            fillers[k] = pool_alloc(pool, 1900 << 10); /* the rest of a segment */
+        }
+        for (size_t k = 0; k < 8; k++)
+            CHECK_OK(loch_free(pool, fillers[k]));
+        const loch_request request = {.size = sizeof request, .bytes = 9 * MIB, .tag = tags[i]};
+        CHECK_OK(loch_allocator_alloc(pool, &request, &block));
+        pool_expect_whole(pool);
+        CHECK_OK(loch_free(pool, block));
+        for (size_t k = 0; k < 8; k++)
+            loch_buffer_release(buffers[k]);
+        CHECK_OK(loch_device_sync(device));
+        pool_end(pool, device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +209,7 @@ int main(void)
         POOL_TEST(a_sibling_gives_memory),
         POOL_TEST(a_pressure_function_gives_memory),
         POOL_TEST(a_request_with_a_timeout),
+        POOL_TEST(a_compaction_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

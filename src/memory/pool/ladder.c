@@ -225,14 +225,20 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     return block;
 }
 
-/* Blocks that may move make room for `bytes` of the request. */
+/* Blocks that may move make room for `bytes` of the request. Segments and handles that they leave go back when the copies have
+ * ended: the host waits for that where nothing else fits. */
 static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
                                       loch_status *status)
 {
+    const uint64_t moves = pool->moves;
     *status = lochi_pool_compact(pool, want->lane, goal, bytes);
     if (*status != LOCH_OK) return NULL;
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
+    if (!block && *status == LOCH_OK) block = ladder_remake(pool, want, status);
+    if (block || pool->moves == moves || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
+    *status = LOCH_OK;
+    block = ladder_wait_on_host(pool, want, status);
     return !block && *status == LOCH_OK ? ladder_remake(pool, want, status) : block;
 }
 
