@@ -18,8 +18,8 @@
 #include "base/logging.h"
 #include "memory/failure.h"
 #include "memory/owner.h"
-#include "memory/pool/quick.h"
-#include "memory/session/session.h"
+#include "memory/pool/pool.h"
+#include "memory/session.h"
 #include "device/device.h"
 #include <loch/copy.h>
 #include <loch/host.h>

@@ -3,7 +3,7 @@
  * while others compact, plan, freeze and forbid it, make children and sessions and end them, and put a tag to sleep and wake it. Each
  * buffer holds numbers that follow its own for all its life, so whoever looks at it sees a copy that went wrong; the simulator's checker sees
  * missing order, the walk over the pool between rounds what is broken, TSan the rest. */
-#include "memory/pool/inside.h"
+#include "memory/pool/check.h"
 #include "test.h"
 #include "worker.h"
 

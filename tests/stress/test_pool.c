@@ -6,7 +6,7 @@
  * every block holds a pattern of its owner's, looked at before the free. Meanwhile others read figures, trim, change the
  * limit, make and end streams, threads and pools. In the end nothing was used without order, no two blocks overlapped,
  * and the pool is whole and empty. What each thread does follows from the seed; how the threads mix does not. */
-#include "memory/pool/inside.h"
+#include "memory/pool/check.h"
 #include "test.h"
 #include "worker.h"
 

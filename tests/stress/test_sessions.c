@@ -4,7 +4,7 @@
  * freed by the wrong end, or handed out twice, shows; and in the end the allocator is empty. What each thread does follows from
  * the seed; how the threads mix does not. */
 #include "allocators.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/check.h"
 #include "worker.h"
 
 #include <pthread.h>

@@ -3,7 +3,8 @@
 #ifndef LOCH_TEST_POOL_FIXTURE_H
 #define LOCH_TEST_POOL_FIXTURE_H
 
-#include "memory/pool/inside.h"
+#include "memory/pool/check.h"
+#include "memory/pool/gate.h"
 #include "sim_fixture.h"
 
 #define POOL_TEST(function) SIM_TEST(function)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* From any address of a pool to the block that it lies in, without the pool's lock: what copies and fills are checked by.
+/* The table of pages: from any address of a pool to the block that it lies in, without the pool's lock. Frees find their blocks by
+ * it, and copies and fills are checked by it.
  *
- * The table of pages leads to a block from the page of its start alone. For addresses further inside there is a bit for each
+ * The table leads to a block from the page of its start alone. For addresses further inside there is a bit for each
  * page that leads to a block or a slab, a bit for each word of those bits, and so on up to one word: the last start before
  * an address is a few loads away, however large the block is. Raw segments have the bits of a cell behind its pages.
  *
  * Who asks for an address in a block that is handed out finds that block, whatever other threads do meanwhile: its own bits and
  * page stay as they are until it is freed, and between its start and the address there is nothing else to be found.
  * Where the start lies in its page is a part of the page's entry, so no other block's record is read. */
+#include "memory/pool/bounds.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/cells.h"
 
 #define BOUNDS_NONE SIZE_MAX
 #define BOUNDS_BITS 64
@@ -106,10 +108,35 @@ static _Atomic uint64_t *bounds_get_cell_bits(const lochi_pool *pool, _Atomic ui
     return (_Atomic uint64_t *)(pages + (pool->cell_bytes >> POOL_PAGE_SHIFT));
 }
 
-_Atomic uintptr_t *lochi_pool_make_cell_pages(const lochi_pool *pool)
+static size_t bounds_page_index(const lochi_pool *pool, uintptr_t address)
+{
+    return (address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT;
+}
+
+uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address)
+{
+    pool_cell *cell = lochi_pool_find_cell(pool, address);
+    _Atomic uintptr_t *pages = cell ? atomic_load_explicit(&cell->pages, memory_order_acquire) : NULL;
+    return pages ? atomic_load_explicit(&pages[bounds_page_index(pool, address)], memory_order_acquire) : 0;
+}
+
+static _Atomic uintptr_t *bounds_make_cell_pages(const lochi_pool *pool)
 {
     const size_t pages = pool->cell_bytes >> POOL_PAGE_SHIFT;
     return lochi_zalloc(pages * sizeof(uintptr_t) + bounds_words(pages) * sizeof(uint64_t));
+}
+
+loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes)
+{
+    if (pool->is_virtual) return LOCH_OK;
+    for (uintptr_t at = start; at < start + bytes; at = (at & ~(pool->cell_bytes - 1)) + pool->cell_bytes) {
+        pool_cell *cell = lochi_pool_find_cell(pool, at);
+        if (atomic_load_explicit(&cell->pages, memory_order_relaxed)) continue;
+        _Atomic uintptr_t *pages = bounds_make_cell_pages(pool);
+        if (!pages) return LOCH_FAIL(HOST_MEMORY, "no host memory to note where blocks start");
+        atomic_store_explicit(&cell->pages, pages, memory_order_release);
+    }
+    return LOCH_OK;
 }
 
 _Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits of a cell lie behind its pages");

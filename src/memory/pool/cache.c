@@ -1,82 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* What single threads keep, seen from under the pool's lock: filling and flushing it, and closing the gate to the short
- * ways (quick.h). */
+/* What single threads keep, seen from under the pool's lock: filling, counting and flushing. The short ways (quick.h) take from it and
+ * give to it without the lock. */
+#include "memory/pool/cache.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/gate.h"
 #include "memory/pool/quick.h"
-#include "memory/session/session.h"
-#include <sched.h>
+#include "memory/pool/slab.h"
+#include "memory/session.h"
 #include <string.h>
 
 #define CACHE_CLASS_BYTES ((size_t)64 << 10) /* of one class that a thread keeps */
 #define CACHE_CLASS_MIN 4
 #define CACHE_CLASS_MAX 64
-
-/* --- the gate --- */
-
-void lochi_pool_await(lochi_pool *pool)
-{
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_acquire); cache;
-             cache = cache->next)
-            while (atomic_load_explicit(&cache->busy, memory_order_acquire))
-                sched_yield();
-}
-
-void lochi_pool_stop(lochi_pool *pool)
-{
-    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
-    lochi_fence_heavy();
-    lochi_pool_await(pool);
-}
-
-void lochi_pool_leave_caches(lochi_pool *pool)
-{
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
-             cache = cache->next)
-            atomic_store_explicit(&cache->busy, false, memory_order_relaxed);
-}
-
-void lochi_pool_go(lochi_pool *pool)
-{
-    atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
-}
-
-void lochi_pool_shut(lochi_pool *pool)
-{
-    lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
-    lochi_pool_stop(pool);
-    lochi_lock_drop(&pool->lock);
-}
-
-void lochi_pool_shut_waiting(lochi_pool *pool)
-{
-    lochi_lock_take(&pool->lock);
-    pool->waiters++;
-    lochi_pool_stop(pool);
-    lochi_lock_drop(&pool->lock);
-}
-
-void lochi_pool_go_waiting(lochi_pool *pool)
-{
-    lochi_lock_take(&pool->lock);
-    pool->waiters--;
-    lochi_pool_go(pool);
-    lochi_lock_drop(&pool->lock);
-}
-
-void lochi_pool_forget_waiters(lochi_pool *pool)
-{
-    atomic_fetch_sub_explicit(&pool->gate, pool->waiters, memory_order_relaxed);
-    pool->waiters = 0;
-}
-
-void lochi_pool_note_waiter(lochi_pool *pool)
-{
-    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_relaxed);
-    pool->waiters++;
-}
 
 /* --- counting --- */
 
@@ -135,7 +73,7 @@ void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t reques
         if (pool->published[i] > pool->top[i]) pool->top[i] = pool->published[i];
 }
 
-/* --- the long ways, under the lock --- */
+/* --- finding and filling --- */
 
 /* Lets a cache serve its lane's stream, which may be a new one, without the lock. Streams that may be captured are asked
  * about it at every allocation. */
@@ -215,15 +153,12 @@ static bool cache_make_stack(const lochi_pool *pool, pool_cache *cache, uint32_t
     return stack->entries != NULL;
 }
 
-loch_status lochi_pool_cache_take(lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out)
+loch_status lochi_pool_cache_take(const lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out)
 {
     pool_stack *stack = &cache->stacks[class];
     if (!stack->count) {
         if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
-        size_t taken;
-        LOCH_TRY_RETURN(
-            lochi_pool_slab_take(pool, cache->lane, class, stack->entries, (stack->capacity + 1) / 2, &taken));
-        stack->count = (uint32_t)taken;
+        stack->count = (uint32_t)lochi_pool_slab_take(cache->lane, class, stack->entries, (stack->capacity + 1) / 2);
         for (uint32_t i = 0; i < stack->count / 2; i++) { /* the lowest address is handed out first */
             const pool_entry entry = stack->entries[i];
             stack->entries[i] = stack->entries[stack->count - 1 - i];
@@ -281,6 +216,23 @@ bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
     return has_any;
 }
 
+bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache))
+{
+    bool has_any = false;
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            has_any |= flush(pool, cache);
+    return has_any;
+}
+
+void lochi_pool_flush_threads(lochi_pool *pool)
+{
+    lochi_pool_stop(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
+}
+
 /* --- blocks above slabs' sizes --- */
 
 pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes)
@@ -297,16 +249,6 @@ bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block
     else
         lochi_pool_flush_bins(pool, cache);
     return lochi_pool_quick_push(pool, cache, block);
-}
-
-bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache))
-{
-    bool has_any = false;
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
-             cache = cache->next)
-            has_any |= flush(pool, cache);
-    return has_any;
 }
 
 size_t lochi_pool_count_last(lochi_pool *pool)
@@ -332,6 +274,8 @@ size_t lochi_pool_count_cached(lochi_pool *pool)
     return bytes;
 }
 
+/* --- ends --- */
+
 void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
 {
     lochi_pool_stop(pool);
@@ -345,8 +289,7 @@ void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
     lochi_pool_go(pool);
 }
 
-/* Ends a thread's caches, which are not in the pool's list any more. */
-static void cache_destroy_all(const lochi_pool *pool, pool_cache *cache)
+void lochi_pool_end_caches(const lochi_pool *pool, pool_cache *cache)
 {
     while (cache) {
         pool_cache *next = cache->next;
@@ -357,11 +300,8 @@ static void cache_destroy_all(const lochi_pool *pool, pool_cache *cache)
     }
 }
 
-void lochi_pool_drop_cache(lochi_pool *pool)
+pool_cache *lochi_pool_take_caches(lochi_pool *pool, uint32_t slot)
 {
-    const uint32_t slot = lochi_thread_slot();
-    if (slot == LOCHI_SLOT_SHARED) return;
-    lochi_lock_take(&pool->lock);
     pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
     for (pool_cache *cache = first; cache; cache = cache->next) {
         lochi_pool_flush(pool, cache);
@@ -369,15 +309,13 @@ void lochi_pool_drop_cache(lochi_pool *pool)
         pool->allocs += cache->allocs;
         if (cache->largest > pool->largest) pool->largest = cache->largest;
     }
-    lochi_pool_look_at_idle(pool);
     /* Others look at caches under the lock alone, and the owner is here. */
     atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
-    lochi_lock_drop(&pool->lock);
-    cache_destroy_all(pool, first);
+    return first;
 }
 
 void lochi_pool_close_caches(lochi_pool *pool)
 {
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
-        cache_destroy_all(pool, atomic_load_explicit(&pool->caches[slot], memory_order_relaxed));
+        lochi_pool_end_caches(pool, atomic_load_explicit(&pool->caches[slot], memory_order_relaxed));
 }

@@ -9,12 +9,22 @@
  * block, as they are in the plan, and every move of the plan finds the addresses behind the block that stood before them in the
  * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. All of it is under the pool's
  * lock. */
+#include "memory/pool/compact.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/sized.h"
-#include "memory/allocator.h"
 #include "memory/movable.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/move.h"
 #include "memory/pool/plan.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/slide.h"
+#include "memory/pool/uses.h"
+#include "memory/pool/vacate.h"
 #include <string.h>
 
 /* --- planning --- */
@@ -24,9 +34,7 @@
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
     pool->compactions++;
-    lochi_pool_stop(pool);
-    lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_go(pool);
+    lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
     for (pool_lane *other = pool->lanes; other; other = other->next) {
         if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */

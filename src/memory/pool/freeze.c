@@ -13,9 +13,19 @@
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/sized.h"
-#include "memory/allocator.h"
-#include "memory/movable.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/compact.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/ladder.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/move.h"
+#include "memory/pool/move_small.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/process.h"
+#include "memory/pool/protect.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/slab.h"
 #include <string.h>
 
 #define FREEZE_ROUNDS 4
@@ -268,119 +278,6 @@ static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, 
     return status;
 }
 
-/* --- protection --- */
-
-/* The whole pages of a block; 0 when there are none. */
-static size_t freeze_pages(const pool_block *block, void **start)
-{
-    const uintptr_t page = lochi_device_page_bytes();
-    const uintptr_t first = (block->start + page - 1) & ~(page - 1), end = (block->start + block->bytes) & ~(page - 1);
-    *start = (void *)first;
-    return end > first ? end - first : 0;
-}
-
-/* Handle by handle: where memory sleeps there is nothing, and it stays so. */
-static loch_status freeze_protect(const lochi_pool *pool, const pool_block *block, loch_access access)
-{
-    void *start;
-    const size_t bytes = freeze_pages(block, &start);
-    const uintptr_t end = (uintptr_t)start + bytes;
-    for (uintptr_t at = (uintptr_t)start, next; at < end; at = next) {
-        const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
-        next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
-        if (handle->rest == POOL_AWAKE)
-            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, access));
-    }
-    return LOCH_OK;
-}
-
-static void freeze_note(lochi_pool *pool, pool_block *block, bool is_protected)
-{
-    block->is_protected = is_protected;
-    atomic_fetch_add_explicit(&pool->guarded, is_protected ? 1 : SIZE_MAX, memory_order_relaxed);
-}
-
-loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
-{
-    if (block->is_protected) {
-        LOCH_TRY_RETURN(freeze_protect(pool, block, LOCH_READ_WRITE));
-        freeze_note(pool, block, false);
-    }
-    block->frozen = 0;
-    return LOCH_OK;
-}
-
-/* Whether the block at `*address`, which moves under the lock, is protected. */
-static bool freeze_is_protected(lochi_pool *pool, void *const *address)
-{
-    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;
-    lochi_lock_take(&pool->lock);
-    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)*address); /* wrappers put something in front */
-    const bool is_protected = block && block->is_protected;
-    lochi_lock_drop(&pool->lock);
-    return is_protected;
-}
-
-bool lochi_pool_is_protected(loch_allocator *allocator, const void *address)
-{
-    void *const at = (void *)address;
-    return freeze_is_protected(lochi_pool_of(allocator), &at);
-}
-
-loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
-{
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return LOCH_OK;
-    lochi_lock_take(&pool->lock);
-    pool_block *block = lochi_pool_find_around(pool, (uintptr_t)address);
-    const loch_status status = block && block->is_protected ? lochi_pool_thaw(pool, block) : LOCH_OK;
-    lochi_lock_drop(&pool->lock);
-    return status;
-}
-
-bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *movable)
-{
-    return freeze_is_protected(allocator->pool, &movable->address);
-}
-
-void lochi_pool_protect_again(lochi_pool *pool)
-{
-    const loch_error saved = lochi_error_save();
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (!block->is_protected || freeze_protect(pool, block, LOCH_READ_ONLY) == LOCH_OK) continue;
-        freeze_note(pool, block, false);
-        LOCHI_LOG(WARNING, "frozen memory that woke is not protected: %s", loch_error_get()->sentence);
-    }
-    lochi_error_restore(&saved);
-}
-
-/* Protects what this freeze has frozen. */
-static loch_status freeze_protect_new(lochi_pool *pool)
-{
-    if (!lochi_device_protects(pool->device)) return LOCH_OK;
-    const loch_status status = lochi_pool_wait_for_all(pool);
-    if (status != LOCH_OK)
-        return loch_error_set(status, NULL, 0, "the work of the streams of pool \"%s\" cannot be waited for",
-                              loch_allocator_get_name(pool->allocator));
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (block->frozen != pool->freezes) continue;
-        const loch_status protected = freeze_protect(pool, block, LOCH_READ_ONLY);
-        if (protected == LOCH_E_UNSUPPORTED) break; /* a driver that hands on to one without */
-        if (protected != LOCH_OK) return protected;
-        freeze_note(pool, block, true);
-    }
-    return LOCH_OK;
-}
-
-static size_t freeze_count_protected(const lochi_pool *pool)
-{
-    size_t bytes = 0;
-    void *start;
-    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
-        if (block->is_protected) bytes += freeze_pages(block, &start);
-    return bytes;
-}
-
 /* --- in public --- */
 
 /* What was frozen by a freeze that failed is as it was, but for its place. */
@@ -405,8 +302,8 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);
-    if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(freeze_protect_new(pool));
-    report->protected_bytes = freeze_count_protected(pool);
+    if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(lochi_pool_protect_new(pool));
+    report->protected_bytes = lochi_pool_count_protected(pool);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) /* last: a failure has marked none */
         freeze_mark_small(block, options->tag, true, &report->blocks, &report->bytes);
     return LOCH_OK;
@@ -452,4 +349,37 @@ loch_status loch_pool_unfreeze(loch_allocator *allocator, loch_tag tag, size_t *
     if (bytes) *bytes += small;
     lochi_lock_drop(&pool->lock);
     return status;
+}
+
+/* --- pools below a pool --- */
+
+/* Parents never change, and stay as long as their children. */
+static bool freeze_is_below(const lochi_pool *pool, const lochi_pool *above)
+{
+    do
+        pool = pool->family.parent;
+    while (pool && pool != above);
+    return pool;
+}
+
+typedef struct freeze_walk {
+    const lochi_pool *above;
+    const loch_freeze_options *options;
+    size_t *bytes;
+} freeze_walk;
+
+static loch_status freeze_visit(lochi_pool *pool, void *user)
+{
+    const freeze_walk *walk = user;
+    loch_freeze_report report = {.size = sizeof report};
+    if (!freeze_is_below(pool, walk->above)) return LOCH_OK;
+    const loch_status status = loch_pool_freeze(pool->allocator, walk->options, &report);
+    *walk->bytes += report.bytes;
+    return status;
+}
+
+loch_status lochi_pool_freeze_below(loch_allocator *allocator, const loch_freeze_options *options, size_t *bytes)
+{
+    freeze_walk walk = {lochi_pool_of(allocator), options, bytes};
+    return lochi_pool_visit_all(freeze_visit, &walk);
 }

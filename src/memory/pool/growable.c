@@ -3,12 +3,27 @@
  * handles serve nothing else while they are there. Under the pool's lock.
  *
  * What a block no longer needs stays mapped until its stream has passed, and is then unmapped and kept loose. */
+#include "memory/pool/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/failure.h"
+#include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
-#include "memory/session/session.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/place.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/process.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/shrunk.h"
+#include "memory/pool/trim.h"
+#include "memory/pool/uses.h"
+#include "memory/pool/wipe.h"
+#include "memory/session.h"
 
 /* A loose handle of at most `bytes`, the largest; NULL when there is none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
@@ -56,19 +71,6 @@ static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_hand
     return status;
 }
 
-/* Unmaps handles at the end until at most `bytes` are committed, rounded up to handles. */
-static void growable_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
-{
-    while (block->committed > lochi_pool_round(pool, bytes)) {
-        const uintptr_t end = block->start + block->committed;
-        pool_handle *handle = lochi_pool_find_cell(pool, end - pool->cell_bytes)->handle;
-        if (handle->at < block->start + bytes) return; /* part of it is wanted */
-        if (lochi_pool_unmap_loose(pool, handle) != LOCH_OK) return;
-        block->committed -= handle->bytes;
-        pool->used -= handle->bytes;
-    }
-}
-
 static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t target = lochi_pool_round(pool, bytes);
@@ -93,7 +95,7 @@ static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t b
     lochi_pool_set_requested(block, bytes); /* what comes is wanted, whoever looks for what is not */
     const loch_status status = growable_grow(pool, block, bytes);
     if (status == LOCH_OK) return LOCH_OK;
-    growable_shrink(pool, block, committed); /* nobody has used what came now */
+    lochi_pool_shrink(pool, block, committed); /* nobody has used what came now */
     lochi_pool_set_requested(block, requested);
     if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
     return status;
@@ -114,23 +116,6 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
     }
     lochi_pool_set_requested(block, bytes);
     return LOCH_OK;
-}
-
-void lochi_pool_drop_shrunk(lochi_pool *pool)
-{
-    if (!pool->has_shrunk) return;
-    pool->has_shrunk = false;
-    for (pool_block *block = pool->growables; block; block = block->list_next) {
-        if (block->committed <= lochi_pool_round(pool, lochi_pool_requested(block))) continue;
-        if (!lochi_pool_has_passed(block->lane, block->shrink_epoch) ||
-            lochi_pool_sleeps_at(pool, block->start, block->committed)) {
-            pool->has_shrunk = true;
-            continue;
-        }
-        const size_t committed = block->committed;
-        growable_shrink(pool, block, lochi_pool_requested(block));
-        lochi_pool_count_change(pool, NULL, 0, (int64_t)block->committed - (int64_t)committed);
-    }
 }
 
 /* All of it: memory becomes free in the order of its stream, addresses without become bare. */

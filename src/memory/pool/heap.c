@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks: records, bins, cutting and merging. Everything here is under the pool's lock. */
+/* Large blocks: their records, bins by size, cutting and merging. */
+#include "memory/pool/heap.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/cells.h"
 #include <limits.h>
-#include <string.h>
 
 #define HEAP_RECORDS 31 /* taken from the host at a time */
 #define HEAP_LOOKS 4    /* blocks of a bin that are looked at */
@@ -59,6 +59,15 @@ void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
 {
     block->list_next = pool->spare;
     pool->spare = block;
+}
+
+void lochi_pool_close_records(lochi_pool *pool)
+{
+    while (pool->records) {
+        pool_records *next = pool->records->next;
+        lochi_free_aligned(pool->records);
+        pool->records = next;
+    }
 }
 
 /* --- bins --- */
@@ -149,6 +158,17 @@ pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alig
 {
     pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
     return block ? block : heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
+}
+
+size_t lochi_pool_find_largest(const lochi_pool *pool)
+{
+    size_t largest = 0;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin); block; block = block->list_next)
+            if (block->bytes > largest) largest = block->bytes;
+    }
+    return largest;
 }
 
 /* --- cutting --- */
@@ -255,6 +275,22 @@ void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
     lochi_pool_bins_add(&block->lane->nests, block);
 }
 
+static void heap_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch)
+{
+    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* has passed everywhere */
+    const uintptr_t end = block->start + block->bytes;
+    for (uintptr_t at = block->start; at < end;) {
+        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        if (handle->freed_lane != block->lane) { /* other parts may have been freed there up to now */
+            handle->freed_lane = block->lane;
+            handle->freed_epoch = block->lane->epoch;
+        } else if (handle->freed_epoch < epoch) {
+            handle->freed_epoch = epoch;
+        }
+        at = handle->at + handle->bytes;
+    }
+}
+
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
     if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
@@ -263,7 +299,7 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     block->id = 0;
     pool->has_freed = true;
     if (epoch > block->lane->freed) block->lane->freed = epoch;
-    if (pool->is_obedient) lochi_pool_note_handles(pool, block, epoch);
+    if (pool->is_obedient) heap_note_handles(pool, block, epoch);
     if (!block->is_piece)
         block = heap_merge(pool, block);
     else if (block->bytes > POOL_WHOLE_BIG)
@@ -318,6 +354,35 @@ pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lan
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
 {
     return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
+}
+
+pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_set_state(block, POOL_BARE);
+    block->epoch = 0;
+    block->lane = NULL;
+    block->is_captured = block->is_nest = false;
+    if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
+        lochi_pool_bins_remove(&pool->bare, block->behind);
+        heap_join(pool, block);
+    }
+    if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
+        block = block->before;
+        lochi_pool_bins_remove(&pool->bare, block);
+        heap_join(pool, block);
+    }
+    lochi_pool_bins_add(&pool->bare, block);
+    return block;
+}
+
+/* --- walks over all blocks --- */
+
+pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block)
+{
+    if (block && block->behind) return block->behind;
+    if (pool->is_virtual) return block ? NULL : pool->first;
+    const pool_handle *segment = block ? lochi_pool_find_cell(pool, block->start)->handle->next : pool->handles;
+    return segment ? segment->first : NULL;
 }
 
 size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
@@ -392,38 +457,10 @@ size_t lochi_pool_join_handles(lochi_pool *pool)
         for (; heap_is_anybodys(last->behind); met++)
             last = last->behind;
         const bool is_one = last == block && !block->is_nest;
-        if (!is_one && lochi_pool_holds_handle(pool, block->start, last->start + last->bytes))
+        if (!is_one && lochi_pool_find_whole(pool, block->start, last->start + last->bytes))
             block = heap_join_run(pool, block, last);
         else
             block = last;
     }
     return met;
-}
-
-void lochi_pool_close_records(lochi_pool *pool)
-{
-    while (pool->records) {
-        pool_records *next = pool->records->next;
-        lochi_free_aligned(pool->records);
-        pool->records = next;
-    }
-}
-
-pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
-{
-    lochi_pool_set_state(block, POOL_BARE);
-    block->epoch = 0;
-    block->lane = NULL;
-    block->is_captured = block->is_nest = false;
-    if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
-        lochi_pool_bins_remove(&pool->bare, block->behind);
-        heap_join(pool, block);
-    }
-    if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
-        block = block->before;
-        lochi_pool_bins_remove(&pool->bare, block);
-        heap_join(pool, block);
-    }
-    lochi_pool_bins_add(&pool->bare, block);
-    return block;
 }

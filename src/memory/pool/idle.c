@@ -10,26 +10,18 @@
  * looks at it, and opens the gate when nothing waits any more. Handles that lie under free blocks of several streams,
  * of nests, or of pieces that are kept (LOCH_POOL_WHOLE_BLOCKS), need a walk over all blocks. Calls save up for that, so
  * that a pool which cannot get below its cap does not walk in each of them. */
+#include "memory/pool/idle.h"
 #include "base/fail.h"
+#include "memory/pool/family.h"
+#include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/place.h"
+#include "memory/pool/shrunk.h"
+#include "memory/pool/uses.h"
 
 #define IDLE_WALK 1024 /* blocks that a call may meet, or saves up for a longer walk */
-
-void lochi_pool_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch)
-{
-    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* has passed everywhere */
-    const uintptr_t end = block->start + block->bytes;
-    for (uintptr_t at = block->start; at < end;) {
-        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
-        if (handle->freed_lane != block->lane) { /* other parts may have been freed there up to now */
-            handle->freed_lane = block->lane;
-            handle->freed_epoch = block->lane->epoch;
-        } else if (handle->freed_epoch < epoch) {
-            handle->freed_epoch = epoch;
-        }
-        at = handle->at + handle->bytes;
-    }
-}
 
 /* Bytes above the cap, with `more` that are not free yet; or above a limit that was lowered, whichever is more. */
 static size_t idle_count_excess(const lochi_pool *pool, size_t more)

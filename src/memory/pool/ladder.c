@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* What is tried when a request does not fit, step by step, looking again after each; trimming; and the pools of the
- * process, which help each other.
- *
- * Everything but the list of pools is under the pool's lock. Driver calls are made under it too: who finds its memory in
- * its thread's cache does not need the lock. */
+/* What is tried when a request does not fit, step by step, looking again after each. Driver calls are made under the pool's lock:
+ * who finds its memory in its thread's cache does not need the lock. */
+#include "memory/pool/ladder.h"
 #include "base/fail.h"
-#include "base/fence.h"
-#include "base/fork.h"
-#include "base/heap.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/compact.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/handle.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/place.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/shrunk.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/trim.h"
+#include "memory/pool/uses.h"
 
 #define LADDER_LOOKS 64       /* blocks of another lane that are looked at */
 #define LADDER_CROSSED_PART 8 /* of the memory went from lane to lane before all blocks are looked at */
@@ -168,20 +174,11 @@ static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, 
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }
 
-/* What threads keep goes back, and whole blocks are cut and merged again. */
-static void ladder_flush(lochi_pool *pool)
-{
-    lochi_pool_stop(pool);
-    lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_go(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
-}
-
 /* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
  * the right places. */
 static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    ladder_flush(pool);
+    lochi_pool_empty_caches(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_slab_trim(pool, lane);
     lochi_pool_join_lanes(pool);
@@ -255,6 +252,8 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
     return ladder_compact_for(pool, want, POOL_GOAL_PIECE, all, status);
 }
 
+/* --- climbing --- */
+
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
@@ -280,181 +279,4 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
     }
     if (!block && ladder_is_short(why)) *status = lochi_pool_fail(pool, want, why);
     return block;
-}
-
-/* --- giving back --- */
-
-/* What threads, slabs and streams keep becomes free as far as it can. */
-static void ladder_gather(lochi_pool *pool)
-{
-    ladder_flush(pool);
-    lochi_pool_collect(pool);
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        lochi_pool_poll(pool, lane);
-        lochi_pool_slab_trim(pool, lane);
-    }
-    lochi_pool_drop_faded(pool, 0);
-    lochi_pool_drop_shrunk(pool);
-    lochi_pool_join_lanes(pool);
-}
-
-size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
-{
-    const size_t before = pool->reserved;
-    ladder_gather(pool);
-    if (pool->range) return 0;
-    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
-    /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
-     * freed behind them: twice. */
-    for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
-        lochi_pool_wait_for_all(pool);
-        ladder_gather(pool);
-        if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
-    }
-    return before - pool->reserved;
-}
-
-/* --- the pools of the process --- */
-
-static lochi_lock ladder_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
-static lochi_pool *ladder_pools; /* under ladder_lock */
-
-/* What an ending thread kept goes back; memory of a device that is not there any more stays as it is. */
-static void ladder_thread_ends(uint32_t slot)
-{
-    lochi_lock_take(&ladder_lock);
-    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
-        if (pool->is_forked || !atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
-        lochi_lock_take(&pool->lock);
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed); cache;
-             cache = cache->next) {
-            lochi_pool_flush(pool, cache);
-            lochi_pool_publish(pool, cache);
-        }
-        lochi_pool_look_at_idle(pool);
-        lochi_lock_drop(&pool->lock);
-    }
-    lochi_lock_drop(&ladder_lock);
-}
-
-/* Before a fork: nobody is on a short way, and nobody gets there. */
-static void ladder_stop_all(void)
-{
-    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
-        atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
-    lochi_fence_heavy();
-    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
-        lochi_pool_await(pool);
-}
-
-static void ladder_go_all(void)
-{
-    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool)
-        lochi_pool_go(pool);
-}
-
-/* In the child of a fork. A pool whose device is not there keeps its gate closed for good. */
-static void ladder_forked(void)
-{
-    for (lochi_pool *pool = ladder_pools; pool; pool = pool->next_pool) {
-        const bool was_forked = pool->is_forked;
-        lochi_pool_leave_caches(pool);
-        pool->is_forked = lochi_device_is_forked(pool->device);
-        if (was_forked || !pool->is_forked) lochi_pool_go(pool);
-    }
-}
-
-static void ladder_settle(void)
-{
-    lochi_thread_visit_lost(ladder_thread_ends);
-}
-
-static lochi_fork_part ladder_part = {
-    .prepare = ladder_stop_all, .parent = ladder_go_all, .child = ladder_forked, .settle = ladder_settle};
-
-void lochi_pool_join(lochi_pool *pool)
-{
-    lochi_fork_add(&ladder_part);
-    lochi_thread_at_end(ladder_thread_ends);
-    lochi_lock_take(&ladder_lock);
-    pool->next_pool = ladder_pools;
-    ladder_pools = pool;
-    lochi_lock_drop(&ladder_lock);
-}
-
-void lochi_pool_leave(lochi_pool *pool)
-{
-    lochi_lock_take(&ladder_lock);
-    lochi_pool **link = &ladder_pools;
-    while (*link && *link != pool)
-        link = &(*link)->next_pool;
-    if (*link) *link = pool->next_pool;
-    lochi_lock_drop(&ladder_lock);
-}
-
-size_t lochi_pool_ask_siblings(lochi_pool *pool)
-{
-    size_t gone = 0;
-    lochi_lock_take(&ladder_lock);
-    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
-        if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
-        lochi_lock_take(&other->lock);
-        gone += lochi_pool_trim(other, 0);
-        lochi_lock_drop(&other->lock);
-    }
-    lochi_lock_drop(&ladder_lock);
-    return gone;
-}
-
-loch_status lochi_pool_walk_family(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
-{
-    const lochi_pool *pool = lochi_pool_of(allocator);
-    loch_status status = LOCH_OK;
-    lochi_lock_take(&ladder_lock);
-    for (lochi_pool *other = pool ? ladder_pools : NULL; other && status == LOCH_OK; other = other->next_pool)
-        if (other != pool && lochi_family_is_below(other, pool))
-            status = other->allocator->ops.walk(other->allocator->self, visitor, user);
-    lochi_lock_drop(&ladder_lock);
-    return status;
-}
-
-/* Parents never change, and stay as long as their children. */
-static bool ladder_is_below(const lochi_pool *pool, const lochi_pool *above)
-{
-    do
-        pool = pool->family.parent;
-    while (pool && pool != above);
-    return pool;
-}
-
-/* The list keeps pools from ending, those as well that only their blocks keep. */
-loch_status lochi_pool_freeze_below(loch_allocator *allocator, const loch_freeze_options *options, size_t *bytes)
-{
-    const lochi_pool *pool = lochi_pool_of(allocator);
-    loch_status status = LOCH_OK;
-    lochi_lock_take(&ladder_lock);
-    for (lochi_pool *other = ladder_pools; other && status == LOCH_OK; other = other->next_pool) {
-        loch_freeze_report report = {.size = sizeof report};
-        if (!ladder_is_below(other, pool)) continue;
-        status = loch_pool_freeze(other->allocator, options, &report);
-        *bytes += report.bytes;
-    }
-    lochi_lock_drop(&ladder_lock);
-    return status;
-}
-
-size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
-{
-    size_t gone = 0;
-    const lochi_pool *full = lochi_family_find_full(pool, bytes);
-    if (!full) return 0;
-    lochi_lock_take(&ladder_lock);
-    for (lochi_pool *other = ladder_pools; other; other = other->next_pool) {
-        if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
-        lochi_lock_take(&other->lock);
-        gone += lochi_pool_trim(other, lochi_family_get_keep(other));
-        lochi_lock_drop(&other->lock);
-    }
-    lochi_lock_drop(&ladder_lock);
-    return gone;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams: lanes, their epochs and events, and blocks that further streams use. Everything is under the pool's lock.
+/* Streams: lanes, their epochs and events.
  *
  * A program with one stream needs no events but those behind which old addresses are unmapped. Where streams share
  * memory, an event ends an epoch once enough bytes were freed in it, so that they have passed when somebody wants them:
@@ -7,16 +7,15 @@
  *
  * A lane whose stream has gone is given to the next new stream once its last event has passed: then nothing in it is in
  * use by the old one. So there are never more lanes than streams at a time. */
+#include "memory/pool/lane.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/logging.h"
-#include "memory/pool/inside.h"
-#include <string.h>
+#include "memory/pool/heap.h"
 
 #define LANE_EPOCH_BYTES ((size_t)1 << 20) /* freed in an epoch before it ends, at least */
 #define LANE_EPOCH_PART 256                /* and this part of what the pool holds */
 
-/* --- lanes --- */
+/* --- events --- */
 
 static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream, uint64_t *out)
 {
@@ -27,111 +26,6 @@ static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream,
     if (info.active) *out = info.id ? info.id : UINT64_MAX;
     return LOCH_OK;
 }
-
-/* A lane whose stream has gone, and all of whose work has passed. */
-static pool_lane *lane_find_idle(lochi_pool *pool)
-{
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (!lane->is_closed || lane->capture) continue;
-        lochi_pool_poll(pool, lane);
-        if (lochi_pool_has_passed(lane, lane->epoch)) return lane;
-    }
-    return NULL;
-}
-
-/* Hands over what lies free in a lane; says whether nothing is left there. */
-static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
-{
-    pool_lane *heir = pool->lanes;
-    while (heir && (heir == lane || heir->capture))
-        heir = heir->next;
-    bool is_empty = true;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (block->lane != lane) continue;
-        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
-            lochi_pool_has_passed(lane, block->epoch))
-            block = lochi_pool_hand_over(pool, block, heir);
-        else
-            is_empty = false;
-    }
-    return is_empty;
-}
-
-/* An empty lane for a capture: what is in a capture's lane cannot be had by others. */
-static pool_lane *lane_find_empty(lochi_pool *pool)
-{
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (lane->capture || !(lane->is_spare || lane->is_closed)) continue;
-        lochi_pool_poll(pool, lane);
-        if (!lane->marks_count && lane_vacate(pool, lane)) return lane;
-    }
-    return NULL;
-}
-
-static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capture)
-{
-    pool_lane *lane = capture ? lane_find_empty(pool) : lane_find_idle(pool);
-    if (lane) {
-        lochi_stream_release(lane->stream);
-        lane->is_closed = lane->is_spare = false;
-        lane->epoch++;
-    } else {
-        lane = lochi_zalloc(sizeof *lane);
-        if (!lane) return NULL;
-        lane->epoch = 1;
-        pool_lane **end = &pool->lanes;
-        while (*end)
-            end = &(*end)->next;
-        *end = lane;
-    }
-    if (lochi_device_is_at_once(pool->device)) lane->done = UINT64_MAX;
-    lane->stream = lochi_stream_retain(stream);
-    lane->capture = capture;
-    return lane;
-}
-
-/* The lane of a stream or of a capture there; NULL when it has none. */
-static pool_lane *lane_find(const lochi_pool *pool, const loch_stream *stream, uint64_t capture)
-{
-    pool_lane *lane = pool->lanes;
-    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed || lane->is_spare))
-        lane = lane->next;
-    return lane;
-}
-
-void lochi_pool_release_lanes(lochi_pool *pool, uint64_t capture)
-{
-    lochi_pool_stop(pool);
-    lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_go(pool);
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (!lane->capture || lane->capture != capture) continue;
-        lochi_pool_slab_trim(pool, lane);
-        lane->is_spare = lane_find(pool, lane->stream, 0) != NULL;
-        lane->capture = 0;
-        lane->done = lane->epoch++;
-        if (lane->is_closed) lane->done = lane->epoch; /* nothing will mark it */
-    }
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (!block->is_captured || block->lane->capture) continue;
-        block->is_captured = false;
-        if (lochi_pool_state(block) != POOL_FREE) pool->captured_bytes -= block->bytes;
-    }
-}
-
-pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
-{
-    uint64_t capture;
-    if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
-    *status = lane_get_capture(pool, stream, &capture);
-    if (*status != LOCH_OK) return NULL;
-    pool_lane *lane = lane_find(pool, stream, capture);
-    if (!lane) lane = lane_make(pool, stream, capture);
-    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
-    return lane;
-}
-
-/* --- events --- */
 
 static loch_status lane_take_event(lochi_pool *pool, loch_event **out)
 {
@@ -238,6 +132,26 @@ void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
     lochi_error_restore(&saved);
 }
 
+void lochi_pool_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    lane->unmarked_bytes += bytes;
+    const size_t part = pool->reserved / LANE_EPOCH_PART;
+    if (lane->unmarked_bytes >= (part > LANE_EPOCH_BYTES ? part : LANE_EPOCH_BYTES)) lochi_pool_mark(pool, lane);
+}
+
+void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
+{
+    if (pool->is_hungry && lane->done != UINT64_MAX) lochi_pool_note_bytes(pool, lane, bytes);
+}
+
+/* --- waiting --- */
+
+bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
+{
+    uint64_t capture = 0;
+    return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
+}
+
 loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch)
 {
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
@@ -256,6 +170,15 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
     return LOCH_FAIL(BUSY, "nothing marks the end of the other stream's work");
 }
 
+/* What is queued later uses no block that may move, for want of a pin. */
+loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
+{
+    if (other->followed == pool->compactions) return LOCH_OK;
+    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
+    other->followed = pool->compactions;
+    return LOCH_OK;
+}
+
 bool lochi_pool_wait_on_host(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
@@ -270,12 +193,6 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
     lochi_error_restore(&saved);
     pool->waits_on_host += has_waited;
     return has_waited;
-}
-
-bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
-{
-    uint64_t capture = 0;
-    return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
 }
 
 loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_t epoch)
@@ -325,152 +242,92 @@ void lochi_pool_wait_for_graphs(lochi_pool *pool)
     lochi_error_restore(&saved);
 }
 
-/* --- uses on further streams --- */
+/* --- lanes --- */
 
-static void lane_drop_elsewhere(pool_elsewhere *elsewhere)
+/* A lane whose stream has gone, and all of whose work has passed. */
+static pool_lane *lane_find_idle(lochi_pool *pool)
 {
-    while (elsewhere->uses) {
-        pool_use *next = elsewhere->uses->next;
-        lochi_free(elsewhere->uses);
-        elsewhere->uses = next;
-    }
-    lochi_free(elsewhere);
-}
-
-loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
-{
-    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    pool_elsewhere *elsewhere = node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
-    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
-        if (use->lane == lane) return LOCH_OK;
-    pool_use *use = lochi_alloc(sizeof *use);
-    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
-    if (!elsewhere) {
-        elsewhere = lochi_zalloc(sizeof *elsewhere);
-        if (!elsewhere) {
-            lochi_free(use);
-            return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
-        }
-        elsewhere->node.key = address;
-        lochi_tree_insert(&pool->elsewhere, &elsewhere->node);
-    }
-    *use = (pool_use){elsewhere->uses, lane, 0};
-    elsewhere->uses = use;
-    return LOCH_OK;
-}
-
-void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
-{
-    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    lochi_tree_remove(&pool->elsewhere, node);
-    lane_drop_elsewhere(LOCHI_CONTAINER(node, pool_elsewhere, node));
-}
-
-/* Ends the epoch of a lane once enough waits for it. */
-static void lane_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
-{
-    lane->unmarked_bytes += bytes;
-    const size_t part = pool->reserved / LANE_EPOCH_PART;
-    if (lane->unmarked_bytes >= (part > LANE_EPOCH_BYTES ? part : LANE_EPOCH_BYTES)) lochi_pool_mark(pool, lane);
-}
-
-void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
-{
-    if (pool->is_hungry && lane->done != UINT64_MAX) lane_note_bytes(pool, lane, bytes);
-}
-
-void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word)
-{
-    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    pool_elsewhere *elsewhere = LOCHI_CONTAINER(node, pool_elsewhere, node);
-    lochi_tree_remove(&pool->elsewhere, node);
-    const size_t bytes = word ? block->slab->object_bytes : block->bytes;
-    elsewhere->block = block;
-    elsewhere->word = word;
-    elsewhere->epoch = block->lane->freed = block->lane->epoch;
-    elsewhere->next = NULL;
-    for (pool_use *use = elsewhere->uses; use; use = use->next) {
-        use->epoch = use->lane->freed = use->lane->epoch;
-        lane_note_bytes(pool, use->lane, bytes);
-    }
-    pool->has_freed = true;
-    *pool->waiting_end = elsewhere;
-    pool->waiting_end = &elsewhere->next;
-    pool->waiting_bytes += bytes;
-    if (word) return;
-    lochi_pool_set_state(block, POOL_WAITING);
-    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
-}
-
-/* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
-static void lane_free_waiting(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
-{
-    pool_elsewhere *elsewhere = *link;
-    *link = elsewhere->next;
-    if (!elsewhere->next) pool->waiting_end = link;
-    pool_block *block = elsewhere->block;
-    if (elsewhere->word) {
-        pool->waiting_bytes -= block->slab->object_bytes;
-        if (lochi_pool_wipe_word(pool, block->slab, elsewhere->word))
-            lochi_pool_slab_give(pool, block->slab, elsewhere->word);
-    } else {
-        pool->waiting_bytes -= block->bytes;
-        if (lochi_pool_wipe_block(pool, block)) {
-            lochi_pool_uncount(pool, block);
-            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* behind the fill */
-        }
-    }
-    lane_drop_elsewhere(elsewhere);
-}
-
-/* Whether a use is over. One of the present epoch is not until that is marked. */
-static bool lane_is_over(const pool_elsewhere *elsewhere)
-{
-    for (const pool_use *use = elsewhere->uses; use; use = use->next)
-        if (use->lane != elsewhere->block->lane && !lochi_pool_has_passed(use->lane, use->epoch)) return false;
-    return true;
-}
-
-bool lochi_pool_collect(lochi_pool *pool)
-{
-    bool has_freed = lochi_pool_wipe_again(pool);
-    if (!pool->waiting) return has_freed;
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->is_closed || lane->capture) continue;
         lochi_pool_poll(pool, lane);
-    for (pool_elsewhere **link = &pool->waiting; *link;) {
-        if (!lane_is_over(*link)) {
-            link = &(*link)->next;
-            continue;
-        }
-        lane_free_waiting(pool, link, (*link)->epoch);
-        has_freed = true;
+        if (lochi_pool_has_passed(lane, lane->epoch)) return lane;
     }
-    return has_freed;
+    return NULL;
 }
 
-bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
+/* Hands over what lies free in a lane; says whether nothing is left there. */
+static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
 {
-    const loch_error saved = lochi_error_save();
-    for (pool_elsewhere **link = &pool->waiting; *link; link = &(*link)->next) {
-        if ((*link)->block->lane != lane) continue;
-        loch_status status = LOCH_OK;
-        for (const pool_use *use = (*link)->uses; use && status == LOCH_OK; use = use->next)
-            status = lochi_pool_wait_on_device(pool, lane, use->lane, use->epoch);
-        if (status != LOCH_OK) continue;
-        lane_free_waiting(pool, link, lane->epoch); /* the waits are in the lane's own order from now on */
-        return true;
+    pool_lane *heir = pool->lanes;
+    while (heir && (heir == lane || heir->capture))
+        heir = heir->next;
+    bool is_empty = true;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (block->lane != lane) continue;
+        if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
+            lochi_pool_has_passed(lane, block->epoch))
+            block = lochi_pool_hand_over(pool, block, heir);
+        else
+            is_empty = false;
     }
-    lochi_error_restore(&saved);
-    return false;
+    return is_empty;
 }
 
-/* --- the ends of streams and of the pool --- */
-
-void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *stream)
+/* An empty lane for a capture: what is in a capture's lane cannot be had by others. */
+static pool_lane *lane_find_empty(lochi_pool *pool)
 {
-    lochi_pool *pool = LOCHI_CONTAINER(listener, lochi_pool, listener);
-    lochi_lock_take(&pool->lock);
-    lochi_pool_forget_stream(pool, stream);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->capture || !(lane->is_spare || lane->is_closed)) continue;
+        lochi_pool_poll(pool, lane);
+        if (!lane->marks_count && lane_vacate(pool, lane)) return lane;
+    }
+    return NULL;
+}
+
+static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = capture ? lane_find_empty(pool) : lane_find_idle(pool);
+    if (lane) {
+        lochi_stream_release(lane->stream);
+        lane->is_closed = lane->is_spare = false;
+        lane->epoch++;
+    } else {
+        lane = lochi_zalloc(sizeof *lane);
+        if (!lane) return NULL;
+        lane->epoch = 1;
+        pool_lane **end = &pool->lanes;
+        while (*end)
+            end = &(*end)->next;
+        *end = lane;
+    }
+    if (lochi_device_is_at_once(pool->device)) lane->done = UINT64_MAX;
+    lane->stream = lochi_stream_retain(stream);
+    lane->capture = capture;
+    return lane;
+}
+
+pool_lane *lochi_pool_find_lane(const lochi_pool *pool, const loch_stream *stream, uint64_t capture)
+{
+    pool_lane *lane = pool->lanes;
+    while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed || lane->is_spare))
+        lane = lane->next;
+    return lane;
+}
+
+pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
+{
+    uint64_t capture;
+    if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
+    *status = lane_get_capture(pool, stream, &capture);
+    if (*status != LOCH_OK) return NULL;
+    pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
+    if (!lane) lane = lane_make(pool, stream, capture);
+    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
+    return lane;
+}
+
+void lochi_pool_end_stream(lochi_pool *pool, loch_stream *stream)
+{
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->stream != stream || lane->is_closed) continue;
         /* Blocks freed later are ordered behind this event too: the stream gets no more work. */
@@ -480,16 +337,10 @@ void lochi_pool_stream_closing(lochi_stream_listener *listener, loch_stream *str
         lochi_error_restore(&saved);
         lane->is_closed = true;
     }
-    lochi_lock_drop(&pool->lock);
 }
 
 void lochi_pool_close_lanes(lochi_pool *pool)
 {
-    while (pool->waiting) {
-        pool_elsewhere *next = pool->waiting->next;
-        lane_drop_elsewhere(pool->waiting);
-        pool->waiting = next;
-    }
     while (pool->lanes) {
         pool_lane *lane = pool->lanes;
         pool->lanes = lane->next;

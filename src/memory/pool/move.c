@@ -9,15 +9,22 @@
  * A slide is a move into the free memory right before the block, which may be shorter than the block. Its copies overlap: should the
  * driver refuse one half way, the contents are in two places. The block is torn then, and keeps both until whoever pins
  * it next, or the next compaction, has copied the rest. */
+#include "memory/pool/move.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "device/copy.h"
-#include "memory/allocator.h"
 #include "memory/movable.h"
-#include "memory/pool/inside.h"
-#include "memory/session/session.h"
-
-/* --- owners --- */
+#include "memory/pool/bounds.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/move_small.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/uses.h"
+#include "memory/pool/wipe.h"
+#include "memory/session.h"
 
 /* The pool of an allocator that is one itself. */
 static loch_status move_find_pool(loch_allocator *allocator, lochi_pool **out)
@@ -118,7 +125,7 @@ bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
            !lochi_pool_sleeps_at(pool, block->start, block->bytes) && move_is_in_reach(pool, block);
 }
 
-/* --- pins --- */
+/* --- one move --- */
 
 /* Makes a lane wait for the last move of a block. Where the device cannot, the host does. */
 static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane *lane)
@@ -134,170 +141,6 @@ static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane
     if (lochi_pool_wait_on_device(pool, lane, mover, movable->epoch) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return lochi_pool_wait_for_epoch(pool, mover, movable->epoch);
-}
-
-static bool move_sleeps(const lochi_pool *pool, const lochi_movable *movable)
-{
-    if (!pool->naps) return false;
-    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)movable->address);
-    return block && lochi_pool_sleeps_at(pool, block->start, block->bytes);
-}
-
-loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
-{
-    lochi_pool *pool = allocator->pool;
-    loch_status status = LOCH_OK;
-    *out = NULL;
-    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
-    lochi_lock_take(&pool->lock);
-    pool_lane *lane = NULL;
-    if (move_sleeps(pool, movable))
-        status = lochi_pool_refuse_at(movable->address);
-    else if (movable->lane || movable->torn_from)
-        lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
-    if (lane && movable->torn_from)
-        status = lochi_pool_mend(pool, move_find_block(pool, movable->address), lane);
-    else if (lane)
-        status = move_wait(pool, movable, lane);
-    if (status == LOCH_OK) {
-        movable->pins++;
-        *out = movable->address;
-    }
-    lochi_lock_drop(&pool->lock);
-    return status;
-}
-
-/* What a stream did with the block is noted until it is freed or moved. Without memory for that, it is waited for. */
-static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *stream)
-{
-    loch_status status;
-    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
-    if (!lane) return loch_stream_sync(stream);
-    if (lane == block->lane || lane->done == UINT64_MAX) return LOCH_OK;
-    if (lochi_pool_note_use(pool, block->start, lane) != LOCH_OK) return loch_stream_sync(stream);
-    block->is_elsewhere = true;
-    return LOCH_OK;
-}
-
-/* Notes what a stream did with a small block, likewise. */
-static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool_word *word,
-                                   const lochi_movable *movable, loch_stream *stream)
-{
-    loch_status status;
-    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
-    if (!lane) return loch_stream_sync(stream);
-    if (lane == slab->lane || lane->done == UINT64_MAX) return LOCH_OK;
-    if (lochi_pool_note_use(pool, (uintptr_t)movable->address, lane) != LOCH_OK) return loch_stream_sync(stream);
-    atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
-    return LOCH_OK;
-}
-
-loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream)
-{
-    lochi_pool *pool = allocator->pool;
-    loch_status status = LOCH_OK;
-    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
-    lochi_lock_take(&pool->lock);
-    pool_block *block = move_find_block(pool, movable->address);
-    pool_slab *slab;
-    pool_word *word = lochi_pool_small_find(pool, movable, &slab);
-    const bool is_owned = word || (block && block->owner == movable);
-    if (!stream) stream = pool->default_stream;
-    if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
-    if (status == LOCH_OK && is_owned && !pool->is_at_once)
-        status = word ? move_note_small(pool, slab, word, movable, stream) : move_note(pool, block, stream);
-    if (status == LOCH_OK) movable->pins--;
-    lochi_lock_drop(&pool->lock);
-    if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
-    const loch_error saved = lochi_error_save(); /* one that stays where it is, as that of a capture does */
-    if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
-    lochi_error_restore(&saved);
-    return loch_stream_sync(stream);
-}
-
-void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable)
-{
-    lochi_lock_take(&allocator->pool->lock);
-    movable->pins++;
-    void *address = movable->address;
-    lochi_lock_drop(&allocator->pool->lock);
-    return address;
-}
-
-void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
-{
-    lochi_lock_take(&allocator->pool->lock);
-    movable->pins--;
-    lochi_lock_drop(&allocator->pool->lock);
-}
-
-/* Has a block's last move end, or what is left of one that failed, before what `stream` does next, or before the caller goes on. */
-static loch_status move_settle(lochi_pool *pool, pool_block *block, lochi_movable *movable, loch_stream *stream)
-{
-    if (!movable->lane && !movable->torn_from) return LOCH_OK;
-    loch_status status;
-    pool_lane *lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
-    if (!lane) return status;
-    if (movable->torn_from) LOCH_TRY_RETURN(lochi_pool_mend(pool, block, lane));
-    if (stream) return move_wait(pool, movable, lane);
-    return movable->lane ? lochi_pool_wait_for_epoch(pool, movable->lane, movable->epoch) : LOCH_OK;
-}
-
-loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
-{
-    lochi_pool *pool = allocator->pool;
-    loch_status status = LOCH_OK;
-    *out = NULL;
-    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
-    lochi_lock_take(&pool->lock);
-    pool_block *block = move_find_block(pool, movable->address);
-    pool_slab *slab;
-    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
-    if (word || (block && block->owner == movable)) {
-        status = move_settle(pool, block, movable, stream);
-        if (status == LOCH_OK && word) lochi_pool_small_disown(pool, slab, word);
-        if (status == LOCH_OK && !word) lochi_pool_disown(pool, block);
-    }
-    if (status == LOCH_OK) *out = movable->address;
-    lochi_lock_drop(&pool->lock);
-    return status;
-}
-
-void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movable)
-{
-    lochi_pool *pool = allocator->pool;
-    lochi_lock_take(&pool->lock);
-    pool_block *block = move_find_block(pool, movable->address);
-    pool_slab *slab;
-    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
-    if (block && block->owner == movable) lochi_pool_disown(pool, block);
-    if (word) lochi_pool_small_disown(pool, slab, word);
-    lochi_lock_drop(&pool->lock);
-}
-
-loch_memory_kind lochi_movable_get_kind(const loch_allocator *allocator)
-{
-    return allocator->pool->kind;
-}
-
-uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable)
-{
-    lochi_pool *pool = allocator->pool;
-    lochi_lock_take(&pool->lock);
-    const uint64_t generation = movable->generation;
-    lochi_lock_drop(&pool->lock);
-    return generation;
-}
-
-/* --- one move --- */
-
-/* What is queued later uses no block that may move, for want of a pin. */
-loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
-{
-    if (other->followed == pool->compactions) return LOCH_OK;
-    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
-    other->followed = pool->compactions;
-    return LOCH_OK;
 }
 
 /* Puts the lane behind everybody who used the block, and behind the target's last user. */
@@ -490,4 +333,159 @@ loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lan
     if (is_used) lochi_pool_forget_uses(pool, to);
     lochi_pool_hide(pool, to, hole->bytes);
     return status;
+}
+
+/* --- pins --- */
+
+static bool move_sleeps(const lochi_pool *pool, const lochi_movable *movable)
+{
+    if (!pool->naps) return false;
+    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)movable->address);
+    return block && lochi_pool_sleeps_at(pool, block->start, block->bytes);
+}
+
+loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    *out = NULL;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    lochi_lock_take(&pool->lock);
+    pool_lane *lane = NULL;
+    if (move_sleeps(pool, movable))
+        status = lochi_pool_refuse_at(movable->address);
+    else if (movable->lane || movable->torn_from)
+        lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
+    if (lane && movable->torn_from)
+        status = lochi_pool_mend(pool, move_find_block(pool, movable->address), lane);
+    else if (lane)
+        status = move_wait(pool, movable, lane);
+    if (status == LOCH_OK) {
+        movable->pins++;
+        *out = movable->address;
+    }
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+/* What a stream did with the block is noted until it is freed or moved. Without memory for that, it is waited for. */
+static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *stream)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return loch_stream_sync(stream);
+    if (lane == block->lane || lane->done == UINT64_MAX) return LOCH_OK;
+    if (lochi_pool_note_use(pool, block->start, lane) != LOCH_OK) return loch_stream_sync(stream);
+    block->is_elsewhere = true;
+    return LOCH_OK;
+}
+
+/* Notes what a stream did with a small block, likewise. */
+static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool_word *word,
+                                   const lochi_movable *movable, loch_stream *stream)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return loch_stream_sync(stream);
+    if (lane == slab->lane || lane->done == UINT64_MAX) return LOCH_OK;
+    if (lochi_pool_note_use(pool, (uintptr_t)movable->address, lane) != LOCH_OK) return loch_stream_sync(stream);
+    atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+    return LOCH_OK;
+}
+
+loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, movable->address);
+    pool_slab *slab;
+    pool_word *word = lochi_pool_small_find(pool, movable, &slab);
+    const bool is_owned = word || (block && block->owner == movable);
+    if (!stream) stream = pool->default_stream;
+    if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
+    if (status == LOCH_OK && is_owned && !pool->is_at_once)
+        status = word ? move_note_small(pool, slab, word, movable, stream) : move_note(pool, block, stream);
+    if (status == LOCH_OK) movable->pins--;
+    lochi_lock_drop(&pool->lock);
+    if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
+    const loch_error saved = lochi_error_save(); /* one that stays where it is, as that of a capture does */
+    if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    return loch_stream_sync(stream);
+}
+
+void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_lock_take(&allocator->pool->lock);
+    movable->pins++;
+    void *address = movable->address;
+    lochi_lock_drop(&allocator->pool->lock);
+    return address;
+}
+
+void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
+{
+    lochi_lock_take(&allocator->pool->lock);
+    movable->pins--;
+    lochi_lock_drop(&allocator->pool->lock);
+}
+
+/* Has a block's last move end, or what is left of one that failed, before what `stream` does next, or before the caller goes on. */
+static loch_status move_settle(lochi_pool *pool, pool_block *block, lochi_movable *movable, loch_stream *stream)
+{
+    if (!movable->lane && !movable->torn_from) return LOCH_OK;
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream ? stream : pool->default_stream, &status);
+    if (!lane) return status;
+    if (movable->torn_from) LOCH_TRY_RETURN(lochi_pool_mend(pool, block, lane));
+    if (stream) return move_wait(pool, movable, lane);
+    return movable->lane ? lochi_pool_wait_for_epoch(pool, movable->lane, movable->epoch) : LOCH_OK;
+}
+
+loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out)
+{
+    lochi_pool *pool = allocator->pool;
+    loch_status status = LOCH_OK;
+    *out = NULL;
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, movable->address);
+    pool_slab *slab;
+    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
+    if (word || (block && block->owner == movable)) {
+        status = move_settle(pool, block, movable, stream);
+        if (status == LOCH_OK && word) lochi_pool_small_disown(pool, slab, word);
+        if (status == LOCH_OK && !word) lochi_pool_disown(pool, block);
+    }
+    if (status == LOCH_OK) *out = movable->address;
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movable)
+{
+    lochi_pool *pool = allocator->pool;
+    lochi_lock_take(&pool->lock);
+    pool_block *block = move_find_block(pool, movable->address);
+    pool_slab *slab;
+    const pool_word *word = lochi_pool_small_find(pool, movable, &slab);
+    if (block && block->owner == movable) lochi_pool_disown(pool, block);
+    if (word) lochi_pool_small_disown(pool, slab, word);
+    lochi_lock_drop(&pool->lock);
+}
+
+loch_memory_kind lochi_movable_get_kind(const loch_allocator *allocator)
+{
+    return allocator->pool->kind;
+}
+
+uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable)
+{
+    lochi_pool *pool = allocator->pool;
+    lochi_lock_take(&pool->lock);
+    const uint64_t generation = movable->generation;
+    lochi_lock_drop(&pool->lock);
+    return generation;
 }

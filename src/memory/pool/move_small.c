@@ -4,23 +4,23 @@
  * A slab has a table of owners once one of its blocks has one. A freeze alone moves small blocks, into slabs of its own (closed ones):
  * those take no other blocks, and end with their last one, whatever is frozen or not by then. The copy is ordered as that of a large block
  * (move.c). The old place waits in the slab like a block that was freed while the stream of the copy used it. */
+#include "memory/pool/move_small.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/copy.h"
 #include "memory/movable.h"
-#include "memory/pool/inside.h"
-#include "memory/session/session.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/uses.h"
+#include "memory/pool/wipe.h"
+#include "memory/session.h"
 
 static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
 {
     return slab->owners ? &slab->owners[word - slab->words] : NULL;
-}
-
-bool lochi_pool_small_prepare(pool_slab *slab)
-{
-    if (!slab->owners) slab->owners = lochi_zalloc(slab->count * sizeof *slab->owners);
-    return slab->owners;
 }
 
 void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *movable)

@@ -2,25 +2,34 @@
 /* Where memory is put when no free block fits: at the addresses that lack least, which are free on one or both sides of
  * a bare stretch. What is missing comes from handles that lie free elsewhere, the largest that fit first, and from new
  * ones. Everything is under the pool's lock. */
+#include "memory/pool/place.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/segment.h"
 #include <loch/host.h>
 #include <stdlib.h>
 
 #define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
 #define PLACE_STEPS 512 /* neighbours of each */
+
 /* Small handles lie free more often, large ones cost fewer driver calls. While a program takes memory and hardly gives any
  * back, new ones are a small part of what is reserved: they will not be moved soon. After that their size grows with the
  * square of what is reserved, from one granule at 4 GiB on, and with the square of the request above PLACE_REQUEST. */
 #define PLACE_GROWING_PART 64
+
 #define PLACE_GROWING_MAX ((size_t)64 << 20)
 #define PLACE_GROWING_FREED 4 /* it is growing until this part of what is reserved was freed */
 #define PLACE_REQUEST ((size_t)112 << 20)
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
+
 /* New memory is taken rather than free memory moved while the pool holds little more than the most in use. How much more
  * depends on the part of the program's time that goes into moving, where the host's clock tells. */
 #define PLACE_EXTRA_PART 64
+
 #define PLACE_BUSY_PERCENT 2       /* of the time: from there on */
 #define PLACE_BUSY_EXTRA_PART 33   /* this much more, and */
 #define PLACE_BUSY_HANDLE_PART 256 /* handles of this size at least */
@@ -459,27 +468,9 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
 
 /* --- giving back --- */
 
-/* The first handle that lies wholly between two addresses of free memory, and is mapped nowhere else. */
-static pool_handle *place_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t end)
-{
-    uintptr_t at = lochi_pool_round(pool, start);
-    while (at < end && end - at >= pool->cell_bytes) {
-        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
-        const uintptr_t handle_end = handle->at + handle->bytes;
-        if (handle->at == at && handle_end <= end && handle->mappings == 1) return handle;
-        at = handle_end;
-    }
-    return NULL;
-}
-
 static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
 {
-    return place_find_whole(pool, from > block->start ? from : block->start, block->start + block->bytes);
-}
-
-bool lochi_pool_holds_handle(lochi_pool *pool, uintptr_t start, uintptr_t end)
-{
-    return place_find_whole(pool, start, end) != NULL;
+    return lochi_pool_find_whole(pool, from > block->start ? from : block->start, block->start + block->bytes);
 }
 
 bool lochi_pool_has_unfinished(lochi_pool *pool)

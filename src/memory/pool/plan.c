@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The list that a plan of moves is made on: items by address, the holes among them, and what each handle has in it. A move puts a target
  * at the beginning of a hole; the place that it leaves is a hole once its handle was counted out. */
+#include "memory/pool/plan.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool/plan.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/move.h"
 #include <stdlib.h>
 
 #define PLAN_FEW 6 /* holes that are compared */

@@ -3,15 +3,11 @@
  *
  * It is made on a list of its own, and changes nothing. The list is first as the blocks are, then as the plan makes them.
  *
- *   plan.c    the list: looking, placing an item in a hole, taking that back
- *   vacate.c  emptying handles, and windows of neighbours
- *   slide.c   neighbours that slide together
- *
- * Everything is under the pool's lock. */
+ * This part is the list: looking, placing an item in a hole, taking that back. vacate.h and slide.h make plans on it. */
 #ifndef LOCHI_POOL_PLAN_H
 #define LOCHI_POOL_PLAN_H
 
-#include "memory/pool/inside.h"
+#include "memory/pool/state.h"
 
 #define PLAN_NONE UINT32_MAX
 
@@ -70,8 +66,6 @@ typedef struct pool_plan {
     uint32_t pass;
 } pool_plan;
 
-/* --- plan.c --- */
-
 /* Enters all that there is. The caller has set pool and lane, the rest is zero. E_HOST_MEMORY; ended all the same. */
 loch_status lochi_plan_look(pool_plan *plan);
 void lochi_plan_end(pool_plan *plan);
@@ -90,19 +84,5 @@ void lochi_plan_place(pool_plan *plan, uint32_t from, uint32_t into);
 void lochi_plan_unplace(pool_plan *plan);
 /* The place that a moved item leaves, and that was counted out, becomes a hole. */
 void lochi_plan_leave(pool_plan *plan, uint32_t from);
-
-/* --- vacate.c --- */
-
-/* Empties handles until `goal` bytes are in whole ones. */
-void lochi_plan_vacate(pool_plan *plan, size_t goal, size_t budget);
-/* Empties one window of neighbours of at least `goal` bytes; joined_bytes is its size then, or 0. */
-void lochi_plan_window(pool_plan *plan, size_t goal, size_t budget);
-
-/* --- slide.c --- */
-
-/* Slides one run of neighbours together, so that `goal` bytes are free behind it; joined_bytes is what is free there, or 0. */
-void lochi_plan_slides(pool_plan *plan, size_t goal, size_t budget);
-/* The last that is done when as much as possible is to be joined: between blocks that stay, all that is worth it slides. */
-void lochi_plan_slide_all(pool_plan *plan, size_t budget);
 
 #endif

@@ -5,7 +5,8 @@
  * looked for as weak symbols. Requests to valgrind are a few instructions that do nothing elsewhere; they are compiled in
  * where its header is found. While a tool runs, and unless the library is built with AddressSanitizer itself, a pool's
  * gate is closed for good: the short ways know nothing of this, and cost what they cost. */
-#include "memory/pool/inside.h"
+#include "memory/pool/poison.h"
+
 #if defined(__has_include)
 #if __has_include(<valgrind/memcheck.h>)
 #include <valgrind/memcheck.h>

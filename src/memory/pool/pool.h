@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool as the rest of src/memory sees it. The ways in and out without a lock are in quick.h. */
+/* The door of the pool: what other rooms may call. It brings the ways in and out without a lock, which the dispatch has in
+ * line (quick.h), and the gate to them (gate.h). Files of other rooms include no other header of this one. */
 #ifndef LOCHI_POOL_H
 #define LOCHI_POOL_H
 
-#include "memory/allocator.h"
-#include <loch/moving.h>
-#include <loch/pool.h>
-
-typedef struct lochi_pool lochi_pool;
+#include "memory/pool/gate.h"
+#include "memory/pool/quick.h"
 
 /* Allocates under the pool's lock what the calling thread's cache did not have. The request is as for lochi_pool_alloc_quickly.
  * Returns false when the pool did not try: its gate is closed, or the request needs the checks of the dispatch. Else `*status` is
@@ -60,16 +58,5 @@ loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool);
 
 /* Has all memory of a pool opened to further devices of its driver, which it retains. Before the first allocation. */
 loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
-
-/* Sends everybody the long way while the count is not 0; returns when nobody is on the short one any more. */
-void lochi_pool_shut(lochi_pool *pool);
-void lochi_pool_go(lochi_pool *pool);
-
-/* Do the same for a thread that waits for memory of the pool; such a thread is counted, so that the child of a fork can undo
- * what others began: in it the last two forget all waiters, and count the calling thread in again. */
-void lochi_pool_shut_waiting(lochi_pool *pool);
-void lochi_pool_go_waiting(lochi_pool *pool);
-void lochi_pool_forget_waiters(lochi_pool *pool);
-void lochi_pool_note_waiter(lochi_pool *pool);
 
 #endif

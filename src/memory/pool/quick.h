@@ -10,7 +10,8 @@
 
 #include "base/fence.h"
 #include "base/sanitize.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/state.h"
 
 /* Only a library that is built with AddressSanitizer tells it of blocks that come and go this way; while it or valgrind
  * looks at another one, the gate is closed. */

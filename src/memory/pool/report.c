@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pool says of itself: figures, a report for people, why a request failed, and a walk over the invariants. */
-#include "base/fail.h"
-#include "base/printing.h"
-#include "memory/movable.h"
-#include "memory/pool/inside.h"
-#include "memory/tag.h"
+/* What a pool says of itself: figures, and a report for people. */
+#include "memory/pool/report.h"
+#include "base/text.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/family.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/place.h"
+#include <loch/tag.h>
 
 /* --- figures --- */
 
@@ -19,18 +23,6 @@ static void report_publish_all(lochi_pool *pool)
 static size_t report_clamp(int64_t value)
 {
     return value > 0 ? (size_t)value : 0;
-}
-
-/* The largest piece that a stream could have without a driver call. */
-static size_t report_largest(const lochi_pool *pool)
-{
-    size_t largest = 0;
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        int bin = POOL_BINS - 1;
-        for (const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin); block; block = block->list_next)
-            if (block->bytes > largest) largest = block->bytes;
-    }
-    return largest;
 }
 
 void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
@@ -62,7 +54,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     const size_t held = pool->reserved + pool->asleep_bytes - pool->dormant_bytes;
     out->cached_bytes = held > out->allocated_bytes ? held - out->allocated_bytes : 0;
     if (out->cached_bytes > pool->reserved) out->cached_bytes = pool->reserved; /* the rest sleeps */
-    out->largest_free_bytes = report_largest(pool);
+    out->largest_free_bytes = lochi_pool_find_largest(pool);
 }
 
 void lochi_pool_begin_segment(lochi_pool *pool)
@@ -94,7 +86,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->waiting_bytes = pool->waiting_bytes;
     out->captured_bytes = pool->captured_bytes;
     out->free_bytes = lochi_pool_free_bytes(pool);
-    out->largest_free_bytes = report_largest(pool);
+    out->largest_free_bytes = lochi_pool_find_largest(pool);
     out->handles = pool->handles_count;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
         out->streams += !lane->is_closed && !lane->is_spare;
@@ -106,60 +98,6 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->waits_on_device = pool->waits_on_device;
     out->waits_on_host = pool->waits_on_host;
     out->asleep_bytes = pool->asleep_bytes;
-}
-
-/* --- failing --- */
-
-/* The figures behind every failure. */
-#define REPORT_FIGURES "%s held, %s in blocks, %s free (largest piece %s), %s waiting for streams"
-#define REPORT_READ(pool)                                                                                              \
-    LOCHI_SIZE((pool)->reserved), LOCHI_SIZE((pool)->used - (pool)->waiting_bytes),                                    \
-        LOCHI_SIZE(lochi_pool_free_bytes(pool)), LOCHI_SIZE(report_largest(pool)), LOCHI_SIZE((pool)->waiting_bytes)
-
-loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
-{
-    size_t limit, held;
-    const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
-    const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
-    const char *with = full->is_related ? " with its children" : "";
-    if (full == pool)
-        return LOCH_FAIL(LIMIT, "%s more do not fit: pool \"%s\" is at its limit of %s (%s in use%s): " REPORT_FIGURES,
-                         LOCHI_SIZE(bytes), name, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REPORT_READ(pool));
-    return LOCH_FAIL(LIMIT,
-                     "%s more for pool \"%s\" do not fit: its parent \"%s\" is at its limit of %s (%s in use%s); the "
-                     "child: " REPORT_FIGURES,
-                     LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REPORT_READ(pool));
-}
-
-/* What limits leave of whole cells: less than one is none. */
-static size_t report_room(const lochi_pool *pool, bool *is_limited)
-{
-    size_t room = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
-    *is_limited = pool->limit != 0;
-    const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
-    if (left != SIZE_MAX) {
-        room = left;
-        *is_limited = true;
-    }
-    return pool->range ? 0 : room - room % pool->cell_bytes;
-}
-
-/* Why, beyond what the step that failed last has seen. */
-loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
-{
-    const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
-    bool is_limited;
-    const size_t left = report_room(pool, &is_limited), room = is_full ? 0 : left;
-    if (pool->is_virtual && want->bytes > pool->span)
-        return LOCH_FAIL(DEVICE_MEMORY, "%s are more than the addresses of pool \"%s\", which are for %s in all",
-                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), LOCHI_SIZE(pool->span));
-    if (is_limited && !is_full && want->bytes > lochi_pool_free_bytes(pool) + room)
-        return lochi_pool_fail_limit(pool, want->bytes);
-    if (want->bytes <= lochi_pool_free_bytes(pool) + room)
-        return LOCH_FAIL(FRAGMENTED, "%s are not free in one piece in pool \"%s\": " REPORT_FIGURES,
-                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REPORT_READ(pool));
-    return LOCH_FAIL(DEVICE_MEMORY, "%s has no %s more for pool \"%s\": " REPORT_FIGURES, pool->device->name,
-                     LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REPORT_READ(pool));
 }
 
 /* --- for people --- */
@@ -228,127 +166,4 @@ loch_status loch_pool_print(loch_allocator *allocator, char *text, size_t bytes,
     if (info.asleep_bytes) lochi_text_write(&out, "  asleep: %zu bytes\n", info.asleep_bytes);
     report_write_tags(pool, &out);
     return lochi_printing_end(&out, length);
-}
-
-/* --- invariants --- */
-
-static const char *report_check_block(const lochi_pool *pool, const pool_block *block)
-{
-    const pool_state state = lochi_pool_state(block);
-    const uintptr_t mask = pool->cell_bytes - 1;
-    if (!block->bytes) return "a block is empty";
-    if (block->behind && block->behind->before != block) return "neighbours do not know each other";
-    if (block->behind && block->behind->start != block->start + block->bytes) return "blocks leave a gap or overlap";
-    if (state == POOL_BARE && (block->start & mask || block->bytes & mask)) return "a bare block holds part of a cell";
-    if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
-        return "two bare blocks are neighbours";
-    if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
-        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece &&
-        !block->behind->is_piece)
-        return "two free blocks of a lane are neighbours";
-    const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
-    for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
-        const pool_cell *cell = lochi_pool_find_cell(pool, at);
-        const bool is_mapped = cell && cell->handle;
-        if (has_memory && !is_mapped) return "a block lacks memory";
-        if (state == POOL_FREE && cell->handle->rest != POOL_AWAKE) return "a free block sleeps";
-        const uintptr_t inside = at > block->start ? at : block->start; /* a child's range begins anywhere in a cell */
-        if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
-            return "a cell knows the wrong handle";
-        if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
-        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
-    }
-    if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT)
-        return "two dormant blocks are neighbours";
-    if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
-        return "a slab does not know whether it sleeps";
-    const uintptr_t page = lochi_pool_find_page(pool, block->start);
-    if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != lochi_pool_page_of(block))
-        return "an address does not lead to its block";
-    if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab) return "an address does not lead to its slab";
-    const size_t bytes = state == POOL_SLAB ? pool->slab_bytes[block->slab->class] : block->bytes; /* of a piece more */
-    if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
-        lochi_pool_find_around(pool, block->start + bytes - 1) != block)
-        return "the end of a block does not lead to it";
-    return NULL;
-}
-
-static const char *report_check_bins(const pool_bins *bins, pool_state state, size_t *bytes)
-{
-    for (unsigned bin = 0; bin < POOL_BINS; bin++) {
-        const bool is_marked = bins->words[bin / 64] >> (bin % 64) & 1;
-        if (is_marked != (bins->bins[bin] != NULL)) return "a bin is marked wrongly";
-        for (const pool_block *block = bins->bins[bin]; block; block = block->list_next) {
-            if (lochi_pool_state(block) != state) return "a bin holds a block of another state";
-            *bytes += block->bytes;
-        }
-    }
-    return NULL;
-}
-
-/* Blocks and their owners know each other, and the figures on them are right. */
-static const char *report_check_owners(const lochi_pool *pool)
-{
-    size_t movable = 0, guarded = 0;
-    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        guarded += block->is_protected;
-        if (!block->owner) continue;
-        movable += block->bytes;
-        if ((uintptr_t)block->owner->address != block->start) return "an owner has another address than its block";
-        const bool has_tail = block->behind && lochi_pool_state(block->behind) == POOL_WAITING;
-        if (block->owner->torn_from && !has_tail) return "a torn block has nothing behind it";
-    }
-    size_t small = 0;
-    for (const pool_slab *slab = pool->slabs; slab; slab = slab->all_next)
-        for (uint32_t i = 0; slab->owners && i < slab->count; i++) {
-            if (!slab->owners[i]) continue;
-            small++;
-            if ((uintptr_t)slab->owners[i]->address != slab->start + (uintptr_t)i * slab->object_bytes)
-                return "an owner has another address than its small block";
-        }
-    if (small != pool->movable_small) return "movable small blocks are not as many as were counted";
-    if (movable != pool->movable_bytes) return "movable bytes are not those of the blocks with owners";
-    if (guarded != atomic_load_explicit(&pool->guarded, memory_order_relaxed))
-        return "protected blocks are not as many as were counted";
-    return NULL;
-}
-
-const char *lochi_pool_check(lochi_pool *pool)
-{
-    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0;
-    const char *wrong = NULL;
-    for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
-        wrong = report_check_block(pool, block);
-        if (lochi_pool_state(block) == POOL_FREE) {
-            free += block->bytes;
-            if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
-        }
-        if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
-    }
-    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
-        asleep += handle->bytes;
-        if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";
-        for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
-            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
-    }
-    for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
-        handles += handle->handle ? handle->bytes : handle->raw_bytes;
-        for (uintptr_t at = handle->at & ~(uintptr_t)(pool->cell_bytes - 1); at < handle->at + handle->bytes;
-             at += pool->cell_bytes)
-            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
-    }
-    for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
-        if (!(wrong = report_check_bins(&lane->bins, POOL_FREE, &listed)))
-            wrong = report_check_bins(&lane->nests, POOL_FREE, &listed);
-    if (!wrong) wrong = report_check_bins(&pool->bare, POOL_BARE, &bare);
-    if (!wrong && big != pool->big_idle) wrong = "free pieces are not as much as was counted";
-    if (!wrong && listed != free) wrong = "not all free blocks are in bins";
-    if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
-    if (!wrong && (asleep != pool->asleep_bytes || dormant != pool->dormant_bytes))
-        wrong = "bytes asleep are not those of the handles and blocks";
-    if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
-        wrong = "reserved bytes are not those of the blocks";
-    if (!wrong) wrong = report_check_owners(pool);
-    if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
-    return wrong;
 }

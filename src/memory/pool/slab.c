@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Small blocks: slabs of one class each, cut from large blocks. What is known of a small block is one word on the host;
- * free ones are chained through their words. Everything is under the pool's lock. */
+ * free ones are chained through their words. A slab is made from a block that the caller has found: this part asks nobody for
+ * memory. */
+#include "memory/pool/slab.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
 
 #define SLAB_OBJECTS 8 /* a slab holds at least so many */
 #define SLAB_BYTES_MIN ((size_t)16 << 10)
@@ -61,9 +64,7 @@ static void slab_unlist(pool_slab *slab)
     if (slab->next) slab->next->link = slab->link;
 }
 
-/* A slab's record: one that was used before, or a new one. Records are never given back before the pool ends: a wrong
- * address may lead to one at any time. */
-static pool_slab *slab_take_record(lochi_pool *pool, uint32_t class)
+pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class)
 {
     pool_slab *slab = pool->spare_slabs[class];
     if (slab) {
@@ -82,7 +83,7 @@ static pool_slab *slab_take_record(lochi_pool *pool, uint32_t class)
     return slab;
 }
 
-static void slab_keep_record(lochi_pool *pool, pool_slab *slab)
+void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab)
 {
     slab->next = pool->spare_slabs[slab->class];
     pool->spare_slabs[slab->class] = slab;
@@ -113,34 +114,28 @@ static void slab_cut(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_bl
         lochi_pool_enter_page(pool, block->start + offset, (uintptr_t)slab | POOL_IS_SLAB);
 }
 
-static pool_slab *slab_make(lochi_pool *pool, pool_lane *lane, uint32_t class, loch_status *status)
+void lochi_pool_slab_make(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block)
 {
-    pool_slab *slab = slab_take_record(pool, class);
-    if (!slab) {
-        *status = LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
-        return NULL;
-    }
-    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
-    pool_block *block = lochi_pool_take_block(pool, &want, status);
-    if (!block) {
-        slab_keep_record(pool, slab);
-        return NULL;
-    }
     slab_cut(pool, slab, lane, block);
     slab_open(slab);
-    return slab;
+}
+
+bool lochi_pool_small_prepare(pool_slab *slab)
+{
+    if (!slab->owners) slab->owners = lochi_zalloc(slab->count * sizeof *slab->owners);
+    return slab->owners;
 }
 
 pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
                                        loch_status *status)
 {
-    pool_slab *slab = slab_take_record(pool, class);
+    pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     *status = slab ? lochi_pool_prepare_pages(pool, block->start, pool->slab_bytes[class])
                    : LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
     if (*status == LOCH_OK && !lochi_pool_small_prepare(slab))
         *status = LOCH_FAIL(HOST_MEMORY, "no host memory for the owners of small blocks");
     if (*status != LOCH_OK) {
-        if (slab) slab_keep_record(pool, slab);
+        if (slab) lochi_pool_slab_keep_record(pool, slab);
         return NULL;
     }
     slab_cut(pool, slab, lane, block);
@@ -162,7 +157,7 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
     lochi_free(slab->owners);
     slab->ids = NULL;
     slab->owners = NULL;
-    slab_keep_record(pool, slab);
+    lochi_pool_slab_keep_record(pool, slab);
     block->slab = NULL;
     lochi_pool_put_block(pool, block);
 }
@@ -181,20 +176,15 @@ pool_entry lochi_pool_slab_pop(pool_slab *slab)
     return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
 }
 
-loch_status lochi_pool_slab_take(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_entry *out, size_t count,
-                                 size_t *taken)
+size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count)
 {
-    loch_status status = LOCH_OK;
-    *taken = 0;
-    while (*taken < count) {
+    size_t taken = 0;
+    while (taken < count && lane->partial[class]) {
         pool_slab *slab = lane->partial[class];
-        if (!slab && *taken) break; /* what there is will do */
-        if (!slab) slab = slab_make(pool, lane, class, &status);
-        if (!slab) return status;
-        while (*taken < count && slab->free_count)
-            out[(*taken)++] = lochi_pool_slab_pop(slab);
+        while (taken < count && slab->free_count)
+            out[taken++] = lochi_pool_slab_pop(slab);
     }
-    return LOCH_OK;
+    return taken;
 }
 
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)

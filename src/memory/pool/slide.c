@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Neighbours that slide together: where holes are smaller than any block, each block goes into the free memory before it, and what
  * is free comes together behind the last. */
+#include "memory/pool/slide.h"
 #include "memory/pool/plan.h"
 
 #define SLIDE_PRICE 16 /* bytes that may slide for each that is joined */

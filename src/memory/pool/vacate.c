@@ -5,6 +5,7 @@
  *   handle:    |  A A . . |  . B . . |  C C C .  |        vacate the second: B goes behind C
  *
  * And windows: neighbours in one handle or raw segment, long enough and with the least in them. */
+#include "memory/pool/vacate.h"
 #include "memory/pool/plan.h"
 #include <stdlib.h>
 

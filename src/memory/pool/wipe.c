@@ -5,10 +5,16 @@
  *
  * What cannot be filled now counts as used and waits, in a list or marked in its slab. It is tried again whenever the pool
  * looks for blocks that wait. The short ways are closed in such a pool. Everything is under the pool's lock. */
+#include "memory/pool/wipe.h"
 #include "base/fail.h"
 #include "device/copy.h"
-#include "device/fill.h"
-#include "memory/pool/inside.h"
+#include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/slab.h"
 
 /* A stream that has gone cannot be ordered behind: its work has to have passed, and the host waits for the fill, so that whoever
  * uses the lane next comes behind it. */
@@ -149,9 +155,6 @@ static loch_status wipe_free_words(lochi_pool *pool, const pool_slab *slab)
 loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture)
 {
     if (!pool->is_wiped) return LOCH_OK;
-    lochi_pool_stop(pool);
-    lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_go(pool);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
         if ((state != POOL_FREE && state != POOL_SLAB) || block->lane->capture != capture) continue;

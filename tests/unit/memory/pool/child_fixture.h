@@ -3,6 +3,7 @@
 #ifndef LOCH_TEST_CHILD_FIXTURE_H
 #define LOCH_TEST_CHILD_FIXTURE_H
 
+#include "memory/pool/bounds.h"
 #include "pool_fixture.h"
 
 #define FAMILY_BLOCKS 4096

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
  * and simulated devices check the order of streams. */
-#include "pool_fixture.h"
+#include "memory/pool/check.h"
 #include "steps.h"
 #include "tensor_fixture.h"
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The cap on free memory: whatever the order and the sizes of frees, what is above the cap goes back once streams have passed.
  * What may stay is memory of handles that are in use in part. */
+#include "memory/pool/heap.h"
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Moves beside what else goes on: captures, other devices, want of host memory, buffers that are resized or taken apart, small ones, and
  * shortages that have another cause than pieces. */
+#include "memory/pool/heap.h"
 #include "failing_heap.h"
 #include "memory/movable.h"
 #include "pool_fixture.h"

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Handing out blocks: the ways in under the pool's lock. A request is small, and comes from a slab, or large, and comes from the heap;
+ * what is missing is climbed for (ladder.c). */
+#include "memory/pool/alloc.h"
+#include "base/fail.h"
+#include "memory/failure.h"
+#include "memory/pool/block.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/ladder.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/process.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/slab.h"
+
+#define ALLOC_WHOLE_SLACK                                                                                              \
+    ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: by less than this a big block may exceed the request */
+
+/* --- large blocks --- */
+
+/* Blocks that are handed out as they are: the preset of whole blocks. */
+static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
+{
+    pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
+    if (!block || -block->start & (want->alignment - 1)) return NULL;
+    if (block->bytes > POOL_WHOLE_BIG && block->bytes - want->bytes >= ALLOC_WHOLE_SLACK) return NULL;
+    lochi_pool_bins_remove(&want->lane->bins, block);
+    if (block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
+    return block;
+}
+
+static pool_block *alloc_fit_large(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
+    return block;
+}
+
+/* From a nest; a new one where none has room and its memory is at hand. Else the request itself may still fit. */
+static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
+    if (block || *status != LOCH_OK) return block;
+    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
+    const loch_error saved = lochi_error_save();
+    block = lochi_pool_fit(pool, want->lane, &nest, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb_some(pool, &nest, status);
+    if (!block) {
+        lochi_error_restore(&saved);
+        *status = LOCH_OK;
+        return NULL;
+    }
+    lochi_pool_make_nest(pool, block);
+    return lochi_pool_fit_nest(pool, want->lane, want, status);
+}
+
+/* Takes a block and enters it in the table of pages; NULL with the status. */
+static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    *status = LOCH_OK;
+    pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
+    if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
+        block = alloc_fit_nest(pool, want, status);
+    if (!block && *status == LOCH_OK) block = alloc_fit_large(pool, want, status);
+    if (!block) return NULL;
+    *status = lochi_pool_use_block(pool, block, want->paged_bytes);
+    return *status == LOCH_OK ? block : NULL;
+}
+
+/* What the thread keeps is merged before a request is cut from larger blocks: all of it where none would fit. */
+static void alloc_flush_for(lochi_pool *pool, pool_cache *cache, size_t bytes, size_t alignment)
+{
+    lochi_pool_flush_last(pool, cache);
+    if (cache->quick_bytes && !lochi_pool_bins_fit(&cache->lane->bins, bytes, alignment, false))
+        lochi_pool_flush_bins(pool, cache);
+}
+
+static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *lane, const loch_request *request,
+                               void **out)
+{
+    const size_t alignment = request->alignment > POOL_UNIT ? request->alignment : POOL_UNIT;
+    const size_t bytes = lochi_pool_round_large(pool, lochi_request_round(request));
+    pool_block *block = NULL;
+    if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
+    loch_status status = LOCH_OK;
+    if (!block) {
+        if (cache && bytes > POOL_NEST_MAX) alloc_flush_for(pool, cache, bytes, alignment);
+        const pool_want want = {bytes, alignment, lane, 1};
+        block = alloc_take_block(pool, &want, &status);
+    }
+    if (!block) return status;
+    lochi_pool_set_requested(block, request->bytes);
+    block->tag = (uint16_t)request->tag;
+    lochi_pool_set_state(block, block->tag || block->is_piece ? POOL_SPECIAL : POOL_USED);
+    lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
+    lochi_pool_show_block(pool, block->start, request->bytes);
+    *out = (void *)block->start;
+    return LOCH_OK;
+}
+
+/* --- small blocks --- */
+
+/* Whether a request is served from slabs, and the class then. */
+static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
+{
+    if (alignment > pool->unit) { /* classes that are powers of two lie at their multiples */
+        if (alignment > POOL_SMALL_MAX || bytes > POOL_SMALL_MAX) return false;
+        size_t power = alignment;
+        while (power < bytes)
+            power *= 2;
+        bytes = power;
+    }
+    if (bytes > POOL_SMALL_MAX) return false;
+    *class = pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT];
+    return true;
+}
+
+/* Makes a slab of a class for a lane. */
+static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t class)
+{
+    loch_status status;
+    pool_slab *slab = lochi_pool_slab_take_record(pool, class);
+    if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
+    pool_block *block = alloc_take_block(pool, &want, &status);
+    if (block)
+        lochi_pool_slab_make(pool, slab, lane, block);
+    else
+        lochi_pool_slab_keep_record(pool, slab);
+    return status;
+}
+
+static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *lane, uint32_t class,
+                               const loch_request *request, void **out)
+{
+    pool_entry entry;
+    const bool is_cached = cache && cache->stacks[class].count;
+    if (!is_cached && !lane->partial[class]) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
+    if (!cache || lochi_pool_cache_take(pool, cache, class, &entry) != LOCH_OK)
+        lochi_pool_slab_take(lane, class, &entry, 1);
+    atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
+                          memory_order_relaxed);
+    lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
+    lochi_pool_show_block(pool, (uintptr_t)entry.address, request->bytes);
+    *out = entry.address;
+    return LOCH_OK;
+}
+
+/* --- requests --- */
+
+/* Under the lock. */
+static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, loch_stream *stream, void **out)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return status;
+    pool_cache *cache = lochi_pool_cache(pool, lane);
+    uint32_t class;
+    return alloc_is_small(pool, lochi_pool_round_request(pool, lochi_request_round(request)), request->alignment,
+                          &class)
+               ? alloc_small(pool, cache, lane, class, request, out)
+               : alloc_large(pool, cache, lane, request, out);
+}
+
+static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, void **out)
+{
+    lochi_lock_take(&pool->lock);
+    loch_status status;
+    pool->retries += is_retry;
+    if (lochi_pool_is_out_of_use(pool)) /* only the long way gets here then: the gate is closed */
+        status = lochi_pool_refuse_asleep(pool);
+    else
+        status = alloc_locked(pool, request, request->stream, out);
+    if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out)
+{
+    loch_stream *stream = request->stream ? request->stream : pool->default_stream;
+    if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
+    if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
+    lochi_lock_take(&pool->lock);
+    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0; /* it is closed under the lock */
+    if (is_open) *status = alloc_locked(pool, request, stream, out);
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return is_open;
+}
+
+/* Has others give back what they do not use, where that could help; says how much. */
+static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, loch_status status)
+{
+    const bool is_forbidden = status == LOCH_E_MOVING_FORBIDDEN; /* moves would do, and so would memory of either */
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
+    size_t gone = 0;
+    if (status == LOCH_E_LIMIT || is_forbidden)
+        gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
+    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool);
+    return gone;
+}
+
+loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request, loch_status status, void **out)
+{
+    if (alloc_ask_others(pool, request, status)) status = alloc_try(pool, request, true, out);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
+}
+
+loch_status lochi_pool_alloc(void *self, const loch_request *request, void **out)
+{
+    lochi_pool *pool = self;
+    const size_t rounded = lochi_request_round(request);
+    loch_status status;
+    if (request->alignment > POOL_ALIGNMENT_MAX || rounded > POOL_ALIGNMENT_MAX * 64)
+        status =
+            LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", rounded, request->alignment);
+    else
+        status = alloc_try(pool, request, false, out);
+    return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of a capture: its memory is that of its stream again. */
+#include "base/fail.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/wipe.h"
+
+/* Makes memory of a capture that of its stream. Nobody uses it now, and threads keep nothing of it. */
+static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (!lane->capture || lane->capture != capture) continue;
+        lochi_pool_slab_trim(pool, lane);
+        lane->is_spare = lochi_pool_find_lane(pool, lane->stream, 0) != NULL;
+        lane->capture = 0;
+        lane->done = lane->epoch++;
+        if (lane->is_closed) lane->done = lane->epoch; /* nothing will mark it */
+    }
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (!block->is_captured || block->lane->capture) continue;
+        block->is_captured = false;
+        if (lochi_pool_state(block) != POOL_FREE) pool->captured_bytes -= block->bytes;
+    }
+}
+
+loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t capture_id)
+{
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
+    lochi_lock_take(&pool->lock);
+    bool is_known = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        is_known |= capture_id && lane->capture == capture_id;
+    loch_status status;
+    if (is_known)
+        status = loch_device_sync(pool->device); /* its last launch may still run */
+    else
+        status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
+    if (status == LOCH_OK) {
+        lochi_pool_flush_threads(pool);
+        status = lochi_pool_wipe_capture(pool, capture_id);
+    }
+    if (status == LOCH_OK) capture_release_lanes(pool, capture_id);
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* A walk over the invariants (state.h), for tests. */
+#include "memory/pool/check.h"
+#include "memory/movable.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/family.h"
+#include "memory/pool/heap.h"
+
+static const char *check_block(const lochi_pool *pool, const pool_block *block)
+{
+    const pool_state state = lochi_pool_state(block);
+    const uintptr_t mask = pool->cell_bytes - 1;
+    if (!block->bytes) return "a block is empty";
+    if (block->behind && block->behind->before != block) return "neighbours do not know each other";
+    if (block->behind && block->behind->start != block->start + block->bytes) return "blocks leave a gap or overlap";
+    if (state == POOL_BARE && (block->start & mask || block->bytes & mask)) return "a bare block holds part of a cell";
+    if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
+        return "two bare blocks are neighbours";
+    if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
+        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece &&
+        !block->behind->is_piece)
+        return "two free blocks of a lane are neighbours";
+    const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
+    for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
+        const pool_cell *cell = lochi_pool_find_cell(pool, at);
+        const bool is_mapped = cell && cell->handle;
+        if (has_memory && !is_mapped) return "a block lacks memory";
+        if (state == POOL_FREE && cell->handle->rest != POOL_AWAKE) return "a free block sleeps";
+        const uintptr_t inside = at > block->start ? at : block->start; /* a child's range begins anywhere in a cell */
+        if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
+            return "a cell knows the wrong handle";
+        if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
+        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
+    }
+    if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT)
+        return "two dormant blocks are neighbours";
+    if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
+        return "a slab does not know whether it sleeps";
+    const uintptr_t page = lochi_pool_find_page(pool, block->start);
+    if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != lochi_pool_page_of(block))
+        return "an address does not lead to its block";
+    if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab) return "an address does not lead to its slab";
+    const size_t bytes = state == POOL_SLAB ? pool->slab_bytes[block->slab->class] : block->bytes; /* of a piece more */
+    if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
+        lochi_pool_find_around(pool, block->start + bytes - 1) != block)
+        return "the end of a block does not lead to it";
+    return NULL;
+}
+
+static const char *check_bins(const pool_bins *bins, pool_state state, size_t *bytes)
+{
+    for (unsigned bin = 0; bin < POOL_BINS; bin++) {
+        const bool is_marked = bins->words[bin / 64] >> (bin % 64) & 1;
+        if (is_marked != (bins->bins[bin] != NULL)) return "a bin is marked wrongly";
+        for (const pool_block *block = bins->bins[bin]; block; block = block->list_next) {
+            if (lochi_pool_state(block) != state) return "a bin holds a block of another state";
+            *bytes += block->bytes;
+        }
+    }
+    return NULL;
+}
+
+/* Blocks and their owners know each other, and the figures on them are right. */
+static const char *check_owners(const lochi_pool *pool)
+{
+    size_t movable = 0, guarded = 0;
+    for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        guarded += block->is_protected;
+        if (!block->owner) continue;
+        movable += block->bytes;
+        if ((uintptr_t)block->owner->address != block->start) return "an owner has another address than its block";
+        const bool has_tail = block->behind && lochi_pool_state(block->behind) == POOL_WAITING;
+        if (block->owner->torn_from && !has_tail) return "a torn block has nothing behind it";
+    }
+    size_t small = 0;
+    for (const pool_slab *slab = pool->slabs; slab; slab = slab->all_next)
+        for (uint32_t i = 0; slab->owners && i < slab->count; i++) {
+            if (!slab->owners[i]) continue;
+            small++;
+            if ((uintptr_t)slab->owners[i]->address != slab->start + (uintptr_t)i * slab->object_bytes)
+                return "an owner has another address than its small block";
+        }
+    if (small != pool->movable_small) return "movable small blocks are not as many as were counted";
+    if (movable != pool->movable_bytes) return "movable bytes are not those of the blocks with owners";
+    if (guarded != atomic_load_explicit(&pool->guarded, memory_order_relaxed))
+        return "protected blocks are not as many as were counted";
+    return NULL;
+}
+
+const char *lochi_pool_check(lochi_pool *pool)
+{
+    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0;
+    const char *wrong = NULL;
+    for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
+        wrong = check_block(pool, block);
+        if (lochi_pool_state(block) == POOL_FREE) {
+            free += block->bytes;
+            if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
+        }
+        if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
+    }
+    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
+        asleep += handle->bytes;
+        if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";
+        for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
+            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
+    }
+    for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
+        handles += handle->handle ? handle->bytes : handle->raw_bytes;
+        for (uintptr_t at = handle->at & ~(uintptr_t)(pool->cell_bytes - 1); at < handle->at + handle->bytes;
+             at += pool->cell_bytes)
+            if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";
+    }
+    for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
+        if (!(wrong = check_bins(&lane->bins, POOL_FREE, &listed)))
+            wrong = check_bins(&lane->nests, POOL_FREE, &listed);
+    if (!wrong) wrong = check_bins(&pool->bare, POOL_BARE, &bare);
+    if (!wrong && big != pool->big_idle) wrong = "free pieces are not as much as was counted";
+    if (!wrong && listed != free) wrong = "not all free blocks are in bins";
+    if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
+    if (!wrong && (asleep != pool->asleep_bytes || dormant != pool->dormant_bytes))
+        wrong = "bytes asleep are not those of the handles and blocks";
+    if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
+        wrong = "reserved bytes are not those of the blocks";
+    if (!wrong) wrong = check_owners(pool);
+    if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
+    return wrong;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* What a pool, its parents and its children hold together. Each related pool has a sum: what it holds itself, and for each child
+ * the child's sum or its minimum, whichever is more. Memory is counted in all the way up before it is taken from the device,
+ * under one lock, so that no sum exceeds its pool's limit and a minimum is there before its child asks for it:
+ *
+ *   sum(pool) = reserved(pool) + sum over children of max(sum(child), minimum(child)) <= limit(pool)
+ *
+ * A child keeps its parent's allocator, so whoever is above a pool is there as long as the pool. */
+#include "memory/pool/family.h"
+#include "base/fail.h"
+
+/* Guards sums, limits and lists of children of all pools: held for a few additions. */
+static lochi_lock family_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_FAMILY);
+
+static uint64_t family_number; /* children made so far */
+
+/* --- sums --- */
+
+/* Who counts what a pool holds; NULL for none. */
+static lochi_pool *family_counter(const lochi_pool *pool)
+{
+    return pool->family.is_counted ? pool->family.parent : NULL;
+}
+
+/* What a pool counts for further up. */
+static size_t family_share(const lochi_pool *pool, int sum)
+{
+    const size_t bytes = pool->family.sums[sum];
+    return bytes > pool->family.minimum ? bytes : pool->family.minimum;
+}
+
+static void family_raise(lochi_pool *pool, int sum, size_t bytes)
+{
+    for (; pool && bytes; pool = family_counter(pool)) {
+        const size_t before = family_share(pool, sum);
+        pool->family.sums[sum] += bytes;
+        bytes = family_share(pool, sum) - before;
+    }
+}
+
+static void family_lower(lochi_pool *pool, int sum, size_t bytes)
+{
+    for (; pool && bytes; pool = family_counter(pool)) {
+        const size_t before = family_share(pool, sum);
+        pool->family.sums[sum] -= bytes;
+        bytes = before - family_share(pool, sum);
+    }
+}
+
+/* The part of the minimum that is not held: bytes that a claim does not need from further up. */
+static size_t family_spare(const lochi_pool *pool)
+{
+    return family_share(pool, POOL_HELD) - pool->family.sums[POOL_HELD];
+}
+
+/* A family without a limit has that of the device, so that minima mean something. SIZE_MAX: none. */
+static size_t family_limit(const lochi_pool *pool)
+{
+    if (pool->family.limit) return pool->family.limit;
+    const bool is_device = !family_counter(pool) && pool->kind == LOCH_MEMORY_DEVICE;
+    return is_device && pool->device->properties.total_bytes ? pool->device->properties.total_bytes : SIZE_MAX;
+}
+
+/* What the pool's own limit leaves. */
+static size_t family_left(const lochi_pool *pool)
+{
+    const size_t limit = family_limit(pool), held = pool->family.sums[POOL_HELD];
+    return limit == SIZE_MAX ? SIZE_MAX : limit > held ? limit - held : 0;
+}
+
+static size_t family_room(const lochi_pool *pool)
+{
+    size_t room = SIZE_MAX, spare = 0;
+    for (; pool; pool = family_counter(pool)) {
+        const size_t left = family_left(pool);
+        if (left < SIZE_MAX - spare && left + spare < room) room = left + spare;
+        spare += family_spare(pool);
+    }
+    return room;
+}
+
+/* --- for the pool's other parts --- */
+
+size_t lochi_family_room(const lochi_pool *pool)
+{
+    lochi_lock_take(&family_lock);
+    const size_t room = family_room(pool);
+    lochi_lock_drop(&family_lock);
+    return room;
+}
+
+bool lochi_family_claim(lochi_pool *pool, size_t bytes)
+{
+    lochi_lock_take(&family_lock);
+    const bool fits = bytes <= family_room(pool);
+    if (fits) family_raise(pool, POOL_HELD, bytes);
+    lochi_lock_drop(&family_lock);
+    return fits;
+}
+
+void lochi_family_unclaim(lochi_pool *pool, size_t bytes)
+{
+    lochi_lock_take(&family_lock);
+    family_lower(pool, POOL_HELD, bytes);
+    lochi_lock_drop(&family_lock);
+}
+
+size_t lochi_family_excess(const lochi_pool *pool)
+{
+    size_t excess = 0;
+    lochi_lock_take(&family_lock);
+    for (; pool; pool = family_counter(pool)) {
+        const size_t limit = pool->family.limit, held = pool->family.sums[POOL_HELD];
+        if (limit && held > limit && held - limit > excess) excess = held - limit;
+    }
+    lochi_lock_drop(&family_lock);
+    return excess;
+}
+
+loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes)
+{
+    lochi_lock_take(&family_lock);
+    const size_t promised = family_share(pool, POOL_PROMISED);
+    const bool fits = !limit_bytes || limit_bytes >= promised;
+    if (fits) pool->family.limit = limit_bytes;
+    lochi_lock_drop(&family_lock);
+    if (fits) return LOCH_OK;
+    return LOCH_FAIL(LIMIT, "a limit of %zu bytes is less than the %zu that are promised as minima", limit_bytes,
+                     promised);
+}
+
+lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
+{
+    lochi_pool *full = NULL;
+    size_t needed =
+        bytes ? lochi_pool_round(pool, bytes) + pool->cell_bytes : 0; /* whole cells, and what aligning takes */
+    lochi_lock_take(&family_lock);
+    for (lochi_pool *at = pool->is_related ? pool : NULL; at; at = family_counter(at)) {
+        const size_t held = at->family.sums[POOL_HELD];
+        if (family_limit(at) < held || family_left(at) < needed) full = at;
+        const size_t spare = family_spare(at);
+        needed = needed > spare ? needed - spare : 0;
+    }
+    lochi_lock_drop(&family_lock);
+    return full;
+}
+
+const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held)
+{
+    *limit = pool->limit;
+    *held = pool->reserved;
+    if (!pool->is_related) return pool;
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    if (!full) full = pool;
+    lochi_lock_take(&family_lock);
+    *limit = family_limit(full);
+    *held = full->family.sums[POOL_HELD];
+    lochi_lock_drop(&family_lock);
+    return full;
+}
+
+bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above)
+{
+    while (pool && pool != above)
+        pool = family_counter(pool);
+    return pool != NULL;
+}
+
+size_t lochi_family_get_keep(const lochi_pool *pool)
+{
+    lochi_lock_take(&family_lock);
+    const size_t held = pool->family.sums[POOL_HELD], minimum = pool->family.minimum;
+    lochi_lock_drop(&family_lock);
+    const size_t gain = held > minimum ? held - minimum : 0;
+    const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
+    return free > gain ? free - gain : 0;
+}
+
+size_t lochi_family_count(const lochi_pool *pool, size_t *bytes)
+{
+    size_t count = 0;
+    *bytes = 0;
+    lochi_lock_take(&family_lock);
+    for (const lochi_pool *child = pool->family.children; child; child = child->family.next_child) {
+        count++;
+        if (child->family.is_counted) *bytes += family_share(child, POOL_HELD);
+    }
+    lochi_lock_drop(&family_lock);
+    return count;
+}
+
+bool lochi_family_check(const lochi_pool *pool)
+{
+    size_t held = pool->reserved, promised = 0;
+    lochi_lock_take(&family_lock);
+    for (const lochi_pool *child = pool->family.children; child; child = child->family.next_child) {
+        if (!child->family.is_counted) continue;
+        held += family_share(child, POOL_HELD);
+        promised += family_share(child, POOL_PROMISED);
+    }
+    const bool is_right = held == pool->family.sums[POOL_HELD] && promised == pool->family.sums[POOL_PROMISED];
+    lochi_lock_drop(&family_lock);
+    return is_right;
+}
+
+/* --- children --- */
+
+bool lochi_family_promise(lochi_pool *parent, size_t minimum)
+{
+    lochi_lock_take(&parent->lock);
+    lochi_lock_take(&family_lock);
+    if (!parent->is_related) {
+        parent->is_related = parent->is_obedient = true;
+        parent->family.sums[POOL_HELD] = parent->reserved;
+    }
+    const bool fits = minimum <= family_room(parent);
+    if (fits) {
+        family_raise(parent, POOL_HELD, minimum);
+        family_raise(parent, POOL_PROMISED, minimum);
+    }
+    lochi_lock_drop(&family_lock);
+    lochi_lock_drop(&parent->lock);
+    return fits;
+}
+
+void lochi_family_link(lochi_pool *pool)
+{
+    lochi_lock_take(&family_lock);
+    lochi_pool **end = &pool->family.parent->family.children;
+    while (*end)
+        end = &(*end)->family.next_child;
+    *end = pool;
+    pool->family.number = ++family_number;
+    pool->family.is_linked = true;
+    lochi_lock_drop(&family_lock);
+}
+
+void lochi_family_unlink(lochi_pool *pool)
+{
+    lochi_pool *parent = pool->family.parent;
+    lochi_lock_take(&family_lock);
+    if (pool->family.is_linked) {
+        lochi_pool **link = &parent->family.children;
+        while (*link != pool)
+            link = &(*link)->family.next_child;
+        *link = pool->family.next_child;
+    }
+    if (pool->family.is_counted) {
+        family_lower(parent, POOL_HELD, family_share(pool, POOL_HELD));
+        family_lower(parent, POOL_PROMISED, family_share(pool, POOL_PROMISED));
+    }
+    lochi_lock_drop(&family_lock);
+}
+
+/* A reference, unless the last has gone. */
+static bool family_try_retain(loch_allocator *allocator)
+{
+    size_t seen = atomic_load_explicit(&allocator->references, memory_order_relaxed);
+    while (seen && !atomic_compare_exchange_weak_explicit(&allocator->references, &seen, seen + 1, memory_order_relaxed,
+                                                          memory_order_relaxed)) {}
+    return seen != 0;
+}
+
+loch_allocator *lochi_family_next_child(const lochi_pool *pool, uint64_t *number)
+{
+    loch_allocator *found = NULL;
+    lochi_lock_take(&family_lock);
+    for (lochi_pool *child = pool->family.children; child && !found; child = child->family.next_child) {
+        if (child->family.number <= *number || !family_try_retain(child->allocator)) continue;
+        *number = child->family.number;
+        found = child->allocator;
+    }
+    lochi_lock_drop(&family_lock);
+    return found;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* Taking blocks back, under the pool's lock, and uses on further streams. */
+#include "memory/pool/free.h"
+#include "base/fail.h"
+#include "memory/pool/block.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/find.h"
+#include "memory/pool/growable.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/move.h"
+#include "memory/pool/move_small.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/protect.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/uses.h"
+#include "memory/pool/wipe.h"
+
+/* A free on another stream than the block's own, which the caller has ordered behind all uses: the block waits for that
+ * stream. Without host memory for that, the host waits. */
+static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, const void *address, loch_stream *stream)
+{
+    loch_status status;
+    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    if (!lane) return loch_stream_sync(stream);
+    if (lane == found->block->lane || lane->done == UINT64_MAX) return LOCH_OK;
+    if (!found->word && !lane->capture && !found->block->is_captured &&
+        lochi_pool_state(found->block) != POOL_GROWABLE) {
+        found->block->lane = lane; /* free in that stream's order from now on */
+        pool->crossed_bytes += found->block->bytes;
+        return LOCH_OK;
+    }
+    status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
+    if (status != LOCH_OK) return loch_stream_sync(stream);
+    lochi_pool_set_elsewhere(found);
+    return LOCH_OK;
+}
+
+static bool free_is_elsewhere(const pool_found *found)
+{
+    return found->word ? (atomic_load_explicit(found->word, memory_order_relaxed) & POOL_WORD_ELSEWHERE) != 0
+                       : found->block->is_elsewhere;
+}
+
+static void free_small(lochi_pool *pool, pool_cache *cache, const pool_found *found, uintptr_t address)
+{
+    const bool is_elsewhere = free_is_elsewhere(found);
+    pool_slab *slab = found->block->slab;
+    lochi_pool_small_disown(pool, slab, found->word);
+    atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
+    lochi_pool_hide_block(pool, address, found->allocated);
+    if (is_elsewhere) {
+        lochi_pool_wait_for_uses(pool, address, found->block, found->word);
+        return;
+    }
+    if (!lochi_pool_wipe_word(pool, slab, found->word)) return;
+    const pool_entry entry = {(void *)address, found->word};
+    const bool is_kept = cache && cache->lane == found->block->lane && !slab->is_closed;
+    if (!is_kept || !lochi_pool_cache_give(pool, cache, slab, entry)) lochi_pool_slab_give(pool, slab, found->word);
+}
+
+static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *found)
+{
+    pool_block *block = found->block;
+    if (lochi_pool_state(block) == POOL_GROWABLE) {
+        lochi_pool_free_growable(pool, block);
+        return;
+    }
+    lochi_pool_hide_block(pool, block->start, block->bytes);
+    if (block->owner) lochi_pool_disown(pool, block);
+    block->id = 0;
+    block->tag = 0;
+    if (block->is_elsewhere) {
+        block->is_elsewhere = false;
+        lochi_pool_wait_for_uses(pool, block->start, block, NULL);
+        return;
+    }
+    if (!lochi_pool_wipe_block(pool, block)) return;
+    if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
+        return;
+    lochi_pool_put_block(pool, block);
+}
+
+/* Under the lock. */
+static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream)
+{
+    pool_found found;
+    loch_status status = lochi_pool_find_live(pool, address, &found);
+    if (status == LOCH_OK && bytes && bytes != found.requested)
+        status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
+    if (status == LOCH_OK && lochi_pool_is_range(found.block))
+        status = LOCH_FAIL(BUSY, "a child pool lives in the block at %p", address);
+    if (status == LOCH_OK && found.block->frozen) status = lochi_pool_thaw(pool, found.block);
+    if (status == LOCH_OK && stream && stream != found.block->lane->stream)
+        status = free_elsewhere(pool, &found, address, stream);
+    if (status == LOCH_OK) {
+        pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
+        lochi_pool_count_free(pool, cache, found.requested, found.allocated);
+        lochi_pool_count_tag(pool, found.tag, found.requested, -1);
+        if (pool->naps) cache = NULL; /* threads keep nothing that sleeps */
+        if (found.word)
+            free_small(pool, cache, &found, (uintptr_t)address);
+        else
+            free_large(pool, cache, &found);
+    }
+    return status;
+}
+
+loch_status lochi_pool_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_pool *pool = self;
+    lochi_lock_take(&pool->lock);
+    const loch_status status = free_locked(pool, address, bytes, stream);
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
+{
+    lochi_lock_take(&pool->lock);
+    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
+    const bool is_freed = is_open && free_locked(pool, address, 0, NULL) == LOCH_OK;
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock); /* the last touch: with the gate open nobody can have begun to end the pool before */
+    return is_freed;
+}
+
+loch_status lochi_pool_record_use(void *self, void *address, loch_stream *stream)
+{
+    lochi_pool *pool = self;
+    lochi_lock_take(&pool->lock);
+    pool_found found;
+    loch_status status = lochi_pool_find_live(pool, address, &found);
+    pool_lane *lane = status == LOCH_OK ? lochi_pool_lane(pool, stream, &status) : NULL;
+    if (lane && lane != found.block->lane && lane->done != UINT64_MAX) {
+        status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
+        if (status == LOCH_OK) lochi_pool_set_elsewhere(&found);
+    }
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* The gate to the short ways into a pool (quick.h). Who holds the lock closes it to look at the threads' caches; threads that
+ * wait for memory keep it closed, so that every free takes the long way and wakes them. */
+#include "memory/pool/gate.h"
+#include "base/fence.h"
+#include <sched.h>
+
+void lochi_pool_await(lochi_pool *pool)
+{
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_acquire); cache;
+             cache = cache->next)
+            while (atomic_load_explicit(&cache->busy, memory_order_acquire))
+                sched_yield();
+}
+
+void lochi_pool_stop(lochi_pool *pool)
+{
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_fence_heavy();
+    lochi_pool_await(pool);
+}
+
+void lochi_pool_go(lochi_pool *pool)
+{
+    atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
+}
+
+void lochi_pool_shut(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
+    lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+/* --- threads that wait for memory --- */
+
+void lochi_pool_shut_waiting(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    pool->waiters++;
+    lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_go_waiting(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    pool->waiters--;
+    lochi_pool_go(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+/* --- in the child of a fork --- */
+
+void lochi_pool_leave_caches(lochi_pool *pool)
+{
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            atomic_store_explicit(&cache->busy, false, memory_order_relaxed);
+}
+
+void lochi_pool_forget_waiters(lochi_pool *pool)
+{
+    atomic_fetch_sub_explicit(&pool->gate, pool->waiters, memory_order_relaxed);
+    pool->waiters = 0;
+}
+
+void lochi_pool_note_waiter(lochi_pool *pool)
+{
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_relaxed);
+    pool->waiters++;
+}

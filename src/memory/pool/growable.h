@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* Growable blocks. */
+#ifndef LOCHI_POOL_GROWABLE_H
+#define LOCHI_POOL_GROWABLE_H
+
+#include "memory/pool/state.h"
+
+/* Makes a growable block hold `bytes`. */
+loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes);
+/* Frees a growable block: memory becomes free in the order of its stream, addresses without become bare. */
+void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* The pools of the process: a list, in which pools of one device give memory back for each other, children for their parents, and
+ * forks and ending threads find all of them. The list keeps pools from ending, those as well that only their blocks keep. */
+#include "memory/pool/process.h"
+#include "base/fence.h"
+#include "base/fork.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/family.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/trim.h"
+
+static lochi_lock process_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
+static lochi_pool *process_pools; /* under process_lock */
+
+/* --- threads that end, and forks --- */
+
+/* What an ending thread kept goes back; memory of a device that is not there any more stays as it is. */
+static void process_thread_ends(uint32_t slot)
+{
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {
+        if (pool->is_forked || !atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
+        lochi_lock_take(&pool->lock);
+        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed); cache;
+             cache = cache->next) {
+            lochi_pool_flush(pool, cache);
+            lochi_pool_publish(pool, cache);
+        }
+        lochi_pool_look_at_idle(pool);
+        lochi_lock_drop(&pool->lock);
+    }
+    lochi_lock_drop(&process_lock);
+}
+
+void lochi_pool_drop_cache(lochi_pool *pool)
+{
+    const uint32_t slot = lochi_thread_slot();
+    if (slot == LOCHI_SLOT_SHARED) return;
+    lochi_lock_take(&pool->lock);
+    pool_cache *caches = lochi_pool_take_caches(pool, slot);
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    lochi_pool_end_caches(pool, caches);
+}
+
+/* Before a fork: nobody is on a short way, and nobody gets there. */
+static void process_stop(void)
+{
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
+        atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_fence_heavy();
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
+        lochi_pool_await(pool);
+}
+
+static void process_go(void)
+{
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
+        lochi_pool_go(pool);
+}
+
+/* In the child of a fork. A pool whose device is not there keeps its gate closed for good. */
+static void process_forked(void)
+{
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {
+        const bool was_forked = pool->is_forked;
+        lochi_pool_leave_caches(pool);
+        pool->is_forked = lochi_device_is_forked(pool->device);
+        if (was_forked || !pool->is_forked) lochi_pool_go(pool);
+    }
+}
+
+static void process_settle(void)
+{
+    lochi_thread_visit_lost(process_thread_ends);
+}
+
+static lochi_fork_part process_part = {
+    .prepare = process_stop, .parent = process_go, .child = process_forked, .settle = process_settle};
+
+/* --- the list --- */
+
+void lochi_pool_join(lochi_pool *pool)
+{
+    lochi_fork_add(&process_part);
+    lochi_thread_at_end(process_thread_ends);
+    lochi_lock_take(&process_lock);
+    pool->next_pool = process_pools;
+    process_pools = pool;
+    lochi_lock_drop(&process_lock);
+}
+
+void lochi_pool_leave(lochi_pool *pool)
+{
+    lochi_lock_take(&process_lock);
+    lochi_pool **link = &process_pools;
+    while (*link && *link != pool)
+        link = &(*link)->next_pool;
+    if (*link) *link = pool->next_pool;
+    lochi_lock_drop(&process_lock);
+}
+
+loch_status lochi_pool_visit_all(pool_visitor *visit, void *user)
+{
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool && status == LOCH_OK; pool = pool->next_pool)
+        status = visit(pool, user);
+    lochi_lock_drop(&process_lock);
+    return status;
+}
+
+/* --- asking others for memory --- */
+
+size_t lochi_pool_ask_siblings(lochi_pool *pool)
+{
+    size_t gone = 0;
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
+        if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, 0);
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&process_lock);
+    return gone;
+}
+
+size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
+{
+    size_t gone = 0;
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    if (!full) return 0;
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
+        if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
+        lochi_lock_take(&other->lock);
+        gone += lochi_pool_trim(other, lochi_family_get_keep(other));
+        lochi_lock_drop(&other->lock);
+    }
+    lochi_lock_drop(&process_lock);
+    return gone;
+}

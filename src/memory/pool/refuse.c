@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* Sentences of a pool that refuses: what does not fit, whose limit it is, and what sleeps. */
+#include "memory/pool/refuse.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "memory/pool/family.h"
+#include "memory/pool/heap.h"
+
+/* The figures behind every failure. */
+/* The figures behind every failure. */
+#define REFUSE_FIGURES "%s held, %s in blocks, %s free (largest piece %s), %s waiting for streams"
+
+#define REFUSE_READ(pool)                                                                                              \
+    LOCHI_SIZE((pool)->reserved), LOCHI_SIZE((pool)->used - (pool)->waiting_bytes),                                    \
+        LOCHI_SIZE(lochi_pool_free_bytes(pool)), LOCHI_SIZE(lochi_pool_find_largest(pool)),                            \
+        LOCHI_SIZE((pool)->waiting_bytes)
+
+loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
+{
+    size_t limit, held;
+    const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
+    const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
+    const char *with = full->is_related ? " with its children" : "";
+    if (full == pool)
+        return LOCH_FAIL(LIMIT, "%s more do not fit: pool \"%s\" is at its limit of %s (%s in use%s): " REFUSE_FIGURES,
+                         LOCHI_SIZE(bytes), name, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
+    return LOCH_FAIL(LIMIT,
+                     "%s more for pool \"%s\" do not fit: its parent \"%s\" is at its limit of %s (%s in use%s); the "
+                     "child: " REFUSE_FIGURES,
+                     LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
+}
+
+/* What limits leave of whole cells: less than one is none. */
+static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
+{
+    size_t room = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+    *is_limited = pool->limit != 0;
+    const size_t left = pool->is_related ? lochi_family_room(pool) : SIZE_MAX;
+    if (left != SIZE_MAX) {
+        room = left;
+        *is_limited = true;
+    }
+    return pool->range ? 0 : room - room % pool->cell_bytes;
+}
+
+/* Why, beyond what the step that failed last has seen. */
+loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
+{
+    const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
+    bool is_limited;
+    const size_t left = refuse_room(pool, &is_limited), room = is_full ? 0 : left;
+    if (pool->is_virtual && want->bytes > pool->span)
+        return LOCH_FAIL(DEVICE_MEMORY, "%s are more than the addresses of pool \"%s\", which are for %s in all",
+                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), LOCHI_SIZE(pool->span));
+    if (is_limited && !is_full && want->bytes > lochi_pool_free_bytes(pool) + room)
+        return lochi_pool_fail_limit(pool, want->bytes);
+    if (want->bytes <= lochi_pool_free_bytes(pool) + room)
+        return LOCH_FAIL(FRAGMENTED, "%s are not free in one piece in pool \"%s\": " REFUSE_FIGURES,
+                         LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REFUSE_READ(pool));
+    return LOCH_FAIL(DEVICE_MEMORY, "%s has no %s more for pool \"%s\": " REFUSE_FIGURES, pool->device->name,
+                     LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REFUSE_READ(pool));
+}
+
+loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)
+{
+    if (pool->is_forked) return lochi_device_refuse_forked(pool->device);
+    return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+}
+
+loch_status lochi_pool_refuse_at(const void *address)
+{
+    return LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* A pool's addresses: one reservation, the table of its pages, and the cells. A pool reserves several times what the device has,
+ * and less where the process may not have so much. */
+#include "memory/pool/reserve.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "base/space.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/heap.h"
+
+#define RESERVE_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
+#define RESERVE_MAX ((size_t)1 << 42)
+#define RESERVE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would take a large part of the addresses */
+#define RESERVE_ROOM_PART 4    /* of the addresses that a limited process has left */
+#define RESERVE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* of the addresses is what their table of pages takes */
+#define RESERVE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
+
+static atomic_size_t reserve_pools; /* of all pools */
+
+/* Counts the reservation in. */
+static size_t reserve_choose_span(const lochi_pool *pool)
+{
+    const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT, total = pool->device->properties.total_bytes;
+    const size_t others = atomic_fetch_add(&reserve_pools, 1);
+    const size_t factor = others < RESERVE_WIDE_POOLS ? RESERVE_FACTOR : 1;
+    size_t span = total > RESERVE_MAX / factor ? RESERVE_MAX : total * factor;
+    if (span < total) span = total; /* larger than the largest */
+#if LOCHI_TSAN
+    /* It leaves the process little address space, which a few pools would fill. */
+    const size_t most = (size_t)(others < RESERVE_WIDE_POOLS / 2 ? 32 : 2) << 30;
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
+#elif defined(LOCHI_SPAN_MAX)
+    /* A build for an emulator, which pays for every page of addresses. */
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > LOCHI_SPAN_MAX) span = LOCHI_SPAN_MAX;
+#endif
+    span = (span + chunk - 1) / chunk * chunk;
+    /* A process with a limit on its addresses needs them for other things, too, and for further pools. */
+    const size_t room = lochi_address_room();
+    if (room == SIZE_MAX) return span;
+    const size_t share = room / RESERVE_ROOM_PART;
+    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > share) span = share;
+    if (span / RESERVE_TABLE_PART > share) span = share * RESERVE_TABLE_PART;
+    return span;
+}
+
+/* Bytes of the table of pages of a reservation, and of the bits behind it. */
+static size_t reserve_table_bytes(const lochi_pool *pool, size_t span)
+{
+    const size_t pages = span >> POOL_PAGE_SHIFT;
+    return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
+}
+
+/* Addresses for the blocks, and memory for the table of their pages; or neither. Says whether less might do. */
+static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
+{
+    const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT;
+    const size_t alignment = span >= RESERVE_ALIGNED_FROM * chunk ? chunk : pool->cell_bytes;
+    void *base = NULL;
+    const loch_status status = loch_virtual_reserve(pool->device, span, alignment, &base);
+    *is_too_much = status == LOCH_E_DEVICE_MEMORY;
+    if (status != LOCH_OK) return status;
+    pool->pages = lochi_map(reserve_table_bytes(pool, span));
+    if (!pool->pages) {
+        if (loch_virtual_unreserve(base) != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes of addresses are lost", span);
+        *is_too_much = true;
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
+    }
+    pool->base = (uintptr_t)base;
+    pool->span = span;
+    lochi_ranges_let(base, &pool->tenant);
+    return LOCH_OK;
+}
+
+/* Reserves as much as the process gets. */
+static loch_status reserve_addresses(lochi_pool *pool)
+{
+    size_t span = reserve_choose_span(pool) & ~(pool->cell_bytes - 1);
+    if (span < pool->cell_bytes) span = pool->cell_bytes;
+    bool is_too_much;
+    loch_status status = reserve_try(pool, span, &is_too_much);
+    while (status != LOCH_OK && is_too_much && span > pool->cell_bytes) {
+        span = lochi_pool_round(pool, span / 2);
+        status = reserve_try(pool, span, &is_too_much);
+    }
+    if (status != LOCH_OK) atomic_fetch_sub(&reserve_pools, 1);
+    return status;
+}
+
+loch_status lochi_pool_open_addresses(lochi_pool *pool)
+{
+    if (!pool->is_virtual) return LOCH_OK;
+    LOCH_TRY_RETURN(reserve_addresses(pool));
+    if (!lochi_pool_open_cells(pool) || !lochi_pool_stock_records(pool, 1))
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
+    const size_t pages = pool->span >> POOL_PAGE_SHIFT;
+    lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
+    pool_block *all = lochi_pool_take_record(pool);
+    all->start = pool->base;
+    all->bytes = pool->span;
+    all->before = all->behind = NULL;
+    pool->first = all;
+    lochi_pool_make_bare(pool, all);
+    return LOCH_OK;
+}
+
+void lochi_pool_close_addresses(lochi_pool *pool)
+{
+    lochi_pool_close_cells(pool);
+    if (!pool->is_virtual) return;
+    if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may stay behind */
+    lochi_unmap((void *)pool->pages, reserve_table_bytes(pool, pool->span));
+    if (!pool->span) return;
+    atomic_fetch_sub(&reserve_pools, 1);
+    const loch_status status = loch_virtual_unreserve((void *)pool->base);
+    if (status != LOCH_OK) LOCHI_LOG(ERROR, "a pool's addresses are lost: %s", loch_error_get()->sentence);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that change their size in place. */
+#include "memory/pool/resize.h"
+#include "base/fail.h"
+#include "memory/pool/block.h"
+#include "memory/pool/cache.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/find.h"
+#include "memory/pool/growable.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/protect.h"
+#include "memory/pool/refuse.h"
+#include "memory/pool/wipe.h"
+
+/* Takes `more` bytes of what is free behind a block. Two records are stocked. */
+static loch_status resize_extend(lochi_pool *pool, pool_block *block, size_t more)
+{
+    pool_block *behind = block->behind;
+    LOCH_TRY_RETURN(lochi_pool_cut(pool, behind, behind->start, more));
+    block->bytes += more;
+    block->behind = behind->behind;
+    if (block->behind) block->behind->before = block;
+    lochi_pool_drop_record(pool, behind);
+    pool->used += more;
+    if (block->is_captured) pool->captured_bytes += more;
+    return LOCH_OK;
+}
+
+/* Gives the end of a block back. */
+static void resize_shorten(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    pool_block *rest = lochi_pool_split(pool, block, block->start + bytes);
+    pool->used -= rest->bytes;
+    if (block->is_captured) pool->captured_bytes -= rest->bytes;
+    lochi_pool_hide(pool, rest->start, rest->bytes);
+    lochi_pool_make_free(pool, rest, rest->lane->epoch);
+}
+
+static bool resize_can_extend(const pool_block *block, size_t more)
+{
+    const pool_block *behind = block->behind;
+    return behind && lochi_pool_state(behind) == POOL_FREE && behind->lane == block->lane && behind->bytes >= more;
+}
+
+/* In place: a large block into what is free behind it, or giving its end back. All that may refuse comes first: a frozen block that
+ * cannot change stays frozen. */
+static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
+{
+    const size_t rounded = lochi_pool_round_large(pool, bytes);
+    if (lochi_pool_is_range(block))
+        return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
+    if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (rounded > block->bytes && !resize_can_extend(block, rounded - block->bytes))
+        return LOCH_FAIL(FRAGMENTED, "%zu bytes are not free behind the block", rounded - block->bytes);
+    if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));
+    if (rounded < block->bytes)
+        LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + rounded, block->bytes - rounded));
+    if (rounded > block->bytes)
+        LOCH_TRY_RETURN(resize_extend(pool, block, rounded - block->bytes));
+    else if (rounded < block->bytes)
+        resize_shorten(pool, block, rounded);
+    if (pool->checker) lochi_poison_resize(pool, block->start, lochi_pool_requested(block), bytes, block->bytes);
+    lochi_pool_set_requested(block, bytes);
+    return LOCH_OK;
+}
+
+/* Within its class, unless much of it would be lost. */
+static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
+{
+    if (lochi_pool_round_request(pool, bytes) > found->allocated || bytes <= found->allocated / 2)
+        return LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
+    atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
+    atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
+    if (pool->checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *allocated)
+{
+    lochi_pool *pool = self;
+    lochi_lock_take(&pool->lock);
+    pool_found found;
+    loch_status status = lochi_pool_find_live(pool, address, &found);
+    if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
+        status = lochi_pool_refuse_at(address);
+    if (status == LOCH_OK && found.word) {
+        status = resize_small(pool, &found, (uintptr_t)address, bytes);
+    } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
+        status = lochi_pool_resize_block(pool, found.block, bytes);
+    } else if (status == LOCH_OK) {
+        status = resize_large(pool, found.block, bytes);
+    }
+    if (status == LOCH_OK) {
+        *allocated = found.word                                       ? found.allocated
+                     : lochi_pool_state(found.block) == POOL_GROWABLE ? found.block->committed
+                                                                      : found.block->bytes;
+        pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
+        lochi_pool_count_change(pool, cache, (int64_t)bytes - (int64_t)found.requested,
+                                (int64_t)*allocated - (int64_t)found.allocated);
+        lochi_pool_count_tag(pool, found.tag, found.requested, -1);
+        lochi_pool_count_tag(pool, found.tag, bytes, 1);
+    }
+    lochi_pool_look_at_idle(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}

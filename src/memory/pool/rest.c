@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* Handles that sleep, or are about to, and the blocks on them: for sleep.c and wake.c. */
+#include "memory/pool/rest.h"
+#include "base/fail.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/poison.h"
+
+#define REST_RECORDS 31 /* that one batch of records holds at least */
+
+size_t lochi_rest_count_live(const pool_block *block)
+{
+    switch (lochi_pool_state(block)) {
+    case POOL_USED:
+    case POOL_SPECIAL:
+    case POOL_SLAB:
+    case POOL_CACHED:
+    case POOL_WAITING: return block->bytes;
+    case POOL_GROWABLE: return block->committed;
+    default: return 0;
+    }
+}
+
+void lochi_rest_set(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest from, pool_rest to)
+{
+    for (uintptr_t at = block->start; at < block->start + bytes;) {
+        pool_handle *handle = lochi_pool_find_handle(pool, at);
+        if (handle && handle->rest == from) handle->rest = to;
+        at = lochi_pool_find_end(pool, handle, at);
+    }
+}
+
+loch_status lochi_rest_stock(lochi_pool *pool, size_t handles)
+{
+    const size_t records = 2 * handles + 2;
+    for (size_t stocked = 0; stocked < records + REST_RECORDS; stocked += REST_RECORDS)
+        if (!lochi_pool_stock_records(pool, records)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note blocks");
+    return LOCH_OK;
+}
+
+bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_rest rest, uintptr_t *at,
+                          pool_part *out)
+{
+    const uintptr_t end = block->start + lochi_rest_count_live(block);
+    while (*at < end) {
+        pool_handle *handle = lochi_pool_find_handle(pool, *at);
+        const uintptr_t handle_end = lochi_pool_find_end(pool, handle, *at),
+                        part_end = handle_end < end ? handle_end : end;
+        *out = (pool_part){handle, *at, part_end - *at};
+        *at = handle_end;
+        if (handle && handle->rest == rest) return true;
+    }
+    return false;
+}
+
+/* --- what the host may touch, for tools that look --- */
+
+static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
+{
+    const pool_state state = lochi_pool_state(block);
+    if (state == POOL_FREE || state == POOL_DORMANT || lochi_pool_is_out(state) || state == POOL_SLAB)
+        lochi_pool_hide(pool, block->start, state == POOL_GROWABLE ? 0 : block->bytes);
+    if (state == POOL_GROWABLE) lochi_pool_show(pool, block->start, block->committed);
+    if (state == POOL_USED || state == POOL_SPECIAL) lochi_pool_show(pool, block->start, lochi_pool_requested(block));
+    for (uint32_t i = 0; state == POOL_SLAB && i < block->slab->count; i++) {
+        const uint64_t word = atomic_load_explicit(&block->slab->words[i], memory_order_relaxed);
+        if (word & POOL_WORD_LIVE)
+            lochi_pool_show(pool, block->start + (uintptr_t)i * block->slab->object_bytes, word & POOL_WORD_BYTES);
+    }
+}
+
+void lochi_rest_paint(const lochi_pool *pool)
+{
+    for (pool_block *block = NULL; pool->checker && (block = lochi_pool_next_block(pool, block));)
+        if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) rest_paint_block(pool, block);
+}
+
+void lochi_rest_settle(const lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    (void)!loch_stream_sync(pool->default_stream); /* what cannot be waited for does not run */
+    lochi_error_restore(&saved);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Small blocks. */
+#ifndef LOCHI_POOL_SLAB_H
+#define LOCHI_POOL_SLAB_H
+
+#include "memory/pool/state.h"
+
+/* Computes the classes of a new pool. */
+void lochi_pool_lay_out_classes(lochi_pool *pool);
+/* Frees all records of slabs of a pool that ends. */
+void lochi_pool_close_slabs(lochi_pool *pool);
+
+/* Takes the record of a slab; NULL without host memory. */
+pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class);
+/* Gives the record of a slab back that was not made. */
+void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab);
+/* Cuts a block in use, whose pages lead to it, into small ones for a lane. */
+void lochi_pool_slab_make(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block);
+/* Cuts a block, which is in no list, into small ones for a freeze: a closed slab, with a table of owners. On failure the block is as it
+ * was; NULL with the status. */
+pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
+                                       loch_status *status);
+/* Makes the table of owners of a slab; false without host memory. */
+bool lochi_pool_small_prepare(pool_slab *slab);
+
+/* Takes up to `count` small blocks of a class from the slabs that a lane has. Returns how many; 0: there are none. */
+size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count);
+/* Takes a small block out of a slab that has one free. */
+pool_entry lochi_pool_slab_pop(pool_slab *slab);
+/* Takes a small block back into its slab, which may end. */
+void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
+/* Frees slabs without a block in use; says whether there was one. */
+bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane);
+/* Keeps all blocks of a slab from being taken: its memory sleeps. */
+void lochi_pool_slab_sleep(pool_slab *slab);
+/* Undoes lochi_pool_slab_sleep. */
+void lochi_pool_slab_wake(pool_slab *slab);
+
+#endif

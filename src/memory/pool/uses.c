@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that further streams use. While a block is out its uses are in a tree by address; when it is freed it waits in a list
+ * until those streams have passed, and its memory is free then. */
+#include "memory/pool/uses.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/wipe.h"
+
+static void uses_drop(pool_elsewhere *elsewhere)
+{
+    while (elsewhere->uses) {
+        pool_use *next = elsewhere->uses->next;
+        lochi_free(elsewhere->uses);
+        elsewhere->uses = next;
+    }
+    lochi_free(elsewhere);
+}
+
+loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere = node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+        if (use->lane == lane) return LOCH_OK;
+    pool_use *use = lochi_alloc(sizeof *use);
+    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+    if (!elsewhere) {
+        elsewhere = lochi_zalloc(sizeof *elsewhere);
+        if (!elsewhere) {
+            lochi_free(use);
+            return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+        }
+        elsewhere->node.key = address;
+        lochi_tree_insert(&pool->elsewhere, &elsewhere->node);
+    }
+    *use = (pool_use){elsewhere->uses, lane, 0};
+    elsewhere->uses = use;
+    return LOCH_OK;
+}
+
+void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    lochi_tree_remove(&pool->elsewhere, node);
+    uses_drop(LOCHI_CONTAINER(node, pool_elsewhere, node));
+}
+
+void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
+    pool_elsewhere *elsewhere = LOCHI_CONTAINER(node, pool_elsewhere, node);
+    lochi_tree_remove(&pool->elsewhere, node);
+    const size_t bytes = word ? block->slab->object_bytes : block->bytes;
+    elsewhere->block = block;
+    elsewhere->word = word;
+    elsewhere->epoch = block->lane->freed = block->lane->epoch;
+    elsewhere->next = NULL;
+    for (pool_use *use = elsewhere->uses; use; use = use->next) {
+        use->epoch = use->lane->freed = use->lane->epoch;
+        lochi_pool_note_bytes(pool, use->lane, bytes);
+    }
+    pool->has_freed = true;
+    *pool->waiting_end = elsewhere;
+    pool->waiting_end = &elsewhere->next;
+    pool->waiting_bytes += bytes;
+    if (word) return;
+    lochi_pool_set_state(block, POOL_WAITING);
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+}
+
+/* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
+static void uses_free(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
+{
+    pool_elsewhere *elsewhere = *link;
+    *link = elsewhere->next;
+    if (!elsewhere->next) pool->waiting_end = link;
+    pool_block *block = elsewhere->block;
+    if (elsewhere->word) {
+        pool->waiting_bytes -= block->slab->object_bytes;
+        if (lochi_pool_wipe_word(pool, block->slab, elsewhere->word))
+            lochi_pool_slab_give(pool, block->slab, elsewhere->word);
+    } else {
+        pool->waiting_bytes -= block->bytes;
+        if (lochi_pool_wipe_block(pool, block)) {
+            lochi_pool_uncount(pool, block);
+            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* behind the fill */
+        }
+    }
+    uses_drop(elsewhere);
+}
+
+/* Whether a use is over. One of the present epoch is not until that is marked. */
+static bool uses_are_over(const pool_elsewhere *elsewhere)
+{
+    for (const pool_use *use = elsewhere->uses; use; use = use->next)
+        if (use->lane != elsewhere->block->lane && !lochi_pool_has_passed(use->lane, use->epoch)) return false;
+    return true;
+}
+
+bool lochi_pool_collect(lochi_pool *pool)
+{
+    bool has_freed = lochi_pool_wipe_again(pool);
+    if (!pool->waiting) return has_freed;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        lochi_pool_poll(pool, lane);
+    for (pool_elsewhere **link = &pool->waiting; *link;) {
+        if (!uses_are_over(*link)) {
+            link = &(*link)->next;
+            continue;
+        }
+        uses_free(pool, link, (*link)->epoch);
+        has_freed = true;
+    }
+    return has_freed;
+}
+
+bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
+{
+    const loch_error saved = lochi_error_save();
+    for (pool_elsewhere **link = &pool->waiting; *link; link = &(*link)->next) {
+        if ((*link)->block->lane != lane) continue;
+        loch_status status = LOCH_OK;
+        for (const pool_use *use = (*link)->uses; use && status == LOCH_OK; use = use->next)
+            status = lochi_pool_wait_on_device(pool, lane, use->lane, use->epoch);
+        if (status != LOCH_OK) continue;
+        uses_free(pool, link, lane->epoch); /* the waits are in the lane's own order from now on */
+        return true;
+    }
+    lochi_error_restore(&saved);
+    return false;
+}
+
+void lochi_pool_close_uses(lochi_pool *pool)
+{
+    while (pool->waiting) {
+        pool_elsewhere *next = pool->waiting->next;
+        uses_drop(pool->waiting);
+        pool->waiting = next;
+    }
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools that wake: memory is created for the handles that still have a block and restored; the others are forgotten. The device
+ * copies while the host takes the next handles. */
+#include "base/fail.h"
+#include "base/logging.h"
+#include "memory/pool/cells.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/handle.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/keep.h"
+#include "memory/pool/nap.h"
+#include "memory/pool/poison.h"
+#include "memory/pool/process.h"
+#include "memory/pool/protect.h"
+#include "memory/pool/rest.h"
+#include "memory/pool/slab.h"
+#include "memory/pool/trim.h"
+#include "memory/pool/uses.h"
+
+#define WAKE_RUN ((size_t)32 << 20) /* that is worth a copy of its own */
+
+/* Contents that are copied back in one go. */
+typedef struct wake_run {
+    pool_nap *nap;
+    uintptr_t start;
+    size_t bytes, offset;
+} wake_run;
+
+static loch_status wake_flush(wake_run *run, pool_stage *stage)
+{
+    const wake_run whole = *run;
+    run->bytes = 0;
+    return whole.bytes ? lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset) : LOCH_OK;
+}
+
+/* Adds a part to what is copied back, or begins anew with it. */
+static loch_status wake_add(wake_run *run, const pool_part *part, pool_stage *stage)
+{
+    pool_nap *nap = part->handle->nap;
+    const size_t offset = lochi_nap_find_offset(nap, part->start);
+    const bool is_next =
+        run->nap == nap && run->start + run->bytes == part->start && run->offset + run->bytes == offset;
+    if (run->bytes && is_next) {
+        run->bytes += part->bytes;
+        return LOCH_OK;
+    }
+    LOCH_TRY_RETURN(wake_flush(run, stage));
+    *run = (wake_run){nap, part->start, part->bytes, offset};
+    return LOCH_OK;
+}
+
+static loch_status wake_get_up_rest(lochi_pool *pool)
+{
+    for (pool_handle *handle = pool->asleep, *next; handle; handle = next) {
+        next = handle->next;
+        if (handle->rest == POOL_WANTED) LOCH_TRY_RETURN(lochi_pool_get_up(pool, handle));
+    }
+    return LOCH_OK;
+}
+
+/* Brings memory back under all blocks that are still out, and restores what is in them: the device copies while the host
+ * takes the next handles. */
+static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *restored)
+{
+    wake_run run = {0};
+    pool_part part;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) == POOL_WAITING) continue;
+        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, POOL_WANTED, &at, &part);) {
+            if (!part.handle->handle) {
+                if (run.bytes >= WAKE_RUN) LOCH_TRY_RETURN(wake_flush(&run, stage));
+                LOCH_TRY_RETURN(lochi_pool_get_up(pool, part.handle));
+            }
+            if (part.handle->nap->keep.contents == LOCH_SLEEP_DROP) continue;
+            LOCH_TRY_RETURN(wake_add(&run, &part, stage));
+            *restored += part.bytes;
+        }
+    }
+    LOCH_TRY_RETURN(wake_flush(&run, stage));
+    LOCH_TRY_RETURN(wake_get_up_rest(pool));
+    return *restored ? lochi_keep_finish(&run.nap->keep, stage, false) : LOCH_OK;
+}
+
+/* Everything sleeps again. */
+static void wake_undo(lochi_pool *pool)
+{
+    const loch_error saved = lochi_error_save();
+    lochi_rest_settle(pool);
+    for (pool_handle *handle = pool->handles, *next; handle; handle = next) {
+        next = handle->next;
+        if (handle->rest != POOL_WANTED) continue;
+        handle->rest = POOL_ASLEEP;
+        if (lochi_pool_lay_down(pool, handle) != LOCH_OK) /* it stays mapped, and is filled by the next wake */
+            LOCHI_LOG(WARNING, "memory stays under what sleeps: %s", loch_error_get()->sentence);
+    }
+    for (pool_handle *handle = pool->asleep; handle; handle = handle->next)
+        handle->rest = POOL_ASLEEP;
+    lochi_error_restore(&saved);
+}
+
+/* Marks what still has a block, and makes sure that the rest can be forgotten. */
+static loch_status wake_prepare(lochi_pool *pool)
+{
+    size_t forgotten = 0;
+    lochi_pool_collect(pool);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        lochi_rest_set(pool, block, lochi_rest_count_live(block), POOL_ASLEEP, POOL_WANTED);
+    for (pool_handle *handle = pool->handles; handle; handle = handle->next) /* what an earlier wake left mapped */
+        if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;
+    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next)
+        forgotten += handle->rest == POOL_ASLEEP;
+    return lochi_rest_stock(pool, forgotten);
+}
+
+/* The start of a dormant block becomes free, or bare where its handle is forgotten; what is behind stays dormant. */
+static pool_block *wake_release_part(lochi_pool *pool, pool_block *block)
+{
+    const uintptr_t end = block->start + block->bytes;
+    const bool is_bare = lochi_pool_is_asleep(lochi_pool_find_handle(pool, block->start));
+    uintptr_t at = block->start;
+    while (at < end && lochi_pool_is_asleep(lochi_pool_find_handle(pool, at)) == is_bare)
+        at = lochi_pool_find_end(pool, lochi_pool_find_handle(pool, at), at);
+    if (at < end) lochi_pool_split(pool, block, at);
+    pool->dormant_bytes -= block->bytes;
+    if (is_bare) return lochi_pool_make_bare(pool, block);
+    lochi_pool_hide(pool, block->start, block->bytes);
+    return lochi_pool_make_free(pool, block, 0);
+}
+
+/* Nothing fails from here on. Those of pool->asleep have no block any more. */
+static void wake_finish(lochi_pool *pool)
+{
+    pool->naps = NULL;
+    pool->is_asleep = false;
+    for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
+        handle->rest = POOL_AWAKE;
+        handle->nap = NULL;
+    }
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) == POOL_DORMANT) block = wake_release_part(pool, block);
+        if (lochi_pool_state(block) == POOL_SLAB) lochi_pool_slab_wake(block->slab);
+    }
+    while (pool->asleep) {
+        lochi_pool_set_cells(pool, pool->asleep->at, pool->asleep->bytes, NULL);
+        lochi_pool_forget_asleep(pool, pool->asleep);
+    }
+    lochi_rest_paint(pool);
+    lochi_pool_protect_again(pool);
+    lochi_pool_go(pool);
+}
+
+static bool wake_needs_stage(const lochi_pool *pool)
+{
+    bool is_needed = false;
+    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+        is_needed |= nap->keep.is_staged;
+    return is_needed;
+}
+
+/* Under the lock. *done is what was kept, for the caller to let go of. */
+static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restored, pool_nap **done)
+{
+    loch_status status;
+    *restored = 0;
+    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+        LOCH_TRY_RETURN(lochi_keep_check(&nap->keep));
+    LOCH_TRY(wake_prepare(pool), fail);
+    LOCH_TRY(wake_restore(pool, stage, restored), fail);
+    *done = pool->naps;
+    wake_finish(pool);
+    return LOCH_OK;
+fail:
+    wake_undo(pool);
+    *restored = 0;
+    return status;
+}
+
+/* With a stage where one is needed: *needs_stage says that it is missing, and nothing has happened. */
+static loch_status wake_locked(lochi_pool *pool, pool_stage *stage, size_t *restored, bool *needs_stage)
+{
+    pool_nap *done = NULL;
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    *needs_stage = wake_needs_stage(pool) && !stage->memory;
+    if (!*needs_stage && pool->naps) status = wake_try(pool, stage, restored, &done);
+    lochi_lock_drop(&pool->lock);
+    lochi_nap_destroy_all(done);
+    return status;
+}
+
+static loch_status wake_once(lochi_pool *pool, size_t *restored)
+{
+    pool_stage stage = {0};
+    bool needs_stage;
+    loch_status status = wake_locked(pool, &stage, restored, &needs_stage);
+    if (status != LOCH_OK || !needs_stage) return status;
+    LOCH_TRY_RETURN(lochi_stage_open(&stage, pool->device));
+    stage.is_wiped = pool->is_wiped;
+    status = wake_locked(pool, &stage, restored, &needs_stage);
+    lochi_stage_close(&stage);
+    return status;
+}
+
+/* What the rest of the pool and others do not use goes back; says how much. */
+static size_t wake_make_room(lochi_pool *pool, loch_status why)
+{
+    const loch_error saved = lochi_error_save();
+    lochi_lock_take(&pool->lock);
+    size_t gone = lochi_pool_trim(pool, 0);
+    const size_t asleep = pool->asleep_bytes;
+    lochi_lock_drop(&pool->lock);
+    if (why == LOCH_E_LIMIT) gone += lochi_pool_ask_family(pool, asleep, false);
+    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool);
+    lochi_error_restore(&saved);
+    return gone;
+}
+
+loch_status loch_pool_wake(loch_allocator *allocator, size_t *restored)
+{
+    size_t bytes = 0;
+    if (restored) *restored = 0;
+    lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
+    loch_status status = wake_once(pool, &bytes);
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT;
+    if (is_short && wake_make_room(pool, status)) status = wake_once(pool, &bytes);
+    if (restored) *restored = bytes;
+    return status;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks as the owner of the pool sees them: one by its address, all of them, and those of a whole family. */
+#include "memory/pool/walk.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "memory/pool/family.h"
+#include "memory/pool/find.h"
+#include "memory/pool/gate.h"
+#include "memory/pool/heap.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/process.h"
+
+/* The mark in the word goes with the block: the next one at its place gets an id of its own. */
+static uint64_t walk_get_small_id(lochi_pool *pool, const pool_found *found)
+{
+    pool_slab *slab = found->block->slab;
+    if (!slab->ids) slab->ids = lochi_zalloc(slab->count * sizeof *slab->ids);
+    if (!slab->ids) return 0;
+    uint64_t *id = &slab->ids[found->word - slab->words];
+    uint64_t seen = atomic_load_explicit(found->word, memory_order_relaxed);
+    while (seen & POOL_WORD_LIVE && !(seen & POOL_WORD_NAMED)) /* may be freed meanwhile, the short way */
+        if (atomic_compare_exchange_weak_explicit(found->word, &seen, seen | POOL_WORD_NAMED, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return *id = ++pool->last_id;
+    return *id;
+}
+
+static uint64_t walk_get_id(lochi_pool *pool, const pool_found *found)
+{
+    if (found->word) return walk_get_small_id(pool, found);
+    if (!found->block->id) found->block->id = ++pool->last_id;
+    return found->block->id;
+}
+
+static void walk_describe(lochi_pool *pool, const pool_found *found, uintptr_t address, loch_block *out)
+{
+    *out = (loch_block){.address = (void *)address,
+                        .requested_bytes = found->requested,
+                        .allocated_bytes = found->allocated,
+                        .id = walk_get_id(pool, found),
+                        .tag = found->tag,
+                        .stream_id = loch_stream_get_id(found->block->lane->stream)};
+}
+
+loch_status lochi_pool_find(void *self, const void *address, loch_block *out)
+{
+    lochi_pool *pool = self;
+    lochi_lock_take(&pool->lock);
+    pool_found found;
+    const loch_status status = lochi_pool_find_live(pool, address, &found);
+    if (status == LOCH_OK) walk_describe(pool, &found, (uintptr_t)address, out);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+typedef struct walk_call {
+    loch_block_visitor *visitor;
+    void *user;
+} walk_call;
+
+static loch_status walk_visit(lochi_pool *pool, uintptr_t address, const walk_call *walk)
+{
+    pool_found found;
+    const loch_error saved = lochi_error_save();
+    loch_block block;
+    if (lochi_pool_find_live(pool, (const void *)address, &found) != LOCH_OK) {
+        lochi_error_restore(&saved);
+        return LOCH_OK;
+    }
+    walk_describe(pool, &found, address, &block);
+    return walk->visitor(&block, walk->user);
+}
+
+static loch_status walk_visit_block(lochi_pool *pool, const pool_block *block, const walk_call *walk)
+{
+    if (lochi_pool_state(block) != POOL_SLAB) return walk_visit(pool, block->start, walk);
+    const pool_slab *slab = block->slab;
+    loch_status status = LOCH_OK;
+    for (uint32_t i = 0; i < slab->count && status == LOCH_OK; i++)
+        if (atomic_load_explicit(&slab->words[i], memory_order_relaxed) & POOL_WORD_LIVE)
+            status = walk_visit(pool, block->start + (uintptr_t)i * slab->object_bytes, walk);
+    return status;
+}
+
+loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user)
+{
+    lochi_pool *pool = self;
+    const walk_call walk = {visitor, user};
+    loch_status status = LOCH_OK;
+    lochi_lock_take(&pool->lock);
+    lochi_pool_stop(pool); /* the short ways change what is described */
+    for (const pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+        const pool_state state = lochi_pool_state(block);
+        if (lochi_pool_is_out(state) || state == POOL_SLAB) status = walk_visit_block(pool, block, &walk);
+    }
+    lochi_pool_go(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+/* --- families --- */
+
+typedef struct walk_family {
+    const lochi_pool *above;
+    loch_block_visitor *visitor;
+    void *user;
+} walk_family;
+
+static loch_status walk_visit_pool(lochi_pool *pool, void *user)
+{
+    const walk_family *family = user;
+    if (pool == family->above || !lochi_family_is_below(pool, family->above)) return LOCH_OK;
+    return lochi_pool_walk(pool, family->visitor, family->user);
+}
+
+loch_status lochi_pool_walk_family(loch_allocator *allocator, loch_block_visitor *visitor, void *user)
+{
+    walk_family family = {lochi_pool_of(allocator), visitor, user};
+    return family.above ? lochi_pool_visit_all(walk_visit_pool, &family) : LOCH_OK;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding and walking blocks: slots of the table of operations. */
+#ifndef LOCHI_POOL_WALK_H
+#define LOCHI_POOL_WALK_H
+
+#include "memory/pool/state.h"
+
+/* Describes the live block at an address. */
+loch_status lochi_pool_find(void *self, const void *address, loch_block *out);
+/* Walks all live blocks, under the lock. */
+loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user);
+
+#endif
