@@ -8,9 +8,9 @@
  *
  * A wrapper without figures of its own shows those of the nearest wrapped allocator that keeps any, its keeper; the
  * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
+#include "memory/account.h"
 #include "base/fail.h"
-#include "memory/tag.h"
-#include "memory/session/session.h"
+#include <loch/tag.h>
 #include <string.h>
 
 #define ACCOUNT_PEAKS(X)                                                                                               \
@@ -205,4 +205,25 @@ loch_status loch_allocator_reset_stats(loch_allocator *allocator)
     }
     lochi_lock_drop(&allocator->lock);
     return status;
+}
+
+/* --- ledgers as blocks --- */
+
+typedef struct account_walk {
+    loch_block_visitor *visitor;
+    void *user;
+} account_walk;
+
+static loch_status account_visit(const lochi_entry *entry, void *user)
+{
+    const account_walk *walk = user;
+    loch_block block;
+    lochi_ledger_to_block(entry, &block);
+    return walk->visitor(&block, walk->user);
+}
+
+loch_status lochi_ledger_walk_blocks(lochi_ledger *ledger, loch_block_visitor *visitor, void *user)
+{
+    account_walk walk = {visitor, user};
+    return lochi_ledger_walk(ledger, account_visit, &walk);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sizes and latencies of an allocator's calls, while they are measured: three histograms of relaxed counters. They are made
  * when measuring is first switched on and stay until the allocator ends, so that a call that is under way may still write. */
+#include "memory/latency.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/pool.h"
@@ -10,9 +11,9 @@ typedef struct latency_histogram {
     _Atomic uint64_t buckets[64];
 } latency_histogram;
 
-typedef struct lochi_latency {
+typedef struct allocator_latency {
     latency_histogram bytes, alloc_ns, free_ns;
-} lochi_latency;
+} allocator_latency;
 
 static void latency_note(latency_histogram *histogram, uint64_t value)
 {
@@ -20,13 +21,13 @@ static void latency_note(latency_histogram *histogram, uint64_t value)
     atomic_fetch_add_explicit(&histogram->buckets[bucket < 64 ? bucket : 63], 1, memory_order_relaxed);
 }
 
-void lochi_latency_note_alloc(lochi_latency *latency, size_t bytes, uint64_t start_ns)
+void lochi_latency_note_alloc(allocator_latency *latency, size_t bytes, uint64_t start_ns)
 {
     latency_note(&latency->bytes, bytes);
     latency_note(&latency->alloc_ns, loch_host_now_ns() - start_ns);
 }
 
-void lochi_latency_note_free(lochi_latency *latency, uint64_t start_ns)
+void lochi_latency_note_free(allocator_latency *latency, uint64_t start_ns)
 {
     latency_note(&latency->free_ns, loch_host_now_ns() - start_ns);
 }
@@ -52,7 +53,7 @@ loch_status loch_allocator_measure(loch_allocator *allocator, loch_measure measu
     lochi_lock_take(&allocator->lock);
     if (measure == LOCH_MEASURE_ON && !allocator->latency_kept)
         allocator->latency_kept = lochi_zalloc(sizeof *allocator->latency_kept);
-    lochi_latency *latency = allocator->latency_kept;
+    allocator_latency *latency = allocator->latency_kept;
     if (latency) {
         latency_clear(&latency->bytes);
         latency_clear(&latency->alloc_ns);
@@ -74,7 +75,7 @@ loch_status loch_allocator_get_measurements(loch_allocator *allocator, loch_meas
     if (!allocator || !out || out->size < sizeof *out)
         return LOCH_FAIL(INVALID, "measurements need an allocator and a struct whose size is set");
     lochi_lock_take(&allocator->lock);
-    lochi_latency *latency = allocator->latency_kept;
+    allocator_latency *latency = allocator->latency_kept;
     lochi_lock_drop(&allocator->lock);
     if (!latency) return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" was never measured", allocator->name);
     latency_read(&latency->bytes, &out->bytes);

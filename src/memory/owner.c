@@ -132,14 +132,12 @@ static loch_status owner_find(const void *address, uintptr_t *age)
     return LOCH_FAIL(FOREIGN, "no allocator of the process has a block at %p", address);
 }
 
-loch_status loch_address_free(void *address)
+loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_t *mark)
 {
-    if (!address) return LOCH_OK;
     uintptr_t age;
     LOCH_TRY_RETURN(owner_find(address, &age));
-    uint32_t mark;
-    loch_allocator *allocator = owner_enter(age, &mark);
-    if (allocator && allocator->node.key == age) return lochi_allocator_free_inside(allocator, mark, address, 0, NULL);
-    if (allocator) lochi_inside_leave(mark);
+    *out = owner_enter(age, mark);
+    if (*out && (*out)->node.key == age) return LOCH_OK;
+    if (*out) lochi_inside_leave(*mark);
     return LOCH_FAIL(DOUBLE_FREE, "another thread has freed the block at %p meanwhile", address);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Changing the size of a block: in place where the outermost allocator can, else by an allocation, a copy and a free of
  * that allocator, so that every wrapper sees them and all figures are right. */
+#include "memory/realloc.h"
 #include "base/fail.h"
 #include "device/device.h"
+#include "memory/life.h"
 #include "memory/pool/pool.h"
 #include "memory/session/session.h"
 #include <loch/copy.h>
@@ -103,10 +105,13 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     if (status == LOCH_OK) status = loch_allocator_free_on(allocator, block->address, stream);
     if (lochi_is_freed(status)) {
         *out = moved;
-        if (noted) lochi_session_settle_moved(noted, moved, request.bytes);
+        if (noted) {
+            lochi_session_note_move(noted, moved, request.bytes);
+            lochi_allocator_settle(noted, false);
+        }
     } else {
         lochi_allocator_abandon(allocator, moved, 0, NULL);
-        if (noted) lochi_session_settle(noted, lochi_session_is_gone(status));
+        if (noted) lochi_allocator_settle(noted, lochi_session_is_gone(status));
     }
     return status;
 }

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/failure.h"
+#include "memory/life.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"
@@ -232,7 +233,7 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, size_t max_bytes
     lochi_session_alloc alloc;
     LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
     const loch_status status = growable_alloc(pool, &read, max_bytes, out);
-    return lochi_session_end_alloc(&alloc, status, read.bytes, out);
+    return lochi_allocator_end_alloc(&alloc, status, read.bytes, out);
 }
 
 loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)

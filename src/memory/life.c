@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT */
+/* Allocators: making and ending them, one attempt to allocate, and giving back. What an implementation leaves out is done here: a
+ * wrapper's empty slots go to the allocator that it wraps, and a ledger keeps account for an allocator that keeps none.
+ *
+ * An allocator ends when its last reference and its last block are gone. A free may therefore be the end of the very
+ * allocator that it runs in: frees mark themselves (base/inside.h), and whoever ends the allocator waits for the
+ * others. */
+#include "memory/life.h"
+#include "base/fail.h"
+#include "base/fence.h"
+#include "base/heap.h"
+#include "base/hint.h"
+#include "base/inside.h"
+#include "base/logging.h"
+#include "device/device.h"
+#include "memory/account.h"
+#include "memory/latency.h"
+#include "memory/owner.h"
+#include "memory/pool/pool.h"
+#include "memory/waiting.h"
+#include <loch/host.h>
+#include <string.h>
+
+/* --- making and ending --- */
+
+static unsigned life_depth(const loch_allocator *allocator)
+{
+    unsigned depth = 0;
+    for (; allocator->wrapped; allocator = allocator->wrapped)
+        depth++;
+    return depth;
+}
+
+/* A wrapper may leave out every slot, others need two. */
+static loch_status life_check_ops(const char *name, const loch_allocator_ops *ops, bool is_wrapper)
+{
+    const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
+    if (!name || !*name || strlen(name) >= LOCHI_ALLOCATOR_NAME_MAX)
+        return LOCH_FAIL(INVALID, "an allocator's name has 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
+    if (!ops || ops->size < needed || !ops->kind || (!is_wrapper && (!ops->alloc || !ops->free)))
+        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table with its size%s", name,
+                         is_wrapper ? " and kind" : ", kind, alloc and free");
+    return LOCH_OK;
+}
+
+static void life_destroy(loch_allocator *allocator)
+{
+    loch_device *device = allocator->device;
+    loch_allocator *wrapped = allocator->wrapped;
+    if (allocator->account != LOCHI_ACCOUNT_NOTES) lochi_owner_remove(allocator);
+    if (allocator->ops.destroy) allocator->ops.destroy(allocator->self);
+    lochi_ledger_destroy(allocator->ledger);
+    lochi_account_close(allocator);
+    lochi_retry_fini(allocator);
+    lochi_free(allocator->latency_kept);
+    lochi_lock_fini(&allocator->lock);
+    lochi_free(allocator);
+    loch_allocator_release(wrapped);
+    loch_device_release(device);
+}
+
+static loch_status life_make(loch_device *device, loch_allocator *wrapped, const char *name,
+                             const loch_allocator_ops *ops, void *self, lochi_account account, loch_allocator **out)
+{
+    LOCH_TRY_RETURN(life_check_ops(name, ops, wrapped != NULL));
+    const unsigned depth = wrapped ? life_depth(wrapped) + 1 : 0;
+    if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
+        return LOCH_FAIL(LIMIT, "allocator \"%s\" would be the %uth wrapper around another", name, depth);
+    lochi_fence_prepare();
+    loch_allocator *allocator = lochi_zalloc(sizeof *allocator);
+    if (!allocator) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
+    memcpy(&allocator->ops, ops, ops->size < sizeof *ops ? ops->size : sizeof *ops);
+    if (!wrapped && !(allocator->ops.find && allocator->ops.walk && allocator->ops.get_stats))
+        account = LOCHI_ACCOUNT_LEDGER;
+    allocator->account = account;
+    if (account == LOCHI_ACCOUNT_LEDGER) {
+        const loch_status status = lochi_ledger_create(&allocator->ledger);
+        if (status != LOCH_OK) {
+            lochi_free(allocator);
+            return status;
+        }
+    }
+    /* An outer allocator's lock is taken before an inner one's. */
+    lochi_lock_init(&allocator->lock, (lochi_rank)(LOCHI_RANK_ALLOCATOR + LOCHI_ALLOCATOR_DEPTH_MAX - 1 - depth));
+    allocator->self = self;
+    allocator->device = loch_device_retain(device);
+    allocator->wrapped = loch_allocator_retain(wrapped);
+    allocator->session = wrapped ? wrapped->session : NULL;
+    allocator->traits = (wrapped ? wrapped->traits & ~ops->lost_traits : 0) | ops->traits;
+    if (allocator->ledger && !wrapped) allocator->traits |= LOCH_TRAIT_TRACKS_SIZES;
+    atomic_init(&allocator->references, 1);
+    memcpy(allocator->name, name, strlen(name) + 1);
+    lochi_account_open(allocator);
+    *out = allocator;
+    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator); /* its blocks go back by what it wraps */
+    return LOCH_OK;
+}
+
+loch_status loch_allocator_create(loch_device *device, const char *name, const loch_allocator_ops *ops, void *self,
+                                  loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place");
+    return life_make(device, NULL, name, ops, self, LOCHI_ACCOUNT_OWN, out);
+}
+
+loch_status lochi_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
+                                 lochi_account account, loch_allocator **out)
+{
+    return life_make(wrapped->device, wrapped, name ? name : wrapped->name, ops, self, account, out);
+}
+
+loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const loch_allocator_ops *ops, void *self,
+                                loch_allocator **out)
+{
+    if (out) *out = NULL;
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap, and a place");
+    return lochi_wrapper_create(wrapped, name, ops, self, LOCHI_ACCOUNT_LEDGER, out);
+}
+
+loch_allocator *loch_allocator_retain(loch_allocator *allocator)
+{
+    /* Relaxed: the caller has a reference already, so the object is visible to it. */
+    if (allocator) atomic_fetch_add_explicit(&allocator->references, 1, memory_order_relaxed);
+    return allocator;
+}
+
+/* Whether a closing allocator is empty, and the caller's to destroy. One caller wins: it alone turns is_closing off.
+ * It is marked, and unmarks itself before it destroys: nobody waits for a thread that waits. */
+static bool life_is_over(loch_allocator *allocator)
+{
+    while (!lochi_allocator_count_live(allocator)) {
+        bool is_closing = true;
+        if (!atomic_compare_exchange_strong_explicit(&allocator->is_closing, &is_closing, false, memory_order_acq_rel,
+                                                     memory_order_relaxed))
+            return false;
+        lochi_inside_wait(allocator); /* there are no newcomers: no blocks are left to free */
+        if (!lochi_allocator_count_live(allocator)) return true;
+        /* One of those that were inside could not free its block after all, and it is live again. */
+        atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
+        lochi_fence_heavy();
+    }
+    return false;
+}
+
+void loch_allocator_release(loch_allocator *allocator)
+{
+    if (!allocator) return;
+    lochi_allocator_free_abandoned(allocator);
+    /* Acquire-release: what every owner did is done before the end. */
+    if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
+    const uint32_t mark = lochi_inside_enter(allocator);
+    if (allocator->pool) lochi_pool_shut(allocator->pool); /* for good: every free looks whether it is the last */
+    atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
+    lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
+    const bool is_over = life_is_over(allocator);
+    lochi_inside_leave(mark);
+    if (is_over) life_destroy(allocator);
+}
+
+/* --- one attempt --- */
+
+/* The two slots, or what a wrapper that leaves them out forwards to. */
+static loch_status life_call_alloc(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    loch_allocator *inner = allocator->ops.alloc ? NULL : allocator->wrapped;
+    if (LOCHI_UNLIKELY(inner != NULL)) return lochi_allocator_try(inner, request, out);
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): only wrappers leave a slot out */
+    return allocator->ops.alloc(allocator->self, request, out);
+}
+
+static loch_status life_call_free(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    loch_allocator *inner = allocator->ops.free ? NULL : allocator->wrapped;
+    if (LOCHI_UNLIKELY(inner != NULL)) return lochi_allocator_give_back(inner, address, bytes, stream);
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): only wrappers leave a slot out */
+    return allocator->ops.free(allocator->self, address, bytes, stream);
+}
+
+/* Of an allocator with a ledger. A wrapper's figures are others', and so are its failures. */
+static void life_count_failure(loch_allocator *allocator)
+{
+    if (!allocator->wrapped) lochi_ledger_count_failure(allocator->ledger);
+}
+
+/* Gives a block back that could not be entered; the failure to do so is the one to report. */
+static LOCHI_RARE void life_undo(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    life_count_failure(allocator);
+    const loch_error saved = lochi_error_save();
+    const loch_status freed = life_call_free(allocator, *out, request->bytes, request->stream);
+    (void)freed;
+    lochi_error_restore(&saved);
+    *out = NULL;
+}
+
+/* An allocator that keeps no account need not know of rounding: it is asked for the rounded size, and gets that back. */
+static LOCHI_RARE loch_status life_try_rounded(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    loch_request rounded = *request;
+    rounded.bytes = lochi_request_round(request);
+    rounded.round_bytes = 0;
+    loch_status status = life_call_alloc(allocator, &rounded, out);
+    if (status != LOCH_OK) lochi_ledger_count_failure(allocator->ledger);
+    if (status != LOCH_OK || !*out) return status;
+    const lochi_entry entry = {.address = (uintptr_t)*out,
+                               .requested = request->bytes,
+                               .allocated = rounded.bytes,
+                               .tag = (uint16_t)request->tag};
+    status = lochi_ledger_add(allocator->ledger, &entry, NULL);
+    if (status != LOCH_OK) life_undo(allocator, &rounded, out);
+    return status;
+}
+
+/* Enters a block of a wrapper at the address of one that is still noted: that was freed behind the wrapper's back. */
+static LOCHI_RARE loch_status life_replace(loch_allocator *allocator, const loch_request *request, const void *address)
+{
+    lochi_entry stale;
+    LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, 0, &stale));
+    return lochi_ledger_add_plain(allocator->ledger, address, request->bytes, request->tag);
+}
+
+loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    lochi_allocator_note_user(allocator);
+    if (!allocator->ledger) return life_call_alloc(allocator, request, out);
+    if (LOCHI_UNLIKELY(request->round_bytes > 1) && !allocator->wrapped)
+        return life_try_rounded(allocator, request, out);
+    loch_status status = life_call_alloc(allocator, request, out);
+    if (status != LOCH_OK) {
+        life_count_failure(allocator);
+        return status;
+    }
+    if (!*out) return LOCH_OK;
+    status = lochi_ledger_add_plain(allocator->ledger, *out, request->bytes, request->tag);
+    if (status == LOCH_E_DRIVER && allocator->wrapped) status = life_replace(allocator, request, *out);
+    if (status != LOCH_OK) life_undo(allocator, request, out);
+    return status;
+}
+
+/* --- taking back --- */
+
+/* The account of an allocator that keeps none: checks first, so that a wrong address never reaches it, nor a block that
+ * somebody else got from what a wrapper wraps. */
+static loch_status life_free_ledgered(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_entry entry;
+    loch_status status = lochi_ledger_take(allocator->ledger, address, bytes, &entry);
+    if (status != LOCH_OK) {
+        if (allocator->hear_refused) allocator->hear_refused(allocator->self, address, stream, status);
+        return status;
+    }
+    if (entry.note == LOCHI_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
+    if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
+    if (status == LOCH_OK) status = life_call_free(allocator, address, entry.allocated, stream);
+    if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
+    return status;
+}
+
+static loch_status life_take_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_allocator_note_user(allocator);
+    const loch_status status = allocator->ledger ? life_free_ledgered(allocator, address, bytes, stream)
+                                                 : life_call_free(allocator, address, bytes, stream);
+    lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
+    if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
+    return status;
+}
+
+/* What was there may have been the last block of a closing allocator, which ends then. */
+static void life_leave(loch_allocator *allocator, uint32_t mark)
+{
+    const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
+    const bool is_over = __builtin_expect(is_closing, 0) && life_is_over(allocator);
+    lochi_inside_leave(mark);
+    if (__builtin_expect(is_over, 0)) life_destroy(allocator);
+}
+
+void lochi_allocator_count_out(loch_allocator *wrapper)
+{
+    const uint32_t mark = lochi_inside_enter(wrapper);
+    atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
+    lochi_fence_light(); /* as for a free */
+    life_leave(wrapper, mark);
+}
+
+void lochi_allocator_settle(lochi_session_block *block, bool is_gone)
+{
+    loch_allocator *left = lochi_session_settle(block, is_gone);
+    if (left) lochi_allocator_count_out(left);
+}
+
+/* The allocator cannot end meanwhile, so there is nothing to mark. */
+loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    lochi_session_block *noted = lochi_session_take(allocator, address);
+    const loch_status status = life_take_back(allocator, address, bytes, stream);
+    if (LOCHI_UNLIKELY(noted != NULL)) lochi_allocator_settle(noted, lochi_session_is_gone(status));
+    return status;
+}
+
+loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark, void *address, size_t bytes,
+                                        loch_stream *stream)
+{
+    struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
+    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    lochi_session_block *noted = lochi_session_take(allocator, address);
+    const loch_status status = life_take_back(allocator, address, bytes, stream);
+    if (latency) lochi_latency_note_free(latency, start_ns);
+    life_leave(allocator, mark);
+    if (LOCHI_UNLIKELY(noted != NULL))
+        lochi_allocator_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
+    return status;
+}
+
+/* --- blocks that nobody has --- */
+
+typedef struct life_abandoned {
+    struct life_abandoned *next;
+    void *address;
+    size_t bytes;
+} life_abandoned;
+
+static void life_keep(loch_allocator *allocator, life_abandoned *kept)
+{
+    lochi_lock_take(&allocator->lock);
+    kept->next = allocator->abandoned;
+    allocator->abandoned = kept;
+    lochi_lock_drop(&allocator->lock);
+}
+
+void lochi_allocator_abandon(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
+{
+    const loch_error saved = lochi_error_save();
+    const loch_status status = lochi_allocator_give_back(allocator, address, bytes, stream);
+    if (!lochi_is_freed(status)) {
+        life_abandoned *kept = lochi_alloc(sizeof *kept);
+        if (kept) {
+            *kept = (life_abandoned){.address = address, .bytes = bytes};
+            life_keep(allocator, kept);
+        } else {
+            LOCHI_LOG(ERROR, "the block at %p is lost: %s", address, loch_error_get()->sentence);
+        }
+    }
+    lochi_error_restore(&saved);
+}
+
+void lochi_allocator_free_abandoned(loch_allocator *allocator)
+{
+    lochi_lock_take(&allocator->lock);
+    life_abandoned *list = allocator->abandoned;
+    allocator->abandoned = NULL;
+    lochi_lock_drop(&allocator->lock);
+    if (!list) return;
+    const loch_error saved = lochi_error_save();
+    while (list) {
+        life_abandoned *kept = list;
+        list = kept->next;
+        if (lochi_is_freed(lochi_allocator_give_back(allocator, kept->address, kept->bytes, NULL)))
+            lochi_free(kept);
+        else
+            life_keep(allocator, kept);
+    }
+    lochi_error_restore(&saved);
+}
+
+loch_status lochi_allocator_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void **out)
+{
+    loch_allocator *left = NULL;
+    bool is_refused;
+    status = lochi_session_end_alloc(alloc, status, bytes, *out, &is_refused, &left);
+    if (left) lochi_allocator_count_out(left);
+    if (!is_refused) return status;
+    lochi_allocator_abandon(alloc->allocator, *out, 0, NULL);
+    *out = NULL;
+    return status;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that wait for memory, and functions that are asked for it.
+ *
+ * Waiting is one queue for the process, because memory that one allocator gives back may serve a request of another
+ * that shares its source. A waiter raises `waiters` of its allocator and of all that it wraps, crosses the heavy
+ * fence, notes the generation and tries again; a free crosses the light fence and looks at `waiters`. So either the
+ * new attempt finds the memory, or the free finds the waiter: no wake-up is lost, and a free costs one load while
+ * nobody waits. A waiter sleeps for a nap at most, because a free of an allocator outside its stack does not wake it. */
+#include "memory/waiting.h"
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/fence.h"
+#include "base/fork.h"
+#include "base/heap.h"
+#include "base/thread.h"
+#include "memory/pool/pool.h"
+#include <pthread.h>
+#include <time.h>
+
+/* The longest sleep before the (replaceable) clock is read again. Tests make it longer, to see that wake-ups come. */
+uint64_t lochi_retry_nap_ns = 10000000;
+
+static lochi_lock waiting_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);
+static waiting_call *waiting_calls; /* under waiting_lock */
+static pthread_cond_t waiting_cond;
+static pthread_once_t waiting_once = PTHREAD_ONCE_INIT;
+static _Atomic uint64_t waiting_generation; /* raised under waiting_lock */
+
+static void waiting_init(void)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&waiting_cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* --- calls under way, for forks --- */
+
+static void waiting_stop_waiting(loch_allocator *allocator)
+{
+    for (; allocator; allocator = allocator->wrapped) {
+        atomic_store_explicit(&allocator->waiters, 0, memory_order_relaxed);
+        if (allocator->pool) lochi_pool_forget_waiters(allocator->pool);
+    }
+}
+
+static void waiting_wait_again(loch_allocator *allocator)
+{
+    for (; allocator; allocator = allocator->wrapped) {
+        atomic_fetch_add_explicit(&allocator->waiters, 1, memory_order_relaxed);
+        if (allocator->pool) lochi_pool_note_waiter(allocator->pool);
+    }
+}
+
+/* How far another thread had come with its announcement is not known: all are taken back, and the own ones made again. */
+static void waiting_forked(void)
+{
+    const uint64_t self = lochi_thread_number();
+    waiting_init();
+    for (const waiting_call *call = waiting_calls; call; call = call->next)
+        if (call->allocator) waiting_stop_waiting(call->allocator);
+    for (waiting_call *call = waiting_calls, *next; call; call = next) {
+        next = call->next;
+        if (call->thread == self) {
+            if (call->allocator) waiting_wait_again(call->allocator);
+            continue;
+        }
+        if (call->asked) call->asked->users--;
+        *call->link = next;
+        if (next) next->link = call->link;
+    }
+}
+
+static lochi_fork_part waiting_part = {.child = waiting_forked};
+
+void lochi_waiting_note(waiting_call *call)
+{
+    lochi_fork_add(&waiting_part);
+    call->thread = lochi_thread_number();
+    lochi_lock_take(&waiting_lock);
+    call->next = waiting_calls;
+    call->link = &waiting_calls;
+    if (call->next) call->next->link = &call->next;
+    waiting_calls = call;
+    lochi_lock_drop(&waiting_lock);
+}
+
+void lochi_waiting_forget(const waiting_call *call)
+{
+    lochi_lock_take(&waiting_lock);
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    lochi_lock_drop(&waiting_lock);
+}
+
+/* --- waiting --- */
+
+static void waiting_announce(loch_allocator *allocator, int sign)
+{
+    for (; allocator; allocator = allocator->wrapped) {
+        atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
+        if (!allocator->pool) continue;
+        if (sign > 0)
+            lochi_pool_shut_waiting(allocator->pool); /* frees take the long way, which looks at the waiters */
+        else
+            lochi_pool_go_waiting(allocator->pool);
+    }
+}
+
+void lochi_waiting_begin(loch_allocator *allocator)
+{
+    pthread_once(&waiting_once, waiting_init);
+    waiting_announce(allocator, 1);
+    lochi_fence_heavy();
+}
+
+void lochi_waiting_end(loch_allocator *allocator)
+{
+    waiting_announce(allocator, -1);
+}
+
+uint64_t lochi_waiting_get_generation(void)
+{
+    return atomic_load_explicit(&waiting_generation, memory_order_acquire);
+}
+
+void lochi_retry_wake(void)
+{
+    pthread_once(&waiting_once, waiting_init);
+    lochi_lock_take(&waiting_lock);
+    atomic_fetch_add_explicit(&waiting_generation, 1, memory_order_release); /* who sees it sees the free */
+    pthread_cond_broadcast(&waiting_cond);
+    lochi_lock_drop(&waiting_lock);
+}
+
+void lochi_waiting_sleep(uint64_t generation, uint64_t ns)
+{
+    LOCHI_NOT_CANCELLED;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const uint64_t nap = (uint64_t)until.tv_nsec + (ns < lochi_retry_nap_ns ? ns : lochi_retry_nap_ns);
+    until.tv_sec += (time_t)(nap / 1000000000u);
+    until.tv_nsec = (long)(nap % 1000000000u);
+    lochi_lock_take(&waiting_lock);
+    while (atomic_load_explicit(&waiting_generation, memory_order_relaxed) == generation)
+        if (!lochi_lock_wait_until(&waiting_lock, &waiting_cond, &until)) break;
+    lochi_lock_drop(&waiting_lock);
+}
+
+/* --- pressure functions --- */
+
+/* Under the allocator's lock: the link to a function, or to the end of the list. */
+static lochi_pressure **waiting_find(loch_allocator *allocator, loch_pressure_function *function, const void *user)
+{
+    lochi_pressure **link = &allocator->pressure;
+    while (*link && ((*link)->function != function || (*link)->user != user))
+        link = &(*link)->next;
+    return link;
+}
+
+loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
+{
+    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    lochi_pressure *added = lochi_zalloc(sizeof *added);
+    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a pressure function");
+    added->function = function;
+    added->user = user;
+    lochi_lock_take(&allocator->lock);
+    lochi_pressure **link = waiting_find(allocator, function, user);
+    const bool is_new = !*link;
+    if (is_new) *link = added;
+    lochi_lock_drop(&allocator->lock);
+    if (is_new) return LOCH_OK;
+    lochi_free(added);
+    return LOCH_FAIL(EXISTS, "that pressure function is there already");
+}
+
+loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    lochi_lock_take(&allocator->lock);
+    lochi_pressure **link;
+    while (*(link = waiting_find(allocator, function, user)) && (*link)->users) { /* rare: somebody is inside it */
+        (*link)->is_leaving = true;
+        lochi_lock_drop(&allocator->lock);
+        const struct timespec nap = {0, 100000};
+        nanosleep(&nap, NULL);
+        lochi_lock_take(&allocator->lock); /* the list may have changed meanwhile */
+    }
+    lochi_pressure *found = *link;
+    if (found) *link = found->next;
+    lochi_lock_drop(&allocator->lock);
+    lochi_free(found);
+    return found ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "there is no such pressure function");
+}
+
+void lochi_retry_fini(loch_allocator *allocator)
+{
+    while (allocator->pressure) {
+        lochi_pressure *next = allocator->pressure->next;
+        lochi_free(allocator->pressure);
+        allocator->pressure = next;
+    }
+}
