@@ -64,9 +64,10 @@ uint64_t lochi_allocator_count_live(loch_allocator *allocator)
     return lochi_allocator_read_stats(allocator, 0, &stats) == LOCH_OK ? stats.blocks : UINT64_MAX;
 }
 
-/* Under the allocator's lock: takes the keeper's, whose rank is higher, if that is another. */
+/* Takes the lock of the keeper, whose rank is higher, if that is another allocator. */
 static void account_lock(loch_allocator *allocator)
 {
+    lochi_lock_assert_held(&allocator->lock);
     if (allocator->keeper != allocator) lochi_lock_take(&allocator->keeper->lock);
 }
 
@@ -120,9 +121,9 @@ static void account_forget_below(loch_allocator *keeper)
     lochi_lock_drop(&below->lock);
 }
 
-/* Under the keeper's lock. */
 static loch_status account_end_segment(loch_allocator *keeper)
 {
+    lochi_lock_assert_held(&keeper->lock);
     loch_stats seen = {.size = sizeof seen};
     LOCH_TRY_RETURN(lochi_allocator_read_stats(keeper, 0, &seen));
     for (lochi_scope *scope = keeper->scopes; scope; scope = scope->next)
@@ -138,6 +139,7 @@ static loch_status account_end_segment(loch_allocator *keeper)
 
 loch_status lochi_allocator_end_segment(loch_allocator *allocator)
 {
+    lochi_lock_assert_held(&allocator->lock);
     account_lock(allocator);
     const loch_status status = account_end_segment(allocator->keeper);
     account_unlock(allocator);

@@ -16,7 +16,7 @@ uint64_t lochi_allocator_count_live(loch_allocator *allocator);
 /* Reads figures with counts and peaks as they are, not since the last reset. */
 loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, loch_stats *out);
 
-/* Ends the present segment of an allocator's keeper: its peaks go to all scopes there. Under the allocator's lock. */
+/* Ends the present segment of an allocator's keeper: its peaks go to all scopes there. The caller holds the allocator's lock. */
 loch_status lochi_allocator_end_segment(loch_allocator *allocator);
 
 /* Walks a ledger's entries as blocks. */

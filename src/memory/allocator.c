@@ -86,7 +86,7 @@ static LOCHI_RARE loch_status allocator_alloc_in_session(loch_allocator *allocat
     lochi_session_alloc alloc;
     LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
     const loch_status status = allocator_alloc_read(allocator, request, out);
-    return lochi_allocator_end_alloc(&alloc, status, request->bytes, out);
+    return lochi_session_end_alloc(&alloc, status, request->bytes, out);
 }
 
 /* Everything that may be asked for; the checks. */

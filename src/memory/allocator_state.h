@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The state of allocators and of sessions, which know each other, and the accessors of its fields. */
+/* The state of an allocator, and the accessors of its fields. */
 #ifndef LOCHI_ALLOCATOR_STATE_H
 #define LOCHI_ALLOCATOR_STATE_H
 
@@ -88,16 +88,6 @@ static inline size_t lochi_request_round(const loch_request *request)
     const size_t round = request->round_bytes;
     return round > 1 ? (request->bytes + round - 1) / round * round : request->bytes;
 }
-
-/* A session (session.c). It lies in its allocator, which lives as long as anything points at the session. */
-struct loch_session {
-    loch_allocator *allocator, *wrapped;
-    struct session_note *blocks; /* this and the rest under the lock of sessions */
-    struct session_note *failed; /* could not be freed by an end that is under way */
-    size_t count, bytes, peak;
-    size_t entered;
-    bool is_ending, is_over;
-};
 
 /* Tells whether a block has gone: one that a guard found to be written around is freed all the same. */
 static inline bool lochi_is_freed(loch_status status)

@@ -17,6 +17,7 @@
 #include "memory/latency.h"
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
+#include "memory/session.h"
 #include "memory/waiting.h"
 #include <loch/host.h>
 #include <string.h>
@@ -284,18 +285,12 @@ void lochi_allocator_count_out(loch_allocator *wrapper)
     life_leave(wrapper, mark);
 }
 
-void lochi_allocator_settle(lochi_session_block *block, bool is_gone)
-{
-    loch_allocator *left = lochi_session_settle(block, is_gone);
-    if (left) lochi_allocator_count_out(left);
-}
-
 /* The allocator cannot end meanwhile, so there is nothing to mark. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     lochi_session_block *noted = lochi_session_take(allocator, address);
     const loch_status status = life_take_back(allocator, address, bytes, stream);
-    if (LOCHI_UNLIKELY(noted != NULL)) lochi_allocator_settle(noted, lochi_session_is_gone(status));
+    if (LOCHI_UNLIKELY(noted != NULL)) lochi_session_settle(noted, lochi_session_is_gone(status));
     return status;
 }
 
@@ -309,7 +304,7 @@ loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark
     if (latency) lochi_latency_note_free(latency, start_ns);
     life_leave(allocator, mark);
     if (LOCHI_UNLIKELY(noted != NULL))
-        lochi_allocator_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
+        lochi_session_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
     return status;
 }
 
@@ -362,16 +357,4 @@ void lochi_allocator_free_abandoned(loch_allocator *allocator)
             life_keep(allocator, kept);
     }
     lochi_error_restore(&saved);
-}
-
-loch_status lochi_allocator_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void **out)
-{
-    loch_allocator *left = NULL;
-    bool is_refused;
-    status = lochi_session_end_alloc(alloc, status, bytes, *out, &is_refused, &left);
-    if (left) lochi_allocator_count_out(left);
-    if (!is_refused) return status;
-    lochi_allocator_abandon(alloc->allocator, *out, 0, NULL);
-    *out = NULL;
-    return status;
 }

@@ -5,7 +5,7 @@
 #define LOCHI_LIFE_H
 
 #include "base/thread.h"
-#include "memory/session.h"
+#include "memory/allocator_state.h"
 
 #define LOCHI_NOTE_USED_ELSEWHERE 1 /* in a ledger: further streams use the block */
 
@@ -44,10 +44,5 @@ void lochi_allocator_free_abandoned(loch_allocator *allocator);
 
 /* Counts one live block of a session's own allocator out; ends a closing one. */
 void lochi_allocator_count_out(loch_allocator *wrapper);
-/* Ends an allocation that may belong to a session, whatever came of it; returns what became of both. */
-loch_status lochi_allocator_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void **out);
-/* Settles a block whose note was taken out: it has gone, or the note goes back. May end the session's allocator, and with it the one
- * that the block came from, unless the caller holds a reference. */
-void lochi_allocator_settle(lochi_session_block *block, bool is_gone);
 
 #endif

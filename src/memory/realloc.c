@@ -105,13 +105,10 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     if (status == LOCH_OK) status = loch_allocator_free_on(allocator, block->address, stream);
     if (lochi_is_freed(status)) {
         *out = moved;
-        if (noted) {
-            lochi_session_note_move(noted, moved, request.bytes);
-            lochi_allocator_settle(noted, false);
-        }
+        if (noted) lochi_session_settle_moved(noted, moved, request.bytes);
     } else {
         lochi_allocator_abandon(allocator, moved, 0, NULL);
-        if (noted) lochi_allocator_settle(noted, lochi_session_is_gone(status));
+        if (noted) lochi_session_settle(noted, lochi_session_is_gone(status));
     }
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions: notes on their blocks, and the threads that are in them. Which session a new block belongs to is found where the outermost allocator is asked for it (allocator.c), and that
+/* Sessions. Which session a new block belongs to is found where the outermost allocator is asked for it (allocator.c), and that
  * allocator is who gets it back in the end: so every wrapper hears of the free. The session's own allocator changes nothing,
  * so its blocks are noted as those of the allocator that it wraps, and may go back through either.
  *
@@ -22,8 +22,28 @@
 #include "base/tree.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
+#include "memory/wrap/wrapper.h"
 #include <pthread.h>
 #include <string.h>
+
+struct lochi_session_block {
+    lochi_tree_node node; /* key: its address */
+    loch_session *session;
+    loch_allocator *owner; /* that it goes back to, and in whose table it is */
+    struct lochi_session_block *next, **link;
+    size_t bytes;
+    bool is_handled;  /* came by the session's allocator, among whose live blocks it counts */
+    bool is_promoted; /* in no list any more */
+};
+
+struct loch_session {
+    loch_allocator *allocator, *wrapped;
+    lochi_session_block *blocks; /* this and the rest under the lock */
+    lochi_session_block *failed; /* could not be freed by an end that is under way */
+    size_t count, bytes, peak;
+    size_t entered;
+    bool is_ending, is_over;
+};
 
 _Thread_local lochi_session_frame *lochi_session_top;
 
@@ -161,7 +181,7 @@ loch_status lochi_session_begin_alloc(loch_allocator *allocator, lochi_session_a
 }
 
 /* Enters a note; false when the session has ended meanwhile. */
-static bool session_add(lochi_session_block *block, loch_allocator **left)
+static bool session_add(lochi_session_block *block)
 {
     lochi_session_block *stale = NULL;
     lochi_lock_take(&session_lock);
@@ -174,31 +194,31 @@ static bool session_add(lochi_session_block *block, loch_allocator **left)
         if (block->is_handled) atomic_fetch_add_explicit(&block->session->allocator->live, 1, memory_order_relaxed);
     }
     lochi_lock_drop(&session_lock);
-    if (stale) *left = lochi_session_settle(stale, true);
+    if (stale) lochi_session_settle(stale, true);
     return is_open;
 }
 
-loch_status lochi_session_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void *address,
-                                    bool *is_refused, loch_allocator **left)
+loch_status lochi_session_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void **out)
 {
     lochi_session_block *block = alloc->block;
-    *is_refused = false;
     lochi_session_unhush(&alloc->frame);
     if (!block) return status;
-    if (status != LOCH_OK || !address) {
+    if (status != LOCH_OK || !*out) {
         lochi_free(block);
         return status;
     }
     block->session = alloc->session;
     block->is_handled = alloc->allocator == alloc->session->allocator;
     block->owner = block->is_handled ? alloc->session->wrapped : alloc->allocator;
-    block->node.key = (uintptr_t)address;
+    block->node.key = (uintptr_t)*out;
     block->bytes = bytes;
-    if (block->owner->pool) lochi_pool_keep_off(block->owner->pool, address);
-    if (session_add(block, left)) return LOCH_OK;
-    *is_refused = true;
+    if (block->owner->pool) lochi_pool_keep_off(block->owner->pool, *out);
+    if (session_add(block)) return LOCH_OK;
+    status = session_refuse(alloc->session);
     lochi_free(block);
-    return session_refuse(alloc->session);
+    lochi_allocator_abandon(alloc->allocator, *out, 0, NULL);
+    *out = NULL;
+    return status;
 }
 
 bool lochi_session_is_in(const loch_allocator *allocator)
@@ -219,7 +239,8 @@ lochi_session_block *lochi_session_take_any(loch_allocator *allocator, const voi
     return block;
 }
 
-bool lochi_session_put(lochi_session_block *block, bool is_gone)
+/* Whether the session's allocator has one live block less now. */
+static bool session_settle(lochi_session_block *block, bool is_gone)
 {
     const bool is_handled = block->is_handled;
     bool is_kept = false;
@@ -232,10 +253,10 @@ bool lochi_session_put(lochi_session_block *block, bool is_gone)
     return !is_kept || !is_handled;
 }
 
-loch_allocator *lochi_session_settle(lochi_session_block *block, bool is_gone)
+void lochi_session_settle(lochi_session_block *block, bool is_gone)
 {
     loch_allocator *allocator = block->session->allocator;
-    return lochi_session_put(block, is_gone) ? allocator : NULL;
+    if (session_settle(block, is_gone)) lochi_allocator_count_out(allocator);
 }
 
 lochi_session_block *lochi_session_take_moving(loch_allocator *allocator, const void *address)
@@ -243,11 +264,12 @@ lochi_session_block *lochi_session_take_moving(loch_allocator *allocator, const 
     return lochi_session_take(lochi_session_is_own(allocator) ? allocator->wrapped : allocator, address);
 }
 
-void lochi_session_note_move(lochi_session_block *block, void *address, size_t bytes)
+void lochi_session_settle_moved(lochi_session_block *block, void *address, size_t bytes)
 {
     block->node.key = (uintptr_t)address;
     block->bytes = bytes;
     if (block->owner->pool) lochi_pool_keep_off(block->owner->pool, address);
+    lochi_session_settle(block, false);
 }
 
 void lochi_session_follow(loch_allocator *allocator, const void *from, void *to)
@@ -275,6 +297,52 @@ void lochi_session_note_size(loch_allocator *allocator, const void *address, siz
     if (block) block->bytes = bytes;
     lochi_lock_drop(&session_lock);
 }
+
+/* --- the session's allocator --- */
+
+static loch_status session_alloc(void *self, const loch_request *request, void **out)
+{
+    return lochi_allocator_try(((loch_session *)self)->wrapped, request, out);
+}
+
+/* Who called this looks whether the allocator is over. */
+static loch_status session_free(void *self, void *address, size_t bytes, loch_stream *stream)
+{
+    loch_session *session = self;
+    lochi_session_block *block = lochi_session_take(session->wrapped, address);
+    const loch_status status = lochi_allocator_give_back(session->wrapped, address, bytes, stream);
+    if (!block) return status;
+    if (block->session != session) /* one of another session on the same allocator */
+        lochi_session_settle(block, lochi_session_is_gone(status));
+    else if (session_settle(block, lochi_session_is_gone(status)))
+        atomic_fetch_sub_explicit(&session->allocator->live, 1, memory_order_relaxed);
+    return status;
+}
+
+static loch_status session_find_block(void *self, const void *address, loch_block *out)
+{
+    return loch_allocator_find(((loch_session *)self)->wrapped, address, out);
+}
+
+static loch_status session_resize(void *self, void *address, size_t bytes, size_t *allocated)
+{
+    return lochi_allocator_resize_in_place(((loch_session *)self)->wrapped, address, bytes, allocated);
+}
+
+static void session_destroy(void *self)
+{
+    lochi_free(self);
+}
+
+static const loch_allocator_ops session_ops = {
+    .size = sizeof session_ops,
+    .kind = "session",
+    .alloc = session_alloc,
+    .free = session_free,
+    .destroy = session_destroy,
+    .find = session_find_block,
+    .resize = session_resize,
+};
 
 /* --- threads --- */
 
@@ -380,7 +448,27 @@ loch_status loch_session_leave(loch_session *session)
     return LOCH_OK;
 }
 
-/* --- promoting, figures --- */
+/* --- beginning, promoting, figures --- */
+
+loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out)
+{
+    if (out) *out = NULL;
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and a place");
+    while (lochi_session_is_own(allocator))
+        allocator = allocator->wrapped;
+    loch_session *session = lochi_zalloc(sizeof *session);
+    if (!session) return LOCH_FAIL(HOST_MEMORY, "no host memory for a session");
+    session->wrapped = allocator;
+    const loch_status status =
+        lochi_wrapper_create(allocator, name, &session_ops, session, LOCHI_ACCOUNT_NOTES, &session->allocator);
+    if (status != LOCH_OK) {
+        lochi_free(session);
+        return status;
+    }
+    session->allocator->session = session;
+    *out = session;
+    return LOCH_OK;
+}
 
 loch_allocator *loch_session_get_allocator(const loch_session *session)
 {
@@ -432,7 +520,8 @@ loch_status loch_session_get_stats(loch_session *session, loch_session_stats *ou
 
 /* --- the end --- */
 
-loch_status lochi_session_begin_end(loch_session *session)
+/* From now on nothing comes in. */
+static loch_status session_begin_end(loch_session *session)
 {
     lochi_lock_take(&session_lock);
     const size_t entered = session->entered;
@@ -463,7 +552,8 @@ static lochi_session_block *session_next(loch_session *session, bool has_failed)
     return block;
 }
 
-lochi_session_block *lochi_session_next(loch_session *session, bool has_failed)
+/* The same; a block that its pool may move stays where it is from then on. */
+static lochi_session_block *session_next_still(loch_session *session, bool has_failed)
 {
     lochi_pool *pool = session->wrapped->pool;
     if (!pool) return session_next(session, has_failed);
@@ -474,7 +564,8 @@ lochi_session_block *lochi_session_next(loch_session *session, bool has_failed)
     return block;
 }
 
-loch_allocator *lochi_session_keep(lochi_session_block *block)
+/* A block that could not be freed: it is not tried again by this end. */
+static void session_keep(lochi_session_block *block)
 {
     loch_allocator *allocator = block->session->allocator;
     const bool is_handled = block->is_handled;
@@ -482,5 +573,36 @@ loch_allocator *lochi_session_keep(lochi_session_block *block)
     const bool is_kept = session_put_back(&block->session->failed, block);
     lochi_lock_drop(&session_lock);
     if (!is_kept) lochi_free(block);
-    return !is_kept || !is_handled ? allocator : NULL;
+    if (!is_kept || !is_handled) lochi_allocator_count_out(allocator);
+}
+
+loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t *bytes)
+{
+    if (bytes) *bytes = 0;
+    if (!session) return LOCH_FAIL(INVALID, "there is no session to end");
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, session->wrapped->device));
+    LOCH_TRY_RETURN(session_begin_end(session));
+    loch_status first = LOCH_OK;
+    loch_error error;
+    lochi_session_block *block;
+    while ((block = session_next_still(session, first != LOCH_OK))) {
+        void *address = (void *)block->node.key;
+        const size_t freed = block->bytes;
+        const loch_status status =
+            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_allocator_free(block->owner, address);
+        if (status != LOCH_OK && first == LOCH_OK) {
+            first = status;
+            error = lochi_error_save();
+        }
+        if (bytes && lochi_is_freed(status)) *bytes += freed;
+        if (lochi_session_is_gone(status))
+            lochi_session_settle(block, true);
+        else
+            session_keep(block);
+    }
+    if (first == LOCH_OK)
+        loch_allocator_release(session->allocator);
+    else
+        lochi_error_restore(&error);
+    return first;
 }

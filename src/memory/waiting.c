@@ -150,9 +150,10 @@ void lochi_waiting_sleep(uint64_t generation, uint64_t ns)
 
 /* --- pressure functions --- */
 
-/* Under the allocator's lock: the link to a function, or to the end of the list. */
+/* Finds the link to a function, or to the end of the list. */
 static lochi_pressure **waiting_find(loch_allocator *allocator, loch_pressure_function *function, const void *user)
 {
+    lochi_lock_assert_held(&allocator->lock);
     lochi_pressure **link = &allocator->pressure;
     while (*link && ((*link)->function != function || (*link)->user != user))
         link = &(*link)->next;

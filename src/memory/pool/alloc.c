@@ -151,9 +151,9 @@ static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *l
 
 /* --- requests --- */
 
-/* Under the lock. */
 static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, loch_stream *stream, void **out)
 {
+    lochi_lock_assert_held(&pool->lock);
     loch_status status;
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;

@@ -23,6 +23,7 @@ size_t lochi_pool_round_large(const lochi_pool *pool, size_t bytes)
 
 loch_status lochi_pool_use_block(lochi_pool *pool, pool_block *block, size_t paged_bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_status status = lochi_pool_prepare_pages(pool, block->start, paged_bytes);
     if (status != LOCH_OK) {
         lochi_pool_make_free(pool, block, block->epoch);
@@ -39,12 +40,14 @@ loch_status lochi_pool_use_block(lochi_pool *pool, pool_block *block, size_t pag
 
 void lochi_pool_uncount(lochi_pool *pool, const pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool->used -= block->bytes;
     if (block->is_captured) pool->captured_bytes -= block->bytes;
 }
 
 void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_lane *lane = block->lane;
     lochi_pool_uncount(pool, block);
     if (lochi_pool_state(block) != POOL_SLAB) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));

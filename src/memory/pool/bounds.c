@@ -49,7 +49,7 @@ static uint64_t bounds_load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* Under the lock, which is why a store does: nobody else writes. Returns the word before and after. */
+/* Changes one bit. A store does, because nobody else writes. Returns the word before and after. */
 static void bounds_change(_Atomic uint64_t *word, uint64_t bit, bool is_set, uint64_t *before, uint64_t *after)
 {
     *before = bounds_load(word);
@@ -128,6 +128,7 @@ static _Atomic uintptr_t *bounds_make_cell_pages(const lochi_pool *pool)
 
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->is_virtual) return LOCH_OK;
     for (uintptr_t at = start; at < start + bytes; at = (at & ~(pool->cell_bytes - 1)) + pool->cell_bytes) {
         pool_cell *cell = lochi_pool_find_cell(pool, at);
@@ -143,6 +144,7 @@ _Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits 
 
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
+    lochi_lock_assert_held(&pool->lock);
     const bool leads = value && !(value & POOL_IS_FREED);
     if (pool->is_virtual) {
         const size_t index = (address - pool->base) >> POOL_PAGE_SHIFT;

@@ -28,6 +28,7 @@ static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
 
 void lochi_pool_publish(lochi_pool *pool, pool_cache *cache)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (int i = 0; i < POOL_METRICS; i++) {
         pool_metric *metric = &cache->metrics[i];
         if (pool->published[i] + metric->top > pool->top[i]) pool->top[i] = pool->published[i] + metric->top;
@@ -38,6 +39,7 @@ void lochi_pool_publish(lochi_pool *pool, pool_cache *cache)
 
 void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (cache) {
         lochi_pool_note_alloc(cache, requested, allocated);
         if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
@@ -54,6 +56,7 @@ void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requeste
 
 void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (cache) {
         lochi_pool_note_free(cache, requested, allocated);
         if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
@@ -66,6 +69,7 @@ void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested
 
 void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (cache) lochi_pool_publish(pool, cache);
     pool->published[POOL_REQUESTED] += requested;
     pool->published[POOL_ALLOCATED] += allocated;
@@ -94,6 +98,7 @@ static void cache_note_thread(lochi_pool *pool, uint32_t slot)
 
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     const uint32_t slot = lochi_thread_slot();
     if (slot == LOCHI_SLOT_SHARED) {
         pool->is_shared = true;
@@ -155,6 +160,7 @@ static bool cache_make_stack(const lochi_pool *pool, pool_cache *cache, uint32_t
 
 loch_status lochi_pool_cache_take(const lochi_pool *pool, pool_cache *cache, uint32_t class, pool_entry *out)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_stack *stack = &cache->stacks[class];
     if (!stack->count) {
         if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
@@ -171,6 +177,7 @@ loch_status lochi_pool_cache_take(const lochi_pool *pool, pool_cache *cache, uin
 
 bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab, pool_entry entry)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_stack *stack = &cache->stacks[slab->class];
     if (!cache_make_stack(pool, cache, slab->class)) return false;
     if (stack->count == stack->capacity) cache_spill(pool, stack, (stack->capacity + 1) / 2);
@@ -182,6 +189,7 @@ bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab,
 
 bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_block *last = cache->last;
     if (!last) return false;
     cache->last = NULL;
@@ -192,6 +200,7 @@ bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache)
 
 bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!cache->quick_bytes) return false;
     cache->quick_bytes = 0;
     for (unsigned bin = 0; bin < POOL_QUICK_BINS; bin++)
@@ -205,6 +214,7 @@ bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
 
 bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
 {
+    lochi_lock_assert_held(&pool->lock);
     bool has_any = lochi_pool_flush_last(pool, cache);
     has_any |= lochi_pool_flush_bins(pool, cache);
     for (uint32_t class = 0; class < pool->classes; class ++) {
@@ -218,6 +228,7 @@ bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache)
 
 bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache))
 {
+    lochi_lock_assert_held(&pool->lock);
     bool has_any = false;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -228,6 +239,7 @@ bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool
 
 void lochi_pool_flush_threads(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
     lochi_pool_go(pool);
@@ -242,6 +254,7 @@ pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes)
 
 bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_CACHED);
     if (lochi_pool_quick_push(pool, cache, block)) return true;
     if (block->bytes > POOL_QUICK_MAX)
@@ -253,6 +266,7 @@ bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block
 
 size_t lochi_pool_count_last(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t bytes = 0;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -263,6 +277,7 @@ size_t lochi_pool_count_last(lochi_pool *pool)
 
 size_t lochi_pool_count_cached(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t bytes = lochi_pool_count_last(pool);
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -278,6 +293,7 @@ size_t lochi_pool_count_cached(lochi_pool *pool)
 
 void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -302,6 +318,7 @@ void lochi_pool_end_caches(const lochi_pool *pool, pool_cache *cache)
 
 pool_cache *lochi_pool_take_caches(lochi_pool *pool, uint32_t slot)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_cache *first = atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
     for (pool_cache *cache = first; cache; cache = cache->next) {
         lochi_pool_flush(pool, cache);

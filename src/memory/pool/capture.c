@@ -11,6 +11,7 @@
 /* Makes memory of a capture that of its stream. Nobody uses it now, and threads keep nothing of it. */
 static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (!lane->capture || lane->capture != capture) continue;
         lochi_pool_slab_trim(pool, lane);

@@ -84,6 +84,7 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
 
 loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t step = (size_t)1 << (pool->cell_shift + POOL_CHUNK_SHIFT);
     const uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation begins at any cell */
     for (uintptr_t at = start; at < start + bytes; at = origin + ((at - origin) & ~(step - 1)) + step)
@@ -93,6 +94,7 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
 
 void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     const uintptr_t first = start & ~(uintptr_t)(pool->cell_bytes - 1); /* a child's range begins anywhere */
     for (uintptr_t at = first; at < start + bytes; at += pool->cell_bytes)
         lochi_pool_find_cell(pool, at)->handle = handle;
@@ -142,6 +144,7 @@ void lochi_pool_close_cells(lochi_pool *pool)
 
 pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t end)
 {
+    lochi_lock_assert_held(&pool->lock);
     uintptr_t at = lochi_pool_round(pool, start);
     while (at < end && end - at >= pool->cell_bytes) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;

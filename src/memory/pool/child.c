@@ -57,7 +57,9 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     if (options->limit_bytes < CHILD_RANGE_MIN)
         return LOCH_FAIL(INVALID, "a range has %zu bytes at least, not %zu", CHILD_RANGE_MIN, options->limit_bytes);
     LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
+    lochi_lock_take(&pool->lock);
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    lochi_lock_drop(&pool->lock);
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a child cannot be made in a capture");
     lochi_session_frame frame;
@@ -70,25 +72,36 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
     pool->idle = 0;
     pool->is_capped = pool->is_obedient = false; /* it keeps what it has */
-    return lochi_pool_adopt_range(pool, pool->limit, lane);
+    lochi_lock_take(&pool->lock);
+    status = lochi_pool_adopt_range(pool, pool->limit, lane);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
+/* Has a range go back behind the work of a lane: false when that has to be waited for. The parent's lock is taken without the
+ * child's. */
+static bool child_note_lane(lochi_pool *pool, pool_lane *lane)
+{
+    lochi_lock_take(&pool->lock);
+    if (lane->is_closed) lochi_pool_poll(pool, lane);
+    const bool may_record = !lane->is_closed && !lochi_pool_is_under_capture(pool, lane);
+    const bool has_passed = lane->is_closed && lochi_pool_has_passed(lane, lane->epoch);
+    lochi_lock_drop(&pool->lock);
+    if (!may_record) return has_passed;
+    return loch_allocator_record_use(pool->family.parent->allocator, pool->range, lane->stream) == LOCH_OK;
 }
 
 void lochi_child_note_uses(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
-    loch_allocator *parent = pool->family.parent->allocator;
     bool is_noted = true;
-    for (pool_lane *lane = pool->lanes; lane && is_noted; lane = lane->next) {
-        if (lane->done == UINT64_MAX || lane->capture) continue; /* captures are waited for by themselves */
-        if (lane->is_closed) {
-            lochi_pool_poll(pool, lane);
-            is_noted = lochi_pool_has_passed(lane, lane->epoch);
-        } else {
-            is_noted = !lochi_pool_is_under_capture(pool, lane) &&
-                       loch_allocator_record_use(parent, pool->range, lane->stream) == LOCH_OK;
-        }
+    for (pool_lane *lane = pool->lanes; lane && is_noted; lane = lane->next) /* captures are waited for by themselves */
+        if (lane->done != UINT64_MAX && !lane->capture) is_noted = child_note_lane(pool, lane);
+    if (!is_noted) {
+        lochi_lock_take(&pool->lock);
+        lochi_pool_wait_for_all(pool);
+        lochi_lock_drop(&pool->lock);
     }
-    if (!is_noted) lochi_pool_wait_for_all(pool);
     lochi_error_restore(&saved);
 }
 

@@ -7,8 +7,7 @@
  *
  * First all free memory is given to the stream that will copy, which waits for the others on the device: so free neighbours are one
  * block, as they are in the plan, and every move of the plan finds the addresses behind the block that stood before them in the
- * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. All of it is under the pool's
- * lock. */
+ * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. */
 #include "memory/pool/compact.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -33,6 +32,7 @@
  * it cannot wait for is left out, and so are blocks that captured work uses. */
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool->compactions++;
     lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
@@ -188,6 +188,7 @@ static loch_status compact_run_slide(pool_plan *plan, const plan_move *move)
 
 static loch_status compact_carry_out(pool_plan *plan)
 {
+    lochi_lock_assert_held(&plan->pool->lock);
     const size_t count = plan->moves_count;
     loch_status status = LOCH_OK;
     plan->moves_count = plan->moved_bytes = 0;
@@ -203,6 +204,7 @@ static loch_status compact_carry_out(pool_plan *plan)
 
 loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_plan plan = {.pool = pool, .lane = lane};
     compact_prepare(pool, lane);
     loch_status status = compact_make(&plan, goal, bytes, SIZE_MAX);
@@ -236,9 +238,9 @@ static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loc
     return lane;
 }
 
-/* Under the lock. */
 static loch_status compact_plan(pool_plan *plan, const loch_compact_options *options, bool is_to_move)
 {
+    lochi_lock_assert_held(&plan->pool->lock);
     loch_status status;
     plan->lane = compact_choose_lane(plan->pool, options->stream, &status);
     if (status != LOCH_OK) return status;

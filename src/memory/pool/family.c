@@ -31,6 +31,7 @@ static size_t family_share(const lochi_pool *pool, int sum)
 
 static void family_raise(lochi_pool *pool, int sum, size_t bytes)
 {
+    lochi_lock_assert_held(&family_lock);
     for (; pool && bytes; pool = family_counter(pool)) {
         const size_t before = family_share(pool, sum);
         pool->family.sums[sum] += bytes;
@@ -40,6 +41,7 @@ static void family_raise(lochi_pool *pool, int sum, size_t bytes)
 
 static void family_lower(lochi_pool *pool, int sum, size_t bytes)
 {
+    lochi_lock_assert_held(&family_lock);
     for (; pool && bytes; pool = family_counter(pool)) {
         const size_t before = family_share(pool, sum);
         pool->family.sums[sum] -= bytes;
@@ -70,6 +72,7 @@ static size_t family_left(const lochi_pool *pool)
 
 static size_t family_room(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&family_lock);
     size_t room = SIZE_MAX, spare = 0;
     for (; pool; pool = family_counter(pool)) {
         const size_t left = family_left(pool);
@@ -83,6 +86,7 @@ static size_t family_room(const lochi_pool *pool)
 
 size_t lochi_family_room(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const size_t room = family_room(pool);
     lochi_lock_drop(&family_lock);
@@ -91,6 +95,7 @@ size_t lochi_family_room(const lochi_pool *pool)
 
 bool lochi_family_claim(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const bool fits = bytes <= family_room(pool);
     if (fits) family_raise(pool, POOL_HELD, bytes);
@@ -100,6 +105,7 @@ bool lochi_family_claim(lochi_pool *pool, size_t bytes)
 
 void lochi_family_unclaim(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     family_lower(pool, POOL_HELD, bytes);
     lochi_lock_drop(&family_lock);
@@ -107,6 +113,7 @@ void lochi_family_unclaim(lochi_pool *pool, size_t bytes)
 
 size_t lochi_family_excess(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t excess = 0;
     lochi_lock_take(&family_lock);
     for (; pool; pool = family_counter(pool)) {
@@ -119,6 +126,7 @@ size_t lochi_family_excess(const lochi_pool *pool)
 
 loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const size_t promised = family_share(pool, POOL_PROMISED);
     const bool fits = !limit_bytes || limit_bytes >= promised;
@@ -147,6 +155,7 @@ lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
 
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held)
 {
+    lochi_lock_assert_held(&pool->lock);
     *limit = pool->limit;
     *held = pool->reserved;
     if (!pool->is_related) return pool;
@@ -168,6 +177,7 @@ bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above)
 
 size_t lochi_family_get_keep(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const size_t held = pool->family.sums[POOL_HELD], minimum = pool->family.minimum;
     lochi_lock_drop(&family_lock);

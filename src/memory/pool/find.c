@@ -44,6 +44,7 @@ static loch_status find_small(lochi_pool *pool, const void *address, pool_slab *
 
 loch_status lochi_pool_find_live(lochi_pool *pool, const void *address, pool_found *out)
 {
+    lochi_lock_assert_held(&pool->lock);
     const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)address);
     pool_slab *slab = lochi_pool_page_slab(page);
     if (slab) return find_small(pool, address, slab, out);

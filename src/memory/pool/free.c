@@ -82,9 +82,9 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
     lochi_pool_put_block(pool, block);
 }
 
-/* Under the lock. */
 static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_found found;
     loch_status status = lochi_pool_find_live(pool, address, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)

@@ -292,6 +292,7 @@ static void freeze_undo(lochi_pool *pool)
 
 static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *options, loch_freeze_report *report)
 {
+    lochi_lock_assert_held(&pool->lock);
     loch_status status;
     if (!++pool->freezes) pool->freezes = 1; /* 0 is for what is not frozen */
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);

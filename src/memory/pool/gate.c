@@ -16,6 +16,7 @@ void lochi_pool_await(lochi_pool *pool)
 
 void lochi_pool_stop(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
     lochi_fence_heavy();
     lochi_pool_await(pool);

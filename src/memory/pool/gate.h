@@ -5,7 +5,7 @@
 
 #include "memory/pool/state.h"
 
-/* Closes the gate, and returns when nobody is in a cache. Under the pool's lock. */
+/* Closes the gate, and returns when nobody is in a cache. */
 void lochi_pool_stop(lochi_pool *pool);
 /* Closes the gate likewise. Takes the lock. */
 void lochi_pool_shut(lochi_pool *pool);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Growable blocks: addresses for all that may come, memory for what is there now. They lie on whole cells, and their
- * handles serve nothing else while they are there. Under the pool's lock.
+ * handles serve nothing else while they are there.
  *
  * What a block no longer needs stays mapped until its stream has passed, and is then unmapped and kept loose. */
 #include "memory/pool/growable.h"
@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/failure.h"
-#include "memory/life.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"
@@ -104,6 +103,7 @@ static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t b
 
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (bytes > block->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
     if (lochi_pool_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
@@ -122,6 +122,7 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
 /* All of it: memory becomes free in the order of its stream, addresses without become bare. */
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t committed = block->committed;
     pool_lane *lane = block->lane;
     lochi_pool_unlist(block);
@@ -233,7 +234,7 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, size_t max_bytes
     lochi_session_alloc alloc;
     LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
     const loch_status status = growable_alloc(pool, &read, max_bytes, out);
-    return lochi_allocator_end_alloc(&alloc, status, read.bytes, out);
+    return lochi_session_end_alloc(&alloc, status, read.bytes, out);
 }
 
 loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)

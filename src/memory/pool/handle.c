@@ -15,6 +15,7 @@
 
 void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool->reserved += bytes;
     if (pool->reserved > pool->peak_reserved) pool->peak_reserved = pool->reserved;
     pool->handles_count++;
@@ -24,6 +25,7 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
 
 void lochi_pool_uncount_handle(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool->reserved -= bytes;
     pool->handles_count--;
     pool->handles_released++;
@@ -32,6 +34,7 @@ void lochi_pool_uncount_handle(lochi_pool *pool, size_t bytes)
 
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->is_related) return bytes <= lochi_family_room(pool) ? LOCH_OK : lochi_pool_fail_limit(pool, bytes);
     if (!pool->limit || (bytes <= pool->limit && pool->reserved <= pool->limit - bytes)) return LOCH_OK;
     return lochi_pool_fail_limit(pool, bytes);
@@ -39,12 +42,14 @@ loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes)
 
 loch_status lochi_pool_claim(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!pool->is_related) return lochi_pool_check_limit(pool, bytes);
     return lochi_family_claim(pool, bytes) ? LOCH_OK : lochi_pool_fail_limit(pool, bytes);
 }
 
 void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->is_related) lochi_family_unclaim(pool, bytes);
 }
 
@@ -53,6 +58,7 @@ void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 /* A bare block's [start, start + bytes) becomes a block of its own, in no list. Two records are stocked. */
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_bins_remove(&pool->bare, bare);
     if (start > bare->start) {
         pool_block *front = bare;
@@ -103,6 +109,7 @@ static void handle_unfade(lochi_pool *pool, pool_block *block)
 
 void lochi_pool_settle(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     while (pool->filled) {
         pool_block *block = pool->filled;
         lochi_pool_unlist(block);
@@ -148,6 +155,7 @@ static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **o
 
 loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
+    lochi_lock_assert_held(&pool->lock);
     loch_status status = handle_create(pool, bytes, out);
     while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
         bytes = lochi_pool_round(pool, bytes / 2);
@@ -158,6 +166,7 @@ loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle *
 
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(handle_prepare(pool, at, handle->bytes));
     LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
     lochi_pool_unlink_handle(&pool->loose, handle);
@@ -169,6 +178,7 @@ loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_
 
 loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, at));
     handle_fill(pool, handle, bare, at, lane, 0);
     return LOCH_OK;
@@ -212,6 +222,7 @@ static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(handle_unmap(pool, handle));
     lochi_pool_set_cells(pool, handle->at, handle->bytes, NULL);
     return LOCH_OK;
@@ -219,6 +230,7 @@ loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the handle is still in use");
     if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     LOCH_TRY_RETURN(handle_unmap(pool, handle));
@@ -230,6 +242,7 @@ loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_bl
 
 bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (lochi_pool_has_passed(block->lane, block->epoch)) return true;
     return block->lane == lane && loch_device_can(pool->device, LOCH_CAN_ALIAS);
 }
@@ -253,6 +266,7 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
 
 loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     pool_handle *handle = fading->handle;
     const bool has_passed = lochi_pool_has_passed(home->lane, home->epoch);
@@ -295,6 +309,7 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
 loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
                                  uintptr_t at, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(handle_prepare(pool, at, handle->bytes));
     LOCH_TRY_RETURN(loch_device_can(pool->device, LOCH_CAN_ALIAS)
                         ? handle_alias(pool, handle, block, bare, at, lane)
@@ -305,6 +320,7 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
 
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_block *block = pool->fading, *next; block; block = next) {
         if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
         next = block->list_next;
@@ -320,6 +336,7 @@ void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 
 void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_unlink_handle(&pool->loose, handle);
     pool->loose_bytes -= handle->bytes;
     lochi_pool_uncount_handle(pool, handle->bytes);
@@ -329,6 +346,7 @@ void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the handle is still in use");
     if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     lochi_pool_show(pool, handle->at, handle->bytes);
@@ -349,6 +367,7 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
 
 loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_show(pool, handle->at, handle->bytes);
     LOCH_TRY_RETURN(loch_virtual_unmap((void *)handle->at)); /* first: it may fail, and the contents stay then */
     loch_handle_destroy(handle->handle);
@@ -363,6 +382,7 @@ loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(lochi_pool_claim(pool, handle->bytes));
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
     loch_status status = loch_handle_create(pool->device, handle->bytes, options, &handle->handle);
@@ -386,6 +406,7 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
 
 void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed meanwhile were hidden */
     lochi_pool_unlink_handle(&pool->asleep, handle);
     pool->asleep_bytes -= handle->bytes;
@@ -396,6 +417,7 @@ void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 
 void lochi_pool_drop_all(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_block *block = pool->fading; block; block = block->list_next) {
         const loch_status status = loch_virtual_unmap((void *)block->start);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping is lost: %s", loch_error_get()->sentence);

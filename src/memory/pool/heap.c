@@ -30,6 +30,7 @@ static bool heap_add_records(lochi_pool *pool)
 
 bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
 {
+    lochi_lock_assert_held(&pool->lock);
     const pool_block *block = pool->spare;
     while (block && count) {
         block = block->list_next;
@@ -40,6 +41,7 @@ bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
 
 pool_block *lochi_pool_take_record(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
     block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
@@ -57,6 +59,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
 
 void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     block->list_next = pool->spare;
     pool->spare = block;
 }
@@ -162,6 +165,7 @@ pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alig
 
 size_t lochi_pool_find_largest(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t largest = 0;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
@@ -175,6 +179,7 @@ size_t lochi_pool_find_largest(const lochi_pool *pool)
 
 pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_block *rest = lochi_pool_take_record(pool);
     rest->start = at;
     rest->bytes = block->start + block->bytes - at;
@@ -200,6 +205,7 @@ static pool_bins *heap_bins(const pool_block *block)
 
 loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
@@ -225,11 +231,13 @@ static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_
 
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     return heap_fit(pool, &lane->bins, want, status);
 }
 
 pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     return heap_fit(pool, &lane->nests, want, status);
 }
 
@@ -269,6 +277,7 @@ static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
 
 void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     block->is_nest = true;
     lochi_pool_set_state(block, POOL_FREE);
     block = heap_merge(pool, block);
@@ -293,6 +302,7 @@ static void heap_note_handles(lochi_pool *pool, const pool_block *block, uint64_
 
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
     lochi_pool_set_state(block, POOL_FREE);
     block->epoch = epoch;
@@ -314,12 +324,14 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
 
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
     lochi_pool_bins_remove(heap_bins(block), block);
 }
 
 void lochi_pool_rebin(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle += block->bytes;
     lochi_pool_bins_add(heap_bins(block), block);
 }
@@ -332,6 +344,7 @@ static bool heap_is_dormant(const pool_block *block)
 /* Nobody works on sleeping memory, so it belongs to any lane: the first one's. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_DORMANT);
     block->id = block->epoch = 0;
     block->is_nest = block->is_piece = false;
@@ -345,6 +358,7 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_bins_remove(heap_bins(block), block);
     block->lane = lane;
     block->is_captured = lane->capture != 0;
@@ -353,11 +367,13 @@ pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lan
 
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
 }
 
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_BARE);
     block->epoch = 0;
     block->lane = NULL;
@@ -387,6 +403,7 @@ pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *bloc
 
 size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t met = 0;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
         if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
@@ -416,6 +433,7 @@ static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
 
 void lochi_pool_join_lanes(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (lochi_pool_state(block) == POOL_FREE && block->is_nest) block = heap_open_nest(pool, block);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
@@ -450,6 +468,7 @@ static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool
 
 size_t lochi_pool_join_handles(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t met = 0;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
         if (!heap_is_anybodys(block)) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The cap on free memory: what is above it goes back to the device at the end of the call that freed it, as far as streams
- * have passed; the rest at the end of a later call. Everything is under the pool's lock.
+ * have passed; the rest at the end of a later call.
  *
  * A block that is freed merges with its neighbours, and the whole of it has passed when its newest part has: a program
  * that frees in the order of addresses, and always has something under way, would never give anything back. So each
@@ -36,6 +36,7 @@ static size_t idle_count_excess(const lochi_pool *pool, size_t more)
 
 size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t free = lochi_pool_free_bytes(pool) + pool->waiting_bytes;
     const size_t excess = pool->is_obedient ? idle_count_excess(pool, pool->waiting_bytes) : 0;
     const size_t most = free > excess ? free - excess : 0;
@@ -127,6 +128,7 @@ static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
 
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!pool->is_obedient || !pool->lanes) return;
     const loch_error saved = lochi_error_save();
     bool is_put_off = false, is_waited_for = false;

@@ -256,6 +256,7 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
 
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
                                          ladder_move, ladder_wait_if_much};
     pool_block *block = NULL;
@@ -267,6 +268,7 @@ pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_
 
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
                                          ladder_wait_on_host, ladder_remake, ladder_compact};
     pool_block *block = lochi_pool_climb_some(pool, want, status);

@@ -105,6 +105,7 @@ static loch_status lane_mark(lochi_pool *pool, pool_lane *lane)
 
 bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     const loch_status status = lane_mark(pool, lane);
     lochi_error_restore(&saved);
@@ -123,6 +124,7 @@ static void lane_pass(lochi_pool *pool, pool_lane *lane)
 
 void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     while (lane->marks_count) {
         const loch_status status = loch_event_query(lane_mark_at(lane, 0)->event);
@@ -134,6 +136,7 @@ void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
 
 void lochi_pool_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     lane->unmarked_bytes += bytes;
     const size_t part = pool->reserved / LANE_EPOCH_PART;
     if (lane->unmarked_bytes >= (part > LANE_EPOCH_BYTES ? part : LANE_EPOCH_BYTES)) lochi_pool_mark(pool, lane);
@@ -141,6 +144,7 @@ void lochi_pool_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes)
 
 void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->is_hungry && lane->done != UINT64_MAX) lochi_pool_note_bytes(pool, lane, bytes);
 }
 
@@ -148,12 +152,14 @@ void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes)
 
 bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     uint64_t capture = 0;
     return !lane->is_closed && lane_get_capture(pool, lane->stream, &capture) == LOCH_OK && capture;
 }
 
 loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_lane *other, uint64_t epoch)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
     if (lane->capture || lane->is_closed) return LOCH_FAIL(BUSY, "the stream cannot wait for another now");
     if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
@@ -173,6 +179,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 /* What is queued later uses no block that may move, for want of a pin. */
 loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (other->followed == pool->compactions) return LOCH_OK;
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
     other->followed = pool->compactions;
@@ -181,6 +188,7 @@ loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *othe
 
 bool lochi_pool_wait_on_host(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     bool has_waited = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -197,6 +205,7 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
 
 loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_t epoch)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (epoch == lane->epoch && !lochi_pool_has_passed(lane, epoch)) lochi_pool_mark(pool, lane);
     while (!lochi_pool_has_passed(lane, epoch) && lane->marks_count) {
         LOCH_TRY_RETURN(loch_event_sync(lane_mark_at(lane, 0)->event));
@@ -212,6 +221,7 @@ loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_
 
 loch_status lochi_pool_wait_for_all(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     bool is_certain = true, is_captured = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -234,6 +244,7 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
 
 void lochi_pool_wait_for_graphs(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     bool has_graphs = false;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -308,6 +319,7 @@ static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capt
 
 pool_lane *lochi_pool_find_lane(const lochi_pool *pool, const loch_stream *stream, uint64_t capture)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_lane *lane = pool->lanes;
     while (lane && (lane->stream != stream || lane->capture != capture || lane->is_closed || lane->is_spare))
         lane = lane->next;
@@ -316,6 +328,7 @@ pool_lane *lochi_pool_find_lane(const lochi_pool *pool, const loch_stream *strea
 
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     uint64_t capture;
     if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
     *status = lane_get_capture(pool, stream, &capture);
@@ -328,6 +341,7 @@ pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *s
 
 void lochi_pool_end_stream(lochi_pool *pool, loch_stream *stream)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->stream != stream || lane->is_closed) continue;
         /* Blocks freed later are ordered behind this event too: the stream gets no more work. */

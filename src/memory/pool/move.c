@@ -79,6 +79,7 @@ static void move_drop_tail(lochi_pool *pool, pool_block *block)
 
 void lochi_pool_disown(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (block->owner->torn_from) move_drop_tail(pool, block);
     pool->movable_bytes -= block->bytes;
     block->owner = NULL;
@@ -91,6 +92,7 @@ void lochi_pool_hold_still(lochi_pool *pool)
 
 void lochi_pool_make_stay(lochi_pool *pool, const void *address)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_block *block = move_find_block(pool, address);
     pool_slab *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)address));
     const pool_word *word = slab ? lochi_pool_slab_word(slab, (uintptr_t)address) : NULL;
@@ -121,6 +123,7 @@ static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 
 bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     return block->owner && !block->frozen && !block->owner->torn_from && !lochi_movable_is_pinned(block->owner) &&
            !lochi_pool_sleeps_at(pool, block->start, block->bytes) && move_is_in_reach(pool, block);
 }
@@ -195,6 +198,7 @@ static void move_tell(lochi_pool *pool, const void *from, const pool_block *targ
 
 loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     void *from = (void *)block->start, *to = (void *)target->start;
     const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
     loch_status status = lochi_pool_prepare_pages(pool, target->start, 1);
@@ -230,6 +234,7 @@ static loch_status move_go_on(pool_block *block, pool_lane *lane)
 
 loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_movable *movable = block->owner;
     const bool is_used = lane->done != UINT64_MAX;
     if (lane->capture) /* the copy would wait for the graph to run */
@@ -251,6 +256,7 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
 
 loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     loch_status status = LOCH_OK;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!block->owner || !block->owner->torn_from) continue;
@@ -314,6 +320,7 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
 
 loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_block *hole = block->before;
     if (!hole || lochi_pool_state(hole) != POOL_FREE || hole->lane != lane || hole->is_piece)
         return LOCH_FAIL(BUSY, "the memory before %p is not free any more", (void *)block->start);

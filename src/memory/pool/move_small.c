@@ -25,6 +25,7 @@ static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
 
 void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *movable)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)movable->address);
     if (!word || slab->block->is_captured || slab->block->is_piece || !lochi_pool_small_prepare(slab)) return;
     *small_owner(slab, word) = movable;
@@ -34,6 +35,7 @@ void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *mova
 
 void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool_word *word)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_movable **owner = small_owner(slab, word);
     if (!owner || !*owner) return;
     *owner = NULL;
@@ -42,6 +44,7 @@ void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool
 
 pool_word *lochi_pool_small_find(const lochi_pool *pool, const lochi_movable *movable, pool_slab **slab)
 {
+    lochi_lock_assert_held(&pool->lock);
     *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)movable->address));
     pool_word *word = *slab ? lochi_pool_slab_word(*slab, (uintptr_t)movable->address) : NULL;
     lochi_movable **owner = word ? small_owner(*slab, word) : NULL;
@@ -62,6 +65,7 @@ static const pool_use *small_uses(const lochi_pool *pool, const pool_slab *slab,
 
 bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, const pool_word *word)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_movable **owner = small_owner(slab, word);
     if (!owner || !*owner || lochi_movable_is_pinned(*owner) || slab->is_closed || slab->is_asleep) return false;
     if (slab->lane->is_out_of_reach) return false;
@@ -126,6 +130,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
 loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target,
                                   pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t bytes = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_BYTES;
     const pool_entry entry = lochi_pool_slab_pop(target);
     const uintptr_t to = (uintptr_t)entry.address;

@@ -28,6 +28,7 @@ static loch_status nap_add_range(pool_nap *nap, uintptr_t start, size_t bytes)
 
 loch_status lochi_nap_find_ranges(const lochi_pool *pool, pool_nap *nap)
 {
+    lochi_lock_assert_held(&pool->lock);
     nap->ranges_count = nap->bytes = 0;
     if (nap->keep.contents == LOCH_SLEEP_DROP) return LOCH_OK;
     pool_part part;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where memory is put when no free block fits: at the addresses that lack least, which are free on one or both sides of
  * a bare stretch. What is missing comes from handles that lie free elsewhere, the largest that fit first, and from new
- * ones. Everything is under the pool's lock. */
+ * ones. */
 #include "memory/pool/place.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -313,6 +313,7 @@ static uint64_t place_get_share(const lochi_pool *pool)
 
 size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
     const size_t granules = pool->reserved >> 21;
     size_t bytes = place_power_below(granules < (size_t)1 << 20 ? granules * granules : PLACE_HANDLE_MAX);
@@ -453,6 +454,7 @@ static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no more than its range");
     if (!pool->is_virtual)
         return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
@@ -475,6 +477,7 @@ static pool_handle *place_first_whole(lochi_pool *pool, const pool_block *block,
 
 bool lochi_pool_has_unfinished(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
         for (pool_block *block; !lane->capture && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
@@ -490,6 +493,7 @@ bool lochi_pool_has_unfinished(lochi_pool *pool)
 
 size_t lochi_pool_count_idle(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t bytes = pool->loose_bytes;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
@@ -505,6 +509,7 @@ size_t lochi_pool_count_idle(lochi_pool *pool)
 
 pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out)
 {
+    lochi_lock_assert_held(&pool->lock);
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
         for (; block; block = block->list_next) {
@@ -521,6 +526,7 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
 
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t gone = 0;
     if (pool->range) return 0; /* it stays until the end */
     while (pool->loose && gone < bytes) {

@@ -119,6 +119,7 @@ static void plan_enter(pool_plan *plan, pool_block *block)
 
 loch_status lochi_plan_look(pool_plan *plan)
 {
+    lochi_lock_assert_held(&plan->pool->lock);
     LOCH_TRY_RETURN(plan_begin(plan));
     plan->joined_bytes = plan->pool->loose_bytes;
     for (size_t i = 0; i < plan->handles_count; i++)

@@ -106,17 +106,20 @@ static void pool_destroy(void *self)
 {
     lochi_pool *pool = self;
     if (!pool) return;
-    if (pool->listener.closing) {
+    const bool was_open = pool->listener.closing != NULL;
+    if (was_open) {
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
-        lochi_pool_wipe_again(pool);
-        if (pool->range)
-            lochi_child_note_uses(pool);
-        else
-            lochi_pool_wait_for_all(pool);
-        lochi_pool_wait_for_graphs(pool);
     }
+    lochi_lock_take(&pool->lock); /* nobody else has the pool any more: for the functions that rely on the lock */
+    if (was_open) lochi_pool_wipe_again(pool);
+    if (was_open && !pool->range) lochi_pool_wait_for_all(pool);
+    lochi_lock_drop(&pool->lock);
+    if (was_open && pool->range) lochi_child_note_uses(pool);
+    lochi_lock_take(&pool->lock);
+    if (was_open) lochi_pool_wait_for_graphs(pool);
     lochi_pool_drop_all(pool);
+    lochi_lock_drop(&pool->lock);
     lochi_pool_close_naps(pool);
     lochi_pool_close_caches(pool);
     lochi_pool_close_uses(pool);
@@ -198,6 +201,14 @@ static const loch_allocator_ops pool_ops = {
 
 /* --- making --- */
 
+static loch_status pool_open_addresses(lochi_pool *pool)
+{
+    lochi_lock_take(&pool->lock);
+    const loch_status status = lochi_pool_open_addresses(pool);
+    lochi_lock_drop(&pool->lock);
+    return status;
+}
+
 static void pool_stream_closing(lochi_stream_listener *listener, loch_stream *stream)
 {
     lochi_pool *pool = LOCHI_CONTAINER(listener, lochi_pool, listener);
@@ -229,7 +240,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
         atomic_store(&pool->gate, 1);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
-    LOCH_TRY(lochi_pool_open_addresses(pool), fail);
+    LOCH_TRY(pool_open_addresses(pool), fail);
     LOCH_TRY(loch_allocator_create(device, name ? name : "pool", &pool_ops, pool, &pool->allocator), fail);
     pool->listener = (lochi_stream_listener){.device = device, .closing = pool_stream_closing};
     lochi_stream_listen(&pool->listener);

@@ -42,6 +42,7 @@ static void protect_note(lochi_pool *pool, pool_block *block, bool is_protected)
 
 loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (block->is_protected) {
         LOCH_TRY_RETURN(protect_set(pool, block, false));
         protect_note(pool, block, false);
@@ -85,6 +86,7 @@ bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *
 
 void lochi_pool_protect_again(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!block->is_protected || protect_set(pool, block, true) == LOCH_OK) continue;
@@ -96,6 +98,7 @@ void lochi_pool_protect_again(lochi_pool *pool)
 
 loch_status lochi_pool_protect_new(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!lochi_device_protects(pool->device)) return LOCH_OK;
     const loch_status status = lochi_pool_wait_for_all(pool);
     if (status != LOCH_OK)
@@ -113,6 +116,7 @@ loch_status lochi_pool_protect_new(lochi_pool *pool)
 
 size_t lochi_pool_count_protected(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t bytes = 0;
     void *start;
     for (const pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)

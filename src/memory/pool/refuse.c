@@ -17,6 +17,7 @@
 
 loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t limit, held;
     const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
     const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
@@ -46,6 +47,7 @@ static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
 /* Why, beyond what the step that failed last has seen. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
+    lochi_lock_assert_held(&pool->lock);
     const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
     bool is_limited;
     const size_t left = refuse_room(pool, &is_limited), room = is_full ? 0 : left;
@@ -63,6 +65,7 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
 
 loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (pool->is_forked) return lochi_device_refuse_forked(pool->device);
     return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
 }

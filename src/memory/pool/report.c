@@ -27,6 +27,7 @@ static size_t report_clamp(int64_t value)
 
 void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     report_publish_all(pool);
     uint64_t allocs = pool->allocs, largest = pool->largest;
@@ -59,6 +60,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
 
 void lochi_pool_begin_segment(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     report_publish_all(pool);
     for (int i = 0; i < POOL_METRICS; i++)
@@ -74,6 +76,7 @@ void lochi_pool_begin_segment(lochi_pool *pool)
 
 void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     out->thread_bytes = lochi_pool_count_cached(pool);
     report_publish_all(pool);

@@ -23,6 +23,7 @@ size_t lochi_rest_count_live(const pool_block *block)
 
 void lochi_rest_set(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest from, pool_rest to)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (uintptr_t at = block->start; at < block->start + bytes;) {
         pool_handle *handle = lochi_pool_find_handle(pool, at);
         if (handle && handle->rest == from) handle->rest = to;
@@ -32,6 +33,7 @@ void lochi_rest_set(const lochi_pool *pool, const pool_block *block, size_t byte
 
 loch_status lochi_rest_stock(lochi_pool *pool, size_t handles)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t records = 2 * handles + 2;
     for (size_t stocked = 0; stocked < records + REST_RECORDS; stocked += REST_RECORDS)
         if (!lochi_pool_stock_records(pool, records)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note blocks");
@@ -41,6 +43,7 @@ loch_status lochi_rest_stock(lochi_pool *pool, size_t handles)
 bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_rest rest, uintptr_t *at,
                           pool_part *out)
 {
+    lochi_lock_assert_held(&pool->lock);
     const uintptr_t end = block->start + lochi_rest_count_live(block);
     while (*at < end) {
         pool_handle *handle = lochi_pool_find_handle(pool, *at);
@@ -71,6 +74,7 @@ static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
 
 void lochi_rest_paint(const lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     for (pool_block *block = NULL; pool->checker && (block = lochi_pool_next_block(pool, block));)
         if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) rest_paint_block(pool, block);
 }

@@ -57,6 +57,7 @@ static void segment_enter(lochi_pool *pool, pool_handle *segment, pool_lane *lan
 
 loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     LOCH_TRY_RETURN(lochi_pool_check_limit(pool, bytes));
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     pool_handle *segment = lochi_zalloc(sizeof *segment);
@@ -75,6 +76,7 @@ fail:
 
 loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, (uintptr_t)pool->range, bytes));
     pool_handle *segment = lochi_zalloc(sizeof *segment);
@@ -88,6 +90,7 @@ loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *la
 
 loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_show(pool, segment->at, segment->bytes);
     LOCH_TRY_RETURN(loch_raw_free(segment->raw));
     lochi_pool_set_cells(pool, segment->at, segment->bytes, NULL);

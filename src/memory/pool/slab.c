@@ -66,6 +66,7 @@ static void slab_unlist(pool_slab *slab)
 
 pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_slab *slab = pool->spare_slabs[class];
     if (slab) {
         pool->spare_slabs[class] = slab->next;
@@ -85,6 +86,7 @@ pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class)
 
 void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab)
 {
+    lochi_lock_assert_held(&pool->lock);
     slab->next = pool->spare_slabs[slab->class];
     pool->spare_slabs[slab->class] = slab;
 }
@@ -116,6 +118,7 @@ static void slab_cut(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_bl
 
 void lochi_pool_slab_make(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     slab_cut(pool, slab, lane, block);
     slab_open(slab);
 }
@@ -129,6 +132,7 @@ bool lochi_pool_small_prepare(pool_slab *slab)
 pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
                                        loch_status *status)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     *status = slab ? lochi_pool_prepare_pages(pool, block->start, pool->slab_bytes[class])
                    : LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
@@ -189,6 +193,7 @@ size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, si
 
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool_lane *lane = slab->lane;
     const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
     atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
@@ -223,6 +228,7 @@ void lochi_pool_slab_wake(pool_slab *slab)
 
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     bool has_freed = false;
     for (uint32_t class = 0; class < pool->classes && lane->empty_slabs; class ++)
         for (pool_slab *slab = lane->partial[class], *next; slab; slab = next) {

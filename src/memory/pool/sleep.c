@@ -170,7 +170,6 @@ static loch_status sleep_calm(lochi_pool *pool)
 
 /* --- contents that were dropped --- */
 
-/* Under the lock and with the gate closed. Without room enough nothing happens, and nap->bytes says how much is needed. */
 static _Atomic uint64_t sleep_all_drops; /* raised behind a pool's own counter, so who sees it sees that */
 /* Contents have gone for good. Memory under other tags than the nap's has stayed. */
 static void sleep_note_drop(lochi_pool *pool, const pool_nap *nap)
@@ -195,8 +194,10 @@ uint64_t lochi_pool_count_all_drops(void)
 
 /* --- sleeping --- */
 
+/* Sleeps with the gate closed. Without room enough nothing happens, and nap->bytes says how much is needed. */
 static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage, bool *is_done)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t chosen = 0;
     loch_status status;
     LOCH_TRY(sleep_check(pool, nap->tag), fail);

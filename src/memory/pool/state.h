@@ -322,7 +322,7 @@ struct pool_cache {
 /* What is counted for a pool and all below it; a child's part in its parent's sum is not less than its minimum. */
 enum { POOL_HELD, POOL_PROMISED, POOL_SUMS }; /* memory from the device; minima alone */
 
-/* A pool's place among parents and children. Under the family lock (child.c) but for what never changes. */
+/* A pool's place among parents and children. Under the family lock (family.c) but for what never changes. */
 typedef struct pool_family {
     struct lochi_pool *parent; /* its allocator is retained until the end; NULL for none. Never changes */
     bool is_counted;           /* LOCH_CHILD_QUOTA: its parent counts what it holds. Never changes */

@@ -12,6 +12,7 @@
 
 void lochi_pool_empty_caches(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_pool_flush_threads(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
@@ -32,6 +33,7 @@ static void trim_gather(lochi_pool *pool)
 
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
+    lochi_lock_assert_held(&pool->lock);
     const size_t before = pool->reserved;
     trim_gather(pool);
     if (pool->range) return 0;

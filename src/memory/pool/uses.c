@@ -23,6 +23,7 @@ static void uses_drop(pool_elsewhere *elsewhere)
 
 loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
     pool_elsewhere *elsewhere = node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
@@ -45,6 +46,7 @@ loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *
 
 void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
     lochi_tree_remove(&pool->elsewhere, node);
     uses_drop(LOCHI_CONTAINER(node, pool_elsewhere, node));
@@ -52,6 +54,7 @@ void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address)
 
 void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word)
 {
+    lochi_lock_assert_held(&pool->lock);
     lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
     pool_elsewhere *elsewhere = LOCHI_CONTAINER(node, pool_elsewhere, node);
     lochi_tree_remove(&pool->elsewhere, node);
@@ -104,6 +107,7 @@ static bool uses_are_over(const pool_elsewhere *elsewhere)
 
 bool lochi_pool_collect(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     bool has_freed = lochi_pool_wipe_again(pool);
     if (!pool->waiting) return has_freed;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -121,6 +125,7 @@ bool lochi_pool_collect(lochi_pool *pool)
 
 bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     for (pool_elsewhere **link = &pool->waiting; *link; link = &(*link)->next) {
         if ((*link)->block->lane != lane) continue;

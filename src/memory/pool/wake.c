@@ -84,6 +84,7 @@ static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *res
 /* Everything sleeps again. */
 static void wake_undo(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     lochi_rest_settle(pool);
     for (pool_handle *handle = pool->handles, *next; handle; handle = next) {
@@ -130,6 +131,7 @@ static pool_block *wake_release_part(lochi_pool *pool, pool_block *block)
 /* Nothing fails from here on. Those of pool->asleep have no block any more. */
 static void wake_finish(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     pool->naps = NULL;
     pool->is_asleep = false;
     for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
@@ -157,9 +159,10 @@ static bool wake_needs_stage(const lochi_pool *pool)
     return is_needed;
 }
 
-/* Under the lock. *done is what was kept, for the caller to let go of. */
+/* Wakes the pool. *done is what was kept, for the caller to let go of. */
 static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restored, pool_nap **done)
 {
+    lochi_lock_assert_held(&pool->lock);
     loch_status status;
     *restored = 0;
     for (const pool_nap *nap = pool->naps; nap; nap = nap->next)

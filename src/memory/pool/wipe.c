@@ -4,7 +4,7 @@
  * be known of where it goes.
  *
  * What cannot be filled now counts as used and waits, in a list or marked in its slab. It is tried again whenever the pool
- * looks for blocks that wait. The short ways are closed in such a pool. Everything is under the pool's lock. */
+ * looks for blocks that wait. The short ways are closed in such a pool. */
 #include "memory/pool/wipe.h"
 #include "base/fail.h"
 #include "device/copy.h"
@@ -55,6 +55,7 @@ static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, u
 
 loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (LOCHI_LIKELY(!pool->is_wiped) || lane->capture || !bytes) return LOCH_OK;
     if (lochi_pool_sleeps_at(pool, start, bytes)) return wipe_awake(pool, lane, start, start + bytes);
     return wipe_fill(pool, lane, start, bytes);
@@ -62,6 +63,7 @@ loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, 
 
 bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (LOCHI_LIKELY(!pool->is_wiped)) return true;
     const loch_error saved = lochi_error_save();
     const bool is_wiped = lochi_pool_wipe(pool, block->lane, block->start, block->bytes) == LOCH_OK;
@@ -81,6 +83,7 @@ static uintptr_t wipe_address(const pool_slab *slab, const pool_word *word)
 
 bool lochi_pool_wipe_word(lochi_pool *pool, pool_slab *slab, pool_word *word)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (LOCHI_LIKELY(!pool->is_wiped)) return true;
     const loch_error saved = lochi_error_save();
     const bool is_wiped = lochi_pool_wipe(pool, slab->lane, wipe_address(slab, word), slab->object_bytes) == LOCH_OK;
@@ -132,6 +135,7 @@ static void wipe_words_again(lochi_pool *pool)
 
 bool lochi_pool_wipe_again(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (LOCHI_LIKELY(!pool->dirty && !pool->dirty_words)) return false;
     const loch_error saved = lochi_error_save();
     const size_t words = pool->dirty_words;
@@ -154,6 +158,7 @@ static loch_status wipe_free_words(lochi_pool *pool, const pool_slab *slab)
 
 loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture)
 {
+    lochi_lock_assert_held(&pool->lock);
     if (!pool->is_wiped) return LOCH_OK;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);

@@ -5,7 +5,7 @@
 #define LOCHI_SESSION_H
 
 #include "base/hint.h"
-#include "memory/allocator_state.h"
+#include "memory/allocator.h"
 #include <loch/session.h>
 
 /* What a thread is in, the last first. */
@@ -18,7 +18,7 @@ typedef struct lochi_session_frame {
 extern _Thread_local lochi_session_frame *lochi_session_top __attribute__((tls_model("initial-exec")));
 
 /* A block of a session, in the table of the allocator that handed it out. */
-typedef struct session_note lochi_session_block;
+typedef struct lochi_session_block lochi_session_block;
 
 /* --- allocating --- */
 
@@ -39,10 +39,8 @@ typedef struct lochi_session_alloc {
 /* Begins an allocation: finds the session, and allocates the note. E_HOST_MEMORY, E_INVALID for a session that has ended. */
 loch_status lochi_session_begin_alloc(loch_allocator *allocator, lochi_session_alloc *alloc);
 
-/* Notes the block after it. `*is_refused` says that the session has ended meanwhile: the caller gives the block back. `*left` is an
- * allocator that has one live block less, for lochi_allocator_count_out; else it is left alone. */
-loch_status lochi_session_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void *address,
-                                    bool *is_refused, loch_allocator **left);
+/* After it, whatever came of it; returns what became of both. */
+loch_status lochi_session_end_alloc(lochi_session_alloc *alloc, loch_status status, size_t bytes, void **out);
 
 /* Tells whether the calling thread is in a session on this allocator itself. */
 bool lochi_session_is_in(const loch_allocator *allocator);
@@ -85,43 +83,18 @@ static inline bool lochi_session_is_gone(loch_status status)
            status == LOCH_E_INTERIOR;
 }
 
-/* Settles a block after its free: it has gone, or the note goes back. Returns the session's allocator if that has one live block less,
- * for lochi_allocator_count_out; else NULL. */
-loch_allocator *lochi_session_settle(lochi_session_block *block, bool is_gone);
+/* After it: the block has gone, or the note goes back. This may end the session's allocator, and with it the one that the
+ * block came from, unless the caller holds a reference. */
+void lochi_session_settle(lochi_session_block *block, bool is_gone);
 
-/* Takes the note on a block out that moves to another address of its allocator, which may be a session's own. */
+/* For a block that moves to another address of its allocator, which may be a session's own. */
 lochi_session_block *lochi_session_take_moving(loch_allocator *allocator, const void *address);
-/* Notes the new address and size of such a block, before it is settled. */
-void lochi_session_note_move(lochi_session_block *block, void *address, size_t bytes);
+void lochi_session_settle_moved(lochi_session_block *block, void *address, size_t bytes);
 
 /* Has a note follow a block that its pool has moved. The pool's lock is held. */
 void lochi_session_follow(loch_allocator *allocator, const void *from, void *to);
 
 /* Notes that a block has changed its size in place. */
 void lochi_session_note_size(loch_allocator *allocator, const void *address, size_t bytes);
-
-/* --- for session_life.c --- */
-
-/* A note on a block of a session. */
-struct session_note {
-    lochi_tree_node node; /* key: its address */
-    loch_session *session;
-    loch_allocator *owner; /* that it goes back to, and in whose table it is */
-    struct session_note *next, **link;
-    size_t bytes;
-    bool is_handled;  /* came by the session's allocator, among whose live blocks it counts */
-    bool is_promoted; /* in no list any more */
-};
-
-/* Puts a note back, or frees it when the block has gone. Says whether the session's allocator has one live block less now. */
-bool lochi_session_put(lochi_session_block *block, bool is_gone);
-
-/* Keeps new blocks out of a session that is about to end. E_BUSY while threads are in it. */
-loch_status lochi_session_begin_end(loch_session *session);
-/* Takes out the next block to free, which its pool does not move from then on; NULL when none is left that was not tried. The session is
- * over then, or as it was with what is left. */
-lochi_session_block *lochi_session_next(loch_session *session, bool has_failed);
-/* Keeps a block that could not be freed from being tried again by this end. Returns what lochi_session_settle does. */
-loch_allocator *lochi_session_keep(lochi_session_block *block);
 
 #endif
