@@ -31,7 +31,7 @@ static bool allocator_can_round(const loch_request *request)
            lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX; /* the sum of two below 2^47 */
 }
 
-/* A complete copy of a caller's request, checked. */
+/* Completes a copy of a caller's request, and checks it. */
 static loch_status allocator_read_request(const loch_allocator *allocator, const loch_request *given, loch_request *out)
 {
     if (given->size == sizeof *given) {
@@ -64,7 +64,7 @@ static loch_status allocator_zero(loch_allocator *allocator, const loch_request 
     return status;
 }
 
-/* With the retries. The request is complete. */
+/* Allocates with the retries. The request is complete. */
 static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_request *request, void **out)
 {
     struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
@@ -89,7 +89,7 @@ static LOCHI_RARE loch_status allocator_alloc_in_session(loch_allocator *allocat
     return lochi_session_end_alloc(&alloc, status, request->bytes, out);
 }
 
-/* Everything that may be asked for; the checks. */
+/* Allocates whatever is asked for, with all checks. */
 static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
@@ -102,7 +102,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     return allocator_alloc_read(allocator, &read, out);
 }
 
-/* Whether a request is right, and wants aligned bytes on a stream and nothing else. */
+/* Tells whether a request is right, and wants aligned bytes on a stream and nothing else. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
     return request->size == sizeof *request && request->bytes &&

@@ -32,7 +32,7 @@ static unsigned life_depth(const loch_allocator *allocator)
     return depth;
 }
 
-/* A wrapper may leave out every slot, others need two. */
+/* Checks a table of operations. A wrapper may leave out every slot, others need two. */
 static loch_status life_check_ops(const char *name, const loch_allocator_ops *ops, bool is_wrapper)
 {
     const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
@@ -126,7 +126,7 @@ loch_allocator *loch_allocator_retain(loch_allocator *allocator)
     return allocator;
 }
 
-/* Whether a closing allocator is empty, and the caller's to destroy. One caller wins: it alone turns is_closing off.
+/* Tells whether a closing allocator is empty, and the caller's to destroy. One caller wins: it alone turns is_closing off.
  * It is marked, and unmarks itself before it destroys: nobody waits for a thread that waits. */
 static bool life_is_over(loch_allocator *allocator)
 {
@@ -195,7 +195,7 @@ static LOCHI_RARE void life_undo(loch_allocator *allocator, const loch_request *
     *out = NULL;
 }
 
-/* An allocator that keeps no account need not know of rounding: it is asked for the rounded size, and gets that back. */
+/* Asks an allocator that keeps no account for the rounded size, and gives that back: it need not know of rounding. */
 static LOCHI_RARE loch_status life_try_rounded(loch_allocator *allocator, const loch_request *request, void **out)
 {
     loch_request rounded = *request;
@@ -268,7 +268,7 @@ static loch_status life_take_back(loch_allocator *allocator, void *address, size
     return status;
 }
 
-/* What was there may have been the last block of a closing allocator, which ends then. */
+/* Leaves an allocator, and ends one that is closing and has lost its last block. */
 static void life_leave(loch_allocator *allocator, uint32_t mark)
 {
     const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);

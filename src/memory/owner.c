@@ -52,7 +52,7 @@ static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
     return allocator;
 }
 
-/* Whether its slots may be called by this thread: by any, or it is the only one that ever used the allocator. */
+/* Tells whether its slots may be called by this thread: by any, or it is the only one that ever used the allocator. */
 static bool owner_may_ask(const loch_allocator *allocator)
 {
     return allocator->traits & LOCH_TRAIT_THREAD_SAFE ||
@@ -76,7 +76,7 @@ static loch_status owner_ask(loch_allocator *allocator, const void *address)
     return LOCH_E_FOREIGN;
 }
 
-/* What an allocator gets its blocks from; NULL for the device. */
+/* Returns what an allocator gets its blocks from; NULL for the device. */
 static const loch_allocator *owner_below(const loch_allocator *allocator)
 {
     if (allocator->wrapped || !allocator->pool) return allocator->wrapped;

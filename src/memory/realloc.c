@@ -17,7 +17,7 @@ static bool realloc_is_refusal(loch_status status)
            status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
 }
 
-/* A wrapper's own account of its blocks follows. The block is there, unless somebody else frees it meanwhile. */
+/* Notes the new size in a wrapper's own account. The block is there, unless somebody else frees it meanwhile. */
 static void realloc_note_size(const loch_allocator *allocator, const void *address, size_t bytes)
 {
     lochi_entry entry;
@@ -43,7 +43,7 @@ loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *add
     return status;
 }
 
-/* Whether the block may keep its place: what it is used for next, and freed behind, is then in the order of its own
+/* Tells whether the block may keep its place: what it is used for next, and freed behind, is then in the order of its own
  * stream. A stream that has gone, or another one, needs a block of its own. */
 static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream *given, const loch_block *block)
 {
@@ -56,7 +56,7 @@ static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream 
 
 /* --- by moving --- */
 
-/* How much of the old block goes along. An allocator of a user's may not know what was asked for. */
+/* Returns how much of the old block is copied. An allocator of a user's may not know what was asked for. */
 static loch_status realloc_measure(const loch_allocator *allocator, const loch_block *block, size_t bytes, size_t *out)
 {
     size_t known = block->requested_bytes;

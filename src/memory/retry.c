@@ -60,7 +60,7 @@ static loch_status retry_under_pressure(loch_allocator *allocator, const loch_re
 
 /* --- waiting --- */
 
-/* Whether a free by another thread can be on its way: another thread has used an allocator of the stack before. Whether
+/* Tells whether a free by another thread can be on its way: another thread has used an allocator of the stack before. Whether
  * blocks are out, or threads alive, is not asked. The memory may be a block of an allocator outside the stack that shares
  * the source, or one that is between its owner and the figures; and the system's list of threads can miss a live one. */
 static bool retry_has_others(const loch_allocator *allocator)

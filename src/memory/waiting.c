@@ -53,7 +53,7 @@ static void waiting_wait_again(loch_allocator *allocator)
     }
 }
 
-/* How far another thread had come with its announcement is not known: all are taken back, and the own ones made again. */
+/* Takes all announcements back, because how far another thread had come with its own is not known; makes the own ones again. */
 static void waiting_forked(void)
 {
     const uint64_t self = lochi_thread_number();

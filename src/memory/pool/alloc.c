@@ -21,7 +21,7 @@
 
 /* --- large blocks --- */
 
-/* Blocks that are handed out as they are: the preset of whole blocks. */
+/* Finds a block that is handed out as it is, for the preset of whole blocks; NULL for none. */
 static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
 {
     pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
@@ -39,7 +39,8 @@ static pool_block *alloc_fit_large(lochi_pool *pool, const pool_want *want, loch
     return block;
 }
 
-/* From a nest; a new one where none has room and its memory is at hand. Else the request itself may still fit. */
+/* Cuts a block out of a nest, and makes one where none has room and its memory is at hand. NULL with LOCH_OK: the request itself may
+ * still fit. */
 static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
@@ -70,7 +71,7 @@ static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loc
     return *status == LOCH_OK ? block : NULL;
 }
 
-/* What the thread keeps is merged before a request is cut from larger blocks: all of it where none would fit. */
+/* Merges what the thread keeps before a request is cut from larger blocks: all of it where none would fit. */
 static void alloc_flush_for(lochi_pool *pool, pool_cache *cache, size_t bytes, size_t alignment)
 {
     lochi_pool_flush_last(pool, cache);
@@ -103,7 +104,7 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
 
 /* --- small blocks --- */
 
-/* Whether a request is served from slabs, and the class then. */
+/* Tells whether a request is served from slabs, and the class then. */
 static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
 {
     if (alignment > pool->unit) { /* classes that are powers of two lie at their multiples */

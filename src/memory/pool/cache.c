@@ -18,7 +18,7 @@
 
 /* --- counting --- */
 
-/* Whether a thread has so much unpublished that others' peaks would be far off. */
+/* Tells whether a thread has so much unpublished that others' peaks would be far off. */
 static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
 {
     const pool_metric *metric = &cache->metrics[POOL_ALLOCATED];

@@ -45,7 +45,7 @@ static void cells_enter_chunk(struct pool_directory *directory, uintptr_t key, p
     directory->count++;
 }
 
-/* A directory with room for one more chunk. */
+/* Returns a directory with room for one more chunk; NULL without host memory. */
 static struct pool_directory *cells_grow_directory(lochi_pool *pool)
 {
     struct pool_directory *old = atomic_load_explicit(&pool->directory, memory_order_relaxed);

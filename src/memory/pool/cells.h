@@ -55,7 +55,7 @@ pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t 
 
 /* Tells whether memory of [start, start + bytes) sleeps. */
 bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes);
-/* Tells so at the cost of one load while nothing of the pool sleeps. */
+/* Tells whether memory sleeps, at the cost of one load while nothing of the pool does. */
 static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);

@@ -61,7 +61,7 @@ static const char *check_bins(const pool_bins *bins, pool_state state, size_t *b
     return NULL;
 }
 
-/* Blocks and their owners know each other, and the figures on them are right. */
+/* Checks that blocks and their owners know each other, and the figures on them. */
 static const char *check_owners(const lochi_pool *pool)
 {
     size_t movable = 0, guarded = 0;

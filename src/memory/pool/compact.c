@@ -28,7 +28,7 @@
 
 /* --- planning --- */
 
-/* What threads keep, and what streams have freed, lies in the way. Free memory becomes the lane's own, which waits for the others; what
+/* Clears what threads keep and what streams have freed out of the way. Gives free memory to the lane, which waits for the others; what
  * it cannot wait for is left out, and so are blocks that captured work uses. */
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {

@@ -16,13 +16,13 @@ static uint64_t family_number; /* children made so far */
 
 /* --- sums --- */
 
-/* Who counts what a pool holds; NULL for none. */
+/* Returns the pool that counts what a pool holds; NULL for none. */
 static lochi_pool *family_counter(const lochi_pool *pool)
 {
     return pool->family.is_counted ? pool->family.parent : NULL;
 }
 
-/* What a pool counts for further up. */
+/* Returns the bytes that a pool counts for further up. */
 static size_t family_share(const lochi_pool *pool, int sum)
 {
     const size_t bytes = pool->family.sums[sum];
@@ -49,13 +49,13 @@ static void family_lower(lochi_pool *pool, int sum, size_t bytes)
     }
 }
 
-/* The part of the minimum that is not held: bytes that a claim does not need from further up. */
+/* Returns the part of the minimum that is not held: bytes that a claim does not need from further up. */
 static size_t family_spare(const lochi_pool *pool)
 {
     return family_share(pool, POOL_HELD) - pool->family.sums[POOL_HELD];
 }
 
-/* A family without a limit has that of the device, so that minima mean something. SIZE_MAX: none. */
+/* Returns the limit of a pool; SIZE_MAX: none. A family without one has the device's, so that minima mean something. */
 static size_t family_limit(const lochi_pool *pool)
 {
     if (pool->family.limit) return pool->family.limit;
@@ -63,7 +63,7 @@ static size_t family_limit(const lochi_pool *pool)
     return is_device && pool->device->properties.total_bytes ? pool->device->properties.total_bytes : SIZE_MAX;
 }
 
-/* What the pool's own limit leaves. */
+/* Returns the bytes that the pool's own limit leaves. */
 static size_t family_left(const lochi_pool *pool)
 {
     const size_t limit = family_limit(pool), held = pool->family.sums[POOL_HELD];
@@ -262,7 +262,7 @@ void lochi_family_unlink(lochi_pool *pool)
     lochi_lock_drop(&family_lock);
 }
 
-/* A reference, unless the last has gone. */
+/* Takes a reference, unless the last has gone. */
 static bool family_try_retain(loch_allocator *allocator)
 {
     size_t seen = atomic_load_explicit(&allocator->references, memory_order_relaxed);

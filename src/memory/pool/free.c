@@ -17,7 +17,7 @@
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
 
-/* A free on another stream than the block's own, which the caller has ordered behind all uses: the block waits for that
+/* Frees a block on another stream than its own, which the caller has ordered behind all uses: the block waits for that
  * stream. Without host memory for that, the host waits. */
 static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, const void *address, loch_stream *stream)
 {

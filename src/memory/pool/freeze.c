@@ -39,7 +39,7 @@ static bool freeze_is_of(const pool_block *block, loch_tag tag)
     return !tag || block->tag == tag;
 }
 
-/* Whether a block would be in the way of memory that is to be of one tag. */
+/* Tells whether a block would be in the way of memory that is to be of one tag. */
 static bool freeze_is_other(const pool_block *block, loch_tag tag)
 {
     switch (lochi_pool_state(block)) {
@@ -52,7 +52,7 @@ static bool freeze_is_other(const pool_block *block, loch_tag tag)
     }
 }
 
-/* Whether it shares its first or last handle with blocks of others. */
+/* Tells whether it shares its first or last handle with blocks of others. */
 static bool freeze_is_mixed(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
     const pool_handle *first = lochi_pool_find_cell(pool, block->start)->handle;
@@ -71,7 +71,7 @@ static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, l
 
 /* --- small blocks --- */
 
-/* Whether a word is that of a live small block of the tag that is frozen, or is not. */
+/* Tells whether a word is that of a live small block of the tag that is frozen, or is not. */
 static bool freeze_is_small(uint64_t word, loch_tag tag, bool is_frozen)
 {
     if (!(word & POOL_WORD_LIVE) || !(word & POOL_WORD_FROZEN) != !is_frozen) return false;
@@ -90,7 +90,7 @@ static pool_word *freeze_next_small(const lochi_pool *pool, pool_slab *slab, loc
     return NULL;
 }
 
-/* How many small blocks of a slab are to move. */
+/* Counts how many small blocks of a slab are to move. */
 static uint32_t freeze_count_small(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
     uint32_t count = 0;
@@ -115,7 +115,7 @@ static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_fro
     }
 }
 
-/* A block is frozen by the freeze under way. */
+/* Marks a block as frozen by the freeze under way. */
 static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_report *report)
 {
     block->frozen = pool->freezes;
@@ -126,7 +126,7 @@ static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_r
 
 /* --- putting together --- */
 
-/* Memory in one piece, of at most `most` bytes and at least `least`; NULL when there is none. It is in no list. */
+/* Takes memory in one piece, of at most `most` bytes and at least `least`, in no list; NULL for none. */
 static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t most, size_t least)
 {
     const size_t cell = pool->cell_bytes;
@@ -153,7 +153,7 @@ static loch_status freeze_cut(lochi_pool *pool, pool_block **zone, size_t bytes,
     return LOCH_OK;
 }
 
-/* Memory that all that is to move would fill, and the least that is of use. Slabs of several streams may need a second zone. */
+/* Counts the memory that all that is to move would fill, and the least that is of use. Slabs of several streams may need a second zone. */
 static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least)
 {
     size_t most = 0;
@@ -176,7 +176,7 @@ static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least
     return most;
 }
 
-/* A slab for a small block that moves: one that the gathering has made, or a new one from the front of the zone. NULL with LOCH_OK when
+/* Finds a slab for a small block that moves: one that the gathering has made, or a new one from the front of the zone. NULL with LOCH_OK when
  * there is no room. */
 static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool_slab *from, pool_slab **made,
                                    pool_block **zone, loch_status *status)
@@ -280,7 +280,7 @@ static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, 
 
 /* --- in public --- */
 
-/* What was frozen by a freeze that failed is as it was, but for its place. */
+/* Undoes a freeze that failed. Blocks that were moved stay where they are. */
 static void freeze_undo(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();

@@ -25,7 +25,7 @@
 #include "memory/pool/wipe.h"
 #include "memory/session.h"
 
-/* A loose handle of at most `bytes`, the largest; NULL when there is none. */
+/* Finds the largest loose handle of at most `bytes`; NULL for none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
 {
     pool_handle *best = NULL;
@@ -56,7 +56,7 @@ static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle *
     return lochi_pool_create_some(pool, bytes, out);
 }
 
-/* One handle for the end of a growable block. */
+/* Finds or makes one handle for the end of a growable block. */
 static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
     *out = growable_find_loose(pool, bytes);
@@ -119,7 +119,6 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
     return LOCH_OK;
 }
 
-/* All of it: memory becomes free in the order of its stream, addresses without become bare. */
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);

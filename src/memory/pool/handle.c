@@ -55,7 +55,6 @@ void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 
 /* --- blocks under which memory comes or goes --- */
 
-/* A bare block's [start, start + bytes) becomes a block of its own, in no list. Two records are stocked. */
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -78,7 +77,7 @@ static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *
     lochi_pool_enlist(&pool->filled, block);
 }
 
-/* Memory is under a part of a bare block now. It becomes free, and what it left bare, when all moves of a plan are done
+/* Notes memory under a part of a bare block. It becomes free, and what it left bare, when all moves of a plan are done
  * (lochi_pool_settle): until then no record of a neighbour disappears by merging. */
 static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane,
                         uint64_t epoch)
@@ -122,7 +121,7 @@ void lochi_pool_settle(lochi_pool *pool)
     }
 }
 
-/* What mapping at an address needs of the host. */
+/* Takes what mapping at an address needs of the host. */
 static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
 {
     if (!lochi_pool_stock_records(pool, 6)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");

@@ -13,7 +13,8 @@ void lochi_pool_drop_faded(lochi_pool *pool, size_t keep);
 
 /* Checks whether the limit, and those of the family, allow `bytes` more: E_LIMIT. */
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes);
-/* Checks so, and counts the bytes in for the family: before the memory is there, so that nobody else takes the room. */
+/* Checks the limits as lochi_pool_check_limit does, and counts the bytes in for the family: before the memory is there, so that
+ * nobody else takes the room. */
 loch_status lochi_pool_claim(lochi_pool *pool, size_t bytes);
 /* Undoes lochi_pool_claim: the driver refused. */
 void lochi_pool_unclaim(lochi_pool *pool, size_t bytes);

@@ -128,7 +128,7 @@ pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
     return NULL;
 }
 
-/* Whether a block holds `bytes` at a multiple of `alignment`. */
+/* Tells whether a block holds `bytes` at a multiple of `alignment`. */
 static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
 {
     const size_t shift = -block->start & (alignment - 1);
@@ -197,7 +197,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     return rest;
 }
 
-/* Where a free block is listed. */
+/* Returns the bins that a free block is in. */
 static pool_bins *heap_bins(const pool_block *block)
 {
     return block->is_nest ? &block->lane->nests : &block->lane->bins;
@@ -414,14 +414,14 @@ size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
     return met;
 }
 
-/* Whether a free block may belong to any lane. */
+/* Tells whether a free block may belong to any lane. */
 static bool heap_is_anybodys(const pool_block *block)
 {
     return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
            lochi_pool_has_passed(block->lane, block->epoch);
 }
 
-/* A nest's free memory becomes like any other of its lane. */
+/* Makes free memory of a nest like any other of its lane. */
 static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
 {
     lochi_pool_bins_remove(heap_bins(block), block);

@@ -67,7 +67,7 @@ size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
 /* Makes free memory of nests like any other, and merges free neighbours of different lanes where nobody uses them any more: a
  * handle that lies under several of them can move or go back then. */
 void lochi_pool_join_lanes(lochi_pool *pool);
-/* Merges so only where a whole handle lies under free neighbours that nobody uses. Returns how many blocks it met. */
+/* Merges free neighbours of different lanes where a whole handle lies under them and nobody uses them. Returns how many blocks it met. */
 size_t lochi_pool_join_handles(lochi_pool *pool);
 
 #endif

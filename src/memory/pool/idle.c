@@ -76,14 +76,14 @@ static size_t idle_give_back(lochi_pool *pool)
     return excess ? idle_count_excess(pool, 0) : 0;
 }
 
-/* Whether free blocks could be joined so that more handles lie wholly in one: pieces, parts of nests, and blocks of several
+/* Tells whether free blocks could be joined so that more handles lie wholly in one: pieces, parts of nests, and blocks of several
  * streams. */
 static bool idle_is_apart(const lochi_pool *pool)
 {
     return pool->is_whole || pool->lanes->next || pool->lanes->nests.summary;
 }
 
-/* Whether a walk over all blocks is paid for. */
+/* Tells whether a walk over all blocks is paid for. */
 static bool idle_may_walk(const lochi_pool *pool)
 {
     return pool->idle_walk <= pool->idle_credit + IDLE_WALK;
@@ -111,7 +111,7 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
         lochi_pool_go(pool);
 }
 
-/* One look: what has passed goes back. Returns what is left above the cap. */
+/* Gives back what has passed. Returns what is left above the cap. */
 static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
 {
     *is_put_off = false;

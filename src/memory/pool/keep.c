@@ -142,7 +142,7 @@ static loch_status keep_read(const pool_keep *keep, char *to, size_t bytes, size
     return LOCH_OK;
 }
 
-/* Whether the file gives back what was written to it. It is on the disk first, so that errors of a late write are seen now. */
+/* Tells whether the file gives back what was written to it. It is on the disk first, so that errors of a late write are seen now. */
 static loch_status keep_verify(const pool_keep *keep)
 {
     LOCHI_NOT_CANCELLED;

@@ -21,13 +21,13 @@
 
 /* --- others' memory --- */
 
-/* Whether a lane's free blocks may go to other streams at all. */
+/* Tells whether a lane's free blocks may go to other streams at all. */
 static bool ladder_may_lend(const pool_lane *lane)
 {
     return !lane->capture;
 }
 
-/* A free block of another lane that fits and has passed, or any that fits. */
+/* Finds a free block of another lane that fits and has passed, or any that fits; NULL for none. */
 static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *want, bool is_any)
 {
     unsigned looks = 0;
@@ -67,7 +67,7 @@ static pool_block *ladder_borrow(lochi_pool *pool, const pool_want *want, loch_s
     return NULL;
 }
 
-/* The same behind a wait of the request's stream. */
+/* Borrows a block that is in use behind a wait of the request's stream. */
 static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const loch_error saved = lochi_error_save();
@@ -86,7 +86,7 @@ static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *
 
 typedef pool_block *ladder_step(lochi_pool *pool, const pool_want *want, loch_status *status);
 
-/* Blocks whose events have passed. */
+/* Frees blocks whose events have passed, and borrows from other lanes. */
 static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -102,7 +102,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* Large blocks that other threads keep. */
+/* Takes back the large blocks that other threads keep. */
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
@@ -112,7 +112,7 @@ static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *w
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
 
-/* Free memory that is in pieces because blocks went from stream to stream, once that is much. */
+/* Joins free memory that is in pieces because blocks went from stream to stream, once that is much. */
 static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->crossed_bytes || pool->crossed_bytes < pool->reserved / LADDER_CROSSED_PART) return NULL;
@@ -122,7 +122,7 @@ static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, lo
     return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
 }
 
-/* Memory from a source, then the block. Shortages are not the end. */
+/* Gets memory from a source, and cuts the block. */
 static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     *status = lochi_pool_supply(pool, want, source);
@@ -154,7 +154,7 @@ static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_sta
     return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
 }
 
-/* Unfinished blocks behind waits on the device. */
+/* Takes blocks that streams still use, behind waits on the device. */
 static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = NULL;
@@ -165,7 +165,7 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* The same while they are much: growing would hold a quarter more than is in use. */
+/* Waits on the device while unfinished blocks are much: growing would hold a quarter more than is in use. */
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const size_t held = pool->used - pool->waiting_bytes + want->bytes;
@@ -174,7 +174,7 @@ static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, 
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }
 
-/* Everything that threads and slabs keep; then free handles of any size are given back, so that new ones may be made in
+/* Takes back all that threads and slabs keep, and joins it, so that handles may go to
  * the right places. */
 static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
@@ -187,7 +187,7 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     return block;
 }
 
-/* Whether giving back all that is free in whole handles could be enough. What is not given back in vain is where blocks that
+/* Tells whether giving back all that is free in whole handles could be enough. What is not given back in vain is where blocks that
  * may move go to. */
 static bool ladder_may_remake(lochi_pool *pool, const pool_want *want)
 {
@@ -222,7 +222,7 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     return block;
 }
 
-/* Blocks that may move make room for `bytes` of the request. Segments and handles that they leave go back when the copies have
+/* Moves blocks that may move, to make room for `bytes` of the request. Segments and handles that they leave go back when the copies have
  * ended: the host waits for that where nothing else fits. */
 static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
                                       loch_status *status)

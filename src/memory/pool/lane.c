@@ -54,7 +54,7 @@ static pool_mark *lane_mark_at(const pool_lane *lane, size_t index)
     return &lane->marks[(lane->marks_first + index) & (lane->marks_capacity - 1)]; /* a power of two */
 }
 
-/* Room for one more event under way. Those that have passed go first, or they would pile up while nobody asks. */
+/* Makes room for one more event under way. Those that have passed go first, or they would pile up while nobody asks. */
 static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 {
     if (lane->marks_count < lane->marks_capacity) return true;
@@ -255,7 +255,7 @@ void lochi_pool_wait_for_graphs(lochi_pool *pool)
 
 /* --- lanes --- */
 
-/* A lane whose stream has gone, and all of whose work has passed. */
+/* Finds a lane whose stream has gone and all of whose work has passed; NULL for none. */
 static pool_lane *lane_find_idle(lochi_pool *pool)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -284,7 +284,7 @@ static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
     return is_empty;
 }
 
-/* An empty lane for a capture: what is in a capture's lane cannot be had by others. */
+/* Finds an empty lane for a capture, because others cannot have what is in it; NULL for none. */
 static pool_lane *lane_find_empty(lochi_pool *pool)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {

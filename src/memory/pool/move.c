@@ -111,7 +111,7 @@ static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
     return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
 }
 
-/* Whether a move can be put behind everybody who used the block. */
+/* Tells whether a move can be put behind everybody who used the block. */
 static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 {
     if (block->lane->is_out_of_reach) return false;
@@ -266,7 +266,7 @@ loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
     return status;
 }
 
-/* A block changes places with the memory before it. */
+/* Swaps a block with the memory before it. */
 static void move_swap(lochi_pool *pool, pool_block *hole, pool_block *block)
 {
     pool_block *before = hole->before, *behind = block->behind;
@@ -375,7 +375,7 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     return status;
 }
 
-/* What a stream did with the block is noted until it is freed or moved. Without memory for that, it is waited for. */
+/* Notes a stream that used the block, until it is freed or moved. Without host memory for that, waits for the stream. */
 static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *stream)
 {
     loch_status status;

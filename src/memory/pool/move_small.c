@@ -74,7 +74,7 @@ bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, 
     return true;
 }
 
-/* Everything that may fail before the copy. The two notes of the lane stay: they say that it may use the places, which is harmless. */
+/* Does all that may fail before the copy. The two notes of the lane stay: they say that it may use the places, which is harmless. */
 static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, uintptr_t to,
                                  pool_lane *lane)
 {

@@ -60,7 +60,7 @@ typedef struct place_search {
     uintptr_t start; /* of the spot that is looked at */
 } place_search;
 
-/* Whether a block's addresses can be part of a spot. */
+/* Tells whether a block's addresses can be part of a spot. */
 static bool place_is_open(const pool_block *block, const place_search *search)
 {
     const pool_state state = lochi_pool_state(block);
@@ -73,7 +73,7 @@ static bool place_is_open(const pool_block *block, const place_search *search)
     return state == POOL_BARE || (state == POOL_FREE && block->lane == lane && !block->is_nest && !block->is_piece);
 }
 
-/* From the start of a free block upwards. */
+/* Looks for a spot from the start of a free block upwards. */
 static void place_look_up(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
     const pool_want *want = search->want;
@@ -96,7 +96,7 @@ static void place_look_up(const lochi_pool *pool, pool_block *block, place_searc
     }
 }
 
-/* From the end of a free block downwards. */
+/* Looks for a spot from the end of a free block downwards. */
 static void place_look_down(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
     const pool_want *want = search->want;
@@ -208,7 +208,7 @@ static void place_gather_lane(lochi_pool *pool, pool_lane *lane, const pool_want
     }
 }
 
-/* All handles that are idle now. */
+/* Gathers all handles that are idle now. */
 static void place_gather(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
     for (pool_handle *handle = pool->loose; handle; handle = handle->next)
@@ -226,7 +226,7 @@ static int place_compare(const void *a, const void *b)
     return x->handle->at < y->handle->at ? -1 : x->handle->at > y->handle->at;
 }
 
-/* Those that fit into a gap, and do not lie in the spot or go back to an old address; the largest first. */
+/* Keeps the sources that fit into a gap, and do not lie in the spot or go back to an old address; sorts them, the largest first. */
 static void place_sort(const pool_want *want, place_plan *plan)
 {
     const uintptr_t start = plan->spot.start, end = start + want->bytes;
@@ -254,7 +254,7 @@ static pool_block *place_find_block(pool_block *near, uintptr_t address)
     return near;
 }
 
-/* The stretches of a spot that have no memory, and old addresses that handles go back to. False when one handle would
+/* Finds the stretches of a spot that have no memory, and old addresses that handles go back to. False when one handle would
  * have to go to two of them, or there are too many. */
 static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
@@ -367,7 +367,7 @@ static loch_status place_move(lochi_pool *pool, const pool_want *want, const pla
     return LOCH_OK;
 }
 
-/* Where, and from what: first with old addresses that handles can go back to, then without. */
+/* Plans where memory goes and from what: first with old addresses that handles can go back to, then without. */
 static bool place_plan_for(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
     plan->number = ++pool->plans;
@@ -391,7 +391,7 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
     return LOCH_OK;
 }
 
-/* Whether `missing` bytes may be taken rather than moved. */
+/* Tells whether `missing` bytes may be taken rather than moved. */
 static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing)
 {
     const size_t now = pool->used - pool->waiting_bytes + want->bytes;
@@ -438,7 +438,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     return status;
 }
 
-/* A raw segment that holds the request; smaller ones when the device gives no larger. */
+/* Takes a raw segment that holds the request: a smaller one when the device gives no larger. */
 static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;

@@ -33,7 +33,7 @@ static int plan_order_handles(const void *left, const void *right)
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Room for everything that there is, and a target for everything that may move. */
+/* Makes room for everything that there is, and a target for everything that may move. */
 static loch_status plan_begin(pool_plan *plan)
 {
     const lochi_pool *pool = plan->pool;
@@ -131,7 +131,7 @@ loch_status lochi_plan_look(pool_plan *plan)
 
 /* --- moves of the plan --- */
 
-/* What it costs to put a block somewhere: handles that are empty would not be, and handles that could be emptied could not. */
+/* Returns what it costs to put a block somewhere: handles that are empty would not be, and handles that could be emptied could not. */
 static size_t plan_price(const pool_plan *plan, uintptr_t start, size_t bytes)
 {
     size_t price = 0;
@@ -160,7 +160,7 @@ static uint32_t plan_cheapest(const pool_plan *plan, const uint32_t *holes, size
     return best;
 }
 
-/* A hole that `bytes` fit in, outside of [start, end): the cheapest of the smallest few, of equal ones the highest, because handles are
+/* Finds a hole that `bytes` fit in, outside of [start, end): the cheapest of the smallest few, of equal ones the highest, because handles are
  * emptied from below. Holes that are gone leave the list. */
 uint32_t lochi_plan_find_hole(pool_plan *plan, size_t bytes, uintptr_t start, uintptr_t end)
 {
@@ -242,7 +242,7 @@ void lochi_plan_unplace(pool_plan *plan)
     plan->items_count--;
 }
 
-/* An item and the hole behind it become one. */
+/* Joins an item with the hole behind it. */
 static void plan_merge(pool_plan *plan, uint32_t item)
 {
     const uint32_t behind = plan->items[item].behind;

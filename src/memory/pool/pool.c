@@ -65,7 +65,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     return LOCH_OK;
 }
 
-/* What follows from the device. */
+/* Reads what follows from the device. */
 static loch_status pool_read_device(lochi_pool *pool, bool is_range)
 {
     const loch_device_properties *properties = &pool->device->properties;

@@ -16,7 +16,7 @@ static lochi_pool *process_pools; /* under process_lock */
 
 /* --- threads that end, and forks --- */
 
-/* What an ending thread kept goes back; memory of a device that is not there any more stays as it is. */
+/* Gives back what an ending thread kept. Memory of a device that did not survive a fork stays as it is. */
 static void process_thread_ends(uint32_t slot)
 {
     lochi_lock_take(&process_lock);
@@ -45,7 +45,7 @@ void lochi_pool_drop_cache(lochi_pool *pool)
     lochi_pool_end_caches(pool, caches);
 }
 
-/* Before a fork: nobody is on a short way, and nobody gets there. */
+/* Keeps all threads out of the caches of all pools, before a fork. */
 static void process_stop(void)
 {
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
@@ -61,7 +61,7 @@ static void process_go(void)
         lochi_pool_go(pool);
 }
 
-/* In the child of a fork. A pool whose device is not there keeps its gate closed for good. */
+/* Opens the gates in the child of a fork. A pool whose device is not there keeps its gate closed for good. */
 static void process_forked(void)
 {
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {

@@ -51,7 +51,7 @@ loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
     return LOCH_OK;
 }
 
-/* Whether the block at `*address`, which moves under the lock, is protected. */
+/* Tells whether the block at `*address`, which moves under the lock, is protected. */
 static bool protect_is_set(lochi_pool *pool, void *const *address)
 {
     if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;

@@ -31,7 +31,7 @@ loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
                      LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
 }
 
-/* What limits leave of whole cells: less than one is none. */
+/* Returns what limits leave in whole cells. */
 static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
 {
     size_t room = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
@@ -44,7 +44,6 @@ static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
     return pool->range ? 0 : room - room % pool->cell_bytes;
 }
 
-/* Why, beyond what the step that failed last has seen. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
     lochi_lock_assert_held(&pool->lock);

@@ -44,7 +44,7 @@ static bool resize_can_extend(const pool_block *block, size_t more)
     return behind && lochi_pool_state(behind) == POOL_FREE && behind->lane == block->lane && behind->bytes >= more;
 }
 
-/* In place: a large block into what is free behind it, or giving its end back. All that may refuse comes first: a frozen block that
+/* Resizes a large block in place: into what is free behind it, or by giving its end back. All that may refuse comes first: a frozen block that
  * cannot change stays frozen. */
 static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
@@ -67,7 +67,7 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
     return LOCH_OK;
 }
 
-/* Within its class, unless much of it would be lost. */
+/* Resizes a small block within its class, unless much of it would be lost. */
 static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
 {
     if (lochi_pool_round_request(pool, bytes) > found->allocated || bytes <= found->allocated / 2)

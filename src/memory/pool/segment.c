@@ -37,7 +37,7 @@ static void segment_return_raw(lochi_pool *pool, const pool_handle *segment)
     if (loch_raw_free(segment->raw) != LOCH_OK) LOCHI_LOG(ERROR, "a raw segment is lost");
 }
 
-/* A segment's memory becomes one free block. Its cells exist, and a record is stocked. */
+/* Makes the memory of a segment one free block. Its cells exist, and a record is stocked. */
 static void segment_enter(lochi_pool *pool, pool_handle *segment, pool_lane *lane, uint64_t epoch)
 {
     lochi_pool_set_cells(pool, segment->at, segment->bytes, segment);

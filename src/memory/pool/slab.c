@@ -24,7 +24,7 @@ static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
     return bytes + step;
 }
 
-/* In a child's range not more than a small part of it. */
+/* Chooses the bytes of a slab: in a child's range not more than a small part of it. */
 static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
 {
     size_t bytes = SLAB_BYTES_MIN;
@@ -91,7 +91,7 @@ void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab)
     pool->spare_slabs[slab->class] = slab;
 }
 
-/* A slab whose blocks can be taken: in its lane's list for the class, and counted there while none is in use. */
+/* Enters a slab in its lane's list for the class, and counts it there while none of its blocks is in use. */
 static void slab_open(pool_slab *slab)
 {
     if (slab->free_count) slab_enlist(slab->lane, slab);

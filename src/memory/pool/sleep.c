@@ -45,7 +45,7 @@ static bool sleep_is_of(const pool_block *block, loch_tag tag)
     return state == POOL_SLAB ? sleep_slab_has_only(block->slab, tag) : lochi_pool_is_out(state) && block->tag == tag;
 }
 
-/* Why a block that is to sleep cannot. */
+/* Says why a block that is to sleep cannot. */
 static loch_status sleep_check_block(const pool_block *block)
 {
     if (block->is_captured)
@@ -105,7 +105,7 @@ static pool_block *sleep_cut_free(lochi_pool *pool, pool_block *block)
     return block;
 }
 
-/* Free blocks and slabs of handles that sleep now. */
+/* Hides the free blocks and slabs of handles that sleep now. */
 static void sleep_hide_blocks(lochi_pool *pool)
 {
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
@@ -142,7 +142,7 @@ static loch_status sleep_lay_down(lochi_pool *pool, pool_nap *nap)
     return has_any ? LOCH_OK : status;
 }
 
-/* Whether something that is to sleep does already. */
+/* Tells whether something that is to sleep does already. */
 static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
 {
     for (const pool_nap *nap = pool->naps; nap; nap = nap->next)

@@ -84,7 +84,7 @@ static size_t slide_whole(const pool_plan *plan, uintptr_t start, uintptr_t end)
     return bytes;
 }
 
-/* What a run would join beyond what is joined in it now: whole handles, or in a raw segment one piece. */
+/* Counts what a run would join beyond what is joined in it now: whole handles, or in a raw segment one piece. */
 static size_t slide_gain(const pool_plan *plan, const slide_run *run)
 {
     const uintptr_t end = plan->items[run->last].start + plan->items[run->last].bytes;

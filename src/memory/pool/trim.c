@@ -17,7 +17,7 @@ void lochi_pool_empty_caches(lochi_pool *pool)
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
-/* What threads, slabs and streams keep becomes free as far as it can. */
+/* Frees what threads, slabs and streams keep, as far as it can. */
 static void trim_gather(lochi_pool *pool)
 {
     lochi_pool_empty_caches(pool);

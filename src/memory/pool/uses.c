@@ -97,7 +97,7 @@ static void uses_free(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
     uses_drop(elsewhere);
 }
 
-/* Whether a use is over. One of the present epoch is not until that is marked. */
+/* Tells whether a use is over. One of the present epoch is not until that is marked. */
 static bool uses_are_over(const pool_elsewhere *elsewhere)
 {
     for (const pool_use *use = elsewhere->uses; use; use = use->next)

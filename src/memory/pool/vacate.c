@@ -85,7 +85,7 @@ static bool vacate_one(pool_plan *plan, const plan_handle *handle, size_t price,
     return false;
 }
 
-/* A handle, then its neighbours as long as they are worth it: neighbours share blocks and holes. */
+/* Empties a handle, then its neighbours as long as they are worth it: neighbours share blocks and holes. */
 static bool vacate_from(pool_plan *plan, size_t at, size_t goal, size_t price, size_t budget)
 {
     if (!vacate_one(plan, &plan->handles[at], price, budget)) return false;

@@ -81,7 +81,7 @@ static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *res
     return *restored ? lochi_keep_finish(&run.nap->keep, stage, false) : LOCH_OK;
 }
 
-/* Everything sleeps again. */
+/* Undoes a wake that failed: everything sleeps again. */
 static void wake_undo(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -178,7 +178,7 @@ fail:
     return status;
 }
 
-/* With a stage where one is needed: *needs_stage says that it is missing, and nothing has happened. */
+/* Wakes the pool, with a stage where one is needed: *needs_stage says that it is missing, and nothing has happened. */
 static loch_status wake_locked(lochi_pool *pool, pool_stage *stage, size_t *restored, bool *needs_stage)
 {
     pool_nap *done = NULL;
@@ -204,7 +204,7 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
     return status;
 }
 
-/* What the rest of the pool and others do not use goes back; says how much. */
+/* Gives back what the rest of the pool and others do not use; returns how much. */
 static size_t wake_make_room(lochi_pool *pool, loch_status why)
 {
     const loch_error saved = lochi_error_save();

@@ -16,7 +16,7 @@
 #include "memory/pool/poison.h"
 #include "memory/pool/slab.h"
 
-/* A stream that has gone cannot be ordered behind: its work has to have passed, and the host waits for the fill, so that whoever
+/* Fills memory of a stream that has gone. Its work has to have passed, and the host waits for the fill, so that whoever
  * uses the lane next comes behind it. */
 static loch_status wipe_fill_closed(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
 {
@@ -41,7 +41,7 @@ static loch_status wipe_fill(lochi_pool *pool, pool_lane *lane, uintptr_t start,
     return status;
 }
 
-/* What sleeps has no memory, and its saved contents are wiped when they are forgotten. */
+/* Fills what is awake. What sleeps has no memory, and its saved contents are wiped when they are forgotten. */
 static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, uintptr_t end)
 {
     while (at < end) {
@@ -126,7 +126,7 @@ static bool wipe_slab_again(lochi_pool *pool, pool_block *block)
     return true;
 }
 
-/* A slab that goes merges with its neighbours: the walk begins anew. */
+/* Wipes small blocks again. A slab that goes merges with its neighbours: the walk begins anew then. */
 static void wipe_words_again(lochi_pool *pool)
 {
     for (pool_block *block = NULL; pool->dirty_words && (block = lochi_pool_next_block(pool, block));)
