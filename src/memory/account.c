@@ -10,6 +10,7 @@
  * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
 #include "memory/account.h"
 #include "base/fail.h"
+#include "memory/tag.h"
 #include <loch/tag.h>
 #include <string.h>
 

@@ -16,7 +16,7 @@
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
 #include "memory/retry.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include <loch/copy.h>
 #include <loch/host.h>
 #include <string.h>
@@ -277,7 +277,7 @@ loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator)
 }
 
 /* Asks the outermost allocator that keeps account of its blocks. */
-static loch_status allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+static loch_status allocator_find(const loch_allocator *allocator, const void *address, loch_block *out)
 {
     while (!allocator->ops.find && allocator->wrapped)
         allocator = allocator->wrapped;
@@ -286,6 +286,16 @@ static loch_status allocator_find(loch_allocator *allocator, const void *address
     LOCH_TRY_RETURN(lochi_ledger_find(allocator->ledger, address, &entry));
     lochi_ledger_to_block(&entry, out);
     return LOCH_OK;
+}
+
+loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+{
+    if (!allocator || !address || !lochi_sized_is_set(out))
+        return LOCH_FAIL(INVALID, "finding a block needs an allocator, an address and a struct whose size is set");
+    loch_block block = {.size = sizeof block};
+    const loch_status status = allocator_find(allocator, address, &block);
+    lochi_sized_write(out, &block, sizeof block);
+    return status;
 }
 
 loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor, void *user)

@@ -17,8 +17,9 @@
 #include "memory/latency.h"
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include "memory/waiting.h"
+#include <loch/wrapper.h>
 #include <loch/host.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* Large blocks in use: sizes, the way in and the way out, with figures and the table of pages. Who finds the memory for a block is
  * further up (alloc.c); where it goes is further down (heap.c). */
 #include "memory/pool/block.h"
-#include "memory/ledger/inside.h"
+#include "memory/ledger/ledger.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"

@@ -9,7 +9,7 @@
 #include "memory/pool/gate.h"
 #include "memory/pool/quick.h"
 #include "memory/pool/slab.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 #include <string.h>
 
 #define CACHE_CLASS_BYTES ((size_t)64 << 10) /* of one class that a thread keeps */

@@ -15,7 +15,7 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/segment.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 #define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent, and holds small ones */
 

@@ -23,7 +23,7 @@
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 /* Finds the largest loose handle of at most `bytes`; NULL for none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)

@@ -24,7 +24,7 @@
 #include "memory/pool/refuse.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 /* The pool of an allocator that is one itself. */
 static loch_status move_find_pool(loch_allocator *allocator, lochi_pool **out)

@@ -16,7 +16,7 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
-#include "memory/session.h"
+#include "memory/session/session.h"
 
 static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
 {

@@ -20,7 +20,7 @@ static size_t protect_pages(const pool_block *block, void **start)
 }
 
 /* Handle by handle: where memory sleeps there is nothing, and it stays so. */
-static loch_status protect_set(const lochi_pool *pool, const pool_block *block, bool is_read_only)
+static loch_status protect_set(const lochi_pool *pool, const pool_block *block, loch_access access)
 {
     void *start;
     const size_t bytes = protect_pages(block, &start);
@@ -29,7 +29,7 @@ static loch_status protect_set(const lochi_pool *pool, const pool_block *block, 
         const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
         if (handle->rest == POOL_AWAKE)
-            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, is_read_only));
+            LOCH_TRY_RETURN(lochi_device_protect(pool->device, (void *)at, next - at, access));
     }
     return LOCH_OK;
 }
@@ -44,7 +44,7 @@ loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     if (block->is_protected) {
-        LOCH_TRY_RETURN(protect_set(pool, block, false));
+        LOCH_TRY_RETURN(protect_set(pool, block, LOCH_READ_WRITE));
         protect_note(pool, block, false);
     }
     block->frozen = 0;
@@ -89,7 +89,7 @@ void lochi_pool_protect_again(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     const loch_error saved = lochi_error_save();
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (!block->is_protected || protect_set(pool, block, true) == LOCH_OK) continue;
+        if (!block->is_protected || protect_set(pool, block, LOCH_READ_ONLY) == LOCH_OK) continue;
         protect_note(pool, block, false);
         LOCHI_LOG(WARNING, "frozen memory that woke is not protected: %s", loch_error_get()->sentence);
     }
@@ -106,7 +106,7 @@ loch_status lochi_pool_protect_new(lochi_pool *pool)
                               loch_allocator_get_name(pool->allocator));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->frozen != pool->freezes) continue;
-        const loch_status protected = protect_set(pool, block, true);
+        const loch_status protected = protect_set(pool, block, LOCH_READ_ONLY);
         if (protected == LOCH_E_UNSUPPORTED) break; /* a driver that hands on to one without */
         if (protected != LOCH_OK) return protected;
         protect_note(pool, block, true);

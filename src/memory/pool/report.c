@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* What a pool says of itself: figures, and a report for people. */
 #include "memory/pool/report.h"
-#include "base/text.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/family.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/place.h"
+#include "memory/tag.h"
+#include "base/printing.h"
 #include <loch/tag.h>
 
 /* --- figures --- */

@@ -34,7 +34,8 @@ static uint64_t walk_get_id(lochi_pool *pool, const pool_found *found)
 
 static void walk_describe(lochi_pool *pool, const pool_found *found, uintptr_t address, loch_block *out)
 {
-    *out = (loch_block){.address = (void *)address,
+    *out = (loch_block){.size = sizeof *out,
+                        .address = (void *)address,
                         .requested_bytes = found->requested,
                         .allocated_bytes = found->allocated,
                         .id = walk_get_id(pool, found),

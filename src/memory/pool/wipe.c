@@ -15,6 +15,7 @@
 #include "memory/pool/lane.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/slab.h"
+#include "device/fill.h"
 
 /* Fills memory of a stream that has gone. Its work has to have passed, and the host waits for the fill, so that whoever
  * uses the lane next comes behind it. */
