@@ -5,6 +5,7 @@
 #ifndef LOCH_TEST_FORK_FIXTURE_H
 #define LOCH_TEST_FORK_FIXTURE_H
 
+#include "base/sanitize.h"
 #include "test.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 #define FORK_SECONDS 60
 #define FORK_BAD 1
 
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define FORK_HAS_THREADS 0 /* TSan ends a child of a process with threads that makes threads of its own */
 #else
 #define FORK_HAS_THREADS 1
@@ -26,7 +27,7 @@
 
 /* Around what threads do again and again while others fork, and the fork itself. AddressSanitizer's own allocator keeps its locks in a
  * child (until LLVM 18, GCC 14): there, and there alone, threads stand still between two steps during a fork. */
-#if defined(__SANITIZE_ADDRESS__)
+#if LOCHI_ASAN
 #define FORK_STANDS_STILL 1
 static pthread_rwlock_t fork_steps = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 #define FORK_STEP(statement)                                                                                           \

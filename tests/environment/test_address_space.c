@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools on the CPU in processes that are short of addresses or of mappings: RLIMIT_AS, vm.max_map_count. Each case runs in a
  * process of its own, because such limits cannot be taken back. */
+#include "base/sanitize.h"
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 #define MIB TEST_MIB
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if LOCHI_ASAN || LOCHI_TSAN
 #define IS_SANITIZED 1 /* they need terabytes of addresses for themselves */
 #else
 #define IS_SANITIZED 0

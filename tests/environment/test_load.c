@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Loading and unloading: dlclose while threads live that have used the library, and several copies of it in one process. */
+#include "copy_file.h"
 #include "loaded.h"
 
 #include <pthread.h>
@@ -50,17 +51,6 @@ static void threads_outlive_dlclose(void **state)
         }
         pthread_barrier_destroy(&barrier);
     }
-}
-
-static void copy_file(const char *from, const char *to)
-{
-    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
-    static char bytes[65536];
-    assert_true(in && out);
-    for (size_t count; (count = fread(bytes, 1, sizeof bytes, in));)
-        assert_int_equal(fwrite(bytes, 1, count, out), count);
-    fclose(in);
-    assert_int_equal(fclose(out), 0);
 }
 
 typedef struct copies {

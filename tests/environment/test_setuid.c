@@ -3,6 +3,7 @@
  * they read, or where they write. The test makes a copy of itself setuid to one user and runs it as another; the same copy
  * without the bit sees the environment, so the test can fail. */
 #include "base/sanitize.h"
+#include "copy_file.h"
 #include "test.h"
 
 #include <errno.h>
@@ -54,17 +55,6 @@ static int child(void)
 }
 
 /* --- in the test --- */
-
-static void copy_file(const char *from, const char *to)
-{
-    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
-    static char bytes[65536];
-    assert_true(in && out);
-    for (size_t count; (count = fread(bytes, 1, sizeof bytes, in));)
-        assert_int_equal(fwrite(bytes, 1, count, out), count);
-    fclose(in);
-    assert_int_equal(fclose(out), 0);
-}
 
 static int run_as_user(const char *argument)
 {

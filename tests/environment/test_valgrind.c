@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools on the CPU under valgrind's memcheck: they can be made and used, and what is used wrongly is reported. The program
  * runs itself there with the name of a case. Skipped where there is no valgrind. */
+#include "base/sanitize.h"
 #include "checker_program.h"
 #include "run_program.h"
 
 #define FOUND 9 /* exit code of a run with reports */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if LOCHI_ASAN || LOCHI_TSAN || LOCHI_MSAN
 static const bool is_sanitized = true; /* valgrind does not run such programs */
 #else
 static const bool is_sanitized = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Freezing: what is frozen stays, together, readable, and protected where that was asked for; what is freed or unfrozen is like
  * anything else again. */
+#include "base/sanitize.h"
 #include "child_fixture.h"
 #include "faulty_driver.h"
 #include "sweep.h"
@@ -12,7 +13,7 @@
 #define MIB TEST_MIB
 #define KIB TEST_KIB
 #define SIM "faulty:sim:256MiB,backed,granule=64KiB"
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define FAULT_STEP 11 /* slow there, and nothing runs beside the faults */
 #else
 #define FAULT_STEP 1
