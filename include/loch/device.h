@@ -27,8 +27,8 @@ typedef struct loch_device loch_device;
  *
  *  Names: "cpu", "cpu:numa1", "cuda" (short for "cuda:0"), "cuda:1", "sim:8GiB", "sim:8GiB,granule=2MiB,backed", and
  *  "NAME" or "NAME:ARGUMENTS" of a registered driver (driver.h). E_INVALID: the name cannot be parsed. E_NOT_FOUND:
- *  the driver or the device is not on this machine. E_UNSUPPORTED: the driver or the device is too old. The sentence
- *  of the error record says what to do.
+ *  the driver or the device is not on this machine. E_UNSUPPORTED: the driver or the device is too old, or the
+ *  system lets no process bind memory to the NUMA node. The sentence of the error record says what to do.
  *  @param out  the caller's reference; give it back with loch_device_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_device_open(const char *name, loch_device **out);
 

@@ -22,7 +22,7 @@ static loch_status cpu_enumerate(loch_device_visitor *visitor, void *user)
     LOCH_TRY_RETURN(visitor("", user));
     const int last = lochi_cpu_last_node("");
     for (int node = 0; last > 0 && node <= last; node++) {
-        if (!lochi_cpu_has_node("", node)) continue;
+        if (!lochi_cpu_has_node("", node) || lochi_cpu_probe_bind(node)) continue;
         char name[32];
         snprintf(name, sizeof name, "numa%d", node);
         LOCH_TRY_RETURN(visitor(name, user));
@@ -43,6 +43,10 @@ static loch_status cpu_read_argument(lochi_cpu *cpu, const char *argument)
     if (node > 1023 || !lochi_cpu_has_node("", (int)node))
         return LOCH_FAIL(NOT_FOUND, "there is no NUMA node %llu: the highest one here is %d", (unsigned long long)node,
                          lochi_cpu_last_node(""));
+    const int error = lochi_cpu_probe_bind((int)node);
+    if (error)
+        return loch_error_set(LOCH_E_UNSUPPORTED, "cpu", error, "memory cannot be bound to NUMA node %llu here: %s",
+                              (unsigned long long)node, strerror(error));
     cpu->node = (int)node;
     return LOCH_OK;
 }
@@ -97,11 +101,12 @@ static void cpu_close(void *self)
 static loch_status cpu_get_properties(void *self, loch_device_properties *out)
 {
     const lochi_cpu *cpu = self;
+    const int last = cpu->node >= 0 ? cpu->node : lochi_cpu_last_node("");
     pthread_once(&cpu_machine.once, cpu_read_machine);
     memcpy(out->model, cpu_machine.model, sizeof out->model);
     out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT | LOCH_CAN_TIMING |
                         LOCH_CAN_HUGE_PAGES | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
-                        (lochi_cpu_last_node("") >= 0 ? LOCH_CAN_NUMA : 0);
+                        (last >= 0 && !lochi_cpu_probe_bind(last) ? LOCH_CAN_NUMA : 0);
     out->index = cpu->node >= 0 ? cpu->node : 0;
     out->numa_node = cpu->node;
     out->total_bytes = cpu->total_bytes;

@@ -22,17 +22,32 @@ loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
     return loch_error_set(status, "cpu", error, "%s of %zu bytes failed: %s", what, bytes, strerror(error));
 }
 
+/* 0, or the error number. */
+static int cpu_bind(int node, void *address, size_t bytes)
+{
+    unsigned long mask[16] = {0};
+    const size_t bits = 8 * sizeof *mask;
+    mask[(size_t)node / bits] = 1ul << ((size_t)node % bits);
+    return syscall(SYS_mbind, address, bytes, CPU_BIND_POLICY, mask, 8 * sizeof mask, 0) == 0 ? 0 : errno;
+}
+
+int lochi_cpu_probe_bind(int node)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *address = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) return errno;
+    const int error = cpu_bind(node, address, page);
+    munmap(address, page);
+    return error;
+}
+
 /* Binds fresh memory to the device's node and asks for huge pages. A failing bind is a failure: the caller asked for it;
  * huge pages are a wish. */
 static loch_status cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
 {
     if (cpu->huge && bytes >= LOCHI_CPU_GRANULE) madvise(address, bytes, MADV_HUGEPAGE);
-    if (cpu->node < 0) return LOCH_OK;
-    unsigned long mask[16] = {0};
-    const size_t bits = 8 * sizeof *mask;
-    mask[(size_t)cpu->node / bits] = 1ul << ((size_t)cpu->node % bits);
-    if (syscall(SYS_mbind, address, bytes, CPU_BIND_POLICY, mask, 8 * sizeof mask, 0) == 0) return LOCH_OK;
-    return lochi_cpu_fail(errno, "binding to a NUMA node", bytes);
+    const int error = cpu->node < 0 ? 0 : cpu_bind(cpu->node, address, bytes);
+    return error ? lochi_cpu_fail(error, "binding to a NUMA node", bytes) : LOCH_OK;
 }
 
 /* Maps with an alignment above the page size by mapping more and giving the ends back. */

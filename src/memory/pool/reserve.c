@@ -32,8 +32,10 @@ static size_t reserve_choose_span(const lochi_pool *pool)
     const size_t most = (size_t)(others < RESERVE_WIDE_POOLS / 2 ? 32 : 2) << 30;
     if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
 #elif defined(LOCHI_SPAN_MAX)
-    /* A build for an emulator, which pays for every page of addresses. */
-    if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > LOCHI_SPAN_MAX) span = LOCHI_SPAN_MAX;
+    /* A build for an emulator, which pays for every page of addresses: at most that much, or what a simulated device has. */
+    const bool is_host = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
+    const size_t most = is_host || total < LOCHI_SPAN_MAX ? LOCHI_SPAN_MAX : total;
+    if (span > most) span = most;
 #endif
     span = (span + chunk - 1) / chunk * chunk;
     /* A process with a limit on its addresses needs them for other things, too, and for further pools. */
