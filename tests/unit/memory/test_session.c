@@ -9,9 +9,9 @@ static const char *const stacks[] = {"pool",          "pool-whole",
                                      "direct",        "direct-deferred",
                                      "user",          "user-full",
                                      "limit/pool",    "limit/direct",
-                                     "tracking/pool", "guard/pool",
+                                     "tracking/pool", "redzone/pool",
                                      "wrapper/user",  "wrapper/pool",
-                                     "logging/pool",  "tracking/limit/guard/direct"};
+                                     "logging/pool",  "tracking/limit/redzone/direct"};
 
 /* --- short calls --- */
 

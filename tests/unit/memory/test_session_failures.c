@@ -107,7 +107,7 @@ static void blocks_beside_one_that_cannot_be_freed_are_freed(void **state)
 static void a_damaged_block_is_told_at_the_end_of_its_session(void **state)
 {
     (void)state;
-    subject it = open_subject("cpu", "guard/pool");
+    subject it = open_subject("cpu", "redzone/pool");
     loch_session *session = begin(it.allocator);
     char *bad = get(loch_session_get_allocator(session), 100);
     (void)get(loch_session_get_allocator(session), 200);

@@ -2,6 +2,7 @@
 /* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
  * and simulated devices check the order of streams. */
 #include "memory/pool/check.h"
+#include "pool_fixture.h"
 #include "steps.h"
 #include "tensor_fixture.h"
 #include <pthread.h>

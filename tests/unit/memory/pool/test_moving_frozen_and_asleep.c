@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory that moves beside frozen memory, sleep and sessions. */
+#include "memory/pool/find.h"
 #include "moving_rig.h"
 #include <signal.h>
 #include <sys/wait.h>

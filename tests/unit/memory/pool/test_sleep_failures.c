@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools that sleep and wake when something fails: requests that cannot be, files, full disks, lost devices, and every fault in turn. */
+#include "base/sanitize.h"
 #include "sleep_fixture.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__)
+#if LOCHI_TSAN
 #define FAULT_STEP 11 /* slow there, and nothing runs beside the faults */
 #else
 #define FAULT_STEP 1
