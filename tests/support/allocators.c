@@ -38,25 +38,26 @@ const char *const test_stacks[] = {
     "limit/direct",
     "tracking/direct",
     "csv/user-full",
-    "guard/direct",
+    "redzone/direct",
     "fault/user",
     "locked/user-unsafe",
     "limit/pool",
     "tracking/pool",
-    "guard/pool",
+    "redzone/pool",
     "session/pool",
     STACK_ELSEWHERE("session/user", "session/direct", "session/limit/pool", "tracking/session/pool", "limit/user",
-                    "tracking/user-full", "logging/user", "logging/direct", "trace/direct", "guard/user",
-                    "guard/user-full", "fault/direct", "locked/user-full", "logging/pool", "fault/pool", "locked/pool")
+                    "tracking/user-full", "logging/user", "logging/direct", "trace/direct", "redzone/user",
+                    "redzone/user-full", "fault/direct", "locked/user-full", "logging/pool", "fault/pool",
+                    "locked/pool")
     /* stacks */
-    "tracking/limit/guard/direct",
+    "tracking/limit/redzone/direct",
     "locked/logging/fault/user-unsafe",
-    "logging/tracking/locked/fault/limit/guard/user-full",
-    "tracking/limit/guard/pool",
-    STACK_ELSEWHERE("limit/tracking/direct", "tracking/user-unsafe", "guard/tracking/limit/direct-zones",
-                    "wrapper/limit/limit/tracking/tracking/wrapper/direct", "tracking/guard/guard/direct-deferred",
-                    "fault/locked/guard/logging/direct-pinned", "wrapper/tracking/pool-whole",
-                    "guard/logging/pool-pinned")};
+    "logging/tracking/locked/fault/limit/redzone/user-full",
+    "tracking/limit/redzone/pool",
+    STACK_ELSEWHERE("limit/tracking/direct", "tracking/user-unsafe", "redzone/tracking/limit/direct-zones",
+                    "wrapper/limit/limit/tracking/tracking/wrapper/direct", "tracking/redzone/guard/direct-deferred",
+                    "fault/locked/redzone/logging/direct-pinned", "wrapper/tracking/pool-whole",
+                    "redzone/logging/pool-pinned")};
 
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
 

@@ -34,7 +34,7 @@ static void a_block_of_every_stack_is_freed_by_its_address(void **state)
                                          "limit/pool",
                                          "limit/direct",
                                          "tracking/pool",
-                                         "guard/pool",
+                                         "redzone/pool",
                                          "wrapper/user",
                                          "wrapper/pool",
                                          "logging/pool",
@@ -44,8 +44,8 @@ static void a_block_of_every_stack_is_freed_by_its_address(void **state)
                                          "limit/child-quota",
                                          "locked/user-unsafe",
                                          "fault/direct",
-                                         "guard/limit/pool",
-                                         "tracking/limit/guard/direct"};
+                                         "redzone/limit/pool",
+                                         "tracking/limit/redzone/direct"};
     loch_allocator *beside = owner_pool(bed); /* another one, with a block of its own */
     void *other = wrap_alloc(beside, 100);
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {

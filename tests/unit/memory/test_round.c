@@ -18,8 +18,8 @@ static void every_allocator_rounds_and_tells_both_sizes(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     static const char *const stacks[] = {
-        "pool",         "pool-whole",   "child-range", "direct",      "direct-deferred", "direct-zones",
-        "user",         "limit/pool",   "limit/user",  "guard/pool",  "tracking/direct", "wrapper/user",
+        "pool",         "pool-whole",   "child-range", "direct",       "direct-deferred", "direct-zones",
+        "user",         "limit/pool",   "limit/user",  "redzone/pool", "tracking/direct", "wrapper/user",
         "wrapper/pool", "logging/pool", "locked/pool", "session/pool"};
     static const struct {
         size_t bytes, round;
