@@ -55,7 +55,7 @@ const char *const test_stacks[] = {
     "logging/tracking/locked/fault/limit/redzone/user-full",
     "tracking/limit/redzone/pool",
     STACK_ELSEWHERE("limit/tracking/direct", "tracking/user-unsafe", "redzone/tracking/limit/direct-zones",
-                    "wrapper/limit/limit/tracking/tracking/wrapper/direct", "tracking/redzone/guard/direct-deferred",
+                    "wrapper/limit/limit/tracking/tracking/wrapper/direct", "tracking/redzone/redzone/direct-deferred",
                     "fault/locked/redzone/logging/direct-pinned", "wrapper/tracking/pool-whole",
                     "redzone/logging/pool-pinned")};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The subjects of the allocator suites: every allocator, every wrapper, and stacks of them, written outermost first:
- * "tracking/limit/guard/direct". Every one of them hands out a limited number of requested bytes.
+ * "tracking/limit/redzone/direct". Every one of them hands out a limited number of requested bytes.
  *
  * One suite runs over all subjects on all devices of the test bed. After every case the library's bookkeeping has to
  * be as it was before, nothing may be left on a simulated device and nothing used without order, and no promise to a
