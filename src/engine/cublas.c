@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Handles of cuBLAS. The library works in the context that is current, so every call of it here stands in the frame of the
- * device (device/cuda/frame.h); the caller's own context is as before, but for loch_cublas_get_native. */
+/* Handles of cuBLAS. cuBLAS works in the current CUDA context, so every call of it is made in the frame of the device
+ * (device/cuda/frame.h). The caller's own CUDA context is current again afterwards, except after
+ * loch_cublas_get_native. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -11,7 +12,7 @@
 
 struct loch_cublas {
     loch_device *device; /* retained */
-    void *native;        /* cublasHandle_t; NULL while it is being made */
+    void *native;        /* cublasHandle_t; NULL until it is created */
 };
 
 static loch_status cublas_make(loch_cublas *cublas)
@@ -29,11 +30,11 @@ static loch_status cublas_make(loch_cublas *cublas)
 
 loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cublas **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the cuBLAS handle");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cuBLAS handle is NULL");
     *out = NULL;
     if (!device) return LOCH_FAIL(INVALID, "a cuBLAS handle needs a device");
     if (!lochi_cuda_of(device))
-        return LOCH_FAIL(UNSUPPORTED, "cuBLAS works on CUDA devices, and %s is none", device->name);
+        return LOCH_FAIL(UNSUPPORTED, "cuBLAS works on CUDA devices only; %s is not a CUDA device", device->name);
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, device));
     LOCH_TRY_RETURN(loch_library_load(LOCH_LIBRARY_CUBLAS, NULL));
 
@@ -55,7 +56,7 @@ fail:;
 loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 {
     LOCHI_NOT_CANCELLED;
-    if (!cublas) return LOCH_FAIL(INVALID, "there is no cuBLAS handle");
+    if (!cublas) return LOCH_FAIL(INVALID, "the cuBLAS handle is NULL");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, cublas->device));
     lochi_cuda_frame frame;
     const cu_result entered = lochi_cuda_enter(lochi_cuda_of(cublas->device), LOCHI_CUDA_RELAXED, &frame);
@@ -67,16 +68,16 @@ loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 
 loch_status loch_cublas_get_native(loch_cublas *cublas, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the cublasHandle_t");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cublasHandle_t is NULL");
     *out = NULL;
-    if (!cublas) return LOCH_FAIL(INVALID, "there is no cuBLAS handle");
+    if (!cublas) return LOCH_FAIL(INVALID, "the cuBLAS handle is NULL");
     LOCH_TRY_RETURN(lochi_cuda_make_current(lochi_cuda_of(cublas->device)));
     *out = cublas->native;
     return LOCH_OK;
 }
 
-/* The library waits for the device by itself. Where the driver is gone already, as it is while the process ends, so is the
- * handle. */
+/* Destroys the native handle. cublasDestroy waits for the device. If the driver is unloaded already, as at the end of
+ * the process, the handle no longer exists. */
 static void cublas_end(const loch_cublas *cublas)
 {
     LOCHI_NOT_CANCELLED;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Engines: opening, ending, and what they hand out.
+/* Engines: open, close, and access to their parts.
  *
- * Opening goes from what takes nothing to what takes most: the table is read, devices are opened, limits computed,
- * peers connected; then come pools, streams and, last, threads. Whatever fails leaves through the ordinary destroy.
- * Ending goes the other way round: nothing is given back before the last thread was joined. */
+ * Opening starts with the steps that take no memory: read the table, open devices, compute limits, connect peers. Then
+ * it creates pools, streams and last threads. Every failure leaves through the ordinary destroy function. Closing goes
+ * in reverse: nothing is given back before the last thread was joined. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -22,34 +22,36 @@
 #include <loch/driver.h>
 #include <stdio.h>
 
-#define ENGINE_NAME_MAX 64       /* of what is named after it */
-#define ENGINE_THREAD_NAME_MAX 9 /* of 15 characters of a thread's name: it ends with seat and number, "-12-34" */
+#define ENGINE_NAME_MAX 64       /* for names of the engine's parts */
+#define ENGINE_THREAD_NAME_MAX 9 /* a thread's name has 15 characters and ends with seat and number: "-12-34" */
 
 /* --- opening --- */
 
-/* What one engine is opened with, as it was read. */
+/* The options that one engine is opened with. */
 typedef struct engine_plan {
     loch_engine_options options;
-    loch_engine_device *wishes; /* one for each seat */
+    loch_engine_device *wishes; /* one entry for each seat */
 } engine_plan;
 
 static loch_status engine_read_wish(const void *given, size_t stride, loch_engine_device *out)
 {
     out->size = sizeof *out;
     LOCH_TRY_RETURN(lochi_sized_read("an entry of the table", given, out, sizeof *out));
-    if (*(const size_t *)given != stride) return LOCH_FAIL(INVALID, "all entries of the table have one size");
+    if (*(const size_t *)given != stride)
+        return LOCH_FAIL(INVALID, "the entries of the device table have different values of `size`");
     return lochi_engine_check_wish(out);
 }
 
-/* The caller's entries may be shorter than ours, so they lie as far apart as the first one says. */
+/* Reads the table of devices. The caller's entries may be shorter than ours: the size in the first entry is the
+ * distance between them. */
 static loch_status engine_read_table(engine_plan *plan)
 {
     const loch_engine_options *options = &plan->options;
     if (!options->devices || !options->devices_count || options->devices_count > UINT_MAX)
-        return LOCH_FAIL(INVALID, "an engine needs a table of devices, with one entry at least");
+        return LOCH_FAIL(INVALID, "an engine needs a table of at least one device");
     const size_t stride = options->devices->size;
     if (stride < sizeof stride || stride % _Alignof(loch_engine_device))
-        return LOCH_FAIL(INVALID, "seat 0: an entry of the table without its size set");
+        return LOCH_FAIL(INVALID, "seat 0: the entry of the device table has no size set");
     plan->wishes = lochi_alloc_array(options->devices_count, sizeof *plan->wishes);
     if (!plan->wishes) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu seats", options->devices_count);
     memset(plan->wishes, 0, options->devices_count * sizeof *plan->wishes);
@@ -66,7 +68,7 @@ static loch_status engine_read_options(engine_plan *plan, const loch_engine_opti
     plan->options.size = sizeof plan->options;
     LOCH_TRY_RETURN(lochi_sized_read("a struct of engine options", given, &plan->options, sizeof plan->options));
     if ((unsigned)plan->options.memory > LOCH_ENGINE_DIRECT)
-        return LOCH_FAIL(INVALID, "memory %d of an engine is not known", (int)plan->options.memory);
+        return LOCH_FAIL(INVALID, "%d is not a loch_engine_memory value", (int)plan->options.memory);
     return engine_read_table(plan);
 }
 
@@ -79,8 +81,8 @@ static loch_status engine_open_devices(loch_engine *engine, const engine_plan *p
     return LOCH_OK;
 }
 
-/* Tells whether work of one device may use memory of the other. That it may not is no failure, and leaves no trace in
- * the record. */
+/* Finds out whether work of `from` may use memory of `to`. A "no" is not a failure, and leaves the error record
+ * unchanged. */
 static loch_status engine_connect_pair(loch_device *from, loch_device *to, bool *out)
 {
     *out = from == to || (loch_device_can(from, LOCH_CAN_HOST_ACCESS) && loch_device_can(to, LOCH_CAN_HOST_ACCESS));
@@ -104,7 +106,7 @@ static loch_status engine_connect(loch_engine *engine)
     return LOCH_OK;
 }
 
-/* Has a seat's pool open its memory to the devices that can reach it: mappings are opened one by one. */
+/* Opens the memory of a seat's pool to every device that can reach it. Each mapping is opened separately. */
 static loch_status engine_open_to_peers(const loch_engine *engine, unsigned number)
 {
     const lochi_seat *seats = engine->seats, *seat = &seats[number];
@@ -163,7 +165,7 @@ static loch_status engine_open_seats(loch_engine *engine, const engine_plan *pla
     return LOCH_OK;
 }
 
-/* Makes the tables of an engine, empty. */
+/* Makes an engine with empty tables. */
 static loch_engine *engine_make(const engine_plan *plan)
 {
     const size_t count = plan->options.devices_count;
@@ -198,7 +200,7 @@ static loch_status engine_open(loch_engine *engine, const engine_plan *plan)
 
 /* --- ending --- */
 
-/* Gives back what there is, when no thread of the engine runs any more. */
+/* Gives back everything that an engine has. No thread of the engine may run any more. */
 static void engine_destroy(loch_engine *engine)
 {
     if (!engine) return;
@@ -223,7 +225,8 @@ static void engine_destroy(loch_engine *engine)
 loch_status loch_engine_open(const loch_engine_options *options, loch_engine **out)
 {
     if (out) *out = NULL;
-    if (!options || !out) return LOCH_FAIL(INVALID, "an engine needs options with a table of devices, and a place");
+    if (!options || !out)
+        return LOCH_FAIL(INVALID, "loch_engine_open needs options with a table of devices, and an output pointer");
     engine_plan plan = {.wishes = NULL};
     loch_engine *engine = NULL;
     loch_status status = engine_read_options(&plan, options);
@@ -243,9 +246,9 @@ loch_status loch_engine_open(const loch_engine_options *options, loch_engine **o
     return status;
 }
 
-/* Blocks that are live when an engine ends. */
+/* Counts the blocks that are live when an engine is closed. */
 typedef struct engine_count {
-    loch_block_visitor *visitor; /* NULL once it has had enough */
+    loch_block_visitor *visitor; /* NULL after it has asked to stop */
     void *user;
     loch_engine_leaks leaks;
 } engine_count;
@@ -259,12 +262,13 @@ static loch_status engine_count_block(const loch_block *block, void *user)
     return LOCH_OK;
 }
 
-/* What was released but waits for streams is no leak. */
+/* Counts leaks. A block that is released but waits for streams is not a leak. */
 static loch_status engine_count_leaks(const loch_engine *engine, engine_count *count)
 {
     loch_status first = LOCH_OK;
     if (loch_buffer_collect(LOCH_WAIT_END, NULL) != LOCH_OK)
-        LOCHI_LOG(WARNING, "released memory still waits for work: %s", loch_error_get()->sentence);
+        LOCHI_LOG(WARNING, "released memory could not be given back when the engine closed: %s",
+                  loch_error_get()->sentence);
     for (unsigned i = 0; i < engine->count; i++) {
         loch_status status = loch_allocator_walk(engine->seats[i].allocator, engine_count_block, count);
         if (status == LOCH_OK) status = lochi_pool_walk_family(engine->seats[i].allocator, engine_count_block, count);
@@ -273,34 +277,37 @@ static loch_status engine_count_leaks(const loch_engine *engine, engine_count *c
     return first;
 }
 
-/* Closes an engine to all but its workers, unless somebody is inside. */
+/* Closes an engine to all threads except its workers. E_BUSY: a context exists, or a thread holds the lock of a
+ * seat. */
 static loch_status engine_begin_end(loch_engine *engine)
 {
     if (lochi_engine_find_worker(engine) < engine->count)
-        return LOCH_FAIL(BUSY, "engine \"%.80s\" cannot be ended by one of its own workers", engine->name);
+        return LOCH_FAIL(BUSY, "engine \"%.80s\" cannot be closed by one of its own workers", engine->name);
     if (lochi_engine_is_locked_outside(engine))
-        return LOCH_FAIL(BUSY, "the lock of a seat of engine \"%.80s\" is held", engine->name);
+        return LOCH_FAIL(BUSY, "a thread holds the lock of a seat of engine \"%.80s\"", engine->name);
     lochi_lock_take(&engine->lock);
     const size_t contexts = engine->contexts;
     const bool is_ending = engine->is_ending;
     if (!contexts) engine->is_ending = true;
     lochi_lock_drop(&engine->lock);
-    if (is_ending) return LOCH_FAIL(BUSY, "engine \"%.80s\" is being ended by another thread", engine->name);
-    if (contexts) return LOCH_FAIL(BUSY, "%zu contexts of engine \"%.80s\" live", contexts, engine->name);
+    if (is_ending) return LOCH_FAIL(BUSY, "another thread is closing engine \"%.80s\"", engine->name);
+    if (contexts) return LOCH_FAIL(BUSY, "%zu contexts of engine \"%.80s\" still exist", contexts, engine->name);
     return LOCH_OK;
 }
 
 loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how, loch_block_visitor *visitor, void *user,
                               loch_engine_leaks *leaks)
 {
-    if ((unsigned)how > LOCH_WORKERS_CANCEL) return LOCH_FAIL(INVALID, "end %d of workers is not known", (int)how);
-    if (leaks && leaks->size < sizeof leaks->size) return LOCH_FAIL(INVALID, "a struct of leaks without its size set");
+    if ((unsigned)how > LOCH_WORKERS_CANCEL)
+        return LOCH_FAIL(INVALID, "%d is not a loch_workers_closing value", (int)how);
+    if (leaks && leaks->size < sizeof leaks->size) return LOCH_FAIL(INVALID, "the struct for leaks has no size set");
     engine_count count = {visitor, user, {.size = leaks ? leaks->size : sizeof *leaks}};
     loch_status status = LOCH_OK;
     if (engine) {
         LOCH_TRY_RETURN(engine_begin_end(engine));
         status = lochi_engine_end_workers(engine, how, &count.leaks.tasks_cancelled);
-        if (engine->contexts) LOCHI_LOG(WARNING, "%zu contexts were left by workers that ended", engine->contexts);
+        if (engine->contexts)
+            LOCHI_LOG(WARNING, "%zu contexts were not destroyed by the workers that made them", engine->contexts);
         const loch_error saved = lochi_error_save();
         const loch_status counted = engine_count_leaks(engine, &count);
         const loch_error later = lochi_error_save();
@@ -312,7 +319,7 @@ loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how, loc
     return status;
 }
 
-/* --- what it hands out --- */
+/* --- parts of an engine --- */
 
 unsigned loch_engine_count(const loch_engine *engine)
 {
@@ -354,7 +361,8 @@ int loch_engine_can_reach(const loch_engine *engine, loch_seat from, loch_seat t
            engine->reaches[(size_t)from.number * engine->count + to.number];
 }
 
-/* Sets NCCL up; under the lock, because two threads that did so at the same time would wait for each other in it. */
+/* Creates the NCCL communicators. The lock is held meanwhile: two threads that create communicators at the same time
+ * would deadlock in NCCL. */
 static loch_status engine_make_nccl(loch_engine *engine)
 {
     lochi_lock_assert_held(&engine->lock);
@@ -370,7 +378,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
 loch_status loch_engine_require_nccl(loch_engine *engine, loch_nccl **out)
 {
     if (out) *out = NULL;
-    if (!engine || !out) return LOCH_FAIL(INVALID, "communicators need an engine and a place");
+    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_engine_require_nccl needs an engine and an output pointer");
     loch_status status = LOCH_OK;
     lochi_lock_take(&engine->lock);
     if (!engine->nccl) status = engine_make_nccl(engine);

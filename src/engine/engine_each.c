@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* A function for every seat, by the seats' workers.
+/* Runs a function for every seat, on the seats' workers.
  *
- * A call that is made from outside of calls is the root of a family: itself, and all calls that are made from inside
- * it. A call stands in its seat's list, and is queued as a task of the seat's workers. On a seat a family has one
- * thread at a time, that of its head: the first of its calls there that runs. The head's thread runs the others as
- * well, while it waits in one of them or when its function has returned, and nobody else does. So a function that has
- * run all that is there and then goes to meet the others of its call is not missed anywhere: what it was called for by
- * the others was there before they ran what it had called them for.
+ * A call that is made outside of other calls is the root of a family: the call itself and all calls made from inside
+ * it. A call is put on its seat's list and queued as a task of the seat's workers. A family uses one thread at a time
+ * on each seat: the thread of its head, which is the first call of the family that runs there. Only this thread runs
+ * the other calls of the family on that seat: while it waits in one of them, or after its function has returned. So a
+ * function may wait for the functions of the same call on other seats (a barrier), once it has run the calls that were
+ * queued on its seat: the calls that the others made were queued here before the others ran the calls that this
+ * function made.
  *
- * There are as many families at a time as the seat with the fewest workers has threads, so each finds a thread on
- * every seat; others begin in the order that they came. Calls are queued on all seats under one lock, and so are in one
- * order everywhere. A worker that calls from a task takes a thread away from the families, and gives it back by running
- * what has no head on its seat. */
+ * The number of families that run at a time is the number of threads of the seat with the fewest workers. So each
+ * family finds a thread on every seat. Other families begin in the order of their calls. Calls are queued on all seats
+ * with one lock held, so their order is the same on all seats. A worker that makes a call from a task occupies a thread
+ * that a family could use. In return it runs calls on its seat that have no head. */
 #include "engine/engine_each.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -20,9 +21,9 @@
 #include "engine/workers/workers.h"
 #include <time.h>
 
-#define EACH_LOOK_NS 10000000 /* how often a waiter looks whether its tasks were cancelled */
+#define EACH_LOOK_NS 10000000 /* how often a waiting thread checks whether its tasks were cancelled */
 
-/* Returns the call that this thread runs, on top of others; NULL: none. Workers alone run calls. */
+/* Returns the innermost call that this thread runs. Returns NULL if it runs none; only workers run calls. */
 static const lochi_call *each_running(void)
 {
     return lochi_workers_get_note();
@@ -43,7 +44,8 @@ void lochi_engine_each_init(loch_engine *engine)
     each_init_condition(engine);
 }
 
-/* A call that the calling thread runs itself returns into what is left here: it finds itself in no list, and gives up. */
+/* Empties the lists in the child. A call that the forking thread itself was running returns later, does not find itself
+ * in a list, and stops. */
 void lochi_engine_each_forked(loch_engine *engine)
 {
     each_init_condition(engine);
@@ -68,12 +70,12 @@ static lochi_seat *each_seat(const lochi_call *call)
 static void each_unlink(lochi_call **list, lochi_call *call)
 {
     lochi_lock_assert_held(&call->engine->each_lock);
-    while (*list && *list != call) /* not there: after a fork */
+    while (*list && *list != call) /* not found after a fork */
         list = &(*list)->next;
     if (*list) *list = call->next;
 }
 
-/* Returns the first call of a family in a list; NULL: none. */
+/* Returns the first call of a family in a list, or NULL. */
 static lochi_call *each_find_of(lochi_call *list, uint64_t family)
 {
     while (list && list->family != family)
@@ -81,7 +83,7 @@ static lochi_call *each_find_of(lochi_call *list, uint64_t family)
     return list;
 }
 
-/* Tells whether a call that nobody has begun is for a head, which runs, or will: an older one of the family. */
+/* Tells whether a call that has not begun belongs to a head: an older call of the family that runs or will run. */
 static bool each_has_head(const lochi_call *call)
 {
     lochi_lock_assert_held(&call->engine->each_lock);
@@ -91,7 +93,7 @@ static bool each_has_head(const lochi_call *call)
 
 static void each_run(lochi_call *call);
 
-/* Runs a call that nobody has begun, on top of what this thread does. The lock is released meanwhile. */
+/* Runs a call that has not begun, on top of the calls of this thread. The lock is released meanwhile. */
 static void each_begin(lochi_call *call)
 {
     lochi_lock_assert_held(&call->engine->each_lock);
@@ -111,7 +113,7 @@ static void each_begin(lochi_call *call)
     lochi_lock_take(&engine->each_lock);
 }
 
-/* Runs what a head has to run before it goes. */
+/* Runs the remaining calls of the family before their head ends. */
 static void each_end_head(lochi_call *head)
 {
     lochi_lock_assert_held(&head->engine->each_lock);
@@ -121,12 +123,13 @@ static void each_end_head(lochi_call *head)
     each_unlink(&seat->heads, head);
 }
 
-/* Runs a call; takes the lock itself. The call belongs to who waits for it, and may be gone when this returns. */
+/* Runs a call. Takes the lock itself. The waiting thread owns the call, which may be gone when this function
+ * returns. */
 static void each_run(lochi_call *call)
 {
     loch_engine *engine = call->engine;
     const lochi_call *below = each_running();
-    lochi_stay stay; /* for each call: the one below may have made another device current */
+    lochi_stay stay; /* for each call: the call below may have made another device current */
     lochi_workers_set_note(call);
     loch_error_clear();
     loch_status status = lochi_stay_begin(&stay, each_seat(call)->device);
@@ -134,7 +137,7 @@ static void each_run(lochi_call *call)
     lochi_stay_end(&stay);
     lochi_workers_set_note(below);
     if (status != LOCH_OK && loch_error_get()->status != status)
-        (void)loch_error_set(status, NULL, 0, "the function for seat %u gave %s, and no sentence", call->seat,
+        (void)loch_error_set(status, NULL, 0, "the function for seat %u returned %s without a sentence", call->seat,
                              loch_status_name(status));
     if (status != LOCH_OK) call->outcome = lochi_error_save();
     lochi_lock_take(&engine->each_lock);
@@ -163,7 +166,8 @@ static void each_fail(lochi_call *call, const loch_error *error)
     call->outcome = *error;
 }
 
-/* Tells whether nobody will begin a call any more. Who empties the queue of workers tells the tasks, not the calls. */
+/* Tells whether no thread will begin a call any more. Cancelling the queue of workers ends the task, and leaves the
+ * call unchanged. */
 static bool each_is_cancelled(const lochi_call *call)
 {
     lochi_lock_assert_held(&call->engine->each_lock);
@@ -171,7 +175,7 @@ static bool each_is_cancelled(const lochi_call *call)
     return !call->is_left || !each_has_head(call); /* the head was cancelled before it began */
 }
 
-/* --- all of them --- */
+/* --- calls of all seats --- */
 
 static void each_queue(loch_engine *engine, lochi_call *calls)
 {
@@ -184,10 +188,11 @@ static void each_queue(loch_engine *engine, lochi_call *calls)
         if (lochi_workers_run_bare(engine->seats[i].workers, each_task, &calls[i], &calls[i].task) != LOCH_OK)
             each_fail(&calls[i], loch_error_get());
     }
-    pthread_cond_broadcast(&engine->each_changed); /* threads that wait may have to run them */
+    pthread_cond_broadcast(&engine->each_changed); /* waiting threads may have to run them */
 }
 
-/* Returns what a worker of a seat that waits for calls of a family has to run next; NULL: nothing, or it is no worker. */
+/* Returns the call that a worker of seat `own` runs next while it waits for a family. Returns NULL if there is none, or
+ * if the thread is not a worker. */
 static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint64_t family)
 {
     lochi_lock_assert_held(&engine->each_lock);
@@ -204,12 +209,12 @@ static void each_find_cancelled(const loch_engine *engine, lochi_call *calls)
     lochi_lock_assert_held(&engine->each_lock);
     for (unsigned i = 0; i < engine->count; i++) {
         if (!each_is_cancelled(&calls[i])) continue;
-        (void)LOCH_FAIL(CANCELLED, "the workers of seat %u were told to cancel what is queued", i);
+        (void)LOCH_FAIL(CANCELLED, "the workers of seat %u cancelled their queued tasks", i);
         each_fail(&calls[i], loch_error_get());
     }
 }
 
-/* Sleeps until something has changed, or for a while. */
+/* Sleeps until something has changed, or until EACH_LOOK_NS have passed. */
 static void each_sleep(loch_engine *engine)
 {
     lochi_lock_assert_held(&engine->each_lock);
@@ -233,7 +238,7 @@ static bool each_are_ended(const loch_engine *engine, const lochi_call *calls)
     return are_ended;
 }
 
-/* Waits for calls. Inside of a call, nobody goes on before the last of the family on the seat was run. */
+/* Waits for calls. A wait inside of a call ends only after the last call of the family on the seat was run. */
 static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
 {
     lochi_lock_assert_held(&engine->each_lock);
@@ -246,15 +251,15 @@ static void each_wait(loch_engine *engine, lochi_call *calls, unsigned own)
             return;
         } else {
             each_sleep(engine);
-            each_find_cancelled(engine, calls); /* whoever woke it: that may be others, all the time */
+            each_find_cancelled(engine, calls); /* after every wake-up: other calls may wake this thread all the time */
         }
     }
-    for (unsigned i = 0; i < engine->count; i++) /* the function that forked has returned, in the child */
+    for (unsigned i = 0; i < engine->count; i++) /* in the child of a fork: the function that forked has returned */
         if (calls[i].state != LOCHI_CALL_ENDED && lochi_engine_refuse_forked(engine) != LOCH_OK)
             each_fail(&calls[i], loch_error_get());
 }
 
-/* Returns how many families may run at a time: each has a thread on every seat. */
+/* Returns how many families may run at a time. Each needs a thread on every seat. */
 static size_t each_count_places(const loch_engine *engine)
 {
     size_t places = SIZE_MAX;
@@ -274,7 +279,7 @@ static size_t each_count_before(const loch_engine *engine, const lochi_family *f
     return before;
 }
 
-/* Waits until a family may begin: few enough are before it. */
+/* Waits until a family may begin: until few enough families are before it. */
 static void each_enter(loch_engine *engine, lochi_family *family, unsigned own)
 {
     lochi_lock_assert_held(&engine->each_lock);
@@ -298,10 +303,10 @@ static void each_leave(loch_engine *engine, const lochi_family *family)
     while (*link && *link != family)
         link = &(*link)->next;
     if (*link) *link = family->next;
-    pthread_cond_broadcast(&engine->each_changed); /* another one may begin */
+    pthread_cond_broadcast(&engine->each_changed); /* the next family may begin */
 }
 
-/* Has a function called for all seats, and waits. */
+/* Calls a function for all seats, and waits. */
 static void each_call(loch_engine *engine, lochi_call *calls, loch_engine_function *function, void *user)
 {
     const bool is_inside = each_running() && each_running()->engine == engine;
@@ -323,20 +328,21 @@ static void each_call(loch_engine *engine, lochi_call *calls, loch_engine_functi
     lochi_lock_drop(&engine->each_lock);
 }
 
-/* A task whose call somebody else has run may still be queued behind one that waits for this thread. */
+/* Gives a task back. If another thread has run its call, the task may still be queued behind a task that waits for this
+ * thread: it is cancelled then. */
 static void each_give_back(loch_task *task)
 {
     if (!task) return;
     if (loch_task_cancel(task) == LOCH_OK || loch_task_query(task) == LOCH_OK)
         loch_task_release(task);
-    else if (loch_task_wait(task) != LOCH_OK) /* it is on its way out, and has no result of its own */
+    else if (loch_task_wait(task) != LOCH_OK) /* the task is about to end and has no result of its own */
         return;
 }
 
 loch_status loch_engine_for_each(loch_engine *engine, loch_engine_function *function, void *user, size_t *failed)
 {
     if (failed) *failed = 0;
-    if (!engine || !function) return LOCH_FAIL(INVALID, "doing something for each seat needs an engine and a function");
+    if (!engine || !function) return LOCH_FAIL(INVALID, "loch_engine_for_each needs an engine and a function");
     if (engine->is_forked) {
         if (failed) *failed = engine->count;
         return lochi_engine_refuse_forked(engine);

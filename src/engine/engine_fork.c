@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Engines in the child of a fork: devices and memory are what the drivers say, workers are not there. Calls that need
- * them answer E_FORKED; a shutdown gives everything back. */
+/* Engines in the child of a fork. Devices and memory behave as their drivers define. The workers do not exist in the
+ * child: calls that need them return E_FORKED. Closing the engine gives everything back. */
 #include "engine/engine_fork.h"
 #include "engine/engine_each.h"
 #include "engine/engine_lock.h"

@@ -5,7 +5,7 @@
 
 #include "engine/engine_state.h"
 
-/* Has forks look after the engine, until lochi_fork_leave. */
+/* Registers the engine with the fork handlers, until lochi_fork_leave. */
 void lochi_engine_enter_forks(loch_engine *engine);
 
 #endif

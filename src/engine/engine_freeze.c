@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezing in all pools of an engine, those of each seat on one stream. */
+/* Freezes all pools of an engine, those of each seat on one stream. */
 #include "base/fail.h"
 #include "engine/engine_state.h"
 #include "memory/pool/pool.h"
@@ -25,7 +25,7 @@ loch_status loch_engine_freeze(loch_engine *engine, loch_tag tag, size_t *bytes)
     size_t frozen = 0;
     loch_status status = LOCH_OK;
     if (bytes) *bytes = 0;
-    if (!engine) return LOCH_FAIL(INVALID, "there is no engine to freeze memory of");
+    if (!engine) return LOCH_FAIL(INVALID, "the engine is NULL");
     for (unsigned i = 0; i < engine->count && !engine->is_direct && status == LOCH_OK; i++) {
         status = freeze_seat(&engine->seats[i], tag, &frozen);
         if (status != LOCH_OK) status = lochi_engine_fail_at(i, status);

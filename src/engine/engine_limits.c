@@ -1,36 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* How much each seat may hold. Every device is asked once what is free, before any memory is taken: seats of one device
- * divide one figure, and none sees what another has taken already.
+/* Computes the limit of each seat. Asks every device once for its free memory, before any memory is taken. So seats on
+ * one device divide one number, and no seat sees the memory of another.
  *
- * A limit of 0 means none everywhere below, so a share that comes to nothing is a failure and never a 0. */
+ * A limit of 0 means "no limit" in the code below. A share that rounds to 0 bytes is therefore a failure. */
 #include "engine/engine_limits.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/text.h"
 
-#define LIMITS_SLACK 1e-9 /* that fractions may exceed 1 together: 0.1 is none of a computer's numbers */
+#define LIMITS_SLACK 1e-9 /* by so much the sum of fractions may exceed 1: 0.1 is not exact in binary */
 
 loch_status lochi_engine_check_wish(const loch_engine_device *wish)
 {
     const double fraction = wish->limit_fraction;
-    if (!(fraction >= 0 && fraction <= 1)) /* not a number is neither */
-        return LOCH_FAIL(INVALID, "a limit is a fraction from 0 to 1 of what is free, not %g", fraction);
+    if (!(fraction >= 0 && fraction <= 1)) /* also refuses NaN */
+        return LOCH_FAIL(INVALID, "limit_fraction is %g; it must be from 0 to 1", fraction);
     const int given = (wish->limit_bytes != 0) + (fraction > 0) + (wish->spare_bytes != 0);
     if (given > 1)
-        return LOCH_FAIL(INVALID, "of limit_bytes, limit_fraction and spare_bytes one may be given, not %d", given);
+        return LOCH_FAIL(INVALID, "%d of limit_bytes, limit_fraction and spare_bytes are given; at most one is allowed",
+                         given);
     if ((wish->cpus == NULL) != (wish->cpus_count == 0))
-        return LOCH_FAIL(INVALID, "cpus and their count go together, there are %zu", wish->cpus_count);
+        return LOCH_FAIL(INVALID, "cpus and cpus_count must be given together; cpus_count is %zu", wish->cpus_count);
     return LOCH_OK;
 }
 
 /* --- one device --- */
 
-/* What the seats of one device want of it together. */
+/* The wishes of all seats on one device. */
 typedef struct limits_sum {
-    size_t free;          /* now */
-    size_t claimed;       /* by limits in bytes and by fractions; SIZE_MAX when that is too much to count */
-    double fractions;     /* together */
-    size_t sparing;       /* seats that take all but so much */
-    size_t largest_spare; /* of theirs */
+    size_t free;          /* bytes at the moment */
+    size_t claimed;       /* bytes claimed by limits in bytes and by fractions; SIZE_MAX after an overflow */
+    double fractions;     /* sum */
+    size_t sparing;       /* number of seats with spare_bytes */
+    size_t largest_spare; /* of those seats */
 } limits_sum;
 
 static size_t limits_of_fraction(size_t free, double fraction)
@@ -55,8 +57,8 @@ static loch_status limits_share_rest(const limits_sum *sum, const char *device, 
     const size_t rest = left > sum->largest_spare ? left - sum->largest_spare : 0;
     *out = rest / sum->sparing;
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "%zu bytes are to be spared, but of the %zu that are free on %.80s other seats leave %zu",
-                     sum->largest_spare, sum->free, device, left);
+    return LOCH_FAIL(LIMIT, "spare_bytes asks to keep %s free, but of %s free on %.80s the other seats leave only %s",
+                     LOCHI_SIZE(sum->largest_spare), LOCHI_SIZE(sum->free), device, LOCHI_SIZE(left));
 }
 
 static loch_status limits_of_seat(const limits_sum *sum, const loch_engine_device *wish, const char *device,
@@ -66,15 +68,15 @@ static loch_status limits_of_seat(const limits_sum *sum, const loch_engine_devic
     if (wish->spare_bytes) return limits_share_rest(sum, device, out);
     if (!(wish->limit_fraction > 0)) return LOCH_OK;
     if (sum->fractions > 1 + LIMITS_SLACK)
-        return LOCH_FAIL(INVALID, "the fractions of all seats on %.80s are %g together, and 1 is all", device,
+        return LOCH_FAIL(INVALID, "the limit_fractions of all seats on %.80s sum to %g, which is more than 1", device,
                          sum->fractions);
     *out = limits_of_fraction(sum->free, wish->limit_fraction);
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "%g of the %zu bytes that are free on %.80s is nothing", wish->limit_fraction, sum->free,
-                     device);
+    return LOCH_FAIL(LIMIT, "a limit_fraction of %g of the %s free on %.80s is less than one byte",
+                     wish->limit_fraction, LOCHI_SIZE(sum->free), device);
 }
 
-/* --- all of them --- */
+/* --- all devices --- */
 
 static bool limits_ask_for_free(const loch_engine_device *wish)
 {
@@ -92,7 +94,7 @@ static loch_status limits_sum_up(const loch_engine *engine, const loch_engine_de
     return LOCH_OK;
 }
 
-/* The limits of a seat's device, for this seat and all later ones of the same device. */
+/* Computes the limits for a seat and for all later seats on the same device. */
 static loch_status limits_of_device(loch_engine *engine, const loch_engine_device *wishes, unsigned first)
 {
     loch_device *device = engine->seats[first].device;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Who may be inside an engine: locks of seats, held by threads, and the count of contexts.
+/* Locks of seats, and the count of contexts of an engine.
  *
- * A seat's lock is a plain mutex with the number of its owner beside it. Only the owner finds its own number there,
- * so a thread that does not hold the lock is told so before it touches the mutex. Each loch_engine_lock has a stay of
- * its own: locks of several seats are given back in any order, and one may be taken again while another seat is
- * current. */
+ * A seat's lock is a plain mutex with the number of its owner thread beside it. Only the owner finds its own number
+ * there. So a thread that does not hold the lock gets E_WRONG_THREAD before it touches the mutex. Each loch_engine_lock
+ * begins its own stay (device/current.h). So locks of several seats may be dropped in any order, and a lock may be
+ * taken again while another seat's device is current. */
 #include "engine/engine_lock.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -18,7 +18,7 @@ void lochi_seat_lock_init(lochi_seat_lock *lock)
     pthread_mutex_init(&lock->mutex, NULL);
 }
 
-/* A worker that has ended with the lock held has left its stays: its thread is no more. */
+/* Frees stays that a worker left behind when it ended with the lock held. The thread of the worker no longer exists. */
 void lochi_seat_lock_fini(lochi_seat_lock *lock)
 {
     while (lock->stays) {
@@ -33,7 +33,8 @@ static loch_status lock_find(loch_engine *engine, loch_seat number, lochi_seat *
 {
     *out = lochi_engine_seat(engine, number);
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", number.number, engine ? engine->count : 0);
+    return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u seats", number.number,
+                     engine ? engine->count : 0);
 }
 
 void lochi_seat_lock_take(loch_engine *engine, loch_seat seat)
@@ -61,7 +62,7 @@ loch_status lochi_seat_lock_drop(loch_engine *engine, loch_seat seat)
     return LOCH_OK;
 }
 
-/* Makes the seat's device current; the lock is held. */
+/* Makes the seat's device current. The lock is held. */
 static loch_status lock_begin_stay(lochi_seat *seat)
 {
     if (!lochi_device_enters(seat->device)) return LOCH_OK;
@@ -94,7 +95,7 @@ loch_status loch_engine_lock(loch_engine *engine, loch_seat seat)
     const loch_status status = lock_begin_stay(found);
     if (status == LOCH_OK) return LOCH_OK;
     const loch_status dropped = lochi_seat_lock_drop(engine, seat);
-    (void)dropped; /* this thread holds it */
+    (void)dropped; /* cannot fail: this thread holds the lock */
     return status;
 }
 
@@ -125,7 +126,7 @@ static void lock_link(loch_engine *engine, lochi_engine_guest *guest)
     engine->contexts++;
 }
 
-/* Takes a context out of the list; under the engine's lock, or in the child of a fork. */
+/* Takes a context out of the list. The engine's lock is held, or this is the child of a fork. */
 static void lock_unlink(loch_engine *engine, const lochi_engine_guest *guest)
 {
     *guest->link = guest->next;
@@ -136,11 +137,11 @@ static void lock_unlink(loch_engine *engine, const lochi_engine_guest *guest)
 loch_status lochi_engine_enter(loch_engine *engine, lochi_engine_guest *guest)
 {
     lochi_lock_take(&engine->lock);
-    /* Tasks that are drained, or run to their end, may work as before. */
+    /* while tasks are drained or finish, workers may still make contexts */
     const bool is_in = !engine->is_ending || lochi_engine_find_worker(engine) < engine->count;
     if (is_in) lock_link(engine, guest);
     lochi_lock_drop(&engine->lock);
-    return is_in ? LOCH_OK : LOCH_FAIL(CANCELLED, "engine \"%.80s\" is ending", engine->name);
+    return is_in ? LOCH_OK : LOCH_FAIL(CANCELLED, "engine \"%.80s\" is closing", engine->name);
 }
 
 void lochi_engine_leave(loch_engine *engine, lochi_engine_guest *guest)
@@ -152,7 +153,7 @@ void lochi_engine_leave(loch_engine *engine, lochi_engine_guest *guest)
 
 /* --- forks --- */
 
-/* Frees what another thread held. What the calling thread holds stays its own. */
+/* Frees a lock that another thread held at the fork. Keeps a lock that the calling thread holds. */
 static void lock_forked(lochi_seat_lock *lock)
 {
     const bool is_own = atomic_load_explicit(&lock->owner, memory_order_relaxed) == lochi_thread_number();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an engine's seats hold: figures for programs, and a summary for people. */
+/* Figures of an engine's seats for programs, and a summary for people. */
 #include "base/fail.h"
 #include "base/printing.h"
 #include "engine/engine_state.h"
@@ -32,9 +32,9 @@ static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
 loch_status loch_engine_get_info(loch_engine *engine, loch_seat seat, loch_engine_info *out)
 {
     if (!engine || !out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "figures of a seat need an engine and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_engine_get_info needs an engine and a struct with its size set");
     lochi_seat *found = lochi_engine_seat(engine, seat);
-    if (!found) return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u", seat.number, engine->count);
+    if (!found) return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u seats", seat.number, engine->count);
     loch_engine_info info = {.size = out->size};
     const loch_status status = print_read_info(found, &info);
     if (status != LOCH_OK) return lochi_engine_fail_at(seat.number, status);
@@ -65,10 +65,10 @@ static void print_tag(lochi_text *out, const char *name, const loch_stats *stats
 
 static uint64_t print_less(uint64_t all, uint64_t part)
 {
-    return all > part ? all - part : 0; /* the two were not read at one moment */
+    return all > part ? all - part : 0; /* the two numbers were not read at the same moment */
 }
 
-/* A line for each tag that has or had memory, and one for what has none. */
+/* Writes a line for each tag that has or had memory, and a line for memory without a tag. */
 static void print_tags(lochi_text *out, loch_allocator *allocator, const loch_stats *all)
 {
     loch_stats rest = {.size = sizeof rest, .requested_bytes = all->requested_bytes, .blocks = all->blocks};
@@ -82,7 +82,7 @@ static void print_tags(lochi_text *out, loch_allocator *allocator, const loch_st
     if (rest.blocks) print_tag(out, "(no tag)", &rest);
 }
 
-/* A line for a child that somebody has a reference to; its figures are its own. */
+/* Writes a line for a child pool that is still referenced, with the child's own figures. */
 static loch_status print_child(loch_allocator *child, void *user)
 {
     lochi_text *out = user;

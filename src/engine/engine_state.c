@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every part of an engine asks: which seat a worker is of, and how to fail. */
+/* Functions for all parts of an engine: the seat of a worker, and failures. */
 #include "engine/engine_state.h"
 #include "base/fail.h"
 
@@ -12,7 +12,8 @@ loch_status lochi_engine_fail_at(unsigned seat, loch_status status)
 
 loch_status lochi_engine_refuse_forked(const loch_engine *engine)
 {
-    return LOCH_FAIL(FORKED, "engine \"%.80s\" was made before a fork: its workers are not in the child", engine->name);
+    return LOCH_FAIL(FORKED, "engine \"%.80s\" was opened before a fork: its workers do not exist in the child process",
+                     engine->name);
 }
 
 unsigned lochi_engine_find_worker(const loch_engine *engine)

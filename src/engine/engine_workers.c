@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The workers of an engine's seats: they come last when it opens and end first, all seats' together. */
+/* The workers of an engine's seats. They are opened last and ended first, those of all seats together. */
 #include "engine/engine_workers.h"
 #include "base/fail.h"
 #include "engine/workers/workers.h"
@@ -19,13 +19,14 @@ loch_status lochi_engine_open_workers(lochi_seat *seat, const loch_engine_device
                                           .cpus_count = wish->cpus_count};
     LOCH_TRY_RETURN(lochi_workers_create(&options, seat->device, &seat->workers));
     LOCH_TRY_RETURN(lochi_workers_run_bare(seat->workers, staff_do_nothing, NULL, &seat->anchor));
-    return loch_workers_wait(seat->workers, NULL); /* who counts or cancels tasks finds none but the users' */
+    /* leaves the queue empty: later counts of tasks include only tasks of the program */
+    return loch_workers_wait(seat->workers, NULL);
 }
 
-/* The first failure, by seat, while seats are looked at more than once. */
+/* The first failure in the order of seats. Seats may be visited more than once. */
 typedef struct staff_failure {
     unsigned seat;
-    loch_error error; /* LOCH_OK: none so far */
+    loch_error error; /* LOCH_OK: no failure so far */
 } staff_failure;
 
 static void staff_note(staff_failure *first, unsigned seat, loch_status status)
@@ -43,8 +44,8 @@ static uint64_t staff_count_queued(const loch_engine *engine)
     return queued;
 }
 
-/* Waits until nothing is queued or runs on any seat. A task may queue others on a seat that was waited for before: all
- * is done when nothing was queued anywhere while every seat was waited for once. */
+/* Waits until no task is queued or runs on any seat. A task may queue another task on a seat that was waited for
+ * already. So this repeats until no task was queued anywhere during one round over all seats. */
 static void staff_drain(const loch_engine *engine, staff_failure *first)
 {
     uint64_t before;
@@ -62,12 +63,12 @@ loch_status lochi_engine_end_workers(loch_engine *engine, loch_workers_closing h
     size_t count = 0, more;
     if (how == LOCH_WORKERS_DRAIN && !engine->is_forked) staff_drain(engine, &first);
     for (unsigned i = 0; how == LOCH_WORKERS_CANCEL && i < engine->count; i++)
-        count += lochi_workers_close(engine->seats[i].workers); /* all, before the first is waited for */
+        count += lochi_workers_close(engine->seats[i].workers); /* all of them, before the first is waited for */
     for (unsigned i = 0; i < engine->count; i++) {
         staff_note(&first, i, loch_workers_close(engine->seats[i].workers, how, &more));
         count += more;
     }
-    for (unsigned i = 0; i < engine->count; i++) { /* no thread is left that could ask them for anything */
+    for (unsigned i = 0; i < engine->count; i++) { /* no thread is left that could use them */
         loch_task_release(engine->seats[i].anchor);
         engine->seats[i].anchor = NULL;
         engine->seats[i].workers = NULL;

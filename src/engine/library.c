@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding and loading of cuBLAS and NCCL.
+/* Finds and loads cuBLAS and NCCL.
  *
- * The option's file, if there is one, and nothing else; otherwise a library that the process has already, by the name that it
- * carries in itself, so that there are not two of them beside each other; otherwise what the system finds. One that was
- * loaded stays for the life of the process. A failure is not remembered: the next call looks again. */
+ * If the option names a file, only that file is tried. Otherwise a library that the process has loaded already is used,
+ * found by its soname, so that the process does not load a second copy. Otherwise the system's search path is used. A
+ * loaded library stays loaded until the process ends. A failure is not cached: the next call tries again. */
 #include "engine/library.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -28,7 +28,7 @@ static loch_status library_ask_cublas(int *version)
     int part[3] = {0};
     for (int i = 0; i < 3; i++)
         LOCH_TRY_RETURN(LOCHI_CUBLAS_STATUS(lochi_cublas.cublasGetProperty(i, &part[i]), cublasGetProperty));
-    *version = part[0] * 10000 + part[1] * 100 + part[2]; /* as CUBLAS_VERSION of its header */
+    *version = part[0] * 10000 + part[1] * 100 + part[2]; /* the format of CUBLAS_VERSION in its header */
     return LOCH_OK;
 }
 
@@ -39,18 +39,18 @@ static loch_status library_ask_nccl(int *version)
 
 typedef struct library_entry {
     const char *name;                     /* for people */
-    const char *option;                   /* that names the file */
-    const char *environment;              /* the same, there */
+    const char *option;                   /* option that names the file */
+    const char *environment;              /* environment variable of that option */
     const char *files[LIBRARY_FILES_MAX]; /* tried in this order */
     struct {
         const char *symbol;
-        void *to; /* where its address goes, in the table */
+        void *to; /* where the address is stored in the table */
         enum { NEEDED, OPTIONAL } need;
     } symbols[LIBRARY_SYMBOLS_MAX];
     loch_status (*ask_version)(int *version);
     int version;          /* written before `is_ready` */
-    void *handle;         /* likewise */
-    atomic_bool is_ready; /* release after the table is whole, acquire before it is read */
+    void *handle;         /* written before `is_ready` */
+    atomic_bool is_ready; /* release after the table is complete, acquire before it is read */
 } library_entry;
 
 static library_entry library_entries[] = {
@@ -78,13 +78,13 @@ static library_entry library_entries[] = {
 
 #define LIBRARY_COUNT (sizeof library_entries / sizeof *library_entries)
 
-/* The loading of all of them; held over dlopen, which runs the library's constructors. */
+/* Guards the loading of all libraries. Held over dlopen, which runs constructors of the library. */
 static lochi_lock library_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LIBRARIES);
 
 /* --- finding --- */
 
-/* Tells whether the last dlopen failed for another reason than that there is no such file: one that it needs is
- * missing, or it is broken. */
+/* Tells whether the last dlopen failed although the file exists: the file is broken, or needs a library that is
+ * missing. */
 static bool library_is_there(const char *file, const char *reason)
 {
     static const char absent[] = ": cannot open shared object file";
@@ -92,7 +92,8 @@ static bool library_is_there(const char *file, const char *reason)
     return reason && (strncmp(reason, file, length) != 0 || strncmp(reason + length, absent, sizeof absent - 1) != 0);
 }
 
-/* @param why  has the reason of the first file that is there and does not load; "" when there is none */
+/* Opens the first of the entry's files that loads.
+ * @param why  receives the reason of the first file that exists and does not load; "" if there is no such file */
 static void *library_open_any(const library_entry *entry, int flags, char why[LIBRARY_REASON_MAX])
 {
     void *handle = NULL;
@@ -112,21 +113,22 @@ static loch_status library_absent(const library_entry *entry)
         const size_t length = strlen(files);
         snprintf(files + length, sizeof files - length, "%s%s", i ? ", " : "", entry->files[i]);
     }
-    return LOCH_FAIL(UNSUPPORTED, "no %s: %s are not found; install it or set %s (option %s) to its file", entry->name,
-                     files, entry->environment, entry->option);
+    return LOCH_FAIL(UNSUPPORTED, "%s was not found (tried %s): install it, or set %s (option %s) to its file",
+                     entry->name, files, entry->environment, entry->option);
 }
 
-/* @param path  what the option says; "" for nothing */
+/* Opens a library.
+ * @param path  the file that the option names; "" if it is not set */
 static loch_status library_open(const library_entry *entry, const char *path, void **out)
 {
     char why[LIBRARY_REASON_MAX];
     *out = *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : library_open_any(entry, RTLD_NOLOAD, why);
     if (!*out && !*path) *out = library_open_any(entry, 0, why);
     if (*out) return LOCH_OK;
-    if (!*path && *why) return LOCH_FAIL(UNSUPPORTED, "no %s: it is there, and does not load: %s", entry->name, why);
+    if (!*path && *why) return LOCH_FAIL(UNSUPPORTED, "%s was found but does not load: %s", entry->name, why);
     if (!*path) return library_absent(entry);
     const char *reason = dlerror();
-    return LOCH_FAIL(UNSUPPORTED, "no %s: %s (option %s) is set to a file that does not load: %.150s", entry->name,
+    return LOCH_FAIL(UNSUPPORTED, "%s does not load from the file that %s (option %s) names: %.150s", entry->name,
                      entry->environment, entry->option, reason ? reason : path);
 }
 
@@ -137,14 +139,14 @@ static loch_status library_read_symbols(library_entry *entry, void *handle, cons
     for (size_t i = 0; i < LIBRARY_SYMBOLS_MAX; i++) {
         void *address = dlsym(handle, entry->symbols[i].symbol);
         if (!address && entry->symbols[i].need == NEEDED)
-            return LOCH_FAIL(UNSUPPORTED, "%.120s has no %s: set %s (option %s) to a file of %s", path,
+            return LOCH_FAIL(UNSUPPORTED, "%.120s has no function %s: set %s (option %s) to a file of %s", path,
                              entry->symbols[i].symbol, entry->environment, entry->option, entry->name);
         memcpy(entry->symbols[i].to, &address, sizeof address);
     }
     return entry->ask_version(&entry->version);
 }
 
-/* Loads a library from a path. */
+/* Loads a library from a path and fills its table. */
 static loch_status library_load_from(library_entry *entry, const char *path)
 {
     lochi_lock_assert_held(&library_lock);
@@ -189,15 +191,15 @@ loch_status loch_library_find(loch_library library, const char *symbol, void **o
 {
     if (!out) return LOCH_FAIL(INVALID, "there is no place for the function's address");
     *out = NULL;
-    if (!symbol || !*symbol) return LOCH_FAIL(INVALID, "a function of a library has a name");
+    if (!symbol || !*symbol) return LOCH_FAIL(INVALID, "the name of the library function is missing");
     library_entry *entry;
     LOCH_TRY_RETURN(library_load(library, &entry));
     *out = dlsym(entry->handle, symbol);
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(NOT_FOUND, "%s %d has no %.100s", entry->name, entry->version, symbol);
+    return LOCH_FAIL(NOT_FOUND, "%s %d has no function %.100s", entry->name, entry->version, symbol);
 }
 
-/* --- codes --- */
+/* --- result codes --- */
 
 loch_status lochi_cublas_fail(int result, const char *call)
 {

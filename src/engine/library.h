@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The entry points of cuBLAS and NCCL that Loch itself calls. They are declared here, so that neither's headers are needed;
- * both libraries have kept these since CUDA 11 and NCCL 2.
+/* The entry points of cuBLAS and NCCL that Loch calls. They are declared here, so that the headers of these libraries
+ * are not needed. Both libraries have kept these functions since CUDA 11 and NCCL 2.
  *
- * A table is read only after its load has returned LOCH_OK in this thread or one ordered before it; it never changes
- * again. */
+ * A table may be read only after its load function has returned LOCH_OK in this thread, or in a thread ordered before
+ * it. After that the table never changes. */
 #ifndef LOCHI_LIBRARY_H
 #define LOCHI_LIBRARY_H
 
@@ -28,11 +28,11 @@ typedef struct lochi_nccl_api {
 extern lochi_cublas_api lochi_cublas;
 extern lochi_nccl_api lochi_nccl;
 
-/* Writes the record for a call of a library that returned `result`: E_DRIVER with the library's text and code. */
+/* Fills the error record for a library call that returned `result`: E_DRIVER with the library's text and code. */
 loch_status lochi_cublas_fail(int result, const char *call);
 loch_status lochi_nccl_fail(int result, const char *call);
 
-/* A result as a status; 0 is success in both. */
+/* Converts a result to a status. 0 is success in both libraries. */
 #define LOCHI_CUBLAS_STATUS(result, call) ((result) == 0 ? LOCH_OK : lochi_cublas_fail((result), #call))
 #define LOCHI_NCCL_STATUS(result, call) ((result) == 0 ? LOCH_OK : lochi_nccl_fail((result), #call))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Communicators of NCCL for devices of this process. */
+/* Communicators of NCCL for the devices of this process. */
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -12,30 +12,31 @@
 
 typedef struct nccl_rank {
     loch_device *device; /* retained */
-    void *native;        /* ncclComm_t; NULL while they are being made */
+    void *native;        /* ncclComm_t; NULL until it is created */
 } nccl_rank;
 
 struct loch_nccl {
     size_t count;
-    nccl_rank ranks[]; /* `count` of them, by rank */
+    nccl_rank ranks[]; /* `count` entries, by rank */
 };
 
 static loch_status nccl_check(loch_device *const *devices, size_t count)
 {
     if (!devices || count == 0 || count > INT_MAX)
-        return LOCH_FAIL(INVALID, "NCCL needs at least one device, not %zu", count);
+        return LOCH_FAIL(INVALID, "NCCL communicators need a list of at least one device, not %zu", count);
     for (size_t i = 0; i < count; i++) {
-        if (!devices[i]) return LOCH_FAIL(INVALID, "there is no device %zu", i);
+        if (!devices[i]) return LOCH_FAIL(INVALID, "device %zu in the list is NULL", i);
         if (!lochi_cuda_of(devices[i]))
-            return LOCH_FAIL(UNSUPPORTED, "NCCL works on CUDA devices, and %s is none", devices[i]->name);
+            return LOCH_FAIL(UNSUPPORTED, "NCCL works on CUDA devices only; %s is not a CUDA device", devices[i]->name);
         for (size_t j = 0; j < i; j++)
             if (devices[j] == devices[i])
-                return LOCH_FAIL(UNSUPPORTED, "%s is there twice: NCCL takes a device once", devices[i]->name);
+                return LOCH_FAIL(UNSUPPORTED, "%s is in the list twice; NCCL accepts a device once", devices[i]->name);
     }
     return LOCH_OK;
 }
 
-/* The library makes one context after the other current, and the first is put back before the frame ends. */
+/* Creates all communicators. NCCL makes one CUDA context after the other current. The first context is made current
+ * again before the frame ends. */
 static int nccl_init(const loch_nccl *nccl, void **communicators, const int *ordinals, cu_result *entered)
 {
     LOCHI_NOT_CANCELLED;
@@ -78,7 +79,7 @@ end:
 
 loch_status loch_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the NCCL communicators");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the NCCL communicators is NULL");
     *out = NULL;
     LOCH_TRY_RETURN(nccl_check(devices, count));
     LOCH_TRY_RETURN(loch_library_load(LOCH_LIBRARY_NCCL, NULL));
@@ -103,17 +104,18 @@ fail:;
 
 loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the ncclComm_t");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the ncclComm_t is NULL");
     *out = NULL;
-    if (!nccl) return LOCH_FAIL(INVALID, "there are no NCCL communicators");
-    if (rank >= nccl->count) return LOCH_FAIL(NOT_FOUND, "there is no rank %zu of %zu", rank, nccl->count);
+    if (!nccl) return LOCH_FAIL(INVALID, "the NCCL communicators are NULL");
+    if (rank >= nccl->count)
+        return LOCH_FAIL(NOT_FOUND, "there is no rank %zu: there are %zu communicators", rank, nccl->count);
     LOCH_TRY_RETURN(lochi_cuda_make_current(lochi_cuda_of(nccl->ranks[rank].device)));
     *out = nccl->ranks[rank].native;
     return LOCH_OK;
 }
 
-/* The library flushes its own queues alone, so the device's work is waited for first. Where the driver is gone already, so is
- * the communicator. */
+/* Destroys a communicator. NCCL flushes only its own queues, so this waits for the work of the device first. If the
+ * driver is unloaded already, the communicator no longer exists. */
 static void nccl_end(const nccl_rank *rank)
 {
     LOCHI_NOT_CANCELLED;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams and events that are kept and handed out again.
+/* A pool of streams and events for reuse.
  *
- * What is kept stands on a shelf by a link inside it, so giving back needs no memory. Nobody else has it, so once its
- * work has ended it stays idle. Whoever takes from a shelf asks the driver, outside the lock, for one after the other,
- * and puts those back that are busy; what cannot be asked (its device is lost) goes. The last stream that came back is
- * asked first, so that few are in use; of events the first one, which has most likely passed, and after a few that have
- * not, a new one is cheaper.
+ * A kept object is linked into a shelf through a member of its own, so giving it back needs no memory. Only the pool
+ * has a kept object, so it stays idle once its work has ended. A take asks the driver about one object after the other,
+ * without the lock, and puts busy ones back. An object that cannot be queried (its device is lost) is destroyed.
+ * Streams are taken newest first, so that few streams are in use. Events are taken oldest first, because the oldest has
+ * most likely passed; after a few busy events, creating a new one is cheaper.
  *
- * The mark on what is out is a number, not an address, and is taken off when it comes back: so what is given back
- * twice, or to another pool, is foreign. */
+ * An object in use carries the mark of its pool: a number, not an address. The mark is removed when the object comes
+ * back. So an object that is given back twice, or to another pool, is refused as foreign. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -17,18 +17,18 @@
 
 #define STREAM_POOL_STREAMS 16
 #define STREAM_POOL_EVENTS 64
-#define STREAM_POOL_EVENTS_ASKED 4 /* before a new one is made */
+#define STREAM_POOL_EVENTS_ASKED 4 /* queried before a new event is created */
 
-/* One kind of what is kept. */
+/* The kept objects of one kind. */
 typedef struct stream_shelf {
-    loch_status (*ask)(lochi_kept *it); /* E_BUSY while it has work */
+    loch_status (*ask)(lochi_kept *it); /* returns E_BUSY while the object has work */
     void (*end)(lochi_kept *it);
-    size_t max;       /* that are kept */
-    size_t asked_max; /* in one take */
-    bool is_stack;    /* the last one is taken first, not the first one */
-    /* under the pool's lock: */
+    size_t max;       /* most objects that are kept */
+    size_t asked_max; /* most objects that one take queries */
+    bool is_stack;    /* the newest is taken first; otherwise the oldest */
+    /* guarded by the pool's lock: */
     lochi_kept *first, *last;
-    size_t kept; /* with those that somebody is asking just now */
+    size_t kept; /* includes objects that a take is querying */
     size_t out;
     uint64_t made, again;
 } stream_shelf;
@@ -37,7 +37,7 @@ struct loch_stream_pool {
     loch_device *device;
     loch_stream_options options;
     uint64_t mark;
-    lochi_lock lock; /* LOCHI_RANK_STREAM_POOL: the shelves, and the marks on what is out */
+    lochi_lock lock; /* LOCHI_RANK_STREAM_POOL: guards the shelves and the marks of objects in use */
     stream_shelf streams, events[2];
 };
 
@@ -91,7 +91,7 @@ static void shelf_push_back(const loch_stream_pool *pool, stream_shelf *shelf, l
     shelf->last = it;
 }
 
-/* Takes the first one off; under the lock, or when nobody else has the pool. */
+/* Takes the first object off. The lock is held, or no other thread uses the pool. */
 static lochi_kept *shelf_pop(stream_shelf *shelf)
 {
     lochi_kept *it = shelf->first;
@@ -101,7 +101,7 @@ static lochi_kept *shelf_pop(stream_shelf *shelf)
     return it;
 }
 
-/* Takes the next one off to ask it: it still counts as kept. */
+/* Takes the next object off to query it. The object still counts as kept. */
 static lochi_kept *shelf_next(loch_stream_pool *pool, stream_shelf *shelf)
 {
     lochi_lock_take(&pool->lock);
@@ -110,7 +110,8 @@ static lochi_kept *shelf_next(loch_stream_pool *pool, stream_shelf *shelf)
     return it;
 }
 
-/* Puts those back that were found busy, the last of them first in the chain: on a stack where they were, else at the end. */
+/* Puts busy objects back. The chain begins with the object taken last: so a stack keeps its order. On a queue they go
+ * to the end. */
 static void shelf_return(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *busy)
 {
     lochi_lock_take(&pool->lock);
@@ -125,7 +126,7 @@ static void shelf_return(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept
     lochi_lock_drop(&pool->lock);
 }
 
-/* One that cannot be asked is not kept. */
+/* Destroys an object that cannot be queried. */
 static void shelf_drop(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
 {
     lochi_lock_take(&pool->lock);
@@ -134,8 +135,8 @@ static void shelf_drop(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *
     shelf->end(it);
 }
 
-/* Tells whether a new one would have no place on a shelf of which a few are asked alone. Some may stay busy for ever,
- * as events do that were recorded into a graph; they are not to keep others out. */
+/* Tells whether a shelf that queries only a few objects is full. Some of its objects may stay busy forever, for example
+ * events that were recorded into a graph. These must not block new objects. */
 static bool shelf_is_full_queue(loch_stream_pool *pool, const stream_shelf *shelf)
 {
     lochi_lock_take(&pool->lock);
@@ -144,10 +145,10 @@ static bool shelf_is_full_queue(loch_stream_pool *pool, const stream_shelf *shel
     return is_full;
 }
 
-/* One that is idle; NULL when none of those that were asked is. */
+/* Finds an idle object. Returns NULL if none of the queried objects is idle. */
 static lochi_kept *shelf_find(loch_stream_pool *pool, stream_shelf *shelf)
 {
-    const loch_error saved = lochi_error_save(); /* being busy is no failure of the caller's */
+    const loch_error saved = lochi_error_save(); /* a busy object is not a failure of the caller's call */
     lochi_kept *found = NULL, *busy = NULL;
     for (size_t asked = 0; !found && asked < shelf->asked_max; asked++) {
         lochi_kept *it = shelf_next(pool, shelf);
@@ -172,7 +173,7 @@ static lochi_kept *shelf_find(loch_stream_pool *pool, stream_shelf *shelf)
     return found;
 }
 
-/* Marks and counts what is handed out. */
+/* Marks and counts an object that is handed out. */
 static void shelf_hand_out(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it, bool is_new)
 {
     lochi_lock_take(&pool->lock);
@@ -183,7 +184,8 @@ static void shelf_hand_out(loch_stream_pool *pool, stream_shelf *shelf, lochi_ke
     lochi_lock_drop(&pool->lock);
 }
 
-/* Takes one back; false when it is not out of this pool. What is too much goes: its work runs on. */
+/* Takes an object back. Returns false if it was not handed out by this pool. If the shelf is full, the object is
+ * closed; its queued work still runs. */
 static bool shelf_give(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
 {
     lochi_lock_take(&pool->lock);
@@ -231,7 +233,7 @@ loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_
                                     loch_stream_pool **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a pool of streams needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_pool_create needs a device and an output pointer");
     loch_stream_pool_options read;
     LOCH_TRY_RETURN(stream_pool_read_options(options, &read));
     loch_stream_pool *pool = lochi_zalloc(sizeof *pool);
@@ -268,7 +270,7 @@ void loch_stream_pool_destroy(loch_stream_pool *pool)
 loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "a stream needs a pool of streams and a place");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a stream needs a pool of streams and an output pointer");
     lochi_kept *it = shelf_find(pool, &pool->streams);
     const bool is_new = !it;
     if (is_new) {
@@ -280,33 +282,34 @@ loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out)
     return LOCH_OK;
 }
 
-/* A stream that can be kept: made on this device, and not on its way into a graph, of which its next user would be a part. */
+/* Checks that a stream can be kept: it was created on this device, and it is not under capture. Otherwise work of its
+ * next user would become part of the graph. */
 static loch_status stream_pool_check(loch_stream_pool *pool, loch_stream *stream)
 {
     LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     if (stream->kind != LOCHI_STREAM_OWNED)
-        return LOCH_FAIL(INVALID, "a default or wrapped stream is not for a pool of streams");
+        return LOCH_FAIL(INVALID, "default and wrapped streams cannot be given to a pool of streams");
     if (!loch_device_can(pool->device, LOCH_CAN_CAPTURE)) return LOCH_OK;
     loch_capture_info capture = {.size = sizeof capture};
     LOCH_TRY_RETURN(loch_stream_query_capture(stream, &capture));
-    return capture.active ? LOCH_FAIL(INVALID, "stream %llu is being captured", (unsigned long long)stream->id)
+    return capture.active ? LOCH_FAIL(INVALID, "stream %llu is under capture", (unsigned long long)stream->id)
                           : LOCH_OK;
 }
 
 loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream)
 {
-    if (!pool) return LOCH_FAIL(INVALID, "a stream goes back to a pool of streams");
+    if (!pool) return LOCH_FAIL(INVALID, "the pool of streams is NULL");
     if (!stream) return LOCH_OK;
     LOCH_TRY_RETURN(stream_pool_check(pool, stream));
     return shelf_give(pool, &pool->streams, &stream->kept)
                ? LOCH_OK
-               : LOCH_FAIL(FOREIGN, "the stream is not out of this pool of streams");
+               : LOCH_FAIL(FOREIGN, "the stream was not taken from this pool of streams");
 }
 
 loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "an event needs a pool of streams and a place");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an output pointer");
     if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is not known", (int)kind);
     stream_shelf *shelf = &pool->events[kind];
     lochi_kept *it = shelf_find(pool, shelf);
@@ -317,7 +320,7 @@ loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_ki
     }
     shelf_hand_out(pool, shelf, it, is_new);
     *out = stream_pool_event(it);
-    (*out)->recorded = false; /* nobody reads an old mark's time for a new one's */
+    (*out)->recorded = false; /* the next user must not read the time of an earlier record */
     return LOCH_OK;
 }
 
@@ -328,7 +331,8 @@ void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
 
 loch_status loch_stream_pool_get_info(loch_stream_pool *pool, loch_stream_pool_info *out)
 {
-    if (!pool || !out) return LOCH_FAIL(INVALID, "figures need a pool of streams and a place");
+    if (!pool || !out)
+        return LOCH_FAIL(INVALID, "loch_stream_pool_get_info needs a pool of streams and an output struct");
     if (out->size < sizeof out->size) return LOCH_FAIL(INVALID, "loch_stream_pool_info without its size set");
     lochi_lock_take(&pool->lock);
     const stream_shelf streams = pool->streams, plain = pool->events[LOCH_EVENT_PLAIN],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts: how they come to be and end, and figures. */
+/* Contexts: create, destroy, figures. */
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/sized.h"
@@ -19,19 +19,20 @@ static loch_status context_read_options(const loch_context_options *given, loch_
     *out = (loch_context_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of context options", given, out, sizeof *out));
     if (out->flags & ~(uint32_t)(LOCH_ALLOC_MOVABLE | LOCH_ALLOC_ZEROED))
-        return LOCH_FAIL(INVALID, "tensors of a context may be movable and zeroed, and nothing else: flags %#x",
+        return LOCH_FAIL(INVALID,
+                         "the tensor flags of a context may be LOCH_ALLOC_MOVABLE and LOCH_ALLOC_ZEROED only, not %#x",
                          (unsigned)out->flags);
     if (!out->seats != !out->seats_count)
-        return LOCH_FAIL(INVALID, "seats of a context are an array and its size, or neither");
+        return LOCH_FAIL(INVALID, "seats and seats_count of a context must be given together");
     return LOCH_OK;
 }
 
 static loch_status context_add_seat(loch_context *context, unsigned seat)
 {
     if (seat >= context->engine->count)
-        return LOCH_FAIL(NOT_FOUND, "the engine \"%.64s\" has %u seats, and no seat %u", context->engine->name,
+        return LOCH_FAIL(NOT_FOUND, "the engine \"%.64s\" has %u seats; there is no seat %u", context->engine->name,
                          context->engine->count, seat);
-    if (context->seats[seat].is_mine) return LOCH_FAIL(INVALID, "seat %u is named twice for a context", seat);
+    if (context->seats[seat].is_mine) return LOCH_FAIL(INVALID, "seat %u is in the list of seats twice", seat);
     context->seats[seat].is_mine = true;
     context->order[context->order_count++] = seat;
     return LOCH_OK;
@@ -51,7 +52,8 @@ static loch_status context_fill(loch_context *context, loch_engine *engine, cons
     LOCH_TRY_RETURN(lochi_engine_enter(engine, &context->guest));
     context->engine = engine;
     context->name = lochi_strdup(options->name ? options->name : "context");
-    context->seats = lochi_zalloc(engine->count * sizeof *context->seats); /* the engine has the like of it */
+    /* cannot overflow: the engine has an array of as many seats */
+    context->seats = lochi_zalloc(engine->count * sizeof *context->seats);
     context->order = lochi_zalloc(engine->count * sizeof *context->order);
     if (!context->name || !context->seats || !context->order)
         return LOCH_FAIL(HOST_MEMORY, "no host memory for a context");
@@ -84,7 +86,7 @@ static void context_end(loch_context *context)
 loch_status loch_context_open(loch_engine *engine, const loch_context_options *options, loch_context **out)
 {
     if (out) *out = NULL;
-    if (!engine || !out) return LOCH_FAIL(INVALID, "a context needs an engine and a place");
+    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_context_open needs an engine and an output pointer");
     loch_context_options read;
     LOCH_TRY_RETURN(context_read_options(options, &read));
     loch_context *context = lochi_zalloc(sizeof *context);
@@ -122,8 +124,8 @@ loch_status loch_context_get_stats(const loch_context *context, loch_context_sta
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "a context's figures need a place with its size");
-    lochi_copies_sweep((loch_context *)(uintptr_t)context); /* copies that are of no use are not there for anybody */
+        return LOCH_FAIL(INVALID, "the struct for the figures of a context is NULL or has no size set");
+    lochi_copies_sweep((loch_context *)(uintptr_t)context); /* drops stale copies first: they must not be counted */
     const lochi_meter_reading reading = lochi_meter_read(context->meter);
     const loch_context_stats stats = {.size = out->size,
                                       .tensors = reading.count,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of kept copies, and what drops out of it.
+/* The table of kept copies.
  *
- * An entry does not hold its source, but a watch on it (tensor/watch.h). By that the next call that looks here finds
- * entries that nobody will ask for any more, and entries of copies that somebody wrote, and drops them. */
+ * An entry does not hold its source. It holds a watch on the source (tensor/watch.h). The watch tells when the source
+ * was written or destroyed, or when the copy itself was written. The next call that uses the table drops such
+ * entries. */
 #include "engine/context/copies.h"
 #include "base/heap.h"
 #include "engine/context/thread.h"
@@ -129,14 +130,14 @@ bool lochi_copy_is_spoilt(const lochi_copy_entry *entry)
            entry->own_version != loch_buffer_get_version(own);
 }
 
-/* Tells whether the source was written or has ended, or the copy is of no use. That the source's pool has slept without
- * its contents is seen by who asks for the copy. */
+/* Tells whether the source was written or destroyed, or the copy is spoilt. Does not check whether the source's pool
+ * has slept without its contents: the lookup of the copy checks that. */
 static bool copy_is_stale(const lochi_copy_entry *entry)
 {
     return lochi_watch_read(entry->watch) != entry->changes || lochi_copy_is_spoilt(entry);
 }
 
-/* Drops copies on a device, or NULL: on all; of these the stale ones, or all. */
+/* Drops copies on `device`, or on all devices if it is NULL. With `is_stale_only` drops only the stale ones. */
 static size_t copies_drop_some(loch_context *context, const loch_device *device, bool is_stale_only)
 {
     lochi_copies *copies = &context->copies;
@@ -153,7 +154,8 @@ static size_t copies_drop_some(loch_context *context, const loch_device *device,
     return lochi_copies_end_list(context, list);
 }
 
-/* A copy that goes may have been a source itself, of another context or of this one: those go with the next call. */
+/* A dropped copy may itself be the source of another copy, of this context or of another. The next call drops that
+ * copy. */
 void lochi_copies_sweep(loch_context *context)
 {
     const uint64_t changes = lochi_watch_count_changes();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Kept copies: what tensors of other devices look like on a seat.
+/* Kept copies: copies of tensors of other devices on a seat of the context.
  *
- * An entry is found by all that a tensor shows: the number of its buffer, which is never used again, the place in it,
- * type, shape, strides, and the seat of the copy. So views of one buffer have copies of their own, and no tensor finds
- * another's. An entry is good while the version of the buffer is what it was when the copy was begun, and that of the
- * copy's own what it was when it was queued. A copy is in the order of the stream that it was queued on; an event
- * behind it orders others. */
+ * An entry is found by everything that a tensor shows: the id of its buffer (ids are never reused), the offset in the
+ * buffer, type, shape, strides, and the seat of the copy. So each view of a buffer has its own copy, and a tensor never
+ * finds the copy of another tensor. An entry is valid while two versions are unchanged: that of the source buffer since
+ * before the copy was queued, and that of the copy's buffer since after it was queued. The copy is ordered by the
+ * stream that it was queued on; an event recorded behind it orders other streams after it. */
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context/copies.h"
@@ -17,7 +17,7 @@
 
 /* --- making --- */
 
-/* Says where a copy stands to what the context does on the device of its source. */
+/* Which side of the copy the context's other work on the source's device is ordered on. */
 typedef enum copy_side { COPY_BEHIND, COPY_BEFORE } copy_side;
 
 static loch_status copy_order_one(const loch_context *context, unsigned seat, loch_stream *at, loch_stream *stream,
@@ -28,8 +28,9 @@ static loch_status copy_order_one(const loch_context *context, unsigned seat, lo
                                : lochi_context_order(context, context->current, stream, at);
 }
 
-/* Orders a copy: it comes behind what the context has queued on the source's own device, and before what it will queue
- * there: on the stream that is set and on its own one, which may be used only later, and so has to be there now. */
+/* Orders a copy with the context's work on the source's device: after the work queued so far, or before work queued
+ * later. Covers both the stream that is set and the seat's own stream. The own stream may be used only later, so it is
+ * created here if it does not exist. */
 static loch_status copy_order(loch_context *context, const loch_tensor *source, loch_stream *stream, copy_side side)
 {
     const loch_device *device = loch_tensor_get_device(source);
@@ -44,7 +45,8 @@ static loch_status copy_order(loch_context *context, const loch_tensor *source, 
     return LOCH_OK;
 }
 
-/* Makes a copy from the seat's own memory: a pool of the stack is for what goes before it. */
+/* Makes a copy in the seat's own memory. A pool on the stack may be popped before the copy is dropped, so it is not
+ * used. */
 static loch_status copy_make(loch_context *context, loch_tensor *source, loch_stream *stream, loch_tensor **out)
 {
     const lochi_context_wish wish = {.allocator = lochi_context_place(context, context->current)->allocator,
@@ -60,7 +62,7 @@ static loch_status copy_make(loch_context *context, loch_tensor *source, loch_st
     return status;
 }
 
-/* Puts an event behind a copy. Where none can be had, it is waited for. */
+/* Records an event behind a copy. Waits for the copy if there is no event. */
 static loch_status copy_mark(const loch_context *context, lochi_copy_entry *entry, loch_stream *stream)
 {
     const lochi_seat *place = lochi_context_place(context, entry->key.seat);
@@ -75,16 +77,16 @@ static loch_status copy_mark(const loch_context *context, lochi_copy_entry *entr
     return loch_stream_sync(stream);
 }
 
-/* Makes an entry with what can be had before the copy is queued. */
+/* Makes an entry, with every resource that can be allocated before the copy is queued. */
 static loch_status copy_prepare(const loch_tensor *source, const lochi_copy_key *key, lochi_copy_entry **out)
 {
     lochi_copy_entry *entry = *out = lochi_zalloc(sizeof *entry);
-    if (!entry) return LOCH_FAIL(HOST_MEMORY, "no host memory to keep a copy");
+    if (!entry) return LOCH_FAIL(HOST_MEMORY, "no host memory for the entry of a kept copy");
     entry->key = *key;
     entry->layout = source->layout;
     entry->key.layout = &entry->layout;
     LOCH_TRY_RETURN(lochi_buffer_watch(source->buffer, &entry->watch));
-    entry->changes = lochi_watch_read(entry->watch); /* both before the copy: see lochi_buffer_touch */
+    entry->changes = lochi_watch_read(entry->watch); /* both are read before the copy: see lochi_buffer_touch */
     entry->version = loch_buffer_get_version(source->buffer);
     return LOCH_OK;
 }
@@ -126,8 +128,8 @@ static bool copy_has_ended(const loch_context *context, lochi_copy_entry *entry)
     return !entry->event;
 }
 
-/* Orders work on another stream than the copy's behind it; the memory of the copy stays until that work has ended. What
- * is captured is kept by its owner. */
+/* Orders work on `stream` after the copy, and keeps the copy's memory until that work has ended. Under capture the
+ * owner of the graph keeps the memory. */
 static loch_status copy_show(const lochi_copy_entry *entry, loch_stream *stream)
 {
     if (loch_stream_get_id(stream) == entry->stream_id || lochi_stream_is_captured(stream)) return LOCH_OK;
@@ -140,7 +142,7 @@ static bool copy_is_good(const lochi_copy_entry *entry, const loch_tensor *sourc
     return entry->version == loch_buffer_get_version(source->buffer) && !lochi_copy_is_spoilt(entry);
 }
 
-/* Finds the entry of a tensor; one that is no longer good is dropped. */
+/* Finds the valid entry of a tensor. Drops an entry that is no longer valid. Returns NULL if there is none. */
 static lochi_copy_entry *copies_find_good(loch_context *context, const loch_tensor *source, const lochi_copy_key *key)
 {
     lochi_copy_entry **link = lochi_copies_find(&context->copies, key), *list = NULL;
@@ -151,8 +153,8 @@ static lochi_copy_entry *copies_find_good(loch_context *context, const loch_tens
     return NULL;
 }
 
-/* What is captured runs when the graph does: a copy that is made there is not there yet, and one that is under way cannot be
- * waited for. Such a copy is the caller's alone, and so is its order with streams outside the capture. */
+/* Under capture the copy is not kept: it has contents only when the graph runs, and a capture cannot wait for a kept
+ * copy that is still being made. The caller owns such a copy, and orders streams outside of the capture itself. */
 static loch_status copies_get(loch_context *context, loch_tensor *source, loch_tensor **out)
 {
     const lochi_copy_key key = lochi_copy_key_make(source, context->current);
@@ -171,7 +173,7 @@ loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and an output pointer");
     lochi_copies_sweep(context);
     if (!lochi_tensor_is_at(tensor, lochi_context_place(context, context->current)->device))
         return copies_get(context, tensor, out);

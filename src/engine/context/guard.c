@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards: a stack inside the context. An entry has what it changed as it was before, and everything that could fail is
- * done before anything is changed, so a guard that cannot begin leaves no trace. Numbers are never used twice in a
- * process: a guard that has ended, or whose context has, is found nowhere. */
+/* Guards: a stack in the context.
+ *
+ * Each entry holds the values to restore. Everything that can fail is done before anything is changed, so a guard that
+ * fails to begin changes nothing. Guard numbers are unique in the process: a guard that has ended, or whose context was
+ * destroyed, is not found. */
 #include "engine/context/guard.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -19,13 +21,14 @@ struct context_guard {
     struct context_guard *below;
     uint64_t number;
     context_guard_kind kind;
-    unsigned seat;        /* GUARD_SEAT: current before; GUARD_STREAM: whose stream it is */
-    lochi_stay stay;      /* GUARD_SEAT, GUARD_STREAM: the device is current in the thread */
+    /* GUARD_SEAT: the seat that was current before; GUARD_STREAM: the seat whose stream was set */
+    unsigned seat;
+    lochi_stay stay;      /* GUARD_SEAT, GUARD_STREAM: makes the device current in the thread */
     bool is_locked;       /* GUARD_SEAT: the lock of `locked` is held */
-    unsigned locked;      /* seat */
-    loch_stream *stream;  /* GUARD_STREAM: set before; NULL for the own one */
-    int debug;            /* GUARD_DEBUG: before */
-    loch_allocator *pool; /* GUARD_MOVING: where moving is forbidden, held; NULL: nothing moves there */
+    unsigned locked;      /* GUARD_SEAT: the seat whose lock is held */
+    loch_stream *stream;  /* GUARD_STREAM: the stream that was set before; NULL: the seat's own stream */
+    int debug;            /* GUARD_DEBUG: the level before */
+    loch_allocator *pool; /* GUARD_MOVING: the pool in which moving is forbidden, retained; NULL: nothing moves there */
 };
 
 static _Atomic uint64_t guard_last_number; /* relaxed: only uniqueness matters */
@@ -35,7 +38,7 @@ static loch_status guard_make(loch_context *context, context_guard_kind kind, lo
 {
     if (place) *place = (loch_guard){0};
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!place) return LOCH_FAIL(INVALID, "a guard needs a place");
+    if (!place) return LOCH_FAIL(INVALID, "the output pointer for the guard is NULL");
     struct context_guard *guard = lochi_zalloc(sizeof *guard);
     if (!guard) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
     guard->kind = kind;
@@ -44,7 +47,7 @@ static loch_status guard_make(loch_context *context, context_guard_kind kind, lo
     return LOCH_OK;
 }
 
-/* Nothing fails from here on. */
+/* Pushes a guard. Cannot fail. */
 static void guard_begin(loch_context *context, struct context_guard *guard, loch_guard *place)
 {
     guard->below = context->guards;
@@ -54,7 +57,7 @@ static void guard_begin(loch_context *context, struct context_guard *guard, loch
 
 /* --- ending --- */
 
-/* An undoing that fails would be a mistake of the library, or of a user who undid what was not theirs. */
+/* Logs an undo that failed. That is a bug of the library, or the program has undone a change of the guard itself. */
 static void guard_log(const loch_context *context, const char *what, loch_status status)
 {
     if (status != LOCH_OK)
@@ -104,13 +107,13 @@ void loch_guard_end(loch_guard *guard)
     if (!guard || !guard->context) return;
     loch_context *context = guard->context;
     const uint64_t number = guard->number;
-    if (!lochi_context_is_known(context)) return; /* gone, or another thread's */
+    if (!lochi_context_is_known(context)) return; /* destroyed, or of another thread */
     *guard = (loch_guard){0};
     const struct context_guard *at = context->guards;
     while (at && at->number != number)
         at = at->below;
     if (!at) return;
-    while (context->guards && context->guards->number >= number) /* numbers rise */
+    while (context->guards && context->guards->number >= number) /* numbers rise towards the top of the stack */
         guard_end_top(context);
 }
 
@@ -124,7 +127,7 @@ loch_status loch_context_begin_seat(loch_context *context, loch_seat seat, loch_
     guard->seat = context->current;
     guard->locked = seat.number;
     LOCH_TRY((unsigned)use <= LOCH_SEAT_LOCKED ? LOCH_OK
-                                               : LOCH_FAIL(INVALID, "use %d of a seat is not known", (int)use),
+                                               : LOCH_FAIL(INVALID, "%d is not a loch_seat_use value", (int)use),
              fail);
     LOCH_TRY(lochi_context_check_seat(context, seat), fail);
     if (use == LOCH_SEAT_LOCKED) {

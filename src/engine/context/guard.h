@@ -5,7 +5,7 @@
 
 #include "engine/context/state.h"
 
-/* Undoes all guards of a context, the last one begun first. */
+/* Undoes all guards of a context, the newest first. */
 void lochi_context_end_guards(loch_context *context);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of contexts: the stacks of pools, and tensors. */
+/* Memory of contexts: the stacks of pools, and the tensors made from them. */
 #include "engine/context/memory.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -10,7 +10,7 @@
 #include <loch/wrapper.h>
 #include <string.h>
 
-/* --- want of memory --- */
+/* --- out of memory --- */
 
 static bool memory_is_short(loch_status status)
 {
@@ -18,7 +18,8 @@ static bool memory_is_short(loch_status status)
            status == LOCH_E_MOVING_FORBIDDEN;
 }
 
-/* Tells whether trying again may help: drops kept copies on the device of a seat, which other seats may share. */
+/* Drops kept copies on the device of a seat after an allocation failed. Other seats may share that device. Returns
+ * whether a retry may succeed. */
 static bool memory_make_room(loch_context *context, unsigned seat, loch_status status)
 {
     return memory_is_short(status) && lochi_copies_drop(context, lochi_context_place(context, seat)->device);
@@ -37,12 +38,13 @@ loch_allocator *loch_context_get_allocator(const loch_context *context)
     return lochi_context_check(context) == LOCH_OK ? lochi_context_allocator(context, context->current) : NULL;
 }
 
-/* Makes what stands for a child where there are no pools: a limit, or without one the memory itself. */
+/* Makes the child allocator where the parent is not a pool: an allocator with a limit, or the parent itself if there is
+ * no limit. */
 static loch_status memory_make_limit(loch_allocator *parent, const char *name, const loch_child_options *options,
                                      loch_allocator **out)
 {
     if ((unsigned)options->kind > LOCH_CHILD_RANGE)
-        return LOCH_FAIL(INVALID, "kind %d of a child is not known", (int)options->kind);
+        return LOCH_FAIL(INVALID, "%d is not a kind of child pool", (int)options->kind);
     if (options->limit_bytes) {
         const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = options->limit_bytes};
         return loch_limit_create(parent, name, &limit, out);
@@ -93,7 +95,8 @@ loch_status loch_context_push_pool(loch_context *context, const char *name, cons
 loch_status loch_context_use_pool(loch_context *context, loch_context_pool pool)
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if ((unsigned)pool > LOCH_CONTEXT_POOL_STACK) return LOCH_FAIL(INVALID, "%d is no pool of a context", (int)pool);
+    if ((unsigned)pool > LOCH_CONTEXT_POOL_STACK)
+        return LOCH_FAIL(INVALID, "%d is not a loch_context_pool value", (int)pool);
     context->seats[context->current].uses_pools = pool == LOCH_CONTEXT_POOL_STACK;
     return LOCH_OK;
 }
@@ -111,7 +114,8 @@ loch_status loch_context_pop_pool(loch_context *context)
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!context->seats[context->current].pools)
-        return LOCH_FAIL(NOT_FOUND, "the stack of pools of seat %u is empty", context->current);
+        return LOCH_FAIL(NOT_FOUND, "the stack of pools of seat %u is empty: there is no pool to pop",
+                         context->current);
     memory_pop(&context->seats[context->current]);
     return LOCH_OK;
 }
@@ -162,13 +166,13 @@ void lochi_context_count(loch_context *context, const loch_tensor *tensor)
     lochi_buffer_set_meter(loch_tensor_get_buffer(tensor), context->meter);
 }
 
-/* Makes a tensor as the context says, but for `not_flags`, and counts it. */
+/* Makes a tensor with the options of the context, without `not_flags`, and counts it. */
 static loch_status memory_create(loch_context *context, uint32_t not_flags, loch_dtype dtype, size_t dimensions,
                                  const int64_t *shape, const char *name, loch_tag tag, loch_tensor **out)
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
     lochi_context_wish wish = {.allocator = lochi_context_allocator(context, context->current),
                                .seat = context->current,
                                .flags = context->flags & ~not_flags,
@@ -189,7 +193,7 @@ loch_status loch_context_create_tensor(loch_context *context, loch_dtype dtype, 
 loch_status loch_context_create_from(loch_context *context, loch_dtype dtype, size_t dimensions, const int64_t *shape,
                                      const void *data, const char *name, loch_tag tag, loch_tensor **out)
 {
-    /* not zeroed: all of it is written */
+    /* not zeroed: every byte is written */
     LOCH_TRY_RETURN(memory_create(context, LOCH_ALLOC_ZEROED, dtype, dimensions, shape, name, tag, out));
     loch_stream *stream;
     loch_status status = lochi_context_stream(context, context->current, &stream);

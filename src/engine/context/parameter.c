@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters: tensors that are declared first and loaded later.
  *
- * A parameter has a place on each seat that it lies on: the whole, or a part along the axis that it is cut along.
- * What was loaded is a sorted list of ranges along one axis, the one that parts are loaded along; when nothing or all
- * of it was loaded, any axis will do. Loading works on boxes that are whole along every axis but two: the one of the
- * part and the one of the place. */
+ * A parameter has a place on each of its seats: the whole, or a part along the axis that it is cut along. A sorted list
+ * of ranges along one axis records what was loaded; this is the axis that parts are loaded along. The axis may change
+ * while nothing or everything is loaded. A load copies boxes that are whole along all axes except two: the axis of the
+ * loaded part and the axis that places are cut along. */
 #include "base/checked.h"
 #include "base/heap.h"
 #include "engine/context/memory.h"
@@ -14,36 +14,35 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Indices [start, end) along an axis. */
+/* Indices [start, end) of an axis. */
 typedef struct parameter_range {
     int64_t start, end;
 } parameter_range;
 
 typedef struct parameter_place {
     unsigned seat;
-    parameter_range part; /* along the axis that the parameter is cut along; all of it when it is not cut */
-    loch_tensor *tensor;  /* NULL until memory was taken */
+    parameter_range part; /* indices along the cut axis; all of them if the parameter is not cut */
+    loch_tensor *tensor;  /* NULL until the first load allocates it */
 } parameter_place;
 
 struct loch_parameter {
     atomic_size_t references;
-    loch_engine *engine; /* whose seats are meant; compared, never used */
+    loch_engine *engine; /* the engine of the seats; only compared, never used */
     char *name;
-    lochi_layout layout; /* of the whole */
+    lochi_layout layout; /* of the whole parameter */
     loch_tag tag;
     bool is_cut;
-    size_t cut_axis; /* if it is */
-    /* Written by who loads it, behind the tensors: who sees that it is loaded sees them. */
+    size_t cut_axis; /* valid if the parameter is cut */
+    /* Stored with release after the tensors are written. A thread that loads true with acquire sees the tensors. */
     atomic_bool is_loaded;
-    size_t loaded_axis; /* of the ranges */
-    parameter_range
-        *ranges; /* sorted, apart from each other; room for one more than there are while a part is loaded */
+    size_t loaded_axis;      /* the axis of `ranges` */
+    parameter_range *ranges; /* sorted and disjoint; has room for one more while a part is loaded */
     size_t ranges_count, ranges_room;
     size_t places_count;
     parameter_place places[];
 };
 
-/* --- making, sharing, ending --- */
+/* --- create, retain, release --- */
 
 static parameter_range parameter_part(int64_t size, size_t places, size_t index)
 {
@@ -81,11 +80,12 @@ loch_status loch_context_declare(loch_context *context, const char *name, loch_d
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!out || (unsigned)spread > LOCH_SPREAD_PARTS)
-        return LOCH_FAIL(INVALID, "a parameter needs a place, and a spread that is known");
+        return LOCH_FAIL(INVALID, "a parameter needs an output pointer and a valid loch_spread value");
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
     const size_t places = spread == LOCH_SPREAD_ONE ? 1 : context->order_count;
-    loch_parameter *parameter = lochi_zalloc(sizeof *parameter + places * sizeof *parameter->places); /* few */
+    /* cannot overflow: there are few places */
+    loch_parameter *parameter = lochi_zalloc(sizeof *parameter + places * sizeof *parameter->places);
     if (!parameter) return LOCH_FAIL(HOST_MEMORY, "no host memory for a parameter");
     atomic_init(&parameter->references, 1);
     parameter->layout = layout;
@@ -108,7 +108,7 @@ loch_parameter *loch_parameter_retain(loch_parameter *parameter)
 
 void loch_parameter_release(loch_parameter *parameter)
 {
-    /* acquire and release: whoever ends it sees what all others did */
+    /* acquire and release: the thread that frees it sees the writes of all others */
     if (!parameter || atomic_fetch_sub_explicit(&parameter->references, 1, memory_order_acq_rel) != 1) return;
     for (size_t i = 0; i < parameter->places_count; i++)
         loch_tensor_release(parameter->places[i].tensor);
@@ -119,7 +119,7 @@ void loch_parameter_release(loch_parameter *parameter)
 
 /* --- what was loaded --- */
 
-/* Room for one range more: adding one and taking one out of the middle need no more. */
+/* Makes room for one more range. That is enough to add a range, and to cut one in two. */
 static loch_status ranges_make_room(loch_parameter *parameter)
 {
     if (parameter->ranges_count < parameter->ranges_room) return LOCH_OK;
@@ -147,7 +147,7 @@ static void ranges_remove(loch_parameter *parameter, size_t at)
             (parameter->ranges_count - at) * sizeof *parameter->ranges);
 }
 
-/* Joined with all that it overlaps or touches. */
+/* Adds a range and joins it with all ranges that it overlaps or touches. */
 static void ranges_add(loch_parameter *parameter, parameter_range range)
 {
     size_t at = 0;
@@ -161,7 +161,7 @@ static void ranges_add(loch_parameter *parameter, parameter_range range)
     ranges_insert(parameter, at, range);
 }
 
-/* At most one range is cut in two. */
+/* Removes the indices of `range`. At most one range is cut in two. */
 static void ranges_subtract(loch_parameter *parameter, parameter_range range)
 {
     for (size_t at = 0; at < parameter->ranges_count;) {
@@ -184,17 +184,17 @@ static bool ranges_are_whole(const loch_parameter *parameter, int64_t size)
 
 /* --- loading --- */
 
-/* A load under way. */
+/* A load in progress. */
 typedef struct parameter_load {
     loch_context *context;
     loch_parameter *parameter;
     loch_tensor *from;
-    size_t axis;           /* of the part; anything for a scalar */
-    parameter_range range; /* along it */
-    int64_t size;          /* of the parameter along it */
+    size_t axis;           /* the axis of the loaded part; any value for a scalar */
+    parameter_range range; /* the loaded part along `axis` */
+    int64_t size;          /* of the parameter along `axis` */
 } parameter_load;
 
-/* A scalar is one element along an axis of its own. */
+/* Sets the axis of a load. A scalar counts as one element along an axis of size 1. */
 static void load_set_axis(parameter_load *load, size_t axis)
 {
     load->axis = axis;
@@ -209,11 +209,11 @@ static loch_status load_check_shape(const parameter_load *load)
         is_same =
             i == load->axis ? from->shape[i] == load->range.end - load->range.start : from->shape[i] == whole->shape[i];
     if (is_same) return LOCH_OK;
-    return LOCH_FAIL(INVALID, "the shape of what is loaded is not that of the parameter \"%.64s\" or its part",
+    return LOCH_FAIL(INVALID, "the tensor to load does not have the shape of the parameter \"%.64s\" or of its part",
                      load->parameter->name);
 }
 
-/* What the places are on has to be the context's. */
+/* Checks that the context has all seats of the parameter. */
 static loch_status load_check_seats(const parameter_load *load)
 {
     if (load->parameter->engine != load->context->engine)
@@ -223,7 +223,8 @@ static loch_status load_check_seats(const parameter_load *load)
     return LOCH_OK;
 }
 
-/* Ranges along another axis begin anew where that loses nothing. */
+/* Checks that a part may be loaded along `axis`. Another axis than that of the ranges is allowed only while no
+ * information is lost. */
 static loch_status load_check_axis(const parameter_load *load)
 {
     loch_parameter *parameter = load->parameter;
@@ -231,23 +232,25 @@ static loch_status load_check_axis(const parameter_load *load)
     const bool is_loaded = atomic_load_explicit(&parameter->is_loaded, memory_order_relaxed);
     if (parameter->loaded_axis == load->axis && !is_loaded) return LOCH_OK;
     if (!is_loaded && parameter->ranges_count && !is_whole)
-        return LOCH_FAIL(INVALID,
-                         "parts of the parameter \"%.64s\" were loaded along axis %zu: axis %zu does not go with them",
-                         parameter->name, parameter->loaded_axis, load->axis);
+        return LOCH_FAIL(
+            INVALID,
+            "parts of the parameter \"%.64s\" were loaded along axis %zu; a part along axis %zu cannot be added",
+            parameter->name, parameter->loaded_axis, load->axis);
     parameter->loaded_axis = load->axis;
     parameter->ranges_count = 0;
     if (is_loaded) ranges_insert(parameter, 0, (parameter_range){0, load->size});
     return LOCH_OK;
 }
 
-/* The last characters tell more of a long name than the first. */
+/* Returns the name for the tensors of a parameter. Keeps the end of a long name, which tells more than its
+ * beginning. */
 static const char *parameter_tensor_name(const loch_parameter *parameter)
 {
     const size_t length = strlen(parameter->name);
     return length < LOCH_TENSOR_NAME_MAX ? parameter->name : parameter->name + length - (LOCH_TENSOR_NAME_MAX - 1);
 }
 
-/* From the seat's own memory, not from a pool of the stack: parameters stay. */
+/* Allocates the tensor of a place from the seat's own memory. Parameters outlive the pools of the stack. */
 static loch_status load_alloc(const parameter_load *load, parameter_place *place)
 {
     const loch_parameter *parameter = load->parameter;
@@ -272,7 +275,7 @@ static void load_give_memory_back(const parameter_load *load)
         loch_tensor_clear(&load->parameter->places[i].tensor);
 }
 
-/* `tensor` shows [start, end) of an axis; leaves [range) of the same axis of it, in place of `*tensor`. */
+/* Takes a tensor that shows indices from `start` on of `axis`. Replaces `*tensor` by a view of `range`. */
 static loch_status load_narrow(loch_tensor **tensor, size_t axis, int64_t start, parameter_range range)
 {
     loch_tensor *narrow;
@@ -287,7 +290,8 @@ static parameter_range range_common(parameter_range a, parameter_range b)
     return (parameter_range){a.start > b.start ? a.start : b.start, a.end < b.end ? a.end : b.end};
 }
 
-/* Narrows both sides to what the part and the place have in common. False in `is_any`: nothing. */
+/* Narrows both sides to the indices that the loaded part and the place share. Sets `is_any` to false if they share
+ * none. */
 static loch_status load_meet(const parameter_load *load, const parameter_place *place, loch_tensor **to,
                              loch_tensor **from, bool *is_any)
 {
@@ -299,7 +303,8 @@ static loch_status load_meet(const parameter_load *load, const parameter_place *
     LOCH_TRY_RETURN(load_narrow(to, load->axis, is_same_axis ? place->part.start : 0, common));
     LOCH_TRY_RETURN(load_narrow(from, load->axis, load->range.start, common));
     if (!parameter->is_cut || is_same_axis) return LOCH_OK;
-    return load_narrow(from, parameter->cut_axis, 0, place->part); /* the place has all of its own part */
+    /* the tensor of the place is already the part of the place */
+    return load_narrow(from, parameter->cut_axis, 0, place->part);
 }
 
 static loch_status load_copy(const parameter_load *load, const parameter_place *place)
@@ -317,7 +322,7 @@ end:
     return status;
 }
 
-/* Waits for all seats, whatever failed: the host's memory is the caller's when the call returns. */
+/* Waits for all seats, also after a failure: the caller may reuse its host memory when the call returns. */
 static loch_status load_wait(const parameter_load *load, loch_status status)
 {
     for (size_t i = 0; i < load->parameter->places_count; i++) {
@@ -333,7 +338,7 @@ static loch_status load_wait(const parameter_load *load, loch_status status)
     return status;
 }
 
-/* Takes memory and copies, on all seats at the same time. */
+/* Allocates memory and copies, on all seats at the same time. */
 static loch_status load_run(const parameter_load *load)
 {
     const loch_parameter *parameter = load->parameter;
@@ -345,7 +350,7 @@ static loch_status load_run(const parameter_load *load)
     return load_wait(load, status);
 }
 
-/* The shape fits, and the range is inside. */
+/* Loads a part. The shape has been checked, and the range lies in the parameter. */
 static loch_status parameter_load_checked(const parameter_load *load)
 {
     loch_parameter *parameter = load->parameter;
@@ -357,7 +362,7 @@ static loch_status parameter_load_checked(const parameter_load *load)
     if (status == LOCH_OK) {
         ranges_add(parameter, load->range);
     } else {
-        ranges_subtract(parameter, load->range); /* some of it may be written */
+        ranges_subtract(parameter, load->range); /* parts of the range may have been written */
         const loch_error saved = lochi_error_save();
         if (is_first) load_give_memory_back(load);
         lochi_error_restore(&saved);
@@ -370,10 +375,9 @@ static loch_status parameter_load_checked(const parameter_load *load)
 static loch_status load_begin(loch_context *context, loch_parameter *parameter, loch_tensor *from)
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!parameter || !from) return LOCH_FAIL(INVALID, "loading needs a parameter and a tensor");
+    if (!parameter || !from) return LOCH_FAIL(INVALID, "loading a parameter needs the parameter and a tensor");
     if (!loch_tensor_is_on_host(from))
-        return LOCH_FAIL(INVALID,
-                         "the parameter \"%.64s\" is loaded from memory that the host reaches, and from no other",
+        return LOCH_FAIL(INVALID, "the parameter \"%.64s\" can be loaded only from memory that the host can access",
                          parameter->name);
     return LOCH_OK;
 }
@@ -396,11 +400,12 @@ loch_status loch_context_load_part(loch_context *context, loch_parameter *parame
     size_t read;
     LOCH_TRY_RETURN(lochi_axis_read(parameter->layout.dimensions, axis, &read));
     load_set_axis(&load, read);
-    const int64_t count = loch_tensor_get_size(from, (int)read); /* -1 when it has no such axis */
+    const int64_t count = loch_tensor_get_size(from, (int)read); /* -1 if the tensor has no such axis */
     if (start < 0 || start > load.size || count > load.size - start)
-        return LOCH_FAIL(OUT_OF_RANGE,
-                         "a part from %lld on does not fit axis %zu of the parameter \"%.64s\" of size %lld",
-                         (long long)start, read, parameter->name, (long long)load.size);
+        return LOCH_FAIL(
+            OUT_OF_RANGE,
+            "a part that starts at index %lld does not fit axis %zu of the parameter \"%.64s\", which has size %lld",
+            (long long)start, read, parameter->name, (long long)load.size);
     load.range = (parameter_range){start, start + (count < 0 ? 0 : count)};
     LOCH_TRY_RETURN(load_check_shape(&load));
     return parameter_load_checked(&load);
@@ -421,16 +426,17 @@ int loch_parameter_is_loaded(const loch_parameter *parameter)
 loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat, loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!parameter || !out) return LOCH_FAIL(INVALID, "what a parameter has on a seat needs the parameter and a place");
+    if (!parameter || !out)
+        return LOCH_FAIL(INVALID, "the tensor of a parameter on a seat needs the parameter and an output pointer");
     const parameter_place *place = NULL;
     for (size_t i = 0; !place && i < parameter->places_count; i++)
         if (parameter->places[i].seat == seat.number) place = &parameter->places[i];
     const bool is_empty = place && parameter->is_cut && place->part.start == place->part.end &&
                           parameter->layout.shape[parameter->cut_axis];
     if (!place || is_empty)
-        return LOCH_FAIL(NOT_FOUND, "nothing of the parameter \"%.64s\" lies on seat %u", parameter->name, seat.number);
+        return LOCH_FAIL(NOT_FOUND, "the parameter \"%.64s\" has no part on seat %u", parameter->name, seat.number);
     if (!loch_parameter_is_loaded(parameter))
-        return LOCH_FAIL(BUSY, "the parameter \"%.64s\" was not loaded completely", parameter->name);
+        return LOCH_FAIL(BUSY, "the parameter \"%.64s\" is not completely loaded", parameter->name);
     *out = loch_tensor_retain(place->tensor);
     return LOCH_OK;
 }

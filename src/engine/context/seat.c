@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The seats of a context: the current one, its stream, its cuBLAS handle. */
+/* The seats of a context: the current seat, its stream and its cuBLAS handle. */
 #include "engine/context/seat.h"
 #include "device/device.h"
 #include "engine/context/thread.h"
@@ -17,7 +17,7 @@ loch_status lochi_context_take_stream(loch_context *context, unsigned seat)
     return own->own ? LOCH_OK : loch_stream_pool_acquire(lochi_context_place(context, seat)->streams, &own->own);
 }
 
-/* A stream that is being captured is not taken back: its capture ends with it. */
+/* Gives the own stream of a seat back. A stream under capture is destroyed instead, which ends the capture. */
 void lochi_context_give_stream(const loch_context *context, unsigned seat)
 {
     loch_stream *stream = context->seats[seat].own;
@@ -36,7 +36,7 @@ loch_status lochi_context_stream(loch_context *context, unsigned seat, loch_stre
     return LOCH_OK;
 }
 
-/* The host waits where an event cannot be had. */
+/* Waits on the host if there is no event. */
 loch_status lochi_context_order(const loch_context *context, unsigned seat, loch_stream *from, loch_stream *to)
 {
     const lochi_seat *place = lochi_context_place(context, seat);
@@ -73,7 +73,7 @@ loch_status loch_context_require_stream(loch_context *context, loch_stream **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "asking for the current stream needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the stream is NULL");
     return lochi_context_stream(context, context->current, out);
 }
 
@@ -97,7 +97,7 @@ loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "a cuBLAS handle needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cuBLAS handle is NULL");
     lochi_context_seat *seat = &context->seats[context->current];
     loch_stream *stream;
     LOCH_TRY_RETURN(lochi_context_stream(context, context->current, &stream));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts and the thread that they belong to. */
+/* Contexts and their owner threads. */
 #include "engine/context/thread.h"
 #include "base/thread.h"
 
-/* Guards may be ended when their context is gone, as at the end of the block that it ended in: they ask here first. */
+/* The contexts of this thread. A guard may end after its context was destroyed, for example at the end of the block
+ * that destroyed it: loch_guard_end looks for the context here first. */
 static _Thread_local loch_context *context_first;
 
 bool lochi_context_is_known(const loch_context *context)
@@ -30,10 +31,9 @@ void lochi_context_forget(const loch_context *context)
 
 loch_status lochi_context_check(const loch_context *context)
 {
-    if (!context) return LOCH_FAIL(INVALID, "there is no context");
+    if (!context) return LOCH_FAIL(INVALID, "the context is NULL");
     if (context->thread == lochi_thread_number()) return LOCH_OK;
-    return LOCH_FAIL(
-        WRONG_THREAD,
-        "the context \"%.64s\" belongs to the thread that made it: other threads make contexts of their own",
-        context->name);
+    return LOCH_FAIL(WRONG_THREAD,
+                     "the context \"%.64s\" belongs to the thread that created it; create a context for each thread",
+                     context->name);
 }

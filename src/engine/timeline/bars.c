@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A timeline as bars: one line for each span. */
+/* Prints a timeline as bars: one line for each span. */
 #include "engine/timeline/bars.h"
 #include "engine/timeline/line.h"
 #include "engine/timeline/walk.h"
 
 #define BARS_WIDTH 100
 #define BARS_WIDTH_MOST 10000
-#define BARS_NAME 40 /* columns of names beside bars */
+#define BARS_NAME 40 /* columns for the names beside the bars */
 
 typedef struct bars_axis {
     uint64_t first_ns, last_ns;
@@ -28,7 +28,7 @@ static bars_axis bars_measure(loch_timeline *timeline)
     return axis;
 }
 
-/* Returns the column of a time, from 0 to `width`, whatever the time. */
+/* Returns the column of a time, clamped to 0 to `width`. */
 static size_t bars_column(const bars_axis *axis, uint64_t ns, size_t width)
 {
     if (ns <= axis->first_ns || axis->last_ns <= axis->first_ns) return 0;
@@ -42,7 +42,7 @@ static void bars_line(const bars_axis *axis, const timeline_view *view, size_t w
 {
     size_t begin = bars_column(axis, view->begin_ns, width);
     size_t end = bars_column(axis, view->begin_ns + view->length_ns, width);
-    if (begin == width) begin--; /* each has a column at least */
+    if (begin == width) begin--; /* each bar has at least one column */
     if (end <= begin) end = begin + 1;
     lochi_timeline_put_name(out, view->record.name, view->record.depth, axis->name_columns);
     lochi_text_write(out, " ");

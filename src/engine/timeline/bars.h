@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "engine/timeline/state.h"
 
-/* Prints a timeline as bars in `width` columns, 0 for the default; inside a walk. */
+/* Prints a timeline as bars in `width` columns; 0: the default. Call it inside a walk. */
 void lochi_timeline_print_bars(loch_timeline *timeline, size_t width, lochi_text *out);
 
 #endif

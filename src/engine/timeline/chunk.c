@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Chunks of records: giving their memory back. */
+/* Chunks of records: freeing their memory. */
 #include "engine/timeline/chunk.h"
 #include "base/heap.h"
 #include <string.h>
 
-/* Frees long names without an owner, linked through their first bytes: they are longer than what fits in a record. */
+/* Frees a list of long names that no record owns any more. They are linked through their first bytes: each is longer
+ * than a name that fits into a record, so there is room for a pointer. */
 static void names_free(char *name)
 {
     for (char *next; name; name = next) {
@@ -31,7 +32,7 @@ void lochi_timeline_chunk_free(timeline_chunk *chunk)
     lochi_free(chunk);
 }
 
-/* Takes the chunks without a live record out of the track's list and returns them. The last one stays and is begun again:
+/* Takes the chunks without a live record out of the track's list and returns them. The last chunk stays and is emptied:
  * the owner may be about to use it. */
 static timeline_chunk *track_take_empty(timeline_track *track, char **names)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The device's times of spans: pairs of timed events, recorded at the two ends and asked later. Nothing here fails for the
- * program: what cannot be had is left to the host's clock, and the thread's error record stays as it was. */
+/* Device times of spans. A pair of timed events is recorded at the two ends of a span and read later. No failure here
+ * reaches the program: if a time is not available, the span keeps its host time, and the thread's error record stays
+ * unchanged. */
 #include "engine/timeline/device.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/stream_life.h"
 #include <sched.h>
 
-#define TIMELINE_ANCHOR_FAR 1000000000 /* ns: drivers measure long times less exactly (CUDA: in a float) */
+#define TIMELINE_ANCHOR_FAR 1000000000 /* in ns; drivers measure long times less exactly (CUDA: in a float) */
 
 /* --- clocks and pairs --- */
 
@@ -40,7 +41,8 @@ void lochi_timeline_clocks_destroy(timeline_track *track)
     }
 }
 
-/* Returns the owner's view of the device; NULL without memory. Without an anchor times are known, and places are not. */
+/* Returns the track's clock of the device. Returns NULL if there is no memory. Without an anchor, durations are known
+ * and positions are not. */
 static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track, loch_stream *stream)
 {
     loch_device *device = loch_stream_get_device(stream);
@@ -50,7 +52,7 @@ static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track,
     if (!clock) return NULL;
     clock->device = loch_device_retain(device);
     clock->anchor_ns =
-        (int64_t)lochi_timeline_now(timeline); /* it does not lie before; spans tell by how much behind */
+        (int64_t)lochi_timeline_now(timeline); /* not after the anchor; later spans correct the difference */
     if (loch_event_create(device, LOCH_EVENT_TIMED, &clock->anchor) == LOCH_OK &&
         loch_event_record(clock->anchor, stream) != LOCH_OK) {
         loch_event_destroy(clock->anchor);
@@ -85,7 +87,8 @@ static timeline_pair *pair_get(timeline_track *track, timeline_clock *clock)
 
 /* --- the two ends --- */
 
-/* Events recorded under a capture are the graph's; a stream that cannot be asked is left alone, too. */
+/* Tells whether events may be recorded on a stream. Under capture they would belong to the graph. A stream that cannot
+ * be queried is skipped too. */
 static bool device_can_record(loch_stream *stream)
 {
     loch_capture_info capture = {.size = sizeof capture};
@@ -123,7 +126,7 @@ void lochi_timeline_device_begin(loch_timeline *timeline, timeline_track *track,
 bool lochi_timeline_device_end(timeline_record *record)
 {
     uint32_t mark;
-    if (!lochi_stream_enter(record->stream, &mark)) return false; /* its owner has destroyed it */
+    if (!lochi_stream_enter(record->stream, &mark)) return false; /* the program has closed the stream */
     const loch_error saved = lochi_error_save();
     const bool is_recorded =
         device_can_record(record->stream) && loch_event_record(record->pair->end, record->stream) == LOCH_OK;
@@ -132,13 +135,13 @@ bool lochi_timeline_device_end(timeline_record *record)
     return is_recorded;
 }
 
-/* --- asking for times; by who has the track's is_resolving --- */
+/* --- reading times; the caller holds the track's is_resolving --- */
 
 void lochi_timeline_resolve_enter(const loch_timeline *timeline, timeline_track *track)
 {
     lochi_lock_assert_held(&timeline->times);
     while (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
-        sched_yield(); /* the owner, which does not wait for a device */
+        sched_yield(); /* the owner holds it, and does not wait for a device */
 }
 
 void lochi_timeline_resolve_leave(timeline_track *track)
@@ -146,7 +149,7 @@ void lochi_timeline_resolve_leave(timeline_track *track)
     atomic_store_explicit(&track->is_resolving, false, memory_order_release);
 }
 
-/* Measures the nanoseconds from the anchor to the event, which may lie before it. */
+/* Measures the nanoseconds from the anchor to the event. The event may lie before the anchor. */
 static bool clock_measure(const timeline_clock *clock, loch_event *event, int64_t *out)
 {
     uint64_t ns = 0, back_ns = 0;
@@ -160,7 +163,7 @@ static bool clock_measure(const timeline_clock *clock, loch_event *event, int64_
     return is_known;
 }
 
-/* Reads the device's time of a span whose end has passed. */
+/* Reads the device time of a span whose end event has passed. */
 static void record_measure(timeline_record *record, timeline_track *track)
 {
     timeline_clock *clock = record->clock;
@@ -170,7 +173,7 @@ static void record_measure(timeline_record *record, timeline_track *track)
     const bool is_timed = loch_event_elapsed(pair->start, pair->end, &ns) == LOCH_OK;
     const bool is_placed = is_timed && clock_measure(clock, pair->start, &from_anchor_ns);
     int64_t at_ns = clock->anchor_ns + from_anchor_ns;
-    if (is_placed && at_ns < record->device_at_ns) { /* the anchor passed later than was known */
+    if (is_placed && at_ns < record->device_at_ns) { /* the anchor passed later than assumed */
         clock->anchor_ns += record->device_at_ns - at_ns;
         at_ns = record->device_at_ns;
     }
@@ -213,13 +216,14 @@ void lochi_timeline_device_look(timeline_track *track)
     if (pending < TIMELINE_PENDING) track->look_at = TIMELINE_PENDING;
     if (pending < track->look_at) return;
     if (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
-        return; /* somebody does it already */
+        return; /* another thread is resolving */
     const loch_error saved = lochi_error_save();
     timeline_record *record;
     while ((record = track_first_pending(track)) && loch_event_query(record->pair->end) != LOCH_E_BUSY)
         record_measure(record, track);
     lochi_error_restore(&saved);
-    track->look_at = track_count_pending(track) + TIMELINE_PENDING; /* not at every span while the device is behind */
+    /* the next look comes only after more spans, so that a slow device does not cause a look at each span */
+    track->look_at = track_count_pending(track) + TIMELINE_PENDING;
     lochi_timeline_resolve_leave(track);
 }
 
@@ -231,7 +235,7 @@ void lochi_timeline_device_wait(loch_timeline *timeline, timeline_track *track)
     lochi_timeline_resolve_enter(timeline, track);
     for (timeline_record *record; (record = track_first_pending(track));) {
         const loch_status status = loch_event_sync(record->pair->end);
-        (void)status; /* where waiting fails, asking for the time does */
+        (void)status; /* if the wait fails, reading the time fails too */
         record_measure(record, track);
     }
     lochi_timeline_resolve_leave(track);

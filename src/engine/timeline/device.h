@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* The device's times of spans (device.c). The thread's error record stays as it was. */
+/* Device times of spans (device.c). The thread's error record stays unchanged. */
 #ifndef LOCHI_TIMELINE_DEVICE_H
 #define LOCHI_TIMELINE_DEVICE_H
 
 #include "engine/timeline/state.h"
 
-/* Begins the time of a record that is being filled on the device of a stream, where that can be. By the owner. */
+/* Begins the device time of a record that is being filled, if the device of `stream` can measure it. Called by the
+ * track's owner. */
 void lochi_timeline_device_begin(loch_timeline *timeline, timeline_track *track, timeline_record *record,
                                  loch_stream *stream);
 
-/* Ends the time of a record. Returns whether the end was recorded; if not, the pair is still the record's. By the owner. */
+/* Ends the device time of a record. Returns whether the end event was recorded; if not, the record still has the pair.
+ * Called by the track's owner. */
 bool lochi_timeline_device_end(timeline_record *record);
 
-/* Takes the times that have come. By the owner. */
+/* Reads the times that are available by now. Called by the track's owner. */
 void lochi_timeline_device_look(timeline_track *track);
 
-/* Stand around asking for times of a track by another thread than its owner: nobody else asks in between. Under the timeline's
- * `times`. */
+/* Begin and end the reading of a track's times by a thread that is not its owner. No other thread reads its times in
+ * between. The timeline's `times` lock is held. */
 void lochi_timeline_resolve_enter(const loch_timeline *timeline, timeline_track *track);
 void lochi_timeline_resolve_leave(timeline_track *track);
 
-/* Waits for all times of the track, which must not be freed meanwhile. */
+/* Waits for all times of the track. The track must not be freed meanwhile. */
 void lochi_timeline_device_wait(loch_timeline *timeline, timeline_track *track);
 
-/* Gives the pair of a record back to its clock. Under the track's lock. */
+/* Gives the pair of a record back to its clock. The track's lock is held. */
 void lochi_timeline_pair_return(timeline_record *record);
 
-/* Frees the clocks of a track that goes. */
+/* Frees the clocks of a track that is being destroyed. */
 void lochi_timeline_clocks_destroy(timeline_track *track);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Pieces of lines of a printed timeline. Nothing here depends on the locale. */
+/* Writes parts of the lines of a printed timeline. Nothing here depends on the locale. */
 #include "engine/timeline/line.h"
 #include <string.h>
 
-#define LINE_INDENT_MOST 24 /* columns: deeper spans are not moved further */
+#define LINE_INDENT_MOST 24 /* columns; deeper spans are not indented further */
 
 void lochi_timeline_put(lochi_text *out, const char *bytes, size_t count)
 {
@@ -32,7 +32,7 @@ static size_t line_indent(unsigned depth)
     return depth < LINE_INDENT_MOST / 2 ? (size_t)depth * 2 : LINE_INDENT_MOST;
 }
 
-/* Returns the bytes of one character of a name, or 0 when it cannot be shown. Each takes one column, or nearly so. */
+/* Returns the bytes of one character of a name, or 0 if it cannot be shown. Each character is counted as one column. */
 static size_t line_character(const char *at)
 {
     const size_t length = (size_t)lochi_text_utf8_length(at);
@@ -41,7 +41,8 @@ static size_t line_character(const char *at)
     return is_control ? 0 : length;
 }
 
-/* Returns how far the next character is. One that cannot be shown is one byte, but for the controls of two. */
+/* Returns the distance in bytes to the next character. A character that cannot be shown has one byte, except control
+ * characters of two bytes. */
 static size_t line_skip(const char *at)
 {
     const size_t length = (size_t)lochi_text_utf8_length(at);
@@ -94,7 +95,7 @@ void lochi_timeline_put_time(lochi_text *out, uint64_t ns)
 
 void lochi_timeline_put_fixed(lochi_text *out, double number)
 {
-    if (!(number > -1e15 && number < 1e15)) { /* nothing that anybody measures, and no number at all */
+    if (!(number > -1e15 && number < 1e15)) { /* NaN, infinity, or too large to be a measured value */
         lochi_text_write(out, "?");
         return;
     }

@@ -11,7 +11,7 @@ loch_status loch_timeline_print(loch_timeline *timeline, loch_timeline_format fo
 {
     LOCH_TRY_RETURN(lochi_printing_begin(timeline, text, bytes, length));
     if ((unsigned)format > LOCH_TIMELINE_TRACE)
-        return LOCH_FAIL(INVALID, "timeline format %d is not known", (int)format);
+        return LOCH_FAIL(INVALID, "%d is not a loch_timeline_format value", (int)format);
     lochi_text out = lochi_text_begin(text, bytes);
     lochi_timeline_enter(timeline);
     switch (format) {

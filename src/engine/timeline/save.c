@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A timeline printed to a file. */
+/* Prints a timeline to a file. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/whole_file.h"
 #include <loch/timeline.h>
 
-/* Prints into memory of its own. Threads that record meanwhile make it longer: then it is printed once more. */
+/* Prints into memory that this function allocates. If other threads record spans meanwhile and the text becomes longer,
+ * prints again. */
 static loch_status save_print(loch_timeline *timeline, loch_timeline_format format, size_t width, char **out,
                               size_t *length)
 {
@@ -15,7 +16,7 @@ static loch_status save_print(loch_timeline *timeline, loch_timeline_format form
         *out = lochi_alloc(bytes);
         if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory for the text of a timeline");
         LOCH_TRY_RETURN(
-            loch_timeline_print(timeline, format, width, *out, bytes, length)); /* cannot fail a second time */
+            loch_timeline_print(timeline, format, width, *out, bytes, length)); /* cannot fail the second time */
         if (*length < bytes) return LOCH_OK;
         lochi_free(*out);
     }
@@ -23,7 +24,7 @@ static loch_status save_print(loch_timeline *timeline, loch_timeline_format form
 
 loch_status loch_timeline_save(loch_timeline *timeline, const char *path, loch_timeline_format format, size_t width)
 {
-    if (!timeline || !path) return LOCH_FAIL(INVALID, "saving needs a timeline and a path");
+    if (!timeline || !path) return LOCH_FAIL(INVALID, "saving a timeline needs a timeline and a path");
     char *text;
     size_t length;
     LOCH_TRY_RETURN(save_print(timeline, format, width, &text, &length));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The slow half of the spin lock of tracks. */
+/* The slow path of the tracks' spin lock. */
 #include "engine/timeline/state.h"
 #include <sched.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Timelines: what a thread does at the two ends of a span. The picture is at the top of state.h. */
+/* Timelines: begin and end of spans. state.h describes the data structures. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -13,8 +13,8 @@
 #define TIMELINE_CAPACITY 65536
 #define TIMELINE_CHUNK_FIRST 32
 #define TIMELINE_CHUNK_MOST 512
-#define TIMELINE_WITH_LEVEL (offsetof(loch_span_options, level) + sizeof(int)) /* the size of options that have one */
-#define TIMELINE_MEMORIES_MOST 64 /* names of allocators that a track tells apart */
+#define TIMELINE_WITH_LEVEL (offsetof(loch_span_options, level) + sizeof(int)) /* size of options that have `level` */
+#define TIMELINE_MEMORIES_MOST 64 /* different allocator names that a track stores */
 
 /* --- forks --- */
 
@@ -39,7 +39,8 @@ static void timeline_go_on_all(void)
             lochi_track_unlock(track);
 }
 
-/* In the child nobody else asks for device times. Other threads' walks stay counted: nothing is freed before the end. */
+/* Resets the state in the child: no other thread reads device times. Walks of other threads stay counted, so no record
+ * is freed before the timeline is destroyed. */
 static void timeline_forked(void)
 {
     for (lochi_fork_item *item = timeline_part.items; item; item = item->next)
@@ -57,7 +58,7 @@ static lochi_fork_part timeline_part = {
 loch_status loch_timeline_create(const loch_timeline_options *options, loch_timeline **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "a timeline needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the timeline is NULL");
     loch_timeline_options how = {.size = sizeof how};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of timeline options", options, &how, sizeof how));
     loch_timeline *timeline = lochi_zalloc(sizeof *timeline);
@@ -72,7 +73,7 @@ loch_status loch_timeline_create(const loch_timeline_options *options, loch_time
     return LOCH_OK;
 }
 
-/* Gives back what an open record holds: there are some when a span was never ended. */
+/* Releases the objects that an open record holds. Such records exist if a span was never ended. */
 static void timeline_let_go(timeline_record *record)
 {
     if (record->stream) lochi_stream_release(record->stream);
@@ -142,7 +143,7 @@ static timeline_track *track_create(loch_timeline *timeline)
     return track;
 }
 
-/* Begins to record in a track. What the slot's last owner left open stays open. */
+/* Begins to record in a track. Spans that the slot's last owner left open stay open. */
 static bool track_take_over(loch_timeline *timeline, timeline_track *track, uint64_t owner)
 {
     lochi_lock_take(&timeline->lock);
@@ -172,7 +173,7 @@ static timeline_track *track_find_shared(loch_timeline *timeline, uint64_t owner
     return track;
 }
 
-/* Makes a track for a thread beyond the slots, which is found by a search. */
+/* Makes a track for a thread without a slot. It is found by a search. */
 static timeline_track *track_make_shared(loch_timeline *timeline, uint64_t owner)
 {
     timeline_track *track = track_create(timeline);
@@ -199,7 +200,7 @@ static LOCHI_RARE timeline_track *track_get_slowly(loch_timeline *timeline, uint
     return track_take_over(timeline, track, owner) ? track : NULL;
 }
 
-/* Returns the track of the calling thread; NULL when it never recorded. */
+/* Returns the track of the calling thread. Returns NULL if the thread never recorded. */
 static inline timeline_track *track_find(loch_timeline *timeline)
 {
     const uint32_t slot = lochi_thread_slot();
@@ -219,7 +220,7 @@ static inline timeline_track *track_get(loch_timeline *timeline)
 
 static LOCHI_RARE bool track_grow(timeline_track *track)
 {
-    size_t capacity = track->last ? track->last->capacity * 2 : TIMELINE_CHUNK_FIRST; /* set by the owner alone */
+    size_t capacity = track->last ? track->last->capacity * 2 : TIMELINE_CHUNK_FIRST; /* set by the owner only */
     if (capacity > TIMELINE_CHUNK_MOST) capacity = TIMELINE_CHUNK_MOST;
     timeline_chunk *chunk = lochi_alloc(sizeof *chunk + capacity * sizeof *chunk->records);
     if (!chunk) return false;
@@ -235,7 +236,7 @@ static LOCHI_RARE bool track_grow(timeline_track *track)
     return true;
 }
 
-/* Reserves a record to be filled; NULL, and one more lost, when there is no room. */
+/* Reserves a record to be filled. Returns NULL and counts a lost span if there is no room. */
 static timeline_record *track_reserve(loch_timeline *timeline, timeline_track *track)
 {
     for (;;) {
@@ -260,7 +261,7 @@ static timeline_record *track_reserve(loch_timeline *timeline, timeline_track *t
     }
 }
 
-/* Finds what an allocator is called in the track; the last one stands for all beyond the most that are told apart. */
+/* Finds the track's entry for an allocator name. When the list is full, its last entry serves all further names. */
 static timeline_memory *track_find_memory(timeline_track *track, const char *name)
 {
     timeline_memory *memory = track->memories;
@@ -277,7 +278,8 @@ static timeline_memory *track_find_memory(timeline_track *track, const char *nam
     return memory;
 }
 
-/* Reads the bytes in use as asked for: the figures' own source, without what loch_allocator_get_stats adds to them. */
+/* Reads the bytes in use as requested, directly from the source of the figures. Skips the extra work of
+ * loch_allocator_get_stats. */
 static bool timeline_read_used(loch_allocator *allocator, uint64_t *out)
 {
     loch_stats stats = {.size = sizeof stats};
@@ -290,9 +292,9 @@ static bool timeline_read_used(loch_allocator *allocator, uint64_t *out)
     return status == LOCH_OK;
 }
 
-/* --- the beginning --- */
+/* --- begin --- */
 
-/* Options that cannot be read are no options. */
+/* Reads options. Returns the defaults if they cannot be read. */
 static loch_span_options span_read_options(const loch_span_options *given)
 {
     loch_span_options how = {.size = sizeof how};
@@ -300,7 +302,7 @@ static loch_span_options span_read_options(const loch_span_options *given)
     return how;
 }
 
-/* Copies a name into the record, or into memory of its own; NULL when there is none. */
+/* Copies a name into the record, or into memory of its own. Returns NULL if there is no memory. */
 static char *span_copy_name(timeline_record *record, const char *name)
 {
     const size_t bytes = strlen(name) + 1;
@@ -311,7 +313,7 @@ static char *span_copy_name(timeline_record *record, const char *name)
 static void span_drop_record(timeline_track *track, timeline_record *record)
 {
     lochi_track_lock(track);
-    track->last->used--; /* the owner's latest: no other has come behind it */
+    track->last->used--; /* the owner's latest record: no other has come after it */
     track->last->live--;
     track->kept--;
     track->lost++;
@@ -372,13 +374,13 @@ loch_span loch_span_begin(loch_timeline *timeline, const char *name, const loch_
     return span;
 }
 
-/* --- the end --- */
+/* --- end --- */
 
-/* Finds the thread's open record of that number; NULL when it is another thread's, or has ended. */
+/* Finds the thread's open record with that number. Returns NULL if the span belongs to another thread or has ended. */
 static timeline_record *span_find(const timeline_track *track, uint64_t number)
 {
     timeline_record *record = track->open;
-    while (record && record->number > number) /* the inner ones came later */
+    while (record && record->number > number) /* inner spans have larger numbers */
         record = record->outer;
     return record && record->number == number ? record : NULL;
 }
@@ -423,11 +425,11 @@ static void span_finish(timeline_track *track, uint64_t now_ns)
     record->stream = NULL;
     record->allocator = NULL;
     atomic_store_explicit(&record->state, TIMELINE_ENDED, memory_order_relaxed);
-    lochi_track_unlock(track); /* from here on it may be forgotten */
+    lochi_track_unlock(track); /* from here on the record may be forgotten */
     if (stream) lochi_stream_release(stream);
     if (allocator) {
         const loch_error saved = lochi_error_save();
-        loch_allocator_release(allocator); /* perhaps the last: it may give memory back */
+        loch_allocator_release(allocator); /* may drop the last reference and free memory */
         lochi_error_restore(&saved);
     }
     if (is_timed) lochi_timeline_device_look(track);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A timeline as a trace for Chrome and Perfetto: JSON with an array of events. Spans on the host are rows of process 1, one
- * for each thread; those that a device timed are shown a second time, in rows of process 2, one for each stream, by its
- * number. Bytes in use are counters, one for each allocator's name. */
+/* Prints a timeline as a trace for Chrome and Perfetto: JSON with an array of events. Host spans are rows of process 1,
+ * one row for each thread. Spans with device times are shown again as rows of process 2, one row for each stream, by
+ * its number. Bytes in use are counters, one for each allocator name. */
 #include "engine/timeline/trace.h"
 #include "base/heap.h"
 #include "engine/timeline/walk.h"
@@ -10,7 +10,7 @@
 #define TRACE_HOST 1
 #define TRACE_DEVICES 2
 
-/* A stream that has got its name; without memory for more of them, rows go without. */
+/* The streams that have a name in the trace. If memory runs out, further rows have no name. */
 typedef struct trace_names {
     uint64_t *streams;
     size_t count, capacity;
@@ -28,7 +28,7 @@ static void put_us(lochi_text *out, const char *key, uint64_t ns)
     lochi_text_write(out, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
-/* Puts a plain decimal number: no locale, no exponent; what is no number is null. */
+/* Puts a plain decimal number without locale and exponent. NaN and infinity become null. */
 static void put_number(lochi_text *out, double value)
 {
     const lochi_number number = lochi_number_read(LOCH_F64, &value);
@@ -65,7 +65,7 @@ static void put_arguments(lochi_text *out, const timeline_view *view)
     lochi_text_write(out, "}}");
 }
 
-/* An open span has begun, and nothing says that it ended. */
+/* Puts a span. An open span has a begin event and no end event. */
 static void trace_span(lochi_text *out, const timeline_view *view)
 {
     const loch_span_record *record = &view->record;
@@ -100,7 +100,7 @@ static void trace_name_row(lochi_text *out, int process, uint64_t row, const cha
     lochi_text_write(out, "}}");
 }
 
-/* The process's name is the first event, so that every other one begins with a comma. */
+/* Puts the name of a process. It is the first event, so that every later event begins with a comma. */
 static void trace_name_process(lochi_text *out, int process, const char *name, const char *before)
 {
     lochi_text_write(out,
@@ -108,7 +108,7 @@ static void trace_name_process(lochi_text *out, int process, const char *name, c
                      before, process, name);
 }
 
-/* Tells whether the stream is named for the first time. They are few; the latest are the likeliest. */
+/* Adds a stream. Returns whether it is new. There are few streams; the search begins with the latest. */
 static bool names_add(trace_names *names, uint64_t stream)
 {
     for (size_t i = names->count; i--;)

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "engine/timeline/state.h"
 
-/* Prints a timeline as a trace; inside a walk. */
+/* Prints a timeline as a trace. Call it inside a walk. */
 void lochi_timeline_print_trace(loch_timeline *timeline, lochi_text *out);
 
 #endif

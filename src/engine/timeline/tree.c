@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A timeline as a tree: spans of one name inside one span are one line. Nodes are found by their parent and their name in
- * a hash table of indices; children are linked in the order in which they first began. Where host memory ends, the spans
- * that found no node are counted, and said to be missing. */
+/* Prints a timeline as a tree: all spans with one name inside one span are one line. Nodes are found by parent and name
+ * in a hash table of indices. Children are linked in the order in which they first began. If host memory runs out, the
+ * spans without a node are counted, and the text says that they are missing. */
 #include "engine/timeline/tree.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -16,10 +16,10 @@
 typedef struct tree_node {
     const char *name; /* of its first span */
     uint32_t parent, first_child, last_child, sibling;
-    unsigned thread, depth; /* a root stands for a thread, at depth 0 */
-    uint64_t count;         /* of spans */
-    uint64_t open;          /* of those, open */
-    uint64_t on_device;     /* of those, timed there */
+    unsigned thread, depth; /* a root stands for a thread and has depth 0 */
+    uint64_t count;         /* spans */
+    uint64_t open;          /* open spans among them */
+    uint64_t on_device;     /* spans with device times among them */
     uint64_t ns, bytes;
     double flops;
     int64_t used;
@@ -29,9 +29,9 @@ typedef struct tree_node {
 typedef struct tree {
     tree_node *nodes;
     uint32_t count, capacity;
-    uint32_t *table; /* index + 1 of a node; a power of two, at most half full */
+    uint32_t *table; /* index + 1 of a node; the size is a power of two, at most half full */
     uint32_t table_size;
-    uint32_t *path; /* nodes of the present span and those around it; [0]: the thread */
+    uint32_t *path; /* nodes of the current span and the spans around it; [0]: the thread */
     size_t path_capacity;
     uint64_t missing;
 } tree;
@@ -61,7 +61,7 @@ static bool tree_grow(tree *t)
     t->table_size = capacity * 2;
     t->capacity = capacity;
     for (uint32_t i = 0; i < t->count; i++) {
-        if (nodes[i].parent == TREE_NONE) continue; /* threads are not looked up */
+        if (nodes[i].parent == TREE_NONE) continue; /* threads are not looked up by name */
         uint64_t at = tree_hash(nodes[i].parent, nodes[i].name);
         while (table[at & (t->table_size - 1)])
             at++;
@@ -124,7 +124,7 @@ static void node_add(tree_node *node, const timeline_view *view)
     node->has_memory |= view->memory != NULL;
 }
 
-/* The thread's root: threads come one after the other. */
+/* Adds the root of a thread. Spans arrive thread by thread. */
 static bool tree_enter_thread(tree *t, uint32_t *root, unsigned thread)
 {
     if (*root != TREE_NONE && t->nodes[*root].thread == thread) return true;
@@ -140,7 +140,7 @@ static bool tree_enter_thread(tree *t, uint32_t *root, unsigned thread)
 static void tree_build(tree *t, loch_timeline *timeline)
 {
     uint32_t root = TREE_NONE;
-    size_t known = 0; /* places of the path that are set */
+    size_t known = 0; /* entries of the path that are set */
     timeline_cursor cursor = lochi_timeline_cursor(timeline);
     for (timeline_view view; lochi_timeline_next(&cursor, &view);) {
         const size_t place = (size_t)view.record.depth + 1;
@@ -215,7 +215,7 @@ static void tree_line(const tree *t, const tree_node *node, size_t columns, loch
     lochi_text_write(out, "\n");
 }
 
-/* The one after `index` from the top down. */
+/* Returns the node after `index`, from top to bottom. */
 static uint32_t tree_following(const tree *t, uint32_t index)
 {
     if (t->nodes[index].first_child != TREE_NONE) return t->nodes[index].first_child;

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "engine/timeline/state.h"
 
-/* Prints a timeline as a tree; inside a walk. */
+/* Prints a timeline as a tree. Call it inside a walk. */
 void lochi_timeline_print_tree(loch_timeline *timeline, lochi_text *out);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Walking over the spans of a timeline, counting them, forgetting them. */
+/* Walks over the spans of a timeline, counts them, forgets them. */
 #include "engine/timeline/walk.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "engine/timeline/chunk.h"
 #include "engine/timeline/device.h"
 
-/* --- walks that are under way --- */
+/* --- walks in progress --- */
 
 void lochi_timeline_enter(loch_timeline *timeline)
 {
@@ -38,8 +38,8 @@ timeline_cursor lochi_timeline_cursor(loch_timeline *timeline)
         .timeline = timeline, .track = timeline_next_track(timeline, NULL), .now_ns = lochi_timeline_now(timeline)};
 }
 
-/* Finds the next record of the track that is neither forgotten nor being filled; NULL when there is none. Under the
- * track's lock. */
+/* Finds the next record of the track that is neither forgotten nor being filled. Returns NULL at the end. The track's
+ * lock is held. */
 static timeline_record *cursor_find(timeline_cursor *cursor)
 {
     if (!cursor->chunk) cursor->chunk = cursor->track->first;
@@ -54,7 +54,7 @@ static timeline_record *cursor_find(timeline_cursor *cursor)
     return NULL;
 }
 
-/* Shows a record. Under the track's lock. */
+/* Fills the view of a record. The track's lock is held. */
 static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_view *out)
 {
     out->is_open = atomic_load_explicit(&record->state, memory_order_relaxed) == TIMELINE_OPEN;
@@ -108,7 +108,7 @@ bool lochi_timeline_next(timeline_cursor *cursor, timeline_view *out)
 loch_status loch_timeline_walk(loch_timeline *timeline, loch_span_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!timeline || !visitor) return LOCH_FAIL(INVALID, "a walk needs a timeline and a visitor");
+    if (!timeline || !visitor) return LOCH_FAIL(INVALID, "a walk over spans needs a timeline and a visitor");
     loch_status status = LOCH_OK;
     lochi_timeline_enter(timeline);
     timeline_cursor cursor = lochi_timeline_cursor(timeline);
@@ -125,7 +125,7 @@ void loch_timeline_count(loch_timeline *timeline, size_t *kept, uint64_t *lost)
     size_t ended = 0;
     uint64_t lost_count = timeline ? atomic_load_explicit(&timeline->lost, memory_order_relaxed) : 0;
     timeline_track *track = timeline ? timeline_next_track(timeline, NULL) : NULL;
-    for (; track; track = timeline_next_track(timeline, track)) { /* tracks stay until the end */
+    for (; track; track = timeline_next_track(timeline, track)) { /* tracks exist until the timeline is destroyed */
         lochi_track_lock(track);
         ended += track->ended;
         lost_count += track->lost;
@@ -135,7 +135,8 @@ void loch_timeline_count(loch_timeline *timeline, size_t *kept, uint64_t *lost)
     if (lost) *lost = lost_count;
 }
 
-/* Forgets the spans of a track that have ended. By who has its is_resolving: nobody asks for times meanwhile. */
+/* Forgets the ended spans of a track. The caller holds the track's is_resolving, so no thread reads device times
+ * meanwhile. */
 static void track_forget(timeline_track *track)
 {
     lochi_track_lock(track);

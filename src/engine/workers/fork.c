@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers in the child of a fork: their threads are not there. */
+/* Workers in the child of a fork. Their threads do not exist there. */
 #include "engine/workers/fork.h"
 #include "base/fail.h"
 #include "engine/workers/queue.h"
@@ -11,9 +11,9 @@ const loch_error lochi_task_left_behind = {
     .sentence = "the task was queued before a fork: the threads that run it are not in the child"};
 
 static lochi_fork_part fork_part;
-static loch_task *fork_lost; /* tasks that nobody holds and nobody will run; in the child of a fork, alone */
+static loch_task *fork_lost; /* tasks without a holder that will never run; used only in the child of a fork */
 
-/* Empties the queue in the child: nobody is there to run it. */
+/* Empties the queue in the child: there is no thread to run it. */
 static void fork_lose_queue(loch_workers *workers)
 {
     while (workers->first) {
@@ -29,7 +29,7 @@ static void fork_lose_queue(loch_workers *workers)
     }
 }
 
-/* Forgets threads that waited: they lie on stacks that are not used any more. */
+/* Forgets threads that waited. Their stacks are not used any more in the child. */
 static void fork_lose_threads(loch_workers *workers)
 {
     for (const lochi_workers_waiter *it = workers->waiters; it; it = it->next)
@@ -68,7 +68,8 @@ bool lochi_task_is_lost(const loch_task *task)
 
 loch_status lochi_workers_refuse_forked(const loch_workers *workers)
 {
-    return LOCH_FAIL(FORKED, "the workers \"%s\" were made before a fork: their threads are not in the child",
+    return LOCH_FAIL(FORKED,
+                     "the workers \"%s\" were opened before a fork: their threads do not exist in the child process",
                      workers->name);
 }
 

@@ -8,13 +8,13 @@
 /* The outcome of a task that was queued before a fork. */
 extern const loch_error lochi_task_left_behind;
 
-/* Has forks look after the workers, until lochi_fork_leave. */
+/* Registers the workers with the fork handlers, until lochi_fork_leave. */
 void lochi_workers_enter_forks(loch_workers *workers);
 
-/* Tells whether a task was running in a thread that is not here. Under the lock of its workers. */
+/* Tells whether a task was running in a thread that does not exist in this process. The lock of its workers is held. */
 bool lochi_task_is_lost(const loch_task *task);
 
-/* Fails with E_FORKED: the threads are not in the child. */
+/* Fails with E_FORKED: the threads do not exist in the child. */
 loch_status lochi_workers_refuse_forked(const loch_workers *workers);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The queue of tasks, and how tasks end. */
+/* The queue of tasks, and the end of tasks. */
 #include "engine/workers/queue.h"
 #include "base/heap.h"
 

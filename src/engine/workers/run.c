@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Running tasks: what a thread of workers does. */
+/* Runs tasks: the work of a worker thread. */
 #include "engine/workers/run.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -7,7 +7,7 @@
 #include "device/current.h"
 #include "engine/workers/queue.h"
 
-/* Calls a task's function. The thread's record is then the task's, not what an earlier one left. */
+/* Calls a task's function. Clears the thread's error record first, so that the record belongs to this task. */
 static void run_call(loch_task *task)
 {
     lochi_stay stay = {0};
@@ -17,8 +17,8 @@ static void run_call(loch_task *task)
     lochi_stay_end(&stay);
     if (status == LOCH_OK) return;
     if (loch_error_get()->status != status)
-        loch_error_set(status, NULL, 0, "a task of the workers \"%s\" gave %s, and no sentence", task->workers->name,
-                       loch_status_name(status));
+        loch_error_set(status, NULL, 0, "a task of the workers \"%s\" returned %s without a sentence",
+                       task->workers->name, loch_status_name(status));
     task->outcome = lochi_error_save();
 }
 
@@ -43,13 +43,13 @@ void lochi_workers_run_task(lochi_worker *self, loch_task *task)
 
 void *lochi_workers_thread(void *argument)
 {
-    LOCHI_NOT_CANCELLED; /* for its life: tasks are others' */
+    LOCHI_NOT_CANCELLED; /* for the life of the thread: tasks are code of the program */
     lochi_worker *self = argument;
     loch_workers *workers = self->workers;
     lochi_workers_self = self;
     lochi_lock_take(&workers->lock);
     for (;;) {
-        /* While tasks run, they may queue more: nobody leaves before the last one has ended. */
+        /* Running tasks may queue more tasks, so no thread ends before the last task has ended. */
         while (!workers->first && !workers->is_forked && !(workers->is_ending && !workers->pending))
             lochi_lock_wait(&workers->lock, &workers->work);
         loch_task *task = workers->first;

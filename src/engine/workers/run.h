@@ -5,10 +5,10 @@
 
 #include "engine/workers/state.h"
 
-/* Runs a task that is out of the queue. Under the lock of the workers, which is released meanwhile. */
+/* Runs a task that was taken out of the queue. The lock of the workers is held, and released meanwhile. */
 void lochi_workers_run_task(lochi_worker *self, loch_task *task);
 
-/* Runs tasks until the workers end: the function of a thread, which gets its lochi_worker. */
+/* Runs tasks until the workers end. This is the thread function; its argument is the lochi_worker. */
 void *lochi_workers_thread(void *argument);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The bookkeeping of workers, and the record of the calling thread. */
+/* The reference count of workers, and the record of the calling thread. */
 #include "engine/workers/state.h"
 #include "base/heap.h"
 

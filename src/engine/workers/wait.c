@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for tasks.
+/* Waits for tasks.
  *
- * A worker that waits for a task which has not begun takes it out of the queue and runs it itself. It never runs any
- * other on top of what it is doing: that one might wait for the task below, which cannot go on before it. So a worker's
- * stack is as deep as the program's own chain of tasks that wait for each other, as it would be with plain calls; and
- * whoever waits for a task that another worker runs waits for what really has to come first.
+ * A worker that waits for a task which has not begun takes the task out of the queue and runs it itself. It never runs
+ * any other task on top of its own: the other task might wait for the task below it on the stack, which cannot continue
+ * before the other task ends. So the stack of a worker is only as deep as the program's own chain of tasks that wait
+ * for each other, as with plain calls. And a thread that waits for a task on another worker waits only for work that
+ * really must come first.
  *
- * A worker that has to sleep for a task first looks whether that can end: whether from the task a worker can be
- * reached that does not sleep, by way of who runs it, or, while it is queued with other workers, of any of those, and
- * of what they sleep for. One lock of the process guards what workers sleep for, so the last one that closes a circle
- * finds it, whichever workers it goes through. */
+ * Before a worker sleeps for a task, it checks whether the task can end. The check starts at the task and follows the
+ * worker that runs it, or, if it is queued, any of the workers that could run it, and the tasks that those workers
+ * sleep for. The task can end if the search reaches a worker that does not sleep. One lock of the process guards what
+ * workers sleep for. So the last worker that would close a cycle finds the cycle, also across several sets of
+ * workers. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -17,11 +19,11 @@
 #include "engine/workers/queue.h"
 #include "engine/workers/run.h"
 
-/* Guards what workers sleep for. Taken by a worker that is about to sleep for a task, before the locks of workers. */
+/* Guards what workers sleep for. A worker takes it before it sleeps for a task, and before the locks of workers. */
 static lochi_lock wait_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_WORKER_WAITS);
-static uint64_t wait_last_walk; /* under it */
+static uint64_t wait_last_walk; /* guarded by wait_lock */
 
-/* Sleeps until the tasks of now, and what they queue, have ended. */
+/* Sleeps until the tasks that exist now, and the tasks that they queue, have ended. */
 static void wait_for_all(loch_workers *workers, lochi_workers_waiter *self)
 {
     lochi_lock_assert_held(&workers->lock);
@@ -42,13 +44,13 @@ static void wait_for_all(loch_workers *workers, lochi_workers_waiter *self)
 loch_status loch_workers_wait(loch_workers *workers, size_t *failed)
 {
     if (failed) *failed = 0;
-    if (!workers) return LOCH_FAIL(INVALID, "there are no workers to wait for");
+    if (!workers) return LOCH_FAIL(INVALID, "the workers are NULL");
     if (workers->is_forked) return lochi_workers_refuse_forked(workers);
     if (lochi_workers_find_self(workers))
-        return LOCH_FAIL(INVALID, "a task of the workers \"%s\" cannot wait for all of them, itself among them",
+        return LOCH_FAIL(INVALID, "a task of the workers \"%s\" cannot wait for all tasks: it would wait for itself",
                          workers->name);
     lochi_workers_waiter self;
-    lochi_workers_retain(workers); /* they may end meanwhile */
+    lochi_workers_retain(workers); /* the workers may be closed meanwhile */
     lochi_lock_take(&workers->lock);
     wait_for_all(workers, &self);
     const loch_error failure = lochi_queue_take_failure(workers, failed);
@@ -58,7 +60,7 @@ loch_status loch_workers_wait(loch_workers *workers, size_t *failed)
     return failure.status;
 }
 
-/* Adds a worker to those that a search has found and has to look at. */
+/* Adds a worker to the list of found workers that the search must visit. */
 static void wait_add(lochi_worker *found, uint64_t walk, lochi_worker **list)
 {
     lochi_lock_assert_held(&wait_lock);
@@ -68,8 +70,8 @@ static void wait_add(lochi_worker *found, uint64_t walk, lochi_worker **list)
     *list = found;
 }
 
-/* Adds the workers by which a task can go on. Returns whether it has ended. A task that a worker sleeps for stays while
- * the lock of waits is held. */
+/* Adds the workers that can make progress on a task. Returns whether the task has ended. A task that a worker sleeps
+ * for stays alive while the lock of waits is held. */
 static bool wait_find_runners(loch_task *task, uint64_t walk, lochi_worker **list)
 {
     lochi_lock_assert_held(&wait_lock);
@@ -87,7 +89,7 @@ static bool wait_find_runners(loch_task *task, uint64_t walk, lochi_worker **lis
 static bool wait_can_end(lochi_worker *self, loch_task *task)
 {
     lochi_lock_assert_held(&wait_lock);
-    const uint64_t walk = self->walk = ++wait_last_walk; /* it is found already, and does not help */
+    const uint64_t walk = self->walk = ++wait_last_walk; /* marks this worker as visited: it would sleep */
     lochi_worker *list = NULL;
     bool can_end = wait_find_runners(task, walk, &list);
     while (!can_end && list) {
@@ -98,7 +100,7 @@ static bool wait_can_end(lochi_worker *self, loch_task *task)
     return can_end;
 }
 
-/* Notes what a worker sleeps for, or NULL. Returns whether it may. */
+/* Records the task that a worker sleeps for, or NULL. Returns whether the worker may sleep. */
 static bool wait_await(lochi_worker *self, loch_task *task)
 {
     lochi_lock_take(&wait_lock);
@@ -108,7 +110,7 @@ static bool wait_await(lochi_worker *self, loch_task *task)
     return may_sleep;
 }
 
-/* Sleeps until a task has ended that does not run here. */
+/* Sleeps until a task that does not run in this thread has ended. */
 static void wait_for_task(loch_task *task)
 {
     lochi_lock_assert_held(&task->workers->lock);
@@ -122,7 +124,7 @@ static void wait_for_task(loch_task *task)
     pthread_cond_destroy(&ended);
 }
 
-/* Runs a task here, for a worker that waits for it, whose own record stays. */
+/* Runs a task in the worker that waits for it. Keeps the worker's own error record. */
 static void wait_run_here(loch_task *task, lochi_worker *self)
 {
     lochi_lock_assert_held(&self->workers->lock);
@@ -134,7 +136,7 @@ static void wait_run_here(loch_task *task, lochi_worker *self)
 
 loch_status loch_task_wait(loch_task *task)
 {
-    if (!task) return LOCH_FAIL(INVALID, "there is no task to wait for");
+    if (!task) return LOCH_FAIL(INVALID, "the task is NULL");
     loch_workers *workers = task->workers;
     lochi_worker *self = lochi_workers_self && lochi_workers_self->running ? lochi_workers_self : NULL;
     lochi_lock_take(&workers->lock);
@@ -144,7 +146,8 @@ loch_status loch_task_wait(loch_task *task)
     if (self && !is_lost && task->state != LOCHI_TASK_ENDED) {
         lochi_lock_drop(&workers->lock);
         if (!wait_await(self, task))
-            return LOCH_FAIL(INVALID, "the task waits for the one that would wait for it: neither would ever end");
+            return LOCH_FAIL(
+                INVALID, "deadlock: the task waits, directly or through others, for the task that now waits for it");
         lochi_lock_take(&workers->lock);
         wait_for_task(task);
         lochi_lock_drop(&workers->lock);
@@ -162,7 +165,7 @@ loch_status loch_task_wait(loch_task *task)
 
 loch_status loch_task_query(loch_task *task)
 {
-    if (!task) return LOCH_FAIL(INVALID, "there is no task to ask");
+    if (!task) return LOCH_FAIL(INVALID, "the task is NULL");
     lochi_lock_take(&task->workers->lock);
     const bool is_ended = task->state == LOCHI_TASK_ENDED, is_lost = lochi_task_is_lost(task);
     lochi_lock_drop(&task->workers->lock);
@@ -172,12 +175,12 @@ loch_status loch_task_query(loch_task *task)
 
 loch_status loch_task_cancel(loch_task *task)
 {
-    if (!task) return LOCH_FAIL(INVALID, "there is no task to cancel");
+    if (!task) return LOCH_FAIL(INVALID, "the task is NULL");
     lochi_lock_take(&task->workers->lock);
     const bool is_queued = task->state == LOCHI_TASK_QUEUED;
-    if (is_queued) (void)lochi_queue_cancel_task(task->workers, task); /* it is held, by the caller */
+    if (is_queued) (void)lochi_queue_cancel_task(task->workers, task); /* never freed here: the caller holds the task */
     lochi_lock_drop(&task->workers->lock);
-    return is_queued ? LOCH_OK : LOCH_FAIL(BUSY, "the task runs, or has ended");
+    return is_queued ? LOCH_OK : LOCH_FAIL(BUSY, "the task is running or has ended: it cannot be cancelled");
 }
 
 void loch_task_release(loch_task *task)
@@ -187,7 +190,7 @@ void loch_task_release(loch_task *task)
     lochi_lock_take(&workers->lock);
     const bool is_ended = task->state == LOCHI_TASK_ENDED, is_over = is_ended || lochi_task_is_lost(task);
     task->is_held = false;
-    if (is_ended) lochi_queue_note(workers, task); /* nobody has asked, and nobody will */
+    if (is_ended) lochi_queue_note(workers, task); /* its result was not asked for, and will not be */
     lochi_lock_drop(&workers->lock);
     if (is_over) lochi_free(task);
     lochi_workers_release(workers);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: making them, giving them tasks, ending them. state.h says how the parts hang together. */
+/* Workers: open, queue tasks, close. state.h describes how the parts work together. */
 #include "engine/workers/workers.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -12,9 +12,9 @@
 #include <signal.h>
 #include <stdio.h>
 
-#define WORKERS_THREADS_MAX 4096 /* more are a mistake, and not worth finding out the slow way */
+#define WORKERS_THREADS_MAX 4096 /* a larger number is a mistake of the caller */
 
-/* --- making and ending --- */
+/* --- open and close --- */
 
 static loch_status workers_read_options(const loch_workers_options *given, loch_workers_options *out)
 {
@@ -23,8 +23,9 @@ static loch_status workers_read_options(const loch_workers_options *given, loch_
     if (!out->name) out->name = "loch";
     if (!out->threads) out->threads = 1;
     if (out->threads > WORKERS_THREADS_MAX)
-        return LOCH_FAIL(INVALID, "%zu threads are more than %d", out->threads, WORKERS_THREADS_MAX);
-    if (!out->cpus != !out->cpus_count) return LOCH_FAIL(INVALID, "CPUs need a list and the number of its entries");
+        return LOCH_FAIL(INVALID, "%zu threads are too many: at most %d are allowed", out->threads,
+                         WORKERS_THREADS_MAX);
+    if (!out->cpus != !out->cpus_count) return LOCH_FAIL(INVALID, "cpus and cpus_count must be given together");
     for (size_t i = 0; i < out->cpus_count; i++)
         if (out->cpus[i] >= CPU_SETSIZE) return LOCH_FAIL(INVALID, "there is no CPU %u", out->cpus[i]);
     return LOCH_OK;
@@ -36,16 +37,16 @@ static loch_status workers_bind(const lochi_worker *self, unsigned cpu)
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     const int error = pthread_setaffinity_np(self->thread, sizeof set, &set);
-    return error ? LOCH_FAIL(INVALID, "workers may not run on CPU %u: error %d of the system", cpu, error) : LOCH_OK;
+    return error ? LOCH_FAIL(INVALID, "the system refuses to run workers on CPU %u: error %d", cpu, error) : LOCH_OK;
 }
 
-/* "name-0" in as many characters as the system keeps: it is the name that is cut. */
+/* Names a thread "name-0". The name is cut so that the whole fits the system's limit. */
 static void workers_name(const lochi_worker *self)
 {
     char name[64];
     const int number = snprintf(NULL, 0, "-%zu", self->index);
     snprintf(name, sizeof name, "%.*s-%zu", LOCHI_WORKERS_NAME_MAX - 1 - number, self->workers->name, self->index);
-    pthread_setname_np(self->thread, name); /* a thread without a name works as well */
+    pthread_setname_np(self->thread, name); /* a failure is ignored: the thread works without a name */
 }
 
 static loch_status workers_start(loch_workers *workers, const loch_workers_options *options)
@@ -53,15 +54,15 @@ static loch_status workers_start(loch_workers *workers, const loch_workers_optio
     lochi_worker *self = &workers->list[workers->threads];
     self->workers = workers;
     self->index = workers->threads;
-    sigset_t all, before; /* signals of the process are for the program's own threads */
+    sigset_t all, before; /* threads of workers block all signals: the program's own threads handle them */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&self->thread, NULL, lochi_workers_thread, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        return LOCH_FAIL(LIMIT, "the system gives no thread %zu of %zu: error %d", self->index + 1, options->threads,
-                         error);
-    workers->threads++; /* to be joined */
+        return LOCH_FAIL(LIMIT, "the system refused to create thread %zu of %zu: error %d", self->index + 1,
+                         options->threads, error);
+    workers->threads++; /* must be joined */
     workers_name(self);
     return options->cpus ? workers_bind(self, options->cpus[self->index % options->cpus_count]) : LOCH_OK;
 }
@@ -81,7 +82,7 @@ static loch_error workers_end(loch_workers *workers, loch_workers_closing how, s
     lochi_queue_free_chain(chain);
     for (size_t i = 0; i < workers->threads; i++)
         pthread_join(workers->list[i].thread, NULL);
-    lochi_lock_take(&workers->lock); /* others may be on their way out of a wait */
+    lochi_lock_take(&workers->lock); /* other threads may still be leaving a wait */
     const loch_error failure = lochi_queue_take_failure(workers, NULL);
     lochi_lock_drop(&workers->lock);
     lochi_workers_release(workers);
@@ -97,7 +98,7 @@ loch_status loch_workers_open(const loch_workers_options *options, loch_workers 
 loch_status lochi_workers_create(const loch_workers_options *options, loch_device *device, loch_workers **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "workers need a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the workers is NULL");
     loch_workers_options read;
     loch_status status;
     LOCH_TRY_RETURN(workers_read_options(options, &read));
@@ -121,10 +122,11 @@ fail:
 loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how, size_t *cancelled)
 {
     if (cancelled) *cancelled = 0;
-    if ((unsigned)how > LOCH_WORKERS_CANCEL) return LOCH_FAIL(INVALID, "workers do not end in a way %d", (int)how);
+    if ((unsigned)how > LOCH_WORKERS_CANCEL)
+        return LOCH_FAIL(INVALID, "%d is not a loch_workers_closing value", (int)how);
     if (!workers) return LOCH_OK;
     if (lochi_workers_find_self(workers))
-        return LOCH_FAIL(INVALID, "a task of the workers \"%s\" cannot end them", workers->name);
+        return LOCH_FAIL(INVALID, "a task of the workers \"%s\" cannot close them", workers->name);
     const loch_error failure = workers_end(workers, how, cancelled);
     if (failure.status != LOCH_OK) lochi_error_restore(&failure);
     return failure.status;
@@ -132,7 +134,7 @@ loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how, 
 
 /* --- queueing --- */
 
-/* Queues a task unless the workers take no more. */
+/* Queues a task. Returns false if the workers accept no more tasks. */
 static bool workers_accept(loch_workers *workers, loch_task *task)
 {
     const lochi_worker *self = lochi_workers_find_self(workers);
@@ -162,7 +164,7 @@ static loch_status workers_queue(loch_workers *workers, loch_device *device, loc
         return LOCH_OK;
     }
     const loch_status status =
-        LOCH_FAIL(CANCELLED, "the workers \"%s\" are ending, and take no more tasks", workers->name);
+        LOCH_FAIL(CANCELLED, "the workers \"%s\" are closing and accept no more tasks", workers->name);
     if (out) lochi_workers_release(workers);
     lochi_free(task);
     return status;
