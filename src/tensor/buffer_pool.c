@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools of buffers: what was given back is kept for the next one who needs about as much.
+/* Pools of buffers: released buffers are kept for reuse.
  *
- * A kept buffer stands in a list, the one unused longest first. No stream is remembered, only its number and an event that was
- * recorded when the buffer came back: so streams may end meanwhile. Whoever takes the buffer for another stream waits for
- * that event on the device, unless it has passed. The allocator is told of every stream that a block goes to, so it
- * frees the block behind all of them, whether the buffer is kept, simply released, or thrown out here.
+ * Kept buffers are in a list, least recently used first. An entry stores the number of a stream, not the stream, and an
+ * event that was recorded when the buffer came back. So streams may be closed meanwhile. A take for another stream
+ * makes that stream wait for the event on the device, unless the event has passed. Every stream that uses a block is
+ * recorded in the allocator. So the allocator frees the block after all of them, whether the buffer is kept, released
+ * by the user, or dropped by the pool.
  *
- * The lock guards the list and the figures. Entries are taken out under it, and allocating, freeing and waiting are done
- * outside. On devices whose work is done when it is queued there are no events, and every stream is the same. */
+ * The lock guards the list and the figures. Entries are taken out with the lock held; allocating, freeing and waiting
+ * are done without it. Devices whose work is done when it is queued need no events, and treat all streams as one. */
 #include "base/checked.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -19,23 +20,24 @@
 #define BUFFER_POOL_IDLE_COUNT 64
 #define BUFFER_POOL_WASTE_PERCENT 25
 
-/* A buffer that is kept, or, in the list of spare ones, a record without a buffer whose event serves again. */
+/* A kept buffer. In the list of spare records: a record without a buffer, whose event can be reused. */
 typedef struct kept {
-    struct kept *older, *newer; /* spare ones use `older` alone */
-    loch_buffer *buffer;        /* the one reference on it */
-    size_t bytes;               /* of its block */
-    loch_event *event;  /* behind the work of the stream that it came back on; NULL where work is done at once */
-    uint64_t stream_id; /* of that stream */
-    bool has_passed;    /* the event has; once true it stays so until it is recorded again */
-    bool is_used;       /* by work of another device, which no order with this one's streams is known of */
+    struct kept *older, *newer; /* spare records use `older` only */
+    loch_buffer *buffer;        /* holds the only reference */
+    size_t bytes;               /* capacity of its block */
+    /* recorded after the work of the stream that it came back on; NULL if the device works synchronously */
+    loch_event *event;
+    uint64_t stream_id; /* number of that stream */
+    bool has_passed;    /* the event has passed; stays true until it is recorded again */
+    bool is_used;       /* work of another device uses it, whose order with the streams of this device is not known */
 } kept;
 
 struct loch_buffer_pool {
     loch_allocator *allocator;
-    loch_device *device; /* the allocator's */
+    loch_device *device; /* device of the allocator */
     loch_buffer_pool_options options;
-    uint64_t mark;   /* on buffers that are out: a number that no other pool has or will have */
-    lochi_lock lock; /* LOCHI_RANK_SCRATCH: what follows */
+    uint64_t mark;   /* mark on buffers in use: a number that is unique in the process */
+    lochi_lock lock; /* LOCHI_RANK_SCRATCH: guards the members below */
     kept *oldest, *newest;
     kept *spare;
     size_t spare_count;
@@ -67,7 +69,7 @@ static void buffer_pool_unlink(loch_buffer_pool *pool, kept *it)
     pool->idle_bytes -= it->bytes;
 }
 
-/* Tells whether a buffer of `bytes` is not too large for `wanted`. */
+/* Tells whether a buffer of `bytes` is not too large for a request of `wanted` bytes. */
 static bool buffer_pool_fits(const loch_buffer_pool *pool, size_t bytes, size_t wanted)
 {
     size_t hundredfold, allowed;
@@ -77,12 +79,12 @@ static bool buffer_pool_fits(const loch_buffer_pool *pool, size_t bytes, size_t 
     return !lochi_mul(wanted, pool->options.waste_percent, &allowed) || hundredfold <= allowed;
 }
 
-/* How readily a buffer serves a stream. */
+/* How soon a kept buffer can be used on a stream. Smaller is better. */
 typedef enum readiness {
-    READY_IN_ORDER,    /* of the stream itself */
+    READY_IN_ORDER,    /* it came back on this stream */
     READY_PASSED,      /* its work has ended */
-    READY_BEHIND_WAIT, /* once the stream has waited on the device */
-    READY_LATER        /* not now */
+    READY_BEHIND_WAIT, /* after a wait of the stream on the device */
+    READY_LATER        /* not yet usable */
 } readiness;
 
 static readiness buffer_pool_rate(const loch_buffer_pool *pool, kept *it, uint64_t stream_id)
@@ -92,14 +94,14 @@ static readiness buffer_pool_rate(const loch_buffer_pool *pool, kept *it, uint64
     if (it->is_used) return READY_LATER;
     if (!it->event || it->stream_id == stream_id) return READY_IN_ORDER;
     if (!it->has_passed) {
-        const loch_error saved = lochi_error_save(); /* being busy is no failure of the caller's */
+        const loch_error saved = lochi_error_save(); /* a busy event is not a failure of the caller's call */
         it->has_passed = loch_event_query(it->event) == LOCH_OK;
         lochi_error_restore(&saved);
     }
     return it->has_passed ? READY_PASSED : READY_BEHIND_WAIT;
 }
 
-/* Takes out the best buffer for a stream: the smallest of those that serve most readily, of equals the one used last. */
+/* Takes out the best buffer for a stream: first by readiness, then the smallest, then the most recently used. */
 static kept *buffer_pool_take(loch_buffer_pool *pool, size_t bytes, uint64_t stream_id)
 {
     kept *best = NULL;
@@ -109,7 +111,8 @@ static kept *buffer_pool_take(loch_buffer_pool *pool, size_t bytes, uint64_t str
         if (!buffer_pool_fits(pool, it->bytes, bytes)) continue;
         const bool is_smaller = !best || it->bytes < best->bytes;
         const bool is_own = !it->event || it->stream_id == stream_id;
-        if (best_rate == READY_IN_ORDER && !(is_smaller && is_own)) continue; /* asking an event is a driver call */
+        /* skips buffers that cannot be better: querying an event is a driver call */
+        if (best_rate == READY_IN_ORDER && !(is_smaller && is_own)) continue;
         const readiness rate = buffer_pool_rate(pool, it, stream_id);
         if (rate > best_rate || rate == READY_LATER || (rate == best_rate && !is_smaller)) continue;
         best = it;
@@ -128,7 +131,7 @@ static void buffer_pool_free_record(kept *it)
     lochi_free(it);
 }
 
-/* A record without a buffer, with an event where the device needs one; NULL when there is no memory for it. */
+/* Makes a record without a buffer, with an event if the device needs one. Returns NULL if there is no memory. */
 static kept *buffer_pool_make_record(loch_buffer_pool *pool)
 {
     kept *it = lochi_zalloc(sizeof *it);
@@ -138,7 +141,7 @@ static kept *buffer_pool_make_record(loch_buffer_pool *pool)
     return NULL;
 }
 
-/* Keeps a record for the next buffer; returns false when there are enough of them. */
+/* Keeps a record for reuse. Returns false if enough records are kept. */
 static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -149,7 +152,7 @@ static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
     return true;
 }
 
-/* Takes a record that is kept; NULL when there is none. */
+/* Takes a spare record. Returns NULL if there is none. */
 static kept *buffer_pool_take_spare(loch_buffer_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -168,7 +171,8 @@ static void buffer_pool_put_record(loch_buffer_pool *pool, kept *it)
     if (!is_taken) buffer_pool_free_record(it);
 }
 
-/* Throws out the one unused longest while more is kept than said; adds up what went. Any thread, without the lock. */
+/* Drops least recently used buffers while more is kept than the limits say, and sums up what was dropped. Any thread
+ * may call this; the lock is not held. */
 static void buffer_pool_shrink(loch_buffer_pool *pool, size_t bytes_max, size_t count_max, size_t enough,
                                size_t *released)
 {
@@ -184,7 +188,7 @@ static void buffer_pool_shrink(loch_buffer_pool *pool, size_t bytes_max, size_t 
     }
 }
 
-/* The allocator is short of memory: what is kept here is the first to go. */
+/* Called when the allocator is short of memory. Drops kept buffers. */
 static size_t buffer_pool_press(loch_allocator *allocator, size_t bytes, void *user)
 {
     (void)allocator;
@@ -193,14 +197,14 @@ static size_t buffer_pool_press(loch_allocator *allocator, size_t bytes, void *u
     return released;
 }
 
-/* --- making and ending --- */
+/* --- create and destroy --- */
 
 static loch_status buffer_pool_read_options(const loch_buffer_pool_options *given, loch_buffer_pool_options *out)
 {
     *out = (loch_buffer_pool_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("loch_buffer_pool_options", given, out, sizeof *out));
     if (out->alignment && !lochi_is_power_of_two(out->alignment))
-        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
+        return LOCH_FAIL(INVALID, "alignment %zu is not a power of two", out->alignment);
     if (!out->idle_bytes_max) out->idle_bytes_max = BUFFER_POOL_IDLE_BYTES;
     if (!out->idle_count_max) out->idle_count_max = BUFFER_POOL_IDLE_COUNT;
     if (!out->waste_percent) out->waste_percent = BUFFER_POOL_WASTE_PERCENT;
@@ -211,7 +215,7 @@ loch_status loch_buffer_pool_create(loch_allocator *allocator, const loch_buffer
                                     loch_buffer_pool **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a pool of buffers needs an allocator and a place");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a pool of buffers needs an allocator and an output pointer");
     loch_buffer_pool_options read;
     LOCH_TRY_RETURN(buffer_pool_read_options(options, &read));
     loch_buffer_pool *pool = lochi_zalloc(sizeof *pool);
@@ -247,7 +251,7 @@ static void buffer_pool_free_spare(loch_buffer_pool *pool)
 void loch_buffer_pool_destroy(loch_buffer_pool *pool)
 {
     if (!pool) return;
-    /* It is there: it was added when the pool was made. */
+    /* cannot fail: it was added when the pool was created */
     (void)!loch_allocator_remove_pressure(pool->allocator, buffer_pool_press, pool);
     size_t released = 0;
     buffer_pool_shrink(pool, 0, 0, SIZE_MAX, &released);
@@ -259,8 +263,9 @@ void loch_buffer_pool_destroy(loch_buffer_pool *pool)
 
 /* --- handing out --- */
 
-/* Whether work on the stream goes into a graph. Its addresses are then used whenever the graph runs, and it can neither wait
- * for events from outside nor record ones that others wait for: such work gets buffers of its own, which are not kept. */
+/* Finds out whether a stream is under capture. Captured work uses its addresses each time the graph runs. It cannot
+ * wait for events outside of the graph, and cannot record events for others. So it gets separate buffers, which are not
+ * kept. */
 static loch_status buffer_pool_ask_capture(loch_buffer_pool *pool, loch_stream *stream, bool *out)
 {
     *out = false;
@@ -271,7 +276,7 @@ static loch_status buffer_pool_ask_capture(loch_buffer_pool *pool, loch_stream *
     return LOCH_OK;
 }
 
-/* Checks a stream, and fills in the default one. */
+/* Checks a stream. Replaces NULL by the default stream. */
 static loch_status buffer_pool_read_stream(loch_buffer_pool *pool, loch_stream **stream, bool *is_captured)
 {
     if (!*stream) *stream = loch_stream_get_default(pool->device);
@@ -286,7 +291,7 @@ static loch_status buffer_pool_make(loch_buffer_pool *pool, size_t bytes, loch_s
     return loch_buffer_create(pool->allocator, bytes, &request, out);
 }
 
-/* Makes a kept buffer ready for a stream. */
+/* Prepares a kept buffer for use on a stream. */
 static loch_status buffer_pool_ready(loch_buffer_pool *pool, const kept *it, size_t bytes, loch_stream *stream)
 {
     if (it->event && it->stream_id != loch_stream_get_id(stream)) {
@@ -300,7 +305,7 @@ static loch_status buffer_pool_reuse(loch_buffer_pool *pool, kept *it, size_t by
                                      loch_buffer **out)
 {
     const loch_status status = buffer_pool_ready(pool, it, bytes, stream);
-    if (status != LOCH_OK) { /* as it was: for the stream that it came back on */
+    if (status != LOCH_OK) { /* put back unchanged, for the stream that it came back on */
         lochi_lock_take(&pool->lock);
         buffer_pool_link(pool, it);
         lochi_lock_drop(&pool->lock);
@@ -313,7 +318,7 @@ static loch_status buffer_pool_reuse(loch_buffer_pool *pool, kept *it, size_t by
 loch_status loch_buffer_pool_acquire(loch_buffer_pool *pool, size_t bytes, loch_stream *stream, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "a buffer needs a pool and a place");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a pool of buffers and an output pointer");
     bool is_captured;
     LOCH_TRY_RETURN(buffer_pool_read_stream(pool, &stream, &is_captured));
     kept *it = bytes && !is_captured ? buffer_pool_take(pool, bytes, loch_stream_get_id(stream)) : NULL;
@@ -331,8 +336,8 @@ loch_status loch_buffer_pool_acquire(loch_buffer_pool *pool, size_t bytes, loch_
 
 /* --- taking back --- */
 
-/* Takes the pool's mark off a buffer, so that one given back twice is a foreign one the second time. Brings a spare record
- * for it where there is one. */
+/* Removes the pool's mark from a buffer, so that a second release of it is refused as foreign. Takes a spare record if
+ * there is one. */
 static loch_status buffer_pool_claim(loch_buffer_pool *pool, loch_buffer *buffer, kept **record)
 {
     lochi_lock_take(&pool->lock);
@@ -343,10 +348,10 @@ static loch_status buffer_pool_claim(loch_buffer_pool *pool, loch_buffer *buffer
         *record = buffer_pool_take_spare(pool);
     }
     lochi_lock_drop(&pool->lock);
-    return is_ours ? LOCH_OK : LOCH_FAIL(FOREIGN, "the buffer is not out of this pool of buffers");
+    return is_ours ? LOCH_OK : LOCH_FAIL(FOREIGN, "the buffer was not taken from this pool of buffers");
 }
 
-/* The buffer is out as it was: the caller keeps it. */
+/* Restores the mark: the caller keeps the buffer. */
 static void buffer_pool_unclaim(loch_buffer_pool *pool, loch_buffer *buffer, kept *record)
 {
     lochi_lock_take(&pool->lock);
@@ -356,8 +361,8 @@ static void buffer_pool_unclaim(loch_buffer_pool *pool, loch_buffer *buffer, kep
     if (record) buffer_pool_put_record(pool, record);
 }
 
-/* Tells the allocator of the stream whose work was last. For want of memory to note it, that work is waited for; captured work
- * is not, as it does not run. */
+/* Records the stream of the latest work in the allocator. If there is no memory for the record, waits for that work;
+ * captured work is not waited for, since it does not run. */
 static loch_status buffer_pool_note(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, bool is_captured)
 {
     void *address = loch_buffer_get_address(buffer);
@@ -366,7 +371,8 @@ static loch_status buffer_pool_note(loch_buffer_pool *pool, loch_buffer *buffer,
     return loch_stream_sync(stream);
 }
 
-/* Whether a buffer is kept: nobody else holds it or waits for its end, and it has memory, of which not everything else would have to go. */
+/* Tells whether to keep a buffer: the pool has the only reference, the buffer has no deleters, it has memory, and
+ * keeping it would not drop all other buffers. */
 static bool buffer_pool_wants(const loch_buffer_pool *pool, loch_buffer *buffer)
 {
     const size_t bytes = lochi_buffer_get_capacity(buffer);
@@ -374,19 +380,19 @@ static bool buffer_pool_wants(const loch_buffer_pool *pool, loch_buffer *buffer)
            !lochi_buffer_has_deleters(buffer);
 }
 
-/* Keeps a buffer behind the work of `stream`, in a record that is made if there is none; false when there is no memory to do so. */
+/* Keeps a buffer, ordered after the work of `stream`. Makes a record if there is none. Returns false if there is no
+ * memory for it. */
 static bool buffer_pool_keep(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, kept **record)
 {
     if (!*record) *record = buffer_pool_make_record(pool);
     kept *it = *record;
     if (!it || (it->event && loch_event_record(it->event, stream) != LOCH_OK)) return false;
-    lochi_buffer_touch(
-        buffer); /* whoever gets it next has nothing to do with these contents, nor with copies of them */
+    lochi_buffer_touch(buffer); /* caches of the old contents must not be used for the next user's contents */
     it->buffer = buffer;
     it->bytes = lochi_buffer_get_capacity(buffer);
     it->stream_id = loch_stream_get_id(stream);
     it->has_passed = false;
-    it->is_used = buffer->uses && lochi_buffer_is_used(buffer); /* nobody else has it: no lock to look */
+    it->is_used = buffer->uses && lochi_buffer_is_used(buffer); /* no lock needed: only this thread has the buffer */
     const size_t bytes_max = pool->options.idle_bytes_max, count_max = pool->options.idle_count_max;
     lochi_lock_take(&pool->lock);
     buffer_pool_link(pool, it);
@@ -399,7 +405,7 @@ static bool buffer_pool_keep(loch_buffer_pool *pool, loch_buffer *buffer, loch_s
 
 loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream)
 {
-    if (!pool) return LOCH_FAIL(INVALID, "a buffer goes back to a pool");
+    if (!pool) return LOCH_FAIL(INVALID, "the pool of buffers is NULL");
     if (!buffer) return LOCH_OK;
     bool is_captured;
     LOCH_TRY_RETURN(buffer_pool_read_stream(pool, &stream, &is_captured));
@@ -420,7 +426,7 @@ loch_status loch_buffer_pool_release(loch_buffer_pool *pool, loch_buffer *buffer
 loch_status loch_buffer_pool_trim(loch_buffer_pool *pool, size_t keep_bytes, size_t *released)
 {
     if (released) *released = 0;
-    if (!pool) return LOCH_FAIL(INVALID, "there is no pool of buffers to trim");
+    if (!pool) return LOCH_FAIL(INVALID, "the pool of buffers to trim is NULL");
     size_t went = 0;
     buffer_pool_shrink(pool, keep_bytes, SIZE_MAX, SIZE_MAX, &went);
     buffer_pool_free_spare(pool);
@@ -430,9 +436,9 @@ loch_status loch_buffer_pool_trim(loch_buffer_pool *pool, size_t keep_bytes, siz
 
 loch_status loch_buffer_pool_get_stats(loch_buffer_pool *pool, loch_buffer_pool_stats *out)
 {
-    if (!pool || !out) return LOCH_FAIL(INVALID, "figures need a pool of buffers and a place");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "figures of a pool of buffers need the pool and an output struct");
     loch_buffer_pool_stats stats = {.size = sizeof stats};
-    if (out->size < sizeof out->size) return LOCH_FAIL(INVALID, "loch_buffer_pool_stats without its size set");
+    if (out->size < sizeof out->size) return LOCH_FAIL(INVALID, "the loch_buffer_pool_stats has no size set");
     lochi_lock_take(&pool->lock);
     stats.acquired = pool->acquired;
     stats.reused = pool->reused;

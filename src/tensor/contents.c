@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is in tensors, to and from new tensors, host memory and single elements. All of it stands on loch_tensor_copy. */
+/* Copies of tensors to and from new tensors, host memory and single elements. All of them use loch_tensor_copy. */
 #include "tensor/contents.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 #include <loch/registry.h>
 
-/* --- copies with memory of their own --- */
+/* --- copies in new memory --- */
 
 loch_status lochi_contents_copy(loch_tensor *to, loch_tensor *from, loch_stream *stream, loch_wait wait)
 {
@@ -17,7 +17,7 @@ loch_status lochi_contents_copy(loch_tensor *to, loch_tensor *from, loch_stream 
     return loch_tensor_copy(to, from, &copy);
 }
 
-/* Where a copy goes when nobody says: to the allocator that the tensor's own memory came from. */
+/* Chooses the memory of a copy if the options do not: the allocator of the tensor's own memory. */
 static void contents_choose_memory(const loch_tensor *tensor, loch_tensor_options *options)
 {
     if (options->allocator || options->device) return;
@@ -39,12 +39,12 @@ loch_status lochi_contents_alloc(const loch_tensor *from, const lochi_layout *la
     return status;
 }
 
-/* A copy in rows, as a type. */
+/* Makes a contiguous copy with type `dtype`. */
 static loch_status contents_duplicate(loch_tensor *tensor, loch_dtype dtype, loch_tensor_options *options,
                                       loch_tensor **out)
 {
     contents_choose_memory(tensor, options);
-    options->flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
+    options->flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* every byte is written */
     lochi_layout rows;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, tensor->layout.dimensions, tensor->layout.shape, NULL, &rows));
     LOCH_TRY_RETURN(lochi_contents_alloc(tensor, &rows, options, out));
@@ -57,7 +57,7 @@ static loch_status contents_begin(const loch_tensor *tensor, const loch_tensor_o
                                   loch_tensor_options *options)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy of a tensor needs the tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy of a tensor needs the tensor and an output pointer");
     return lochi_tensor_read_options(given, options);
 }
 
@@ -107,7 +107,7 @@ loch_status loch_tensor_to(loch_tensor *tensor, loch_dtype dtype, const loch_ten
 loch_status loch_tensor_to_device(loch_tensor *tensor, loch_device *device, loch_stream *stream, loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!device) return LOCH_FAIL(INVALID, "there is no device to copy a tensor to");
+    if (!device) return LOCH_FAIL(INVALID, "the device to copy a tensor to is NULL");
     const loch_tensor_options options = {.size = sizeof options, .device = device, .stream = stream};
     return loch_tensor_to(tensor, LOCH_DTYPE_NONE, &options, out);
 }
@@ -118,19 +118,19 @@ static loch_status contents_check_host(const loch_tensor *tensor, const void *ho
 {
     if (!tensor) return LOCH_FAIL(INVALID, "a copy needs a tensor");
     const size_t own = loch_tensor_get_bytes(tensor);
-    if (bytes != own) return LOCH_FAIL(INVALID, "the tensor has %zu bytes, and not %zu", own, bytes);
-    if (own && !host) return LOCH_FAIL(INVALID, "host memory at NULL");
+    if (bytes != own) return LOCH_FAIL(INVALID, "the tensor has %zu bytes, not %zu bytes", own, bytes);
+    if (own && !host) return LOCH_FAIL(INVALID, "the address of the host memory is NULL");
     return LOCH_OK;
 }
 
-/* A tensor of the same shape in rows on the caller's host memory. */
+/* Wraps the caller's host memory in a contiguous tensor of the same shape. */
 static loch_status contents_wrap(const loch_tensor *tensor, void *host, loch_tensor **out)
 {
     const lochi_layout *layout = &tensor->layout;
     LOCH_TRY_RETURN(loch_tensor_wrap(layout->dtype, layout->dimensions, layout->shape, host, NULL, out));
     if (loch_tensor_is_on_host(*out)) return LOCH_OK;
     loch_tensor_clear(out);
-    return LOCH_FAIL(INVALID, "%p is not memory of the host", host);
+    return LOCH_FAIL(INVALID, "%p is not host memory", host);
 }
 
 static bool contents_is_aligned(const loch_tensor *tensor, const void *host)
@@ -138,7 +138,7 @@ static bool contents_is_aligned(const loch_tensor *tensor, const void *host)
     return lochi_is_multiple((uintptr_t)host, tensor->layout.element_bytes);
 }
 
-/* Host memory that no element may lie at is filled from a copy in rows, as bytes. */
+/* Fills host memory that is not aligned for elements: makes a contiguous copy and copies it as bytes. */
 static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t bytes, loch_stream *stream)
 {
     loch_tensor *rows;
@@ -153,7 +153,8 @@ static loch_status contents_read_bytes(loch_tensor *tensor, void *to, size_t byt
     status = loch_tensor_get_address(rows, &from);
     const bool is_its = stream && loch_stream_get_device(stream) == loch_tensor_get_device(rows);
     const loch_copy_options copy = {.size = sizeof copy, .stream = is_its ? stream : NULL, .wait = LOCH_WAIT_END};
-    if (status == LOCH_OK && stream && !is_its) status = loch_stream_sync(stream); /* that fills the rows */
+    /* this stream fills the contiguous copy */
+    if (status == LOCH_OK && stream && !is_its) status = loch_stream_sync(stream);
     if (status == LOCH_OK) status = loch_copy_with(to, from, bytes, &copy);
     status = lochi_tensor_let_go(rows, stream, status);
     loch_tensor_release(rows);
@@ -194,7 +195,7 @@ loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t byte
     if (!bytes) return LOCH_OK;
     if (!contents_is_aligned(tensor, from)) return contents_write_bytes(tensor, from, bytes, stream);
     loch_tensor *host;
-    LOCH_TRY_RETURN(contents_wrap(tensor, (void *)(uintptr_t)from, &host)); /* only read */
+    LOCH_TRY_RETURN(contents_wrap(tensor, (void *)(uintptr_t)from, &host)); /* only read, so the cast is safe */
     const loch_status status = lochi_contents_copy(tensor, host, stream, LOCH_WAIT_END);
     loch_tensor_release(host);
     return status;
@@ -203,7 +204,7 @@ loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t byte
 loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const int64_t *shape, const void *data,
                                     const loch_tensor_options *options, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
     *out = NULL;
     loch_tensor_options read;
     LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
@@ -218,13 +219,13 @@ loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const i
 static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensions, const int64_t *indices, char **out)
 {
     if (!tensor || dimensions != tensor->layout.dimensions || (dimensions && !indices))
-        return LOCH_FAIL(INVALID, "an element is found by a tensor and as many indices as it has dimensions");
+        return LOCH_FAIL(INVALID, "an element needs a tensor and one index for each of its dimensions");
     int64_t distance = 0;
     for (size_t i = 0; i < dimensions; i++) {
         const int64_t size = tensor->layout.shape[i];
         if (indices[i] < -size || indices[i] >= size)
-            return LOCH_FAIL(OUT_OF_RANGE, "index %lld is not in axis %zu of size %lld", (long long)indices[i], i,
-                             (long long)size);
+            return LOCH_FAIL(OUT_OF_RANGE, "index %lld is out of range for axis %zu of size %lld",
+                             (long long)indices[i], i, (long long)size);
         if (tensor->layout.elements) distance += (indices[i] + (indices[i] < 0 ? size : 0)) * tensor->layout.strides[i];
     }
     void *first;
@@ -233,7 +234,7 @@ static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensio
     return LOCH_OK;
 }
 
-/* Between an element and the host. */
+/* Copies one element to or from the host. */
 static loch_status contents_move_item(const loch_tensor *tensor, void *to, const void *from, loch_stream *stream)
 {
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
@@ -253,7 +254,7 @@ static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, con
 loch_status loch_tensor_read_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
                                   loch_scalar *out)
 {
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "an element needs a tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "reading an element needs a tensor and an output pointer");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
     return lochi_tensor_let_go(tensor, stream, contents_get_item(tensor, dimensions, indices, stream, out));
 }
@@ -272,7 +273,7 @@ static loch_status contents_set_item(loch_tensor *tensor, size_t dimensions, con
 loch_status loch_tensor_write_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,
                                    loch_stream *stream)
 {
-    if (!tensor) return LOCH_FAIL(INVALID, "an element needs a tensor");
+    if (!tensor) return LOCH_FAIL(INVALID, "writing an element needs a tensor");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
     const loch_status status = contents_set_item(tensor, dimensions, indices, value, stream);
     lochi_buffer_touch(tensor->buffer);

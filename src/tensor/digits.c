@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The shortest digits of a float, after Steele and White: the number and half its distances to both neighbours are kept as
- * big integers over one scale, digits are divided out one by one, and the last is the first at which what is left over
- * lies within such a distance of nothing, or of one more. */
+/* Finds the shortest decimal digits of a float, after Steele and White. The number and half its distances to both
+ * neighbours are big integers over one common scale. Digits are divided out one by one. The last digit is the first one
+ * at which the remainder is closer to 0, or to one more, than half a distance. */
 #include "tensor/digits.h"
 #include <math.h>
 #include <string.h>
 
-/* How the bits of a float are used; the sign is on top. */
+/* The bit layout of a float; the sign is the highest bit. */
 typedef struct digits_format {
     int mantissa_bits, exponent_bits;
-    bool has_infinity; /* otherwise the largest exponent counts as any other, and only all ones are NaN */
+    bool has_infinity; /* if false, the largest exponent is an ordinary one, and only all ones are NaN */
 } digits_format;
 
 static digits_format digits_format_of(loch_dtype dtype)
@@ -66,13 +66,13 @@ double lochi_number_size(const lochi_number *number)
     return ldexp((double)number->mantissa, number->exponent);
 }
 
-/* --- integers of up to 1280 bits: the smallest f64 times the power of ten that makes it a digit has 1130 --- */
+/* --- integers of up to 1280 bits; the largest needed, the smallest f64 scaled to its first digit, has 1130 --- */
 
 #define BIG_WORDS 40
 
 typedef struct big {
-    uint32_t words[BIG_WORDS]; /* the lowest first; those from `count` on are undefined */
-    int count;                 /* 0 for zero; the highest is not 0 */
+    uint32_t words[BIG_WORDS]; /* lowest word first; words from `count` on are undefined */
+    int count;                 /* 0 for zero; the highest word is not 0 */
 } big;
 
 static void big_set(big *out, uint64_t value)
@@ -133,7 +133,7 @@ static void big_add(big *out, const big *a, const big *b)
     if (carry) out->words[out->count++] = (uint32_t)carry;
 }
 
-/* a - b, where that is not negative. */
+/* Subtracts b from a. The result must not be negative. */
 static void big_subtract(big *a, const big *b)
 {
     uint64_t borrow = 0;
@@ -146,7 +146,7 @@ static void big_subtract(big *a, const big *b)
         a->count--;
 }
 
-/* The quotient, at most 9; `a` keeps the rest. */
+/* Returns the quotient, at most 9; `a` keeps the remainder. */
 static int big_divide(big *a, const big *b)
 {
     int quotient = 0;
@@ -157,12 +157,12 @@ static int big_divide(big *a, const big *b)
 
 /* --- digits --- */
 
-/* What is left of the number, and half the distances to its neighbours, all over `scale`. */
+/* The remainder of the number, and half the distances to its neighbours, all over `scale`. */
 typedef struct digits_state {
     big left, below, above, scale;
 } digits_state;
 
-/* Makes left/scale the number; all are multiplied by 4, so that the smallest half of a distance is 1. */
+/* Sets left/scale to the number. All values are multiplied by 4, so that the smallest half distance is 1. */
 static void digits_begin(const lochi_number *number, digits_state *state)
 {
     const int up = number->exponent > 0 ? number->exponent : 0, down = number->exponent < 0 ? -number->exponent : 0;
@@ -183,18 +183,18 @@ static void digits_times_ten(digits_state *state)
     big_multiply(&state->above, 10);
 }
 
-/* floor(log10(2^power)), right for all powers of our types. */
+/* Returns floor(log10(2^power)). Exact for all powers of our types. */
 static int digits_log10_of_power(int power)
 {
     return power < 0 ? -(-power * 78913 >> 18) - 1 : power * 78913 >> 18;
 }
 
-/* Scales the state for the first digit and returns its exponent. */
+/* Scales the state for the first digit and returns the exponent of that digit. */
 static int digits_find_first(const lochi_number *number, const lochi_cutoff *cutoff, digits_state *state)
 {
-    /* the number lies below 10^over, or at most below ten times that */
+    /* the number is below 10^over, or at most below ten times that */
     int over = digits_log10_of_power(63 - __builtin_clzll(number->mantissa) + number->exponent) + 1;
-    /* with all digits behind the last place, that place is the first digit, a zero before rounding */
+    /* if all digits lie after the last place, that place is the first digit: a zero before rounding */
     if (cutoff->is_fraction && over <= -cutoff->most) over = 1 - cutoff->most;
     if (over > 0) {
         big_multiply_power_of_ten(&state->scale, over);
@@ -208,7 +208,7 @@ static int digits_find_first(const lochi_number *number, const lochi_cutoff *cut
     return over - 1;
 }
 
-/* Adds one to the last of the digits so far; nines before it go. */
+/* Adds one to the last digit. Removes nines before it. */
 static void digits_round_up(lochi_digits *out)
 {
     while (out->count && out->text[out->count - 1] == '9')
@@ -231,7 +231,8 @@ lochi_digits lochi_digits_make(const lochi_number *number, const lochi_cutoff *c
     out = (lochi_digits){.exponent = place};
     const int start = cutoff->is_fraction ? 0 : place + 1;
     const int last = start - cutoff->most, enough = cutoff->least < 0 ? place : start - cutoff->least;
-    const int inclusive = number->mantissa & 1 ? 0 : 1; /* what lies half way is read as the even one */
+    /* a value half way between two numbers is read as the even one */
+    const int inclusive = number->mantissa & 1 ? 0 : 1;
     for (;; place--) {
         big high;
         const int digit = big_divide(&state.left, &state.scale);

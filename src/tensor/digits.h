@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Floats of every type taken apart, and their shortest decimal digits.
+/* Takes floats of every type apart, and finds their shortest decimal digits.
  *
- * Digits are made with exact integers, not by printf: they depend on no locale and no rounding mode, and serve types that C
- * lacks. They are the fewest that no other number of the same type shares, the nearest of those, cut off or continued where
- * the caller says; this is what NumPy prints. */
+ * Digits are computed with exact integers, not by printf. They do not depend on locale or rounding mode, and work for
+ * types that C lacks. They are the fewest digits that identify the number among all numbers of its type, and of those
+ * the nearest, cut off or continued as the caller says. NumPy prints the same digits. */
 #ifndef LOCHI_DIGITS_H
 #define LOCHI_DIGITS_H
 
@@ -15,7 +15,7 @@ typedef enum lochi_number_kind { LOCHI_FINITE, LOCHI_INFINITE, LOCHI_NAN } lochi
 /* A float: mantissa * 2^exponent when finite. */
 typedef struct lochi_number {
     lochi_number_kind kind;
-    bool is_negative; /* of zero too; NaN has a sign that nobody wants to see */
+    bool is_negative; /* also set for negative zero; the sign of NaN is ignored */
     bool is_edge;     /* the next smaller number is only half as far away as the next larger one */
     uint64_t mantissa;
     int exponent;
@@ -24,25 +24,25 @@ typedef struct lochi_number {
 /* Returns the bits of an element of 1, 2, 4 or 8 bytes. */
 uint64_t lochi_bits_load(size_t bytes, const void *from);
 
-/* Takes a float apart. The type has to be a float; `from` need not be aligned. */
+/* Takes a float apart. `dtype` must be a float type; `from` need not be aligned. */
 lochi_number lochi_number_read(loch_dtype dtype, const void *from);
 
-/* Returns the size of a finite number without the sign, exactly. */
+/* Returns the absolute value of a finite number, exactly. */
 double lochi_number_size(const lochi_number *number);
 
-/* Where digits end. */
+/* Where the digits end. */
 typedef struct lochi_cutoff {
-    bool is_fraction; /* places are counted behind the point, not from the first digit */
-    int most;         /* no digit behind this many places: rounded there, ties to even */
-    int least;        /* digits go on for this many places though fewer would do; -1 for as few as will do */
+    bool is_fraction; /* places are counted after the decimal point; otherwise from the first digit */
+    int most;         /* the last place; rounded there, ties to even */
+    int least;        /* digits continue at least to this place; -1: as few as possible */
 } lochi_cutoff;
 
 #define LOCHI_DIGITS_MAX 40
 
 typedef struct lochi_digits {
-    char text[LOCHI_DIGITS_MAX]; /* '0' to '9', no final zero */
+    char text[LOCHI_DIGITS_MAX]; /* '0' to '9', without final zero */
     int count;                   /* at least 1 */
-    int exponent;                /* the first digit counts 10^exponent */
+    int exponent;                /* the first digit has the value digit * 10^exponent */
 } lochi_digits;
 
 /* Makes the digits of a finite number. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors to and from other libraries by DLPack.
+/* Exchange of tensors with other libraries by DLPack.
  *
- * An export is one piece of bookkeeping: the structure, shape and strides. It holds the buffer and not the tensor, so that a
- * tensor that is bound to another buffer later leaves it alone. `data` is the address of the element with all indices 0 and
- * `byte_offset` 0, as NumPy, PyTorch and CuPy have it; that `data` is a multiple of 256 is promised nowhere.
+ * An export is one allocation with the structure, the shape and the strides. It holds the buffer, not the tensor, so
+ * binding the tensor to another buffer later does not change it. `data` is the address of the element with all indices
+ * 0, and `byte_offset` is 0, as in NumPy, PyTorch and CuPy. `data` need not be a multiple of 256.
  *
- * An import is a buffer from outside over exactly the bytes that the tensor reaches; with negative strides they begin before
- * the element with all indices 0. Its deleter is the structure's. */
+ * An import is a buffer on external memory with exactly the bytes that the tensor reaches. With negative strides they
+ * begin before the element with all indices 0. The deleter of the buffer is that of the structure. */
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -43,34 +43,36 @@ static const struct DLDataType dlpack_types[LOCH_DTYPE_COUNT] = {
 static loch_status dlpack_read_type(struct DLDataType type, loch_dtype *out)
 {
     if (type.lanes != 1)
-        return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor whose elements are vectors of %u: only single numbers are known",
-                         (unsigned)type.lanes);
+        return LOCH_FAIL(
+            UNSUPPORTED,
+            "the elements of the DLPack tensor are vectors of %u numbers; only single numbers are supported",
+            (unsigned)type.lanes);
     for (int i = LOCH_DTYPE_NONE + 1; i < LOCH_DTYPE_COUNT; i++) {
         if (dlpack_types[i].code != type.code || dlpack_types[i].bits != type.bits) continue;
         *out = (loch_dtype)i;
         return LOCH_OK;
     }
-    return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor of type code %u with %u bits: Loch has no such type",
+    return LOCH_FAIL(UNSUPPORTED, "the DLPack tensor has type code %u with %u bits; Loch has no such type",
                      (unsigned)type.code, (unsigned)type.bits);
 }
 
 /* --- export --- */
 
-/* The structure comes first: its address is the export's. */
+/* An export. The structure is its first member, so both have the same address. */
 typedef struct dlpack_exported {
     union {
         struct DLManagedTensorVersioned versioned;
         struct DLManagedTensor legacy;
     } managed;
-    loch_buffer *buffer; /* held, and pinned where it may move */
+    loch_buffer *buffer; /* retained; pinned if it is movable */
     bool is_pinned;
-    loch_device *receiver;    /* device of the receiver's stream, held; NULL when none was given */
+    loch_device *receiver;    /* device of the receiver's stream, retained; NULL if no stream was given */
     uint64_t receiver_stream; /* id of that stream */
     int64_t shape_and_strides[];
 } dlpack_exported;
 
-/* The receiver may let go while its stream still works on the memory: as long as that stream is there, what it was given
- * until now counts as a use. */
+/* Records the use of the memory by the receiver's stream, if that stream still exists. The receiver may call the
+ * deleter while its stream still works on the memory. */
 static void dlpack_note_use(const dlpack_exported *exported)
 {
     if (!exported->receiver) return;
@@ -107,14 +109,14 @@ static void dlpack_delete_legacy(struct DLManagedTensor *self)
     dlpack_exported_end((dlpack_exported *)self);
 }
 
-/* What DLPack calls the place of a buffer. */
+/* Finds the DLPack device of a buffer. */
 static loch_status dlpack_find_place(const loch_buffer *buffer, struct DLDevice *out)
 {
     const loch_device *device = loch_buffer_get_device(buffer);
     *out = (struct DLDevice){LOCHI_DL_CPU, 0};
     if (!device || strcmp(device->properties.driver, "cpu") == 0) return LOCH_OK;
     if (strcmp(device->properties.driver, "cuda") != 0)
-        return LOCH_FAIL(UNSUPPORTED, "DLPack has no word for memory of %.80s: copy the tensor to cpu first",
+        return LOCH_FAIL(UNSUPPORTED, "DLPack cannot describe memory of %.80s: copy the tensor to the CPU first",
                          device->name);
     switch (loch_buffer_get_kind(buffer)) {
     case LOCH_MEMORY_PINNED: out->device_type = LOCHI_DL_CUDA_HOST; break;
@@ -128,7 +130,7 @@ static loch_status dlpack_find_place(const loch_buffer *buffer, struct DLDevice 
     return LOCH_OK;
 }
 
-/* Puts the receiver behind the work on the tensor: its stream on the device, or the caller on the host. */
+/* Orders the receiver after the work on the tensor: the receiver's stream on the device, or the caller on the host. */
 static loch_status dlpack_order(const loch_tensor *tensor, const loch_dlpack_export *options)
 {
     loch_device *device = loch_buffer_get_device(tensor->buffer);
@@ -145,7 +147,7 @@ static loch_status dlpack_order(const loch_tensor *tensor, const loch_dlpack_exp
     return status;
 }
 
-/* Another reference on the tensor, or a copy of it that the producer's stream makes. */
+/* Returns another reference to the tensor, or a copy that the producer's stream makes. */
 static loch_status dlpack_take_source(loch_tensor *tensor, const loch_dlpack_export *options, loch_tensor **out)
 {
     if (options->copy == LOCH_DLPACK_SHARE) {
@@ -161,7 +163,7 @@ static loch_status dlpack_take_source(loch_tensor *tensor, const loch_dlpack_exp
     return loch_tensor_clone(tensor, &memory, out);
 }
 
-/* Everything but the members that the two structures have in different places. */
+/* Fills all members except those that differ between the two structures. */
 static loch_status dlpack_fill(dlpack_exported *exported, loch_tensor *source, const loch_dlpack_export *options,
                                struct DLTensor *out)
 {
@@ -194,9 +196,9 @@ static loch_status dlpack_read_export(const loch_tensor *tensor, const loch_dlpa
     *out = (loch_dlpack_export){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("options of a DLPack export", given, out, sizeof *out));
     if (out->copy != LOCH_DLPACK_SHARE && out->copy != LOCH_DLPACK_COPY)
-        return LOCH_FAIL(INVALID, "%d says neither to share nor to copy", (int)out->copy);
+        return LOCH_FAIL(INVALID, "%d is not a loch_dlpack_copy value", (int)out->copy);
     if (out->access != LOCH_READ_WRITE && out->access != LOCH_READ_ONLY)
-        return LOCH_FAIL(INVALID, "%d is no access", (int)out->access);
+        return LOCH_FAIL(INVALID, "%d is not a loch_access value", (int)out->access);
     if (out->copy == LOCH_DLPACK_SHARE && loch_tensor_get_access(tensor) == LOCH_READ_ONLY)
         out->access = LOCH_READ_ONLY;
     return LOCH_OK;
@@ -205,7 +207,7 @@ static loch_status dlpack_read_export(const loch_tensor *tensor, const loch_dlpa
 static loch_status dlpack_export(loch_tensor *tensor, const loch_dlpack_export *options, size_t tensor_offset,
                                  dlpack_exported **out)
 {
-    struct DLDevice place; /* asked before anything is copied */
+    struct DLDevice place; /* found first, before anything is copied */
     LOCH_TRY_RETURN(dlpack_find_place(tensor->buffer, &place));
     const size_t numbers = 2 * tensor->layout.dimensions * sizeof(int64_t);
     dlpack_exported *exported = lochi_zalloc(sizeof *exported + numbers);
@@ -227,7 +229,7 @@ loch_status loch_tensor_to_dlpack(loch_tensor *tensor, const loch_dlpack_export 
                                   struct DLManagedTensorVersioned **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an output pointer");
     loch_dlpack_export read;
     dlpack_exported *exported;
     LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
@@ -246,12 +248,12 @@ loch_status loch_tensor_to_dlpack_legacy(loch_tensor *tensor, const loch_dlpack_
                                          struct DLManagedTensor **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an output pointer");
     loch_dlpack_export read;
     dlpack_exported *exported;
     LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
     if (read.access == LOCH_READ_ONLY && read.copy == LOCH_DLPACK_SHARE)
-        return LOCH_FAIL(UNSUPPORTED, "DLPack before version 1 cannot say that memory is read-only: export a copy");
+        return LOCH_FAIL(UNSUPPORTED, "DLPack before version 1 cannot mark memory as read-only: export a copy");
     LOCH_TRY_RETURN(dlpack_export(tensor, &read, offsetof(struct DLManagedTensor, dl_tensor), &exported));
     struct DLManagedTensor *managed = &exported->managed.legacy;
     managed->manager_ctx = exported;
@@ -262,7 +264,7 @@ loch_status loch_tensor_to_dlpack_legacy(loch_tensor *tensor, const loch_dlpack_
 
 /* --- import --- */
 
-/* What the two structures have in common, and how to end them. */
+/* The common part of the two structures, and their deleter. */
 typedef struct dlpack_source {
     const struct DLTensor *tensor;
     void *managed;
@@ -284,8 +286,8 @@ static void dlpack_end_legacy(void *managed)
     if (legacy->deleter) legacy->deleter(legacy);
 }
 
-/* What a buffer knows of the structure that its memory came with. The structure is the caller's until the import has
- * succeeded; only then does the buffer's end become its end. */
+/* What a buffer stores about an imported structure. The caller owns the structure until the import has succeeded. Only
+ * after that does the end of the buffer call its deleter. */
 typedef struct dlpack_imported {
     void *managed;
     void (*end)(void *managed);
@@ -305,31 +307,32 @@ static loch_status dlpack_read_layout(const struct DLTensor *given, lochi_layout
 {
     loch_dtype dtype;
     if (given->ndim < 0 || given->ndim > LOCH_DIMENSIONS_MAX)
-        return LOCH_FAIL(INVALID, "a DLPack tensor with %d dimensions: 0 to %d are possible", (int)given->ndim,
+        return LOCH_FAIL(INVALID, "the DLPack tensor has %d dimensions; 0 to %d are supported", (int)given->ndim,
                          LOCH_DIMENSIONS_MAX);
-    if (given->ndim > 0 && !given->shape) return LOCH_FAIL(INVALID, "a DLPack tensor without a shape");
+    if (given->ndim > 0 && !given->shape) return LOCH_FAIL(INVALID, "the DLPack tensor has dimensions but no shape");
     LOCH_TRY_RETURN(dlpack_read_type(given->dtype, &dtype));
     return lochi_layout_make(dtype, (size_t)given->ndim, given->shape, given->ndim > 0 ? given->strides : NULL, out);
 }
 
-/* The first byte that the tensor reaches; NULL when it has no elements. */
+/* Finds the first byte that the tensor reaches. NULL if it has no elements. */
 static loch_status dlpack_read_address(const struct DLTensor *given, const lochi_layout *layout, void **out)
 {
     *out = NULL;
     if (layout->elements == 0) return LOCH_OK;
-    if (!given->data) return LOCH_FAIL(INVALID, "a DLPack tensor of %zu elements without data", layout->elements);
+    if (!given->data)
+        return LOCH_FAIL(INVALID, "the DLPack tensor has %zu elements but its data is NULL", layout->elements);
     size_t first, end;
     if (given->byte_offset > SIZE_MAX || !lochi_add((uintptr_t)given->data, (size_t)given->byte_offset, &first) ||
         first < layout->below || !lochi_add(first, layout->above, &end))
-        return LOCH_FAIL(OVERFLOW, "a DLPack tensor that reaches beyond all addresses");
+        return LOCH_FAIL(OVERFLOW, "the DLPack tensor reaches beyond the address space");
     if (first % layout->element_bytes != 0)
-        return LOCH_FAIL(INVALID, "DLPack data at %p is no multiple of the %zu bytes of an element: copy it first",
+        return LOCH_FAIL(INVALID, "the DLPack data at %p is not aligned to the %zu bytes of an element: copy it first",
                          (void *)first, layout->element_bytes);
     *out = (void *)(first - layout->below);
     return LOCH_OK;
 }
 
-/* Opens the CUDA device that a structure names, for the caller to release; NULL for the CPU. */
+/* Opens the CUDA device of a structure; the caller releases it. NULL for the CPU. */
 static loch_status dlpack_open(struct DLDevice place, loch_device **out)
 {
     char name[24];
@@ -340,15 +343,17 @@ static loch_status dlpack_open(struct DLDevice place, loch_device **out)
     case LOCHI_DL_CUDA_HOST:
     case LOCHI_DL_CUDA_MANAGED: break;
     default:
-        return LOCH_FAIL(UNSUPPORTED, "a DLPack tensor on a device of type %d, which is neither the CPU nor CUDA",
+        return LOCH_FAIL(UNSUPPORTED, "the DLPack tensor is on a device of type %d, which is neither CPU nor CUDA",
                          (int)place.device_type);
     }
-    if (place.device_id < 0) return LOCH_FAIL(INVALID, "a DLPack tensor on CUDA device %d", (int)place.device_id);
+    if (place.device_id < 0)
+        return LOCH_FAIL(INVALID, "the DLPack tensor is on CUDA device %d; device numbers are not negative",
+                         (int)place.device_id);
     (void)snprintf(name, sizeof name, "cuda:%d", (int)place.device_id);
     return loch_device_open(name, out);
 }
 
-/* A buffer of the memory, with `imported` in its care. Where memory of the host comes from is found out. */
+/* Makes a buffer on the memory; the buffer owns `imported`. For host memory, finds out which device it belongs to. */
 static loch_status dlpack_wrap(const dlpack_source *source, const lochi_layout *layout, dlpack_imported *imported,
                                loch_buffer **out)
 {
@@ -364,30 +369,30 @@ static loch_status dlpack_wrap(const dlpack_source *source, const lochi_layout *
                                     .user = imported,
                                     .access = source->access};
     const loch_status status = loch_buffer_wrap(address, layout->below + layout->above, &external, out);
-    loch_device_release(device); /* the buffer keeps it */
+    loch_device_release(device); /* the buffer retains it */
     return status;
 }
 
-/* A tensor on a buffer of the memory, which is said to be the host's or a device's. */
+/* Makes a tensor on a buffer. Checks that memory which the structure calls host memory is host memory. */
 static loch_status dlpack_make(const dlpack_source *source, const lochi_layout *layout, loch_buffer *buffer,
                                loch_tensor **out)
 {
     const loch_device *device = loch_buffer_get_device(buffer);
     const int32_t place = source->tensor->device.device_type;
     if ((place == LOCHI_DL_CPU || place == LOCHI_DL_CUDA_HOST) && !loch_buffer_is_on_host(buffer))
-        return LOCH_FAIL(INVALID, "a DLPack tensor that is said to be in host memory is on %.80s",
+        return LOCH_FAIL(INVALID, "the DLPack structure says host memory, but the data is on %.80s",
                          device ? device->name : "another device");
     return lochi_tensor_make(buffer, layout->below, layout, out);
 }
 
-/* A tensor on the memory. `imported` is its buffer's, and the caller's to make `is_ours`. */
+/* Makes a tensor on the memory. Its buffer owns `imported`; the caller sets `is_ours` afterwards. */
 static loch_status dlpack_share(const dlpack_source *source, dlpack_imported **imported, loch_tensor **out)
 {
     lochi_layout layout;
     loch_buffer *buffer = NULL;
     LOCH_TRY_RETURN(dlpack_read_layout(source->tensor, &layout));
     dlpack_imported *made = lochi_zalloc(sizeof *made);
-    if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory for a tensor from DLPack");
+    if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory for a DLPack import");
     *made = (dlpack_imported){source->managed, source->end, false};
     loch_status status = dlpack_wrap(source, &layout, made, &buffer);
     if (status != LOCH_OK) {
@@ -407,7 +412,7 @@ static loch_status dlpack_import(const dlpack_source *source, const loch_dlpack_
     loch_tensor *shared;
     LOCH_TRY_RETURN(lochi_sized_read("options of a DLPack import", given, &options, sizeof options));
     if (options.copy != LOCH_DLPACK_SHARE && options.copy != LOCH_DLPACK_COPY)
-        return LOCH_FAIL(INVALID, "%d says neither to share nor to copy", (int)options.copy);
+        return LOCH_FAIL(INVALID, "%d is not a loch_dlpack_copy value", (int)options.copy);
     LOCH_TRY_RETURN(dlpack_share(source, &imported, &shared));
     if (options.copy == LOCH_DLPACK_SHARE) {
         imported->is_ours = true;
@@ -424,9 +429,9 @@ loch_status loch_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, co
                                     loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and a place");
-    if (managed->version.major != LOCH_DLPACK_MAJOR) /* nothing else of it may be looked at */
-        return LOCH_FAIL(UNSUPPORTED, "a DLPack structure of version %u.%u: version %d is known",
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an output pointer");
+    if (managed->version.major != LOCH_DLPACK_MAJOR) /* with another major version no other member may be read */
+        return LOCH_FAIL(UNSUPPORTED, "the DLPack structure has version %u.%u; only major version %d is supported",
                          (unsigned)managed->version.major, (unsigned)managed->version.minor, LOCH_DLPACK_MAJOR);
     const dlpack_source source = {&managed->dl_tensor, managed, dlpack_end_versioned,
                                   managed->flags & LOCHI_DL_READ_ONLY ? LOCH_READ_ONLY : LOCH_READ_WRITE};
@@ -437,7 +442,7 @@ loch_status loch_tensor_from_dlpack_legacy(struct DLManagedTensor *managed, cons
                                            loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and a place");
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an output pointer");
     const dlpack_source source = {&managed->dl_tensor, managed, dlpack_end_legacy, LOCH_READ_WRITE};
     return dlpack_import(&source, options, out);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The binary interface of DLPack, declared a second time so that the library needs no header from elsewhere. Layouts and values
- * are those of versions 1.0 to 1.3; tests/headers/dlpack_header.c compares them with a real dlpack.h where there is one. Not
- * to be included beside that: the tags are the same. */
+/* The binary interface of DLPack, declared again so that the library needs no external header. Layouts and values are
+ * those of versions 1.0 to 1.3. tests/headers/dlpack_header.c compares them with a real dlpack.h if there is one. Do
+ * not include both: the struct tags are the same. */
 #ifndef LOCHI_DLPACK_ABI_H
 #define LOCHI_DLPACK_ABI_H
 
 #include <stdint.h>
 
-/* Kinds of devices that Loch knows. */
+/* Types of devices that Loch supports. */
 enum {
     LOCHI_DL_CPU = 1,
     LOCHI_DL_CUDA = 2,
@@ -15,7 +15,7 @@ enum {
     LOCHI_DL_CUDA_MANAGED = 13
 };
 
-/* Kinds of numbers that Loch knows. */
+/* Types of numbers that Loch supports. */
 enum {
     LOCHI_DL_INT = 0,
     LOCHI_DL_UINT = 1,
@@ -29,7 +29,7 @@ enum {
 /* Bits of DLManagedTensorVersioned.flags. */
 enum {
     LOCHI_DL_READ_ONLY = 1 << 0,
-    LOCHI_DL_IS_COPIED = 1 << 1 /* nobody but the receiver has the memory */
+    LOCHI_DL_IS_COPIED = 1 << 1 /* only the receiver has the memory */
 };
 
 struct DLPackVersion {
@@ -54,7 +54,7 @@ struct DLTensor {
     int32_t ndim;
     struct DLDataType dtype;
     int64_t *shape;
-    int64_t *strides; /* in elements; older versions allow NULL for rows side by side */
+    int64_t *strides; /* in elements; older versions allow NULL for contiguous tensors */
     uint64_t byte_offset;
 };
 
@@ -69,7 +69,7 @@ struct DLManagedTensorVersioned {
     struct DLPackVersion version;
     void *manager_ctx;
     void (*deleter)(
-        struct DLManagedTensorVersioned *self); /* may be NULL; with `version` in its place in all versions */
+        struct DLManagedTensorVersioned *self); /* may be NULL; at this place in all versions, like `version` */
     uint64_t flags;
     struct DLTensor dl_tensor;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Types of elements: their names and sizes. */
+/* Types of elements: names and sizes. */
 #include "tensor/dtype.h"
 #include <string.h>
 
@@ -30,7 +30,7 @@ typedef struct dtype_alias {
     loch_dtype dtype;
 } dtype_alias;
 
-/* What NumPy (with ml_dtypes) and PyTorch call the same type. */
+/* Names of the types in NumPy (with ml_dtypes) and PyTorch. */
 static const dtype_alias dtype_aliases[] = {
     {"float64", LOCH_F64}, {"double", LOCH_F64},         {"float32", LOCH_F32}, {"float16", LOCH_F16},
     {"half", LOCH_F16},    {"bfloat16", LOCH_BF16},      {"int8", LOCH_I8},     {"float8_e4m3fn", LOCH_F8E4M3},
@@ -39,7 +39,7 @@ static const dtype_alias dtype_aliases[] = {
     {"bool", LOCH_BOOL},   {"bool_", LOCH_BOOL},
 };
 
-/* Only behind "torch.": NumPy means others by "float" and "int", and C's long by "long". */
+/* Valid only after "torch.": NumPy uses "float" and "int" for other types, and "long" for C's long. */
 static const dtype_alias dtype_aliases_torch[] = {
     {"float", LOCH_F32},
     {"short", LOCH_I16},
@@ -56,7 +56,7 @@ static loch_dtype dtype_find(const dtype_alias *list, size_t count, const char *
     return LOCH_DTYPE_NONE;
 }
 
-/* What is behind the prefix, or NULL. */
+/* Returns the rest of `name` after `prefix`, or NULL if it does not begin with `prefix`. */
 static const char *dtype_skip(const char *name, const char *prefix)
 {
     const size_t length = strlen(prefix);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Types, shapes and strides without memory: checked once, when they are made. */
+/* Layouts: type, shape and strides without memory. They are checked once, when they are made. */
 #include "tensor/layout.h"
 #include "base/checked.h"
 #include "base/fail.h"
 
-/* The number of elements, with dimensions of zero counted as one: what the strides of a tensor in rows are made of. It has
- * to fit even where there are no elements, so that strides never overflow. */
+/* Computes the number of elements, and checks the number with dimensions of size 0 counted as 1. The strides of a
+ * contiguous tensor are products of the latter, so it must fit even if there are no elements: then strides never
+ * overflow. */
 static loch_status layout_measure(lochi_layout *layout)
 {
     size_t span = 1;
     layout->elements = 1;
     for (size_t i = 0; i < layout->dimensions; i++) {
         const int64_t size = layout->shape[i];
-        if (size < 0) return LOCH_FAIL(INVALID, "dimension %zu has a negative size: %lld", i, (long long)size);
+        if (size < 0) return LOCH_FAIL(INVALID, "dimension %zu has the negative size %lld", i, (long long)size);
         if (size && !lochi_mul(span, (size_t)size, &span)) span = SIZE_MAX;
         if (!size) layout->elements = 0;
     }
     if (span > (size_t)PTRDIFF_MAX / layout->element_bytes)
-        return LOCH_FAIL(OVERFLOW, "the elements of that shape do not fit the address space");
+        return LOCH_FAIL(OVERFLOW, "a tensor of this shape does not fit the address space");
     if (layout->elements) layout->elements = span;
     return LOCH_OK;
 }
@@ -31,9 +32,8 @@ static void layout_set_rows(lochi_layout *layout)
     }
 }
 
-/* A stride that nobody follows may be any number, and some libraries write wild ones there: it becomes 1. So in bytes every
- * stride of an axis that is not walked along fits a ptrdiff_t, as those that are do, and nobody who reckons with strides
- * has to ask. */
+/* Sets strides that are never followed to 1. They may have any value, and some libraries write arbitrary numbers there.
+ * So every stride in bytes fits a ptrdiff_t, and later code need not check. */
 static void layout_tame(lochi_layout *layout)
 {
     const int64_t most = PTRDIFF_MAX / (int64_t)layout->element_bytes;
@@ -43,7 +43,7 @@ static void layout_tame(lochi_layout *layout)
     }
 }
 
-/* How far the strides lead, before and behind the first element. */
+/* Computes how far the strides lead before and after the first element. */
 static loch_status layout_reach(lochi_layout *layout)
 {
     layout->below = layout->above = 0;
@@ -60,18 +60,21 @@ static loch_status layout_reach(lochi_layout *layout)
     }
     fits = fits && lochi_mul(below, layout->element_bytes, &layout->below) &&
            lochi_mul(above, layout->element_bytes, &layout->above) && layout->below <= PTRDIFF_MAX / 2 &&
-           layout->above <= PTRDIFF_MAX / 2 - layout->below; /* no memory is larger, and one stride more still fits */
-    return fits ? LOCH_OK : LOCH_FAIL(OVERFLOW, "the strides lead beyond the address space");
+           /* no memory is larger, and adding one more stride cannot overflow */
+           layout->above <= PTRDIFF_MAX / 2 - layout->below;
+    return fits ? LOCH_OK : LOCH_FAIL(OVERFLOW, "the strides lead outside of the address space");
 }
 
 loch_status lochi_layout_make(loch_dtype dtype, size_t dimensions, const int64_t *shape, const int64_t *strides,
                               lochi_layout *out)
 {
     *out = (lochi_layout){.dtype = dtype, .element_bytes = loch_dtype_bytes(dtype), .dimensions = dimensions};
-    if (!out->element_bytes) return LOCH_FAIL(INVALID, "%d is no type of elements", (int)dtype);
+    if (!out->element_bytes) return LOCH_FAIL(INVALID, "%d is not a loch_dtype", (int)dtype);
     if (dimensions > LOCH_DIMENSIONS_MAX)
-        return LOCH_FAIL(INVALID, "%zu dimensions: at most %d are possible", dimensions, LOCH_DIMENSIONS_MAX);
-    if (dimensions && !shape) return LOCH_FAIL(INVALID, "a shape of %zu dimensions needs their sizes", dimensions);
+        return LOCH_FAIL(INVALID, "%zu dimensions are too many: at most %d are supported", dimensions,
+                         LOCH_DIMENSIONS_MAX);
+    if (dimensions && !shape)
+        return LOCH_FAIL(INVALID, "the shape of a tensor with %zu dimensions is NULL", dimensions);
     for (size_t i = 0; i < dimensions; i++) {
         out->shape[i] = shape[i];
         out->strides[i] = strides ? strides[i] : 0;
@@ -101,11 +104,11 @@ static size_t layout_length(const lochi_layout *layout, size_t axis)
     return stride < 0 ? 0 - (size_t)stride : (size_t)stride;
 }
 
-/* From the shortest stride to the longest, each has to lead beyond all that the shorter ones reach. Layouts that interleave
- * without meeting are taken for meeting ones: nobody makes them. */
+/* Visits axes from the shortest stride to the longest. Each stride must lead beyond everything that the shorter ones
+ * reach. Interleaved layouts that never meet are reported as shared too; they do not occur in practice. */
 bool lochi_layout_has_shared_places(const lochi_layout *layout)
 {
-    size_t reached = 0; /* elements beyond the first, by the axes seen so far */
+    size_t reached = 0; /* number of elements after the first that the axes so far reach */
     bool is_seen[LOCH_DIMENSIONS_MAX] = {false};
     for (size_t round = 0; layout->elements && round < layout->dimensions; round++) {
         size_t next = LOCH_DIMENSIONS_MAX;
@@ -125,7 +128,7 @@ loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out)
 {
     const int count = (int)dimensions;
     if (axis < -count || axis >= count)
-        return LOCH_FAIL(INVALID, "axis %d is not one of a tensor with %d dimensions", axis, count);
+        return LOCH_FAIL(INVALID, "axis %d is out of range for a tensor with %d dimensions", axis, count);
     *out = (size_t)(axis < 0 ? axis + count : axis);
     return LOCH_OK;
 }

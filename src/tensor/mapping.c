@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors mapped for the host: in place where it reaches them, else by a copy in rows. */
+/* Maps tensors for the host: in place if the host can access them, otherwise through a contiguous copy. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "tensor/buffer/buffer.h"
@@ -7,9 +7,9 @@
 #include <loch/registry.h>
 
 struct lochi_mapping {
-    loch_tensor *tensor; /* held, and pinned where it may move */
+    loch_tensor *tensor; /* retained; pinned if it is movable */
     bool is_pinned;
-    loch_tensor *copy; /* in rows on the host; NULL when the tensor is mapped in place */
+    loch_tensor *copy; /* contiguous, on the host; NULL if the tensor is mapped in place */
     loch_map_access access;
 };
 
@@ -17,7 +17,7 @@ static void mapping_end(struct lochi_mapping *mapping)
 {
     const loch_error saved = lochi_error_save();
     if (mapping->is_pinned && lochi_tensor_let_go(mapping->tensor, NULL, LOCH_OK) != LOCH_OK)
-        lochi_error_restore(&saved); /* the host waited for everything: nothing is lost */
+        lochi_error_restore(&saved); /* the host has waited for all work, so nothing is lost */
     loch_tensor_release(mapping->copy);
     loch_tensor_release(mapping->tensor);
     lochi_free(mapping);
@@ -30,7 +30,8 @@ static loch_status mapping_wait(const loch_tensor *tensor, loch_stream *stream)
     return stream ? loch_stream_sync(stream) : LOCH_OK;
 }
 
-/* Pinned memory where the device has it: copies are several times as fast. In the order of `stream`, like the copy. */
+/* Allocates the copy, ordered by `stream` like the copy itself. Uses pinned memory if the device has it: copies are
+ * several times faster. */
 static loch_status mapping_alloc(const loch_tensor *tensor, loch_stream *stream, loch_tensor **out)
 {
     loch_allocator *allocator;
@@ -65,10 +66,10 @@ static loch_status mapping_fill(struct lochi_mapping *mapping, loch_stream *stre
 
 loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_stream *stream, loch_mapping *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a mapping needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the mapping is NULL");
     *out = (loch_mapping){0};
     if (!tensor || (unsigned)access > LOCH_MAP_READ_WRITE)
-        return LOCH_FAIL(INVALID, "a mapping needs a tensor, and an access that is known");
+        return LOCH_FAIL(INVALID, "a mapping needs a tensor and a valid loch_map_access value");
     if (access != LOCH_MAP_READ) LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
     struct lochi_mapping *mapping = lochi_zalloc(sizeof *mapping);
     if (!mapping) return LOCH_FAIL(HOST_MEMORY, "no host memory for a mapping");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors: how they come to be, are shared and end, and what they say of themselves. */
+/* Tensors: create, retain, release, and their properties. */
 #include "tensor/tensor.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -18,14 +18,16 @@ static loch_status tensor_check_fit(const loch_buffer *buffer, size_t offset, co
     const size_t bytes = loch_buffer_get_bytes(buffer);
     if (offset < layout->below || offset > bytes || layout->above > bytes - offset)
         return LOCH_FAIL(OUT_OF_RANGE,
-                         "a tensor that reaches %zu bytes before and %zu from byte %zu on does not fit a buffer of %zu",
+                         "the tensor needs %zu bytes before and %zu bytes from offset %zu on, and does not fit the "
+                         "buffer of %zu bytes",
                          layout->below, layout->above, offset, bytes);
-    /* A part may have been cut off. Where a movable one will be is not known, but it is aligned like any block. */
+    /* Checks that the part was not cut off by a resize. The future address of a movable buffer is not known, but it is
+     * aligned like any block. */
     LOCH_TRY_RETURN(lochi_buffer_check(buffer, offset - layout->below, layout->below + layout->above));
     const uintptr_t start =
         loch_buffer_is_movable(buffer) ? buffer->offset : (uintptr_t)loch_buffer_get_address(buffer);
     if (!lochi_is_multiple(start + offset, layout->element_bytes))
-        return LOCH_FAIL(INVALID, "byte %zu of the buffer is not aligned for elements of %zu bytes", offset,
+        return LOCH_FAIL(INVALID, "offset %zu of the buffer is not aligned for elements of %zu bytes", offset,
                          layout->element_bytes);
     return LOCH_OK;
 }
@@ -48,7 +50,7 @@ loch_status loch_tensor_create_in(loch_buffer *buffer, size_t offset_bytes, loch
                                   const int64_t *shape, const int64_t *strides, loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a tensor on a buffer needs the buffer and a place");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a tensor on a buffer needs the buffer and an output pointer");
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, strides, &layout));
     return lochi_tensor_make(buffer, offset_bytes, &layout, out);
@@ -65,17 +67,18 @@ loch_status loch_tensor_bind(loch_tensor *tensor, loch_buffer *buffer, size_t of
     return LOCH_OK;
 }
 
-/* --- with memory of their own --- */
+/* --- with new memory --- */
 
 loch_status lochi_tensor_read_options(const loch_tensor_options *given, loch_tensor_options *out)
 {
     *out = (loch_tensor_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of tensor options", given, out, sizeof *out));
     if (out->allocator && out->device && loch_allocator_get_device(out->allocator) != out->device)
-        return LOCH_FAIL(INVALID, "allocator \"%s\" is not one of %s", loch_allocator_get_name(out->allocator),
-                         loch_device_get_name(out->device));
+        return LOCH_FAIL(INVALID, "allocator \"%s\" does not belong to device %s",
+                         loch_allocator_get_name(out->allocator), loch_device_get_name(out->device));
     if (out->name && strlen(out->name) >= LOCH_TENSOR_NAME_MAX)
-        return LOCH_FAIL(INVALID, "a tensor's name has at most %d characters", LOCH_TENSOR_NAME_MAX - 1);
+        return LOCH_FAIL(INVALID, "the name of the tensor is too long: at most %d characters are allowed",
+                         LOCH_TENSOR_NAME_MAX - 1);
     return LOCH_OK;
 }
 
@@ -106,7 +109,7 @@ loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_opt
 loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_t *shape,
                                const loch_tensor_options *options, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
     *out = NULL;
     loch_tensor_options read;
     LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
@@ -118,13 +121,13 @@ loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_
 loch_status loch_tensor_wrap(loch_dtype dtype, size_t dimensions, const int64_t *shape, void *address,
                              const loch_external *external, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a tensor needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
     *out = NULL;
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
     if (layout.elements && !lochi_is_multiple((uintptr_t)address, layout.element_bytes))
         return LOCH_FAIL(INVALID, "%p is not aligned for elements of %zu bytes", address, layout.element_bytes);
-    /* What may still fail comes before the deleter is taken over. */
+    /* everything that can fail comes before the deleter is taken over */
     loch_external plain = {.size = sizeof plain};
     LOCH_TRY_RETURN(lochi_sized_read("a description of memory from outside", external, &plain, sizeof plain));
     loch_buffer_deleter *deleter = plain.deleter;
@@ -137,24 +140,24 @@ loch_status loch_tensor_wrap(loch_dtype dtype, size_t dimensions, const int64_t 
     return status;
 }
 
-/* --- sharing and ending --- */
+/* --- retain and release --- */
 
 loch_tensor *loch_tensor_retain(loch_tensor *tensor)
 {
-    /* relaxed: who retains holds a reference already */
+    /* relaxed: the caller holds a reference already */
     if (tensor) atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
     return tensor;
 }
 
 void loch_tensor_release(loch_tensor *tensor)
 {
-    /* acquire and release: whoever ends it sees what all others did */
+    /* acquire and release: the thread that destroys it sees the writes of all others */
     if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1) return;
     loch_buffer_release(tensor->buffer);
     lochi_free(tensor);
 }
 
-/* --- questions --- */
+/* --- properties --- */
 
 loch_dtype loch_tensor_get_dtype(const loch_tensor *tensor)
 {
@@ -235,7 +238,7 @@ loch_device *loch_tensor_get_device(const loch_tensor *tensor)
 loch_status loch_tensor_get_address(const loch_tensor *tensor, void **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "the address of a tensor needs the tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "the address of a tensor needs the tensor and an output pointer");
     const lochi_layout *layout = &tensor->layout;
     if (!layout->elements) return LOCH_OK;
     char *lowest;
@@ -257,10 +260,11 @@ const char *loch_tensor_get_name(const loch_tensor *tensor)
 
 loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name)
 {
-    if (!tensor) return LOCH_FAIL(INVALID, "naming needs a tensor");
+    if (!tensor) return LOCH_FAIL(INVALID, "the tensor to name is NULL");
     const size_t length = name ? strlen(name) : 0;
     if (length >= LOCH_TENSOR_NAME_MAX)
-        return LOCH_FAIL(INVALID, "a tensor's name has at most %d characters", LOCH_TENSOR_NAME_MAX - 1);
+        return LOCH_FAIL(INVALID, "the name of the tensor is too long: at most %d characters are allowed",
+                         LOCH_TENSOR_NAME_MAX - 1);
     memmove(tensor->name, name ? name : "", length + 1);
     return LOCH_OK;
 }
@@ -279,6 +283,6 @@ loch_status lochi_tensor_check_writable(const loch_tensor *tensor)
 {
     LOCH_TRY_RETURN(lochi_buffer_check_writable(tensor->buffer));
     if (lochi_layout_has_shared_places(&tensor->layout))
-        return LOCH_FAIL(INVALID, "elements of the tensor share a place: it cannot be written through");
+        return LOCH_FAIL(INVALID, "elements of the tensor share memory: it cannot be written");
     return LOCH_OK;
 }

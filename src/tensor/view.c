@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Views: other shapes and strides on the same buffer. Each works out the new layout and how far the first element moved. */
+/* Views: other shapes and strides on the same buffer. Each function computes the new layout and the offset of the first
+ * element. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "tensor/tensor.h"
 #include <string.h>
 
-/* What a view is made of: starts as the tensor's own, is changed, and made. */
+/* The plan of a view. It starts as a copy of the tensor's layout, is changed, and then made into a tensor. */
 typedef struct view_plan {
     loch_tensor *tensor;
     loch_dtype dtype;
     size_t dimensions;
     int64_t shape[LOCH_DIMENSIONS_MAX];
     int64_t strides[LOCH_DIMENSIONS_MAX];
-    int64_t moved; /* elements of the tensor's type that the first one moved by */
+    int64_t moved; /* offset of the first element, in elements of the tensor's type */
 } view_plan;
 
 static loch_status view_begin(loch_tensor *tensor, loch_tensor **out, view_plan *view)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a view needs a tensor and a place");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a view needs a tensor and an output pointer");
     const lochi_layout *layout = &tensor->layout;
     view->tensor = tensor;
     view->dtype = layout->dtype;
@@ -33,7 +34,7 @@ static loch_status view_end(const view_plan *view, loch_tensor **out)
 {
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(view->dtype, view->dimensions, view->shape, view->strides, &layout));
-    /* Inside the tensor, so inside the address space; a view without elements is nowhere. */
+    /* Cannot overflow: the offset lies inside the tensor. A view without elements has offset 0. */
     const int64_t moved = layout.elements ? view->moved * (int64_t)view->tensor->layout.element_bytes : 0;
     return lochi_tensor_make(view->tensor->buffer, (size_t)((int64_t)view->tensor->offset + moved), &layout, out);
 }
@@ -49,7 +50,7 @@ static void view_remove_axis(view_plan *view, size_t axis)
 
 /* --- one axis --- */
 
-/* A bound of a slice: open, or counted from the end, or clipped to [low, high]. */
+/* Reads a bound of a slice: open, counted from the end, or clipped to [low, high]. */
 static int64_t view_slice_bound(int64_t bound, int64_t size, int64_t open, int64_t low, int64_t high)
 {
     if (bound == LOCH_OPEN) return open;
@@ -58,8 +59,8 @@ static int64_t view_slice_bound(int64_t bound, int64_t size, int64_t open, int64
     return bound > high ? high : bound;
 }
 
-/* How many elements lie in start, start + step, ... before stop; the step is not 0. Distances are unsigned: they may be
- * larger than any index. */
+/* Returns the number of values start, start + step, ... before stop. The step is not 0. Distances are unsigned: they
+ * may be larger than any index. */
 static int64_t view_slice_count(int64_t start, int64_t stop, int64_t step)
 {
     const bool is_forward = step > 0;
@@ -76,7 +77,7 @@ loch_status loch_tensor_slice(loch_tensor *tensor, int axis, int64_t start, int6
     LOCH_TRY_RETURN(view_begin(tensor, out, &view));
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(view.dimensions, axis, &at));
-    if (!step) return LOCH_FAIL(INVALID, "a slice with a step of 0 has no end");
+    if (!step) return LOCH_FAIL(INVALID, "the step of a slice must not be 0");
     const int64_t size = view.shape[at];
     if (step > 0) {
         start = view_slice_bound(start, size, 0, 0, size);
@@ -86,7 +87,7 @@ loch_status loch_tensor_slice(loch_tensor *tensor, int axis, int64_t start, int6
         stop = view_slice_bound(stop, size, -1, -1, size - 1);
     }
     view.shape[at] = view_slice_count(start, stop, step);
-    if (tensor->layout.elements && view.shape[at]) { /* no product leads outside the tensor */
+    if (tensor->layout.elements && view.shape[at]) { /* no product leads outside of the tensor */
         view.moved = start * view.strides[at];
         if (view.shape[at] > 1) view.strides[at] *= step;
     }
@@ -101,7 +102,8 @@ loch_status loch_tensor_index(loch_tensor *tensor, int axis, int64_t index, loch
     LOCH_TRY_RETURN(lochi_axis_read(view.dimensions, axis, &at));
     const int64_t size = view.shape[at];
     if (index < -size || index >= size)
-        return LOCH_FAIL(OUT_OF_RANGE, "index %lld is not in an axis of size %lld", (long long)index, (long long)size);
+        return LOCH_FAIL(OUT_OF_RANGE, "index %lld is out of range for an axis of size %lld", (long long)index,
+                         (long long)size);
     if (tensor->layout.elements) view.moved = (index < 0 ? index + size : index) * view.strides[at];
     view_remove_axis(&view, at);
     return view_end(&view, out);
@@ -114,7 +116,8 @@ loch_status loch_tensor_squeeze_axis(loch_tensor *tensor, int axis, loch_tensor 
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(view.dimensions, axis, &at));
     if (view.shape[at] != 1)
-        return LOCH_FAIL(INVALID, "axis %d has size %lld and not 1", axis, (long long)view.shape[at]);
+        return LOCH_FAIL(INVALID, "axis %d has size %lld, not 1: it cannot be removed", axis,
+                         (long long)view.shape[at]);
     view_remove_axis(&view, at);
     return view_end(&view, out);
 }
@@ -126,12 +129,12 @@ loch_status loch_tensor_unsqueeze(loch_tensor *tensor, int axis, loch_tensor **o
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(view.dimensions + 1, axis, &at));
     if (view.dimensions == LOCH_DIMENSIONS_MAX)
-        return LOCH_FAIL(INVALID, "at most %d dimensions are possible", LOCH_DIMENSIONS_MAX);
+        return LOCH_FAIL(INVALID, "the view would have more than %d dimensions", LOCH_DIMENSIONS_MAX);
     for (size_t i = view.dimensions; i > at; i--) {
         view.shape[i] = view.shape[i - 1];
         view.strides[i] = view.strides[i - 1];
     }
-    /* as in a tensor in rows: the length of what lies behind it, which overflows only where no stride is used */
+    /* as in a contiguous tensor: size times stride of the next axis; this overflows only if no stride is used */
     if (at == view.dimensions || __builtin_mul_overflow(view.shape[at + 1], view.strides[at + 1], &view.strides[at]))
         view.strides[at] = 1;
     view.shape[at] = 1;
@@ -161,13 +164,13 @@ loch_status loch_tensor_permute(loch_tensor *tensor, size_t dimensions, const in
     view_plan view;
     LOCH_TRY_RETURN(view_begin(tensor, out, &view));
     if (dimensions != view.dimensions || (dimensions && !axes))
-        return LOCH_FAIL(INVALID, "a tensor with %zu dimensions is not permuted by %zu axes", view.dimensions,
+        return LOCH_FAIL(INVALID, "a tensor with %zu dimensions cannot be permuted by %zu axes", view.dimensions,
                          dimensions);
     bool is_used[LOCH_DIMENSIONS_MAX] = {false};
     for (size_t i = 0; i < dimensions; i++) {
         size_t from;
         LOCH_TRY_RETURN(lochi_axis_read(dimensions, axes[i], &from));
-        if (is_used[from]) return LOCH_FAIL(INVALID, "axis %zu is there twice", from);
+        if (is_used[from]) return LOCH_FAIL(INVALID, "axis %zu is in the list twice", from);
         is_used[from] = true;
         view.shape[i] = tensor->layout.shape[from];
         view.strides[i] = tensor->layout.strides[from];
@@ -190,13 +193,13 @@ loch_status loch_tensor_expand(loch_tensor *tensor, size_t dimensions, const int
     LOCH_TRY_RETURN(view_begin(tensor, out, &view));
     const size_t own = view.dimensions;
     if (dimensions < own || dimensions > LOCH_DIMENSIONS_MAX || (dimensions && !shape))
-        return LOCH_FAIL(INVALID, "a tensor with %zu dimensions cannot be stretched to %zu", own, dimensions);
+        return LOCH_FAIL(INVALID, "a tensor with %zu dimensions cannot be expanded to %zu dimensions", own, dimensions);
     const size_t added = dimensions - own;
     for (size_t i = 0; i < dimensions; i++) {
         const int64_t size = i < added ? 1 : tensor->layout.shape[i - added];
         const bool is_stretched = size == 1 && shape[i] != 1;
         if (size != shape[i] && !is_stretched)
-            return LOCH_FAIL(INVALID, "an axis of size %lld cannot be stretched to %lld", (long long)size,
+            return LOCH_FAIL(INVALID, "an axis of size %lld cannot be expanded to size %lld", (long long)size,
                              (long long)shape[i]);
         view.shape[i] = shape[i];
         view.strides[i] = i < added || is_stretched ? 0 : tensor->layout.strides[i - added];
@@ -211,7 +214,7 @@ loch_status loch_tensor_expand(loch_tensor *tensor, size_t dimensions, const int
 static loch_status view_read_shape(const loch_tensor *tensor, size_t dimensions, const int64_t *shape, int64_t *out)
 {
     if (dimensions > LOCH_DIMENSIONS_MAX || (dimensions && !shape))
-        return LOCH_FAIL(INVALID, "a shape has at most %d dimensions, and sizes for them", LOCH_DIMENSIONS_MAX);
+        return LOCH_FAIL(INVALID, "the shape is NULL or has more than %d dimensions", LOCH_DIMENSIONS_MAX);
     const size_t elements = tensor->layout.elements;
     size_t known = 1, open = dimensions;
     for (size_t i = 0; i < dimensions; i++) {
@@ -219,19 +222,20 @@ static loch_status view_read_shape(const loch_tensor *tensor, size_t dimensions,
         if (shape[i] == -1 && open == dimensions)
             open = i;
         else if (shape[i] < 0)
-            return LOCH_FAIL(INVALID, "dimension %zu has a negative size: %lld", i, (long long)shape[i]);
+            return LOCH_FAIL(INVALID, "dimension %zu has the negative size %lld", i, (long long)shape[i]);
         else if (!lochi_mul(known, (size_t)shape[i], &known))
-            return LOCH_FAIL(OVERFLOW, "the elements of that shape do not fit the address space");
+            return LOCH_FAIL(OVERFLOW, "a tensor of this shape does not fit the address space");
     }
     if (open == dimensions && known == elements) return LOCH_OK;
     if (open == dimensions || !known || elements % known)
-        return LOCH_FAIL(INVALID, "%zu elements cannot have that shape", elements);
+        return LOCH_FAIL(INVALID, "the shape does not match the tensor's %zu elements", elements);
     out[open] = (int64_t)(elements / known);
     return LOCH_OK;
 }
 
-/* Strides for a new shape on the same elements. Both shapes are cut into the shortest groups of axes with equally many
- * elements; a group of old axes has to be one row of elements at equal distances, which the new axes then cut up. */
+/* Finds strides for a new shape on the same elements. Both shapes are divided into the shortest groups of axes with
+ * equal numbers of elements. The old axes of a group must form one row of elements at equal distances, which the new
+ * axes then divide. */
 static bool view_find_strides(const lochi_layout *layout, size_t dimensions, const int64_t *shape, int64_t *strides)
 {
     size_t old = 0, new = 0;
@@ -273,34 +277,35 @@ loch_status loch_tensor_view(loch_tensor *tensor, size_t dimensions, const int64
         return lochi_tensor_make(tensor->buffer, 0, &rows, out);
     }
     if (!view_find_strides(&tensor->layout, dimensions, view.shape, view.strides))
-        return LOCH_FAIL(UNSUPPORTED, "the strides do not allow that shape without a copy");
+        return LOCH_FAIL(UNSUPPORTED, "the strides of the tensor do not allow this shape without a copy");
     return view_end(&view, out);
 }
 
 /* --- other types --- */
 
-/* Elements become `ratio` smaller ones each. Strides that lead nowhere, and might overflow, stay. */
+/* Splits each element into `ratio` smaller ones. Strides that are never followed, and might overflow, stay
+ * unchanged. */
 static loch_status view_split(view_plan *view, int64_t ratio)
 {
     const size_t last = view->dimensions - 1;
     for (size_t i = 0; i < last; i++)
         if (view->tensor->layout.elements && view->shape[i] > 1) view->strides[i] *= ratio;
     if (__builtin_mul_overflow(view->shape[last], ratio, &view->shape[last]))
-        return LOCH_FAIL(OVERFLOW, "the elements of that shape do not fit the address space");
+        return LOCH_FAIL(OVERFLOW, "a tensor of this shape does not fit the address space");
     view->strides[last] = 1;
     return LOCH_OK;
 }
 
-/* `ratio` elements become one larger. */
+/* Joins `ratio` elements into one larger element. */
 static loch_status view_join(view_plan *view, int64_t ratio)
 {
     const size_t last = view->dimensions - 1;
     if (view->shape[last] % ratio)
-        return LOCH_FAIL(INVALID, "a last axis of %lld elements does not divide by %lld", (long long)view->shape[last],
-                         (long long)ratio);
+        return LOCH_FAIL(INVALID, "the last axis has %lld elements, which is not a multiple of %lld",
+                         (long long)view->shape[last], (long long)ratio);
     for (size_t i = 0; i < last; i++) {
         if (view->strides[i] % ratio && view->shape[i] > 1)
-            return LOCH_FAIL(UNSUPPORTED, "the strides of axis %zu do not allow elements of that size", i);
+            return LOCH_FAIL(UNSUPPORTED, "the stride of axis %zu does not allow elements of this size", i);
         view->strides[i] /= ratio;
     }
     view->shape[last] /= ratio;
@@ -313,12 +318,12 @@ loch_status loch_tensor_view_as(loch_tensor *tensor, loch_dtype dtype, loch_tens
     view_plan view;
     LOCH_TRY_RETURN(view_begin(tensor, out, &view));
     const size_t from = tensor->layout.element_bytes, to = loch_dtype_bytes(dtype);
-    if (!to) return LOCH_FAIL(INVALID, "%d is no type of elements", (int)dtype);
+    if (!to) return LOCH_FAIL(INVALID, "%d is not a loch_dtype", (int)dtype);
     view.dtype = dtype;
     if (from != to) {
         const size_t last = view.dimensions - 1;
         if (!view.dimensions || (view.shape[last] > 1 && view.strides[last] != 1))
-            return LOCH_FAIL(UNSUPPORTED, "elements of another size need a last axis that lies side by side");
+            return LOCH_FAIL(UNSUPPORTED, "a view with elements of another size needs a contiguous last axis");
         LOCH_TRY_RETURN(from > to ? view_split(&view, (int64_t)(from / to)) : view_join(&view, (int64_t)(to / from)));
     }
     return view_end(&view, out);
@@ -331,7 +336,8 @@ loch_status loch_tensor_chunk(loch_tensor *tensor, int axis, size_t chunks, loch
     if (count) *count = 0;
     for (size_t i = 0; out && i < chunks; i++)
         out[i] = NULL;
-    if (!tensor || !out || !count || !chunks) return LOCH_FAIL(INVALID, "chunks need a tensor, a number and a place");
+    if (!tensor || !out || !count || !chunks)
+        return LOCH_FAIL(INVALID, "chunks need a tensor, a number above 0 and output pointers");
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(tensor->layout.dimensions, axis, &at));
     const int64_t size = tensor->layout.shape[at];

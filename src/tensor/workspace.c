@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Workspaces: one buffer that grows for the work of one stream.
+/* Workspaces: one buffer for the work of one stream, which grows on demand.
  *
- * The buffer in use is never changed: a larger one takes its place, and whoever still holds the old one keeps it. All of them are
- * allocated for the same stream, so that their memory goes behind the work that was queued with their addresses. */
+ * The buffer in use never changes. A larger buffer replaces it, and callers that hold the old one keep it. All of them
+ * are allocated for the same stream, so their memory is freed after the work that was queued with their addresses. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -11,8 +11,8 @@
 
 struct loch_workspace {
     loch_allocator *allocator;
-    loch_request request; /* its stream is the workspace's */
-    lochi_lock lock;      /* LOCHI_RANK_SCRATCH: what follows */
+    loch_request request; /* its stream is that of the workspace */
+    lochi_lock lock;      /* LOCHI_RANK_SCRATCH: guards the members below */
     loch_buffer *buffer;  /* NULL before the first use and after a trim */
 };
 
@@ -20,7 +20,7 @@ loch_status loch_workspace_create(loch_allocator *allocator, loch_stream *stream
                                   loch_workspace **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and a place");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and an output pointer");
     loch_device *device = loch_allocator_get_device(allocator);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("loch_request", request, &read, sizeof read));
@@ -45,8 +45,9 @@ void loch_workspace_destroy(loch_workspace *workspace)
     lochi_free(workspace);
 }
 
-/* The present buffer, retained, if it has that many bytes. With `candidate` a larger one takes its place first; `candidate`
- * is then what is left to release: the old buffer, or the candidate itself when another thread was faster. */
+/* Returns the present buffer, retained, if it has `bytes` bytes. With `candidate`, first replaces a smaller buffer by
+ * it. `candidate` then receives the buffer to release: the old one, or the candidate itself if another thread was
+ * faster. */
 static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loch_buffer **candidate)
 {
     lochi_lock_take(&workspace->lock);
@@ -64,7 +65,7 @@ static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loc
 loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!workspace || !out) return LOCH_FAIL(INVALID, "a buffer needs a workspace and a place");
+    if (!workspace || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a workspace and an output pointer");
     *out = workspace_share(workspace, bytes, NULL);
     if (*out) return LOCH_OK;
     loch_buffer *larger;
@@ -85,14 +86,14 @@ size_t loch_workspace_get_bytes(loch_workspace *workspace)
 
 loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes)
 {
-    if (!workspace) return LOCH_FAIL(INVALID, "there is no workspace to trim");
+    if (!workspace) return LOCH_FAIL(INVALID, "the workspace to trim is NULL");
     loch_buffer *old = NULL, *smaller;
     lochi_lock_take(&workspace->lock);
     if (workspace->buffer && loch_buffer_get_bytes(workspace->buffer) > keep_bytes)
         old = loch_buffer_take(&workspace->buffer);
     lochi_lock_drop(&workspace->lock);
     if (!old) return LOCH_OK;
-    loch_buffer_release(old); /* first: a trim must not need more memory than there was */
+    loch_buffer_release(old); /* released first: a trim must not need more memory than before */
     if (!keep_bytes) return LOCH_OK;
     LOCH_TRY_RETURN(loch_workspace_acquire(workspace, keep_bytes, &smaller));
     loch_buffer_release(smaller);

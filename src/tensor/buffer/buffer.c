@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Buffers: how they come to be. */
+/* Buffers: how they are created. */
 #include "tensor/buffer/buffer.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/copy.h"
 #include "device/device.h"
 #include "tensor/buffer/end.h"
@@ -41,7 +42,8 @@ static loch_buffer *buffer_new_of(loch_allocator *allocator)
     return buffer;
 }
 
-/* Zeroes are queued. Where the host may look at once, and no stream says when it may, they are waited for. */
+/* Waits for the fill with zeros, which is queued, if the host may read the memory immediately and the request has no
+ * stream that orders the read. */
 static loch_status buffer_wait_for_zeroes(const loch_buffer *buffer, const loch_request *request)
 {
     const bool is_waited_for = request->flags & LOCH_ALLOC_ZEROED && !request->stream && buffer->is_on_host;
@@ -60,7 +62,7 @@ static loch_status buffer_make_movable(loch_buffer *buffer)
 loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const loch_request *request, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and a place");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and an output pointer");
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     lochi_buffer_sweep();
@@ -88,7 +90,7 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
 loch_status loch_buffer_create_for_device(loch_device *device, size_t bytes, const loch_request *request,
                                           loch_buffer **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a buffer needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the buffer is NULL");
     *out = NULL;
     loch_device *opened = NULL;
     loch_allocator *allocator = NULL;
@@ -108,7 +110,7 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
 {
     if (out) *out = NULL;
     if (!allocator || !address || !out)
-        return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and a place");
+        return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and an output pointer");
     loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     const size_t bytes = block.requested_bytes ? block.requested_bytes : block.allocated_bytes;
@@ -127,12 +129,13 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
 loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "detaching needs a buffer and a place");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "detaching needs a buffer and an output pointer");
     if (buffer->whole || !buffer->allocator)
-        return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can give it away");
-    if (!lochi_buffer_is_sole(buffer)) return LOCH_FAIL(BUSY, "others hold the buffer or a part of it");
+        return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can be detached");
+    if (!lochi_buffer_is_sole(buffer))
+        return LOCH_FAIL(BUSY, "the buffer has other references, or a part of it exists");
     if (lochi_buffer_has_deleters(buffer))
-        return LOCH_FAIL(UNSUPPORTED, "the buffer has deleters, which run when its memory goes with it");
+        return LOCH_FAIL(UNSUPPORTED, "the buffer has deleters: they must run together with the free of its memory");
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     if (buffer->is_movable && buffer->address) {
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
@@ -148,15 +151,15 @@ loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
     return LOCH_OK;
 }
 
-/* --- from outside --- */
+/* --- from external memory --- */
 
 static bool buffer_is_host_kind(const lochi_place *place)
 {
     return lochi_place_is_host(place) || place->kind == LOCH_MEMORY_MANAGED;
 }
 
-/* Whether memory that was found at `place` may be said to be of `stated`: its own device, or "the host" for memory of a
- * device that the host reaches. */
+/* Tells whether the caller may state that memory found at `place` belongs to `stated`. This is true for its own device,
+ * and for "the host" if the host can access the memory. */
 static bool buffer_is_at(const lochi_place *place, const loch_device *stated)
 {
     if (!stated || stated == place->device) return true;
@@ -168,9 +171,9 @@ static loch_status buffer_place(loch_buffer *buffer, void *address, size_t bytes
     lochi_place place = {.device = stated, .kind = stated ? LOCH_MEMORY_DEVICE : LOCH_MEMORY_HOST};
     if (bytes) LOCH_TRY_RETURN(lochi_copy_locate(address, bytes, "memory from outside", &place));
     if (!buffer_is_at(&place, stated))
-        return LOCH_FAIL(INVALID, "%zu bytes at %p are not memory of %s but of %s", bytes, address,
-                         loch_device_get_name(stated), place.device ? loch_device_get_name(place.device) : "the host");
-    buffer->address = address; /* of no bytes too: the deleter gets it */
+        return LOCH_FAIL(INVALID, "the %s at %p are memory of %s, not of %s", LOCHI_SIZE(bytes), address,
+                         place.device ? loch_device_get_name(place.device) : "the host", loch_device_get_name(stated));
+    buffer->address = address; /* set for 0 bytes too: the deleter receives it */
     buffer->bytes = buffer->capacity = bytes;
     buffer->kind = place.kind;
     buffer->is_on_host = buffer_is_host_kind(&place);
@@ -182,13 +185,14 @@ static loch_status buffer_read_external(const loch_external *external, loch_exte
 {
     *out = (loch_external){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a description of memory from outside", external, out, sizeof *out));
-    if ((unsigned)out->access > LOCH_READ_ONLY) return LOCH_FAIL(INVALID, "access %d is not known", (int)out->access);
+    if ((unsigned)out->access > LOCH_READ_ONLY)
+        return LOCH_FAIL(INVALID, "%d is not a loch_access value", (int)out->access);
     return LOCH_OK;
 }
 
 loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *external, loch_buffer **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a buffer needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the buffer is NULL");
     *out = NULL;
     loch_external read;
     LOCH_TRY_RETURN(buffer_read_external(external, &read));
@@ -213,21 +217,21 @@ loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *e
 loch_status loch_buffer_slice(loch_buffer *buffer, size_t offset, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a part of a buffer needs the buffer and a place");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a part of a buffer needs the buffer and an output pointer");
     if (offset > buffer->bytes || bytes > buffer->bytes - offset)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from %zu on reach beyond a buffer of %zu", bytes, offset,
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from offset %zu on do not fit a buffer of %zu bytes", bytes, offset,
                          buffer->bytes);
     loch_buffer *part = lochi_zalloc(sizeof *part);
     if (!part) return buffer_no_memory();
     atomic_init(&part->references, 1);
     part->whole = loch_buffer_retain(lochi_buffer_whole(buffer));
-    part->offset = buffer->offset + offset; /* a whole's is 0 */
+    part->offset = buffer->offset + offset; /* 0 for a whole */
     part->bytes = bytes;
     *out = part;
     return LOCH_OK;
 }
 
-/* --- what others keep with it --- */
+/* --- deleters, watches and meters --- */
 
 loch_status loch_buffer_add_deleter(loch_buffer *buffer, loch_buffer_deleter *deleter, void *user)
 {
@@ -239,7 +243,8 @@ loch_status loch_buffer_add_deleter(loch_buffer *buffer, loch_buffer_deleter *de
     return LOCH_OK;
 }
 
-/* Two threads may come at a time: the watch of the first stays. Release and acquire: a thread that finds it sees it made. */
+/* Creates the watch on first use. Two threads may do so at a time; the first watch stays. Release and acquire: a thread
+ * that finds the watch sees it initialized. */
 loch_status lochi_buffer_watch(loch_buffer *buffer, lochi_watch **out)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);
@@ -254,7 +259,7 @@ loch_status lochi_buffer_watch(loch_buffer *buffer, lochi_watch **out)
         else
             lochi_watch_release(made);
     }
-    atomic_fetch_add_explicit(&watch->references, 1, memory_order_relaxed); /* the buffer has one */
+    atomic_fetch_add_explicit(&watch->references, 1, memory_order_relaxed); /* the buffer holds a reference itself */
     *out = watch;
     return LOCH_OK;
 }

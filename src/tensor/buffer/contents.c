@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is in buffers: resizing, copying, filling. */
+/* Contents of buffers: resize, copy, fill. */
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/allocator.h"
@@ -11,9 +11,9 @@
 static loch_status contents_check_resizable(loch_buffer *buffer, loch_contents contents)
 {
     if (!buffer || (unsigned)contents > LOCH_CONTENTS_DROP)
-        return LOCH_FAIL(INVALID, "resizing needs a buffer, and contents that are kept or dropped");
+        return LOCH_FAIL(INVALID, "resizing needs a buffer and a valid loch_contents value");
     if (buffer->whole) return LOCH_FAIL(UNSUPPORTED, "a part of a buffer cannot be resized");
-    if (!buffer->allocator) return LOCH_FAIL(UNSUPPORTED, "memory from outside cannot be resized");
+    if (!buffer->allocator) return LOCH_FAIL(UNSUPPORTED, "external memory cannot be resized");
     if (lochi_buffer_is_used(buffer)) return LOCH_FAIL(BUSY, "work of another device still uses the buffer");
     return LOCH_OK;
 }
@@ -25,7 +25,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
         .size = sizeof request, .bytes = bytes, .alignment = buffer->alignment, .stream = stream, .tag = buffer->tag};
     const bool keeps = contents == LOCH_CONTENTS_KEEP;
     void *address, *before = buffer->address;
-    if (buffer->is_movable && before) { /* one like any other while it is resized */
+    if (buffer->is_movable && before) { /* the block is not movable while it is resized */
         if (lochi_movable_is_pinned(&buffer->movable)) return LOCH_FAIL(BUSY, "the buffer is pinned");
         LOCH_TRY_RETURN(lochi_movable_close(buffer->allocator, &buffer->movable, stream, &before));
         buffer->address = before;
@@ -54,12 +54,13 @@ static loch_status contents_read_copy(const loch_buffer_copy_options *given, loc
     *out = (loch_buffer_copy_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
     if ((unsigned)out->wait > LOCH_WAIT_END || (unsigned)out->fit > LOCH_FIT_CLIP)
-        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the copy options have an invalid `fit` or `wait`");
     if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
     return LOCH_OK;
 }
 
-/* What was queued keeps both sides. Without a stream it runs on the default one of either. */
+/* Keeps both sides until the queued copy has ended. A copy without a stream runs on the default stream of either
+ * side. */
 static loch_status contents_keep(loch_buffer *to, loch_buffer *from, loch_stream *stream)
 {
     loch_device *to_device = stream ? NULL : loch_buffer_get_device(to);
@@ -82,8 +83,9 @@ static loch_status contents_copy_held(loch_buffer *to, loch_buffer *from, loch_b
 {
     LOCH_TRY_RETURN(lochi_buffer_check_writable(to));
     if (to->bytes != from->bytes && read.fit == LOCH_FIT_EXACT)
-        return LOCH_FAIL(INVALID, "the buffers have %zu and %zu bytes; a copy that clips has to be asked for",
-                         to->bytes, from->bytes);
+        return LOCH_FAIL(
+            INVALID, "the target has %zu bytes and the source %zu; set fit to LOCH_FIT_CLIP to copy the shorter length",
+            to->bytes, from->bytes);
     const size_t bytes = to->bytes < from->bytes ? to->bytes : from->bytes;
     char *target, *source;
     LOCH_TRY_RETURN(lochi_buffer_locate(to, 0, bytes, &target));
@@ -107,7 +109,7 @@ loch_status loch_buffer_copy(loch_buffer *to, loch_buffer *from, const loch_buff
     loch_status status = lochi_buffer_hold(from, from_stream);
     if (status == LOCH_OK) {
         status = contents_copy_held(to, from, read);
-        lochi_buffer_touch(to); /* one that failed may have written some of it */
+        lochi_buffer_touch(to); /* a copy that failed may have written a part */
         status = lochi_first_failure(status, lochi_buffer_let_go(from, from_stream));
     }
     return lochi_first_failure(status, lochi_buffer_let_go(to, to_stream));

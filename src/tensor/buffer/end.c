@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a whole: its deleters run, its memory goes back. */
+/* Destroys a whole: runs its deleters and frees its memory. */
 #include "tensor/buffer/end.h"
 #include "base/cancel.h"
 #include "base/heap.h"
@@ -11,7 +11,7 @@ void lochi_buffer_leave_meter(loch_buffer *whole)
     whole->meter = NULL;
 }
 
-/* Runs the deleters, the last one first. Nobody else has the buffer any more. */
+/* Runs the deleters, the newest first. No other reference to the buffer exists any more. */
 static void end_run_deleters(loch_buffer *whole)
 {
     lochi_deleter *deleter;
@@ -28,7 +28,7 @@ static void end_free_block(loch_buffer *whole)
 {
     const loch_status status = loch_allocator_free(whole->allocator, whole->address);
     if (status == LOCH_OK) return;
-    LOCHI_LOG(ERROR, "a buffer's block at %p could not be freed: %s", (void *)whole->address,
+    LOCHI_LOG(ERROR, "the block of a buffer at %p could not be freed: %s", (void *)whole->address,
               loch_error_get()->sentence);
     if (whole->is_movable) lochi_movable_forget(whole->allocator, &whole->movable);
 }
@@ -37,7 +37,7 @@ loch_buffer *lochi_buffer_end(loch_buffer *whole)
 {
     loch_buffer *owner = whole->owner;
     if (whole->is_movable && whole->address)
-        whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* stays until it is freed */
+        whole->address = lochi_movable_hold(whole->allocator, &whole->movable); /* not moved until it is freed */
     end_run_deleters(whole);
     if (whole->allocator && whole->address) end_free_block(whole);
     if (whole->deleter) {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a whole. */
+/* The end of a whole (end.c). */
 #ifndef LOCHI_BUFFER_END_H
 #define LOCHI_BUFFER_END_H
 
 #include "tensor/buffer/state.h"
 
-/* Takes a whole out of its meter's count. Does nothing for one without a meter. */
+/* Removes a whole from its meter. Does nothing if it has no meter. */
 void lochi_buffer_leave_meter(loch_buffer *whole);
 
-/* Gives a whole's memory back and ends it. Returns its owner, which may be NULL; the reference on it passes to the caller. */
+/* Frees the memory of a whole and destroys it. Returns its owner, which may be NULL; the caller takes over the
+ * reference to the owner. */
 loch_buffer *lochi_buffer_end(loch_buffer *whole);
 
 #endif

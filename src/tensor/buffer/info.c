@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What buffers say of themselves. */
+/* Properties of buffers. */
 #include "base/fail.h"
 #include "memory/pool/pool.h"
 #include "tensor/buffer/buffer.h"
@@ -19,7 +19,7 @@ loch_allocator *loch_buffer_get_allocator(const loch_buffer *buffer)
     return buffer ? lochi_buffer_whole_const(buffer)->allocator : NULL;
 }
 
-/* That of an allocator's block is asked for when somebody wants to know: buffers are made more often. */
+/* Finds the kind of an allocator's block only when it is asked for: creating buffers is more frequent. */
 loch_memory_kind loch_buffer_get_kind(const loch_buffer *buffer)
 {
     if (!buffer) return LOCH_MEMORY_HOST;
@@ -58,7 +58,7 @@ uint64_t loch_buffer_get_id(const loch_buffer *buffer)
     return buffer ? lochi_buffer_whole_const(buffer)->id : 0;
 }
 
-/* The allocator and the tag of a buffer never change, so the sum never falls. */
+/* The allocator and the tag of a buffer never change, so the sum never decreases. */
 uint64_t loch_buffer_get_version(const loch_buffer *buffer)
 {
     if (!buffer) return 0;
@@ -76,7 +76,7 @@ loch_status lochi_buffer_check_writable(const loch_buffer *buffer)
 {
     return loch_buffer_get_access(buffer) == LOCH_READ_WRITE
                ? LOCH_OK
-               : LOCH_FAIL(INVALID, "the memory is read-only: it must not be written");
+               : LOCH_FAIL(INVALID, "the memory is read-only and must not be written");
 }
 
 /* --- for pools of buffers --- */
@@ -84,7 +84,8 @@ loch_status lochi_buffer_check_writable(const loch_buffer *buffer)
 loch_status lochi_buffer_set_bytes(loch_buffer *buffer, size_t bytes)
 {
     if (buffer->whole || bytes > buffer->capacity)
-        return LOCH_FAIL(OUT_OF_RANGE, "a buffer's block has %zu bytes, not %zu", buffer->capacity, bytes);
+        return LOCH_FAIL(OUT_OF_RANGE, "the block of the buffer has %zu bytes, which is less than %zu bytes",
+                         buffer->capacity, bytes);
     buffer->bytes = bytes;
     return LOCH_OK;
 }
@@ -94,7 +95,7 @@ size_t lochi_buffer_get_capacity(const loch_buffer *buffer)
     return lochi_buffer_whole_const(buffer)->capacity;
 }
 
-/* Acquire: what those did who let go comes before what the caller does alone. */
+/* Acquire: the work of threads that released their references is ordered before the caller's work. */
 bool lochi_buffer_is_sole(const loch_buffer *buffer)
 {
     return !buffer->whole && atomic_load_explicit(&buffer->references, memory_order_acquire) == 1;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Meters. All figures are relaxed: they order nothing. The count of references is as for buffers. */
+/* Meters. All figures are relaxed atomics: they order nothing. The reference count uses the same memory orders as that
+ * of buffers. */
 #include "tensor/buffer/meter.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include <stdatomic.h>
 
 struct lochi_meter {
-    atomic_size_t references; /* of who made it, and one for each buffer */
+    atomic_size_t references; /* one for the creator and one for each buffer */
     atomic_size_t count, used, peak;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A meter: how many bytes the buffers have that somebody made, and the most that it was at a time. It is counted, and every buffer
- * that it stands for holds it, so it outlives whoever made it. Any thread. */
+/* A meter counts the bytes of a set of buffers, and their peak. It is reference-counted: each counted buffer holds a
+ * reference, so the meter outlives its creator. All calls work from any thread. */
 #ifndef LOCHI_METER_H
 #define LOCHI_METER_H
 
@@ -8,26 +8,27 @@
 
 typedef struct lochi_meter lochi_meter;
 
-/* What it says. The three are read one by one: while other threads allocate they need not be of one moment. */
+/* The figures of a meter. They are read one by one: while other threads allocate, they may belong to different
+ * moments. */
 typedef struct lochi_meter_reading {
-    size_t count; /* of buffers */
+    size_t count; /* number of buffers */
     size_t used_bytes;
     size_t peak_bytes;
 } lochi_meter_reading;
 
-/* Makes a meter with one reference, the caller's. */
+/* Creates a meter with one reference, owned by the caller. */
 loch_status lochi_meter_create(lochi_meter **out);
 
 /* Drops a reference; NULL does nothing. */
 void lochi_meter_release(lochi_meter *meter);
 
-/* Counts one more buffer, which holds the meter from now on. Returns the meter. */
+/* Counts one more buffer, which holds a reference from now on. Returns the meter. */
 lochi_meter *lochi_meter_enter(lochi_meter *meter, size_t bytes);
 
-/* Counts another size of a buffer that holds the meter. */
+/* Counts a changed size of a buffer that holds a reference. */
 void lochi_meter_change(lochi_meter *meter, size_t from_bytes, size_t to_bytes);
 
-/* Counts a buffer whose memory has gone, and drops its reference on the meter. */
+/* Removes a buffer whose memory was freed, and drops its reference. */
 void lochi_meter_leave(lochi_meter *meter, size_t bytes);
 
 /* Returns the figures. */

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* Where buffers are, and pins: a buffer that may move has an address while it is pinned. */
+/* Addresses and pins of buffers. A movable buffer has an address only while it is pinned. */
 #include "tensor/buffer/buffer.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "device/device.h"
 #include "tensor/buffer/uses.h"
 
-/* --- where it is --- */
+/* --- addresses --- */
 
 loch_status lochi_buffer_check(const loch_buffer *buffer, size_t offset, size_t bytes)
 {
     const loch_buffer *whole = lochi_buffer_whole_const(buffer);
     size_t end;
     if (!lochi_add(offset, bytes, &end) || end > buffer->bytes)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from %zu on reach beyond a buffer of %zu", bytes, offset,
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from offset %zu on do not fit a buffer of %zu bytes", bytes, offset,
                          buffer->bytes);
     if (buffer->offset + end > whole->bytes)
-        return LOCH_FAIL(OUT_OF_RANGE, "the part of a buffer was cut off: it ends at %zu, and the buffer has %zu bytes",
+        return LOCH_FAIL(OUT_OF_RANGE, "the part ends at byte %zu, but its buffer was resized to %zu bytes",
                          buffer->offset + end, whole->bytes);
     return LOCH_OK;
 }
 
-/* The address now; NULL when it has none. */
+/* Returns the present address of a whole. Returns NULL if it has none. */
 static char *pin_address(const loch_buffer *whole)
 {
     if (!whole->is_movable || !whole->address) return whole->address;
@@ -34,7 +34,8 @@ loch_status lochi_buffer_locate(const loch_buffer *buffer, size_t offset, size_t
     LOCH_TRY_RETURN(lochi_buffer_check(buffer, offset, bytes));
     if (!bytes) return LOCH_OK;
     char *address = pin_address(lochi_buffer_whole_const(buffer));
-    if (!address) return LOCH_FAIL(BUSY, "a buffer that may move has an address only while it is pinned");
+    if (!address)
+        return LOCH_FAIL(BUSY, "the buffer is movable and not pinned: it has an address only while it is pinned");
     *out = address + buffer->offset + offset;
     return LOCH_OK;
 }
@@ -53,7 +54,7 @@ void *loch_buffer_get_address(const loch_buffer *buffer)
 loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a pin needs a buffer and a place");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a pin needs a buffer and an output pointer");
     loch_buffer *whole = lochi_buffer_whole(buffer);
     LOCH_TRY_RETURN(lochi_buffer_check(buffer, 0, buffer->bytes));
     void *address = whole->address;
@@ -67,7 +68,7 @@ loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out
 
 loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream)
 {
-    if (!buffer) return LOCH_FAIL(INVALID, "there is no buffer to unpin");
+    if (!buffer) return LOCH_FAIL(INVALID, "the buffer to unpin is NULL");
     loch_buffer *whole = lochi_buffer_whole(buffer);
     if (!whole->address) return LOCH_OK;
     if (!whole->is_movable) return loch_buffer_record_use(whole, stream);
@@ -75,14 +76,16 @@ loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream)
     return lochi_movable_unpin(whole->allocator, &whole->movable, stream);
 }
 
-/* Whether the pool of a buffer that may move does not hear of a stream, because it is of another device. */
+/* Tells whether a stream belongs to another device than a movable buffer. The pool of the buffer cannot track such a
+ * stream. */
 static bool pin_is_foreign(const loch_buffer *whole, const loch_stream *stream)
 {
     return stream && whole->is_movable && whole->address && stream->device != whole->device;
 }
 
-/* A stream of another device works on the memory, too. The pool hears of its own streams alone, so the default one stands for
- * it: it is behind the last move when the buffer is pinned, and behind the other stream's work before it is unpinned. */
+/* A stream of another device may use the memory too. The pool tracks only streams of its own device, so the default
+ * stream stands for the other one. The other stream is ordered after the last move when the buffer is pinned. The
+ * default stream is ordered after the work of the other stream before the buffer is unpinned. */
 loch_status lochi_buffer_hold(loch_buffer *buffer, loch_stream *stream)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);
@@ -104,7 +107,7 @@ loch_stream *lochi_buffer_choose_stream(const loch_buffer *buffer, const loch_bu
 loch_status lochi_buffer_let_go(loch_buffer *buffer, loch_stream *stream)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);
-    if (!whole->is_movable) return LOCH_OK; /* what is queued here is recorded by who queues it */
+    if (!whole->is_movable) return LOCH_OK; /* the code that queues work records the use */
     if (!pin_is_foreign(whole, stream)) return loch_buffer_unpin(buffer, stream);
     const loch_status status = lochi_buffer_order(stream, &whole->device->default_stream);
     return lochi_first_failure(status, loch_buffer_unpin(buffer, NULL));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* How buffers are shared, and how they wait for work and end.
+/* References of buffers, and wholes that wait for work before they are destroyed.
  *
- * When the last reference on a whole goes before its uses have passed (uses.c), it is put on one list of the process; every
- * later call on buffers looks at the list when it is not empty. No thread is needed for that, and none may sleep in it. The
- * end of a whole drops the reference on its owner, which may end too: so the list and the release are one part. */
+ * If the last reference to a whole is released before its uses have passed (uses.c), the whole is put on one list of
+ * the process. Every later call on buffers checks the list if it is not empty. So no thread of the library is needed,
+ * and no call sleeps. Destroying a whole releases the reference to its owner, which may be destroyed too. Therefore the
+ * list and the release are in one file. */
 #include "tensor/buffer/release.h"
 #include "base/fork.h"
 #include "base/heap.h"
@@ -13,31 +14,33 @@
 #include "tensor/buffer/uses.h"
 #include <sched.h>
 
-/* Guards the list; held for list operations alone, and never together with the lock of uses. */
+/* Guards the list. Held only for list operations, and never together with the lock of uses. */
 static lochi_lock waiting_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
-static loch_buffer *waiting_first; /* under waiting_lock */
+static loch_buffer *waiting_first; /* guarded by waiting_lock */
 
-/* Counts those on the list and those taken from it to be asked. Relaxed: who needs what was written before takes the lock. */
+/* Counts the wholes on the list and those taken from it to be queried. Relaxed: a thread that needs earlier writes
+ * takes the lock. */
 static atomic_size_t waiting_count;
 
-/* --- sharing --- */
+/* --- retain and release --- */
 
 loch_buffer *loch_buffer_retain(loch_buffer *buffer)
 {
-    /* relaxed: who retains holds a reference already, so nothing has to be seen */
+    /* relaxed: the caller holds a reference already, so no write must become visible */
     if (buffer) atomic_fetch_add_explicit(&buffer->references, 1, memory_order_relaxed);
     return buffer;
 }
 
-/* Release: what this thread did with the buffer comes before its end. Acquire: whoever ends it sees what all others did. */
+/* Drops a reference. Returns whether it was the last one. Release: the use of the buffer by this thread comes before
+ * its end. Acquire: the thread that destroys it sees the writes of all others. */
 static bool release_drop(loch_buffer *buffer)
 {
     return atomic_fetch_sub_explicit(&buffer->references, 1, memory_order_acq_rel) == 1;
 }
 
-/* --- those that wait --- */
+/* --- wholes that wait --- */
 
-/* Puts a list of wholes back. */
+/* Puts a chain of wholes back on the list. */
 static void waiting_put(loch_buffer *first)
 {
     if (!first) return;
@@ -60,7 +63,7 @@ static loch_buffer *waiting_take(void)
     return first;
 }
 
-/* Counts the list again in the child of a fork: what other threads had taken from it does not come back. */
+/* Counts the list again in the child of a fork. Wholes that other threads had taken from the list are lost. */
 static void waiting_forked(void)
 {
     size_t count = 0;
@@ -71,11 +74,11 @@ static void waiting_forked(void)
 
 static lochi_fork_part waiting_part = {.child = waiting_forked};
 
-/* Puts a whole on the list, and returns true, when work that the allocator does not know of still uses it. Its last reference
- * has gone. */
+/* If work that the allocator cannot track still uses a whole, puts it on the list and returns true. Its last reference
+ * has been dropped. */
 static bool waiting_keep_if_used(loch_buffer *whole)
 {
-    whole->uses = lochi_uses_without_passed(whole->uses); /* nobody else has it any more */
+    whole->uses = lochi_uses_without_passed(whole->uses); /* no other thread has the whole any more */
     if (!whole->uses) return false;
     lochi_fork_add(&waiting_part);
     atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
@@ -84,8 +87,8 @@ static bool waiting_keep_if_used(loch_buffer *whole)
     return true;
 }
 
-/* Ends those of a list whose uses have passed, and puts the others back. That comes first, and so does the count: a deleter
- * may wait for all of them, and would wait for those in its own hands. */
+/* Destroys the wholes of a chain whose uses have passed, and puts the others back. Putting back and counting come
+ * first: a deleter may wait for all waiting wholes, and would otherwise wait for wholes that its own thread holds. */
 static void waiting_end_passed(loch_buffer *list)
 {
     loch_buffer *left = NULL, *passed = NULL;
@@ -111,16 +114,17 @@ void lochi_buffer_sweep(void)
     if (atomic_load_explicit(&waiting_count, memory_order_relaxed)) waiting_end_passed(waiting_take());
 }
 
-/* --- ending --- */
+/* --- destroying --- */
 
-/* Tells the watch that nobody holds the whole any more, even while its memory waits for work. */
+/* Notifies the watch that the whole has no reference any more, even if its memory still waits for work. */
 static void release_tell_watch(const loch_buffer *whole)
 {
     lochi_watch *watch = atomic_load_explicit(&whole->watch, memory_order_relaxed);
     if (watch) lochi_watch_change(watch);
 }
 
-/* The end of a part lets go of its whole, that of a whole of its owner: in a loop, because such a chain may be long. */
+/* The end of a part releases its whole, the end of a whole releases its owner. A loop is used because such a chain may
+ * be long. */
 void loch_buffer_release(loch_buffer *buffer)
 {
     lochi_buffer_sweep();
@@ -135,9 +139,9 @@ void loch_buffer_release(loch_buffer *buffer)
     }
 }
 
-/* --- waiting for all of them --- */
+/* --- waiting for all wholes --- */
 
-/* Waits for all events of a list; stops at the first failure, with the list as it was. */
+/* Waits for all events of a chain. Stops at the first failure; the chain stays unchanged. */
 static loch_status waiting_sync(const loch_buffer *list)
 {
     for (; list; list = list->next_waiting) {
@@ -149,7 +153,8 @@ static loch_status waiting_sync(const loch_buffer *list)
     return LOCH_OK;
 }
 
-/* Others may have some in their hands, to ask them without waiting; those come back to the list or end. */
+/* Waits for all wholes on the list and destroys them. Other threads may have taken some to query them; these return to
+ * the list or are destroyed. */
 static loch_status waiting_end_all(void)
 {
     while (atomic_load_explicit(&waiting_count, memory_order_relaxed)) {

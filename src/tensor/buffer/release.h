@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Wholes that wait for work. */
+/* Wholes that wait for work (release.c). */
 #ifndef LOCHI_BUFFER_RELEASE_H
 #define LOCHI_BUFFER_RELEASE_H
 
 #include "tensor/buffer/state.h"
 
-/* Gives back what waited and need not wait any longer. One load when nothing waits. */
+/* Destroys waiting wholes whose uses have passed. Costs one load if none waits. */
 void lochi_buffer_sweep(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The inside of buffers.
+/* The members of buffers.
  *
- *   part ──► whole ──► block of an allocator, or memory from outside (deleter, owner)
+ *   part ──► whole ──► block of an allocator, or external memory (deleter, owner)
  *              │
- *              └──► uses: events of work that the allocator cannot know of
+ *              └──► uses: events of work that the allocator cannot track
  *
- * A part holds a reference on its whole, never on another part, and reads the address there each time. A whole whose last
- * reference goes while such work is under way is put on the list of those that wait (release.c); no lock is held while
- * memory is given back, because deleters and allocators may come back to buffers. */
+ * A part holds a reference to its whole, never to another part, and reads the address from the whole each time. If the
+ * last reference to a whole is dropped while such work runs, the whole is put on the list of waiting wholes
+ * (release.c). No lock is held while memory is freed, because deleters and allocators may call buffers. */
 #ifndef LOCHI_BUFFER_STATE_H
 #define LOCHI_BUFFER_STATE_H
 
@@ -18,63 +18,65 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Work on one stream that uses a buffer: its mark. */
+/* The mark of work on one stream that uses a buffer. */
 typedef struct lochi_use {
     struct lochi_use *next;
     uint64_t stream_id;
-    loch_event *event; /* recorded behind the work */
+    loch_event *event; /* recorded after the work */
 } lochi_use;
 
-/* A function that runs when the memory of a whole goes. */
+/* A function that runs when the memory of a whole is freed. */
 typedef struct lochi_deleter {
-    struct lochi_deleter *next; /* added before this one */
+    struct lochi_deleter *next; /* the deleter that was added before this one */
     loch_buffer_deleter *function;
     void *user;
 } lochi_deleter;
 
 struct loch_buffer {
     atomic_size_t references;
-    loch_buffer *whole; /* of a part, held; NULL for a whole. A part has `offset` and `bytes` alone of what follows */
-    size_t offset;      /* of a part */
+    /* of a part, retained; NULL for a whole. A part uses only `offset` and `bytes` of the members below */
+    loch_buffer *whole;
+    size_t offset; /* of a part, in its whole */
     size_t bytes;
-    size_t capacity; /* of the block or the memory from outside: at least bytes */
-    char *address;   /* NULL when it is empty; of a movable one only whether it is */
+    size_t capacity; /* of the block or the external memory; at least `bytes` */
+    char *address;   /* NULL if the buffer is empty; for a movable buffer it only tells whether it is empty */
     uint64_t id;
-    loch_device *device; /* held; NULL for plain host memory from outside */
+    loch_device *device; /* retained; NULL for plain external host memory */
     loch_memory_kind kind;
     loch_access access;
     bool is_on_host;
-    loch_allocator *allocator; /* held; NULL for memory from outside */
-    size_t alignment;          /* as asked for, kept by resizes */
+    loch_allocator *allocator; /* retained; NULL for external memory */
+    size_t alignment;          /* as requested; resizes keep it */
     loch_tag tag;
     loch_buffer_deleter *deleter;
     void *user;
-    loch_buffer *owner;      /* held */
-    lochi_deleter *deleters; /* added later, the last one first; under the lock of uses (uses.c) */
+    loch_buffer *owner;      /* retained */
+    lochi_deleter *deleters; /* added deleters, newest first; guarded by the lock of uses (uses.c) */
     bool is_movable;
-    lochi_movable movable;    /* where it is, if so; it has an address while it is pinned */
-    _Atomic uint64_t version; /* relaxed: contents have one writer at a time; what orders the writer orders this, too */
-    lochi_watch *_Atomic watch; /* held; NULL until somebody watches the contents, then the same to the end */
-    lochi_meter *meter;         /* held; `capacity` is counted in it; NULL for none */
-    uint64_t mark;              /* of the pool of buffers that it came from; 0 for none */
-    lochi_use *uses;            /* under the lock of uses */
-    loch_buffer *next_waiting;  /* in the list of those that wait, or of those taken from it */
+    lochi_movable movable; /* position of a movable buffer; it has an address while it is pinned */
+    /* relaxed: contents have one writer at a time, and the ordering of the writers orders this too */
+    _Atomic uint64_t version;
+    lochi_watch *_Atomic watch; /* retained; NULL until the contents are first watched, then constant */
+    lochi_meter *meter;         /* retained; counts `capacity`; NULL: none */
+    uint64_t mark;              /* of the pool of buffers that it came from; 0: none */
+    lochi_use *uses;            /* guarded by the lock of uses */
+    loch_buffer *next_waiting;  /* next in the list of waiting wholes, or in a chain taken from it */
 };
 
-/* Returns the buffer that has the memory. */
+/* Returns the buffer that owns the memory. */
 static inline loch_buffer *lochi_buffer_whole(loch_buffer *buffer)
 {
     return buffer->whole ? buffer->whole : buffer;
 }
 
-/* Returns the buffer that has the memory, of one that is only read. */
+/* Returns the buffer that owns the memory, for reading. */
 static inline const loch_buffer *lochi_buffer_whole_const(const loch_buffer *buffer)
 {
     return buffer->whole ? buffer->whole : buffer;
 }
 
-/* Counts a write to the contents, or their loss. Call it after the write: a reader that took the number before it looked at the
- * contents then knows that they may have changed meanwhile. */
+/* Counts a write to the contents, or their loss. Call it after the write: a reader that read the version before the
+ * contents then sees a change if the contents may have changed meanwhile. */
 static inline void lochi_buffer_touch(loch_buffer *buffer)
 {
     loch_buffer *whole = lochi_buffer_whole(buffer);
@@ -83,7 +85,7 @@ static inline void lochi_buffer_touch(loch_buffer *buffer)
     if (watch) lochi_watch_change(watch);
 }
 
-/* Returns the first failure of a call and its clean-up. */
+/* Returns the first failure of a call and its cleanup. */
 static inline loch_status lochi_first_failure(loch_status status, loch_status other)
 {
     return status != LOCH_OK ? status : other;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Work that uses buffers.
  *
- * An allocator orders its blocks behind the streams of its own device, so such uses are recorded there and cost nothing here.
- * Memory from outside, and a block that a stream of another device works on, get an event for each stream, recorded behind
- * the latest work.
+ * An allocator orders its blocks after the streams of its own device. Such uses are recorded in the allocator and cost
+ * nothing here. External memory, and a block that a stream of another device uses, get one event per stream, recorded
+ * after the latest work.
  *
- * One lock (LOCHI_RANK_BUFFERS) guards the lists of uses and of deleters of all buffers. It is held for list operations only:
- * events are made, recorded and asked outside it, on a list that was taken away. */
+ * One lock (LOCHI_RANK_BUFFERS) guards the lists of uses and deleters of all buffers. It is held only for list
+ * operations. Events are created, recorded and queried without the lock, on a list that was taken out. */
 #include "tensor/buffer/uses.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -17,7 +17,7 @@
 
 static lochi_lock uses_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
 
-/* --- functions that run at the end --- */
+/* --- deleters --- */
 
 void lochi_buffer_link_deleter(loch_buffer *whole, lochi_deleter *deleter)
 {
@@ -43,7 +43,8 @@ static void use_end(lochi_use *use)
     lochi_free(use);
 }
 
-/* A device that is lost runs nothing any more; any other failure to ask is no answer. */
+/* Tells whether the work of a use has ended. On a lost device no work runs any more, so it has. After any other failed
+ * query it counts as running. */
 static bool use_has_passed(const lochi_use *use)
 {
     const loch_error saved = lochi_error_save();
@@ -73,7 +74,7 @@ static void uses_put(loch_buffer *whole, lochi_use *uses)
     lochi_lock_drop(&uses_lock);
 }
 
-/* Takes the mark of a stream out of a whole's list; NULL when it has none. */
+/* Takes the mark of a stream out of a whole's list. Returns NULL if the stream has none. */
 static lochi_use *uses_take_one(loch_buffer *whole, uint64_t stream_id)
 {
     lochi_lock_take(&uses_lock);
@@ -113,7 +114,7 @@ bool lochi_buffer_is_used(loch_buffer *whole)
 static loch_status use_make(const loch_stream *stream, lochi_use **out)
 {
     *out = lochi_zalloc(sizeof **out);
-    if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory to remember a use of a buffer");
+    if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a use of a buffer");
     (*out)->stream_id = stream->id;
     const loch_status status = loch_event_create(stream->device, LOCH_EVENT_PLAIN, &(*out)->event);
     if (status != LOCH_OK) {
@@ -123,12 +124,13 @@ static loch_status use_make(const loch_stream *stream, lochi_use **out)
     return status;
 }
 
-/* Marks the work that is queued on a stream. The stream's earlier mark, which the new one comes behind, is used again: if it
- * cannot be recorded, the work that it stood for still has to be waited for, so it is waited for at once. */
+/* Marks the work queued on a stream. Reuses the stream's earlier mark, since the new mark is ordered after it. If
+ * recording fails, waits immediately for the work that the earlier mark stood for. */
 static loch_status uses_mark(loch_buffer *whole, loch_stream *stream)
 {
     lochi_use *use = uses_take_one(whole, stream->id);
-    if (!use) (void)lochi_buffer_is_used(whole); /* marks of streams that are long gone must not pile up */
+    /* drops passed marks, so that marks of closed streams do not pile up */
+    if (!use) (void)lochi_buffer_is_used(whole);
     loch_status status = use ? LOCH_OK : use_make(stream, &use);
     if (status == LOCH_OK) status = loch_event_record(use->event, stream);
     if (status == LOCH_OK) {
@@ -141,7 +143,7 @@ static loch_status uses_mark(loch_buffer *whole, loch_stream *stream)
 
 /* --- recording --- */
 
-/* Without an event it is waited for. What is captured runs whenever its graph does, and is its owner's to order. */
+/* Waits on the host if there is no event. Captured work runs when its graph runs; the owner of the graph orders it. */
 loch_status lochi_buffer_order(loch_stream *first, loch_stream *then)
 {
     if (lochi_device_is_at_once(first->device) || lochi_stream_is_captured(first) || lochi_stream_is_captured(then))
@@ -160,8 +162,8 @@ static loch_status uses_tell_allocator(loch_buffer *whole, loch_stream *stream)
     return status;
 }
 
-/* A move has to come behind a stream of another device, too, which the pool does not know: its default stream stands for it. For want of
- * memory to note that, the stream is waited for. */
+/* Makes later moves of the block wait for a stream of another device. The pool cannot track that stream, so the default
+ * stream of its device stands for it. If there is no memory to record this, waits for the stream. */
 static loch_status uses_tell_pool(loch_buffer *whole, loch_stream *stream)
 {
     loch_stream *own = &whole->device->default_stream;
@@ -174,9 +176,9 @@ static loch_status uses_tell_pool(loch_buffer *whole, loch_stream *stream)
 
 loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
 {
-    if (!buffer) return LOCH_FAIL(INVALID, "recording a use needs a buffer");
+    if (!buffer) return LOCH_FAIL(INVALID, "the buffer to record a use of is NULL");
     loch_buffer *whole = lochi_buffer_whole(buffer);
-    if (!stream && !whole->device) return LOCH_OK; /* the host's own memory, and the host */
+    if (!stream && !whole->device) return LOCH_OK; /* plain host memory used by the host itself */
     if (!stream) stream = &whole->device->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
     if (!whole->address || lochi_device_is_at_once(stream->device)) return LOCH_OK;
@@ -185,12 +187,12 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
         const loch_error saved = lochi_error_save();
         status = uses_tell_allocator(whole, stream);
         if (status == LOCH_OK) return LOCH_OK;
-        if (!lochi_stream_is_captured(stream)) lochi_error_restore(&saved); /* a mark serves too */
+        if (!lochi_stream_is_captured(stream)) lochi_error_restore(&saved); /* a mark has the same effect */
     } else if (whole->is_movable) {
         LOCH_TRY_RETURN(uses_tell_pool(whole, stream));
     }
     if (lochi_stream_is_captured(stream)) return status;
     if (whole->is_movable && whole->device == stream->device)
-        LOCH_TRY_RETURN(loch_stream_sync(stream)); /* its pool could not note it, and a move knows nothing of marks */
+        LOCH_TRY_RETURN(loch_stream_sync(stream)); /* the pool could not record it, and moves ignore marks */
     return uses_mark(whole, stream);
 }

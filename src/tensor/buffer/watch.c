@@ -5,12 +5,13 @@
 #include "base/heap.h"
 #include "memory/pool/pool.h"
 
-static _Atomic uint64_t watch_changes; /* raised behind the watch's own number, so who sees it sees that */
+/* incremented after the watch's own number: a thread that sees this change sees that one too */
+static _Atomic uint64_t watch_changes;
 
 loch_status lochi_watch_create(lochi_watch **out)
 {
     *out = lochi_zalloc(sizeof **out);
-    if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory to watch a buffer");
+    if (!*out) return LOCH_FAIL(HOST_MEMORY, "no host memory for the watch of a buffer");
     atomic_init(&(*out)->references, 1);
     return LOCH_OK;
 }

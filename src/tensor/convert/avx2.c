@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops of loch_convert for x86-64 processors with AVX2 and F16C: the same list compiled for wider vectors, and the
- * instructions for f16. */
+/* The loops of loch_convert for x86-64 processors with AVX2 and F16C: the list of list.h compiled for wider vectors,
+ * and the instructions for f16. */
 #include "tensor/convert/avx2.h"
 #include "tensor/convert/list.h"
 #include "tensor/convert/portable.h"
@@ -54,7 +54,7 @@ static const lochi_convert_table avx2_table = {
         [LOCH_OVERFLOW_SPECIAL] = {LOCHI_CONVERT_LIST_SPECIAL(AVX2_SPECIAL_ENTRY)},
     }};
 
-/* Not every compiler's __builtin_cpu_supports knows F16C. */
+/* Tells whether the processor has AVX2 and F16C. Some compilers' __builtin_cpu_supports cannot test for F16C. */
 static bool avx2_is_there(void)
 {
     unsigned a, b, c, d;
@@ -64,7 +64,8 @@ static bool avx2_is_there(void)
 const lochi_convert_table *lochi_convert_native(void)
 {
     enum { UNKNOWN, NO, YES };
-    static atomic_int known = UNKNOWN; /* asking takes microseconds in a virtual machine; threads find the same */
+    /* cached: cpuid takes microseconds in a virtual machine; all threads find the same value */
+    static atomic_int known = UNKNOWN;
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
     if (answer == UNKNOWN) {
         answer = avx2_is_there() ? YES : NO;

@@ -5,8 +5,8 @@
 
 #include "tensor/convert/table.h"
 
-/* Returns better loops for the processor that this runs on, not for every pair; NULL when there are none. They give the bits of
- * the portable ones. */
+/* Returns faster loops for this processor. The table does not have every pair. Returns NULL if there are no such loops.
+ * The results are bit for bit those of the portable loops. */
 const lochi_convert_table *lochi_convert_native(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loch_convert: the checks, and which loops take a pair of types there. */
+/* loch_convert: checks, and the choice of loops for a pair of types. */
 #include "tensor/convert/convert.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -9,9 +9,9 @@
 #include "tensor/dtype.h"
 #include <string.h>
 
-enum { CONVERT_BLOCK = 512 }; /* elements on their way through a hub: 4 KiB at most */
+enum { CONVERT_BLOCK = 512 }; /* elements in a block on the way through a hub: at most 4 KiB */
 
-/* --- which loops --- */
+/* --- choice of loops --- */
 
 static void convert_copy_1(void *to, const void *from, size_t count)
 {
@@ -38,13 +38,13 @@ static lochi_convert_step *convert_copy(size_t bytes)
     return bytes == 1 ? convert_copy_1 : bytes == 2 ? convert_copy_2 : bytes == 4 ? convert_copy_4 : convert_copy_8;
 }
 
-/* A bool is one too. */
+/* Tells whether a type is an integer; bool counts as one. */
 static bool convert_is_integer(loch_dtype dtype)
 {
     return dtype >= LOCH_I8 && dtype <= LOCH_BOOL;
 }
 
-/* Whether the bits are the answer. Not from bool to bool, where any byte but 0 becomes 1. */
+/* Tells whether a conversion copies the bits. False for bool to bool: every byte except 0 becomes 1. */
 static bool convert_is_copy(loch_dtype to, loch_dtype from)
 {
     if (to == LOCH_BOOL || from == LOCH_BOOL) return false;
@@ -52,7 +52,7 @@ static bool convert_is_copy(loch_dtype to, loch_dtype from)
     return convert_is_integer(to) && convert_is_integer(from) && loch_dtype_bytes(to) == loch_dtype_bytes(from);
 }
 
-/* The hub on the way, for pairs without a loop of their own. */
+/* Returns the hub for a pair of types without a loop of its own. */
 static loch_dtype convert_hub(loch_dtype to, loch_dtype from)
 {
     if (convert_is_integer(to) && convert_is_integer(from)) return LOCH_I64;
@@ -109,36 +109,37 @@ void lochi_convert_through_hub(const lochi_converter *converter, void *to, const
     }
 }
 
-/* --- the checks --- */
+/* --- checks --- */
 
 static loch_status convert_read_options(const loch_convert_options *given, loch_convert_options *out)
 {
     *out = (loch_convert_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("loch_convert_options", given, out, sizeof *out));
     if (out->overflow == LOCH_OVERFLOW_SATURATE || out->overflow == LOCH_OVERFLOW_SPECIAL) return LOCH_OK;
-    return LOCH_FAIL(INVALID, "%d is no loch_overflow", (int)out->overflow);
+    return LOCH_FAIL(INVALID, "%d is not a loch_overflow value", (int)out->overflow);
 }
 
 static loch_status convert_check_types(loch_dtype to_type, loch_dtype from_type)
 {
-    if (!lochi_dtype_is_valid(to_type)) return LOCH_FAIL(INVALID, "conversion to %d, which is no type", (int)to_type);
+    if (!lochi_dtype_is_valid(to_type))
+        return LOCH_FAIL(INVALID, "%d, the type to convert to, is not a loch_dtype", (int)to_type);
     if (!lochi_dtype_is_valid(from_type))
-        return LOCH_FAIL(INVALID, "conversion from %d, which is no type", (int)from_type);
+        return LOCH_FAIL(INVALID, "%d, the type to convert from, is not a loch_dtype", (int)from_type);
     return LOCH_OK;
 }
 
-/* One range, or two that do not touch. */
+/* Checks that the ranges are one range, or do not overlap. */
 static loch_status convert_check_ranges(const lochi_converter *converter, const void *to, const void *from,
                                         size_t count)
 {
     size_t to_bytes, from_bytes;
     if (!lochi_mul(count, converter->to_bytes, &to_bytes) || !lochi_mul(count, converter->from_bytes, &from_bytes) ||
         !lochi_range_fits(to, to_bytes) || !lochi_range_fits(from, from_bytes))
-        return LOCH_FAIL(OVERFLOW, "a conversion of %zu elements", count);
-    if (count && (!to || !from)) return LOCH_FAIL(INVALID, "a conversion of %zu elements at NULL", count);
+        return LOCH_FAIL(OVERFLOW, "a conversion of %zu elements does not fit the address space", count);
+    if (count && (!to || !from)) return LOCH_FAIL(INVALID, "a conversion of %zu elements with a NULL address", count);
     if (to == from && to_bytes == from_bytes) return LOCH_OK;
     if ((uintptr_t)to < (uintptr_t)from + from_bytes && (uintptr_t)from < (uintptr_t)to + to_bytes)
-        return LOCH_FAIL(INVALID, "a conversion between ranges that overlap");
+        return LOCH_FAIL(INVALID, "source and target of the conversion overlap");
     return LOCH_OK;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The inside of loch_convert: looked up once, run over many pieces.
+/* The implementation of loch_convert: looked up once, run over many pieces.
  *
- * Four types are hubs: f32, f64, i64 and u64. Loops go from each hub to every type, and from every type to a hub that holds
- * all of its numbers. A pair of types has its own loop, or goes through a hub in blocks that stay in the first cache; that
- * step into the hub is exact, so that numbers are rounded once. */
+ * Four types are hubs: f32, f64, i64 and u64. There are loops from each hub to every type, and from every type to a hub
+ * that can hold all of its values. A pair of types either has its own loop, or goes through a hub in blocks that stay
+ * in the L1 cache. The step into the hub is exact, so values are rounded only once. */
 #ifndef LOCHI_CONVERT_H
 #define LOCHI_CONVERT_H
 
@@ -11,22 +11,23 @@
 
 typedef struct lochi_converter {
     lochi_convert_step *first;   /* never NULL */
-    lochi_convert_step *second;  /* from the hub; NULL when the first does it all */
+    lochi_convert_step *second;  /* from the hub; NULL if the first step is the whole conversion */
     size_t to_bytes, from_bytes; /* of an element */
 } lochi_converter;
 
-/* Finds how to convert between two types, which may be one. Both are types (tensor/dtype.h), and so is `overflow`. Never
- * fails. */
+/* Finds the conversion between two types, which may be equal. Both types (tensor/dtype.h) and `overflow` are valid.
+ * Never fails. */
 lochi_converter lochi_convert_find(loch_dtype to, loch_dtype from, loch_overflow overflow);
 
-/* Finds what lochi_convert_find does with a choice: `native` goes before the portable loops, and may be NULL. */
+/* Finds a conversion as lochi_convert_find does, with the given table. Loops of `native` are preferred to portable
+ * ones; it may be NULL. */
 lochi_converter lochi_convert_find_in(const lochi_convert_table *native, loch_dtype to, loch_dtype from,
                                       loch_overflow overflow);
 
-/* Converts by both steps, in blocks. */
+/* Converts in two steps, in blocks. */
 void lochi_convert_through_hub(const lochi_converter *converter, void *to, const void *from, size_t count);
 
-/* Converts without checks, under the conditions of lochi_convert_step. A `count` of 0 may come with NULL. */
+/* Converts without checks, under the conditions of lochi_convert_step. If `count` is 0, the addresses may be NULL. */
 static inline void lochi_convert_run(const lochi_converter *converter, void *to, const void *from, size_t count)
 {
     if (converter->second)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops of loch_convert as one list, X(to, from, the number x as an element of the other type), for the files that
- * compile it for one kind of processor each. */
+/* All loops of loch_convert as one list: X(to, from, expression that converts the element x). Each file that includes
+ * it compiles the loops for one kind of processor. */
 #ifndef LOCHI_CONVERT_LIST_H
 #define LOCHI_CONVERT_LIST_H
 
 #include "tensor/convert/table.h"
 #include "tensor/convert/number.h"
 
-/* From a hub to the narrow floats, f16 apart; `f32` makes an f32 of the number, rounded to odd where it does not fit. */
+/* From a hub to the narrow floats, without f16. `f32` converts the number to f32, rounded to odd if it does not fit. */
 #define LOCHI_CONVERT_NARROW(X, from, f32)                                                                             \
     X(BF16, from, lochi_bf16_of_f32(f32(x)))                                                                           \
     X(F8E4M3, from, lochi_f8e4m3_of_f32(f32(x), 0x7e))                                                                 \
@@ -25,12 +25,13 @@
     X(U64, from, lochi_u64_of_##suffix(x))                                                                             \
     X(BOOL, from, x != 0)
 
-/* Those that processors have an instruction for. */
+/* The pairs for which processors have an instruction. */
 #define LOCHI_CONVERT_LIST_HALF(X)                                                                                     \
     X(F16, F32, lochi_f16_of_f32(x))                                                                                   \
     X(F32, F16, lochi_f32_of_f16(x))
 
-/* The others. Integers to integers go through i64, u64 standing in for it: the low bits are the same. */
+/* All other pairs. Integer to integer conversions go through i64; u64 uses the same loops, since the low bits are
+ * equal. */
 #define LOCHI_CONVERT_LIST(X)                                                                                          \
     LOCHI_CONVERT_NARROW(X, F32, )                                                                                     \
     LOCHI_CONVERT_CLIP(X, F32, f32)                                                                                    \
@@ -74,7 +75,7 @@
     X(U32, I64, x)                                                                                                     \
     X(BOOL, I64, x != 0)
 
-/* LOCH_OVERFLOW_SPECIAL: where the others have LOCH_OVERFLOW_SATURATE. */
+/* LOCH_OVERFLOW_SPECIAL: the pairs that differ from LOCH_OVERFLOW_SATURATE. */
 #define LOCHI_CONVERT_SPECIAL(X, from, f32)                                                                            \
     X(F8E4M3, from, lochi_f8e4m3_of_f32(f32(x), 0x7f))                                                                 \
     X(F8E5M2, from, lochi_f8e5m2_of_f32(f32(x), 0x7c))
@@ -84,15 +85,16 @@
     LOCHI_CONVERT_SPECIAL(X, I64, lochi_odd_of_i64)                                                                    \
     LOCHI_CONVERT_SPECIAL(X, U64, lochi_odd_of_u64)
 
-/* An element depends on none but the one at its own place, also where both ranges are the same: a promise that gcc takes.
- * clang compares the addresses at run time instead; its own word for this warns when there are no vectors. */
+/* Tells gcc that iterations are independent: an element depends only on the element at its own index, also if both
+ * ranges are the same. clang compares the addresses at run time instead; its pragma warns if the loop is not
+ * vectorized. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define LOCHI_CONVERT_APART _Pragma("GCC ivdep")
 #else
 #define LOCHI_CONVERT_APART
 #endif
 
-/* A lochi_convert_step with that name. */
+/* Defines a lochi_convert_step with that name. */
 #define LOCHI_CONVERT_LOOP(name, to_type, from_type, expression)                                                       \
     static void name(void *to, const void *from, size_t count)                                                         \
     {                                                                                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One number of a narrow type, for everybody. */
+/* Conversions of one number of a narrow type, as functions. */
 #include "tensor/convert/number.h"
 #include <loch/dtype.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* One number from one type to another, for the loops of list.h: no branches and no calls, so that compilers make
- * vectors of them.
+/* Conversions of one number, for the loops of list.h. They have no branches and no calls, so that compilers can
+ * vectorize them.
  *
- * The narrow floats are held as their bits and go to and from f32. What is wider than an f32 is brought there rounded to
- * odd first: cut off, and the last bit set if anything was lost. That keeps enough for the second rounding to come out as
- * if it were the only one, since an f32 has at least two bits more than any of them. They rely on the usual rounding mode,
- * to nearest. */
+ * Narrow floats are stored as their bits and are converted to and from f32. A number that is wider than an f32 is first
+ * converted to f32 with rounding to odd: it is truncated, and the last bit is set if a bit was lost. An f32 has at
+ * least two bits more than any narrow float, so the second rounding gives the same result as a single rounding. All of
+ * this relies on the default rounding mode, to nearest. */
 #ifndef LOCHI_NUMBER_H
 #define LOCHI_NUMBER_H
 
@@ -13,7 +13,7 @@
 #include <float.h>
 #include <string.h>
 
-/* What C holds an element of each type in. */
+/* The C type that stores an element of each type. */
 typedef double lochi_number_F64;
 typedef float lochi_number_F32;
 typedef uint16_t lochi_number_F16;
@@ -61,7 +61,8 @@ static inline uint32_t lochi_min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* A choice by bits: around floating-point arithmetic compilers make a branch of `?:`, and then no vectors. */
+/* Selects by bit operations. Around floating-point arithmetic compilers turn `?:` into a branch, which prevents
+ * vectors. */
 static inline uint32_t lochi_choose(bool condition, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0 - (uint32_t)condition;
@@ -70,7 +71,7 @@ static inline uint32_t lochi_choose(bool condition, uint32_t yes, uint32_t no)
 
 /* --- narrow floats to f32: always exact; signalling NaNs become quiet --- */
 
-/* The f32 of a finite number without its sign, from a float with fewer bits of mantissa and another bias. */
+/* Returns the f32 bits of a finite number without its sign, from a float with fewer mantissa bits and another bias. */
 static inline uint32_t lochi_widen(uint32_t bits, unsigned mantissa, unsigned bias)
 {
     const float unit = lochi_f32_of_bits((127u + 1 - bias - mantissa) << 23); /* the smallest subnormal number */
@@ -107,9 +108,9 @@ static inline float lochi_f32_of_f8e5m2(uint8_t byte)
 
 /* --- f32 to narrow floats: rounded to nearest, ties to even --- */
 
-/* The bits of a number without its sign, NaN apart, rounded to a float with fewer bits of mantissa and another bias. What is
- * too large comes out larger than that float's largest finite number. A subnormal result is rounded by an addition that
- * shifts it to the end of an f32. */
+/* Rounds the bits of a number without its sign (not NaN) to a float with fewer mantissa bits and another bias. A number
+ * that is too large gives a result above the largest finite number of that float. A subnormal result is rounded by an
+ * addition that shifts it to the end of an f32. */
 static inline uint32_t lochi_narrow(uint32_t bits, unsigned mantissa, unsigned bias)
 {
     const unsigned cut = 23 - mantissa;
@@ -123,7 +124,8 @@ static inline uint32_t lochi_narrow(uint32_t bits, unsigned mantissa, unsigned b
 static inline uint16_t lochi_f16_of_f32(float value)
 {
     const uint32_t all = lochi_f32_bits(value), bits = all & LOCHI_F32_ABS;
-    const uint32_t nan = 0x7e00 | (bits >> 13 & 0x3ff); /* the upper bits of its payload, as processors do it */
+    /* keeps the upper bits of the NaN's payload, as processors do */
+    const uint32_t nan = 0x7e00 | (bits >> 13 & 0x3ff);
     const uint32_t number = lochi_min_u32(lochi_narrow(bits, 10, 15), 0x7c00);
     return (uint16_t)(lochi_choose(bits > LOCHI_F32_INFINITY, nan, number) | (all >> 16 & 0x8000));
 }
@@ -136,7 +138,7 @@ static inline uint16_t lochi_bf16_of_f32(float value)
     return (uint16_t)lochi_choose((all & LOCHI_F32_ABS) > LOCHI_F32_INFINITY, nan, number);
 }
 
-/* `beyond` is what numbers above the largest finite one, 0x7e, become. */
+/* Numbers above the largest finite one, 0x7e, become `beyond`. */
 static inline uint8_t lochi_f8e4m3_of_f32(float value, uint32_t beyond)
 {
     const uint32_t all = lochi_f32_bits(value), bits = all & LOCHI_F32_ABS;
@@ -144,7 +146,7 @@ static inline uint8_t lochi_f8e4m3_of_f32(float value, uint32_t beyond)
     return (uint8_t)(lochi_choose(bits > LOCHI_F32_INFINITY, 0x7f, number) | (all >> 24 & 0x80));
 }
 
-/* `beyond` is what numbers above the largest finite one, 0x7b, become. */
+/* Numbers above the largest finite one, 0x7b, become `beyond`. */
 static inline uint8_t lochi_f8e5m2_of_f32(float value, uint32_t beyond)
 {
     const uint32_t all = lochi_f32_bits(value), bits = all & LOCHI_F32_ABS;
@@ -154,7 +156,7 @@ static inline uint8_t lochi_f8e5m2_of_f32(float value, uint32_t beyond)
 
 /* --- wide numbers to an f32, rounded to odd --- */
 
-/* Without their signs, numbers compare as their bits do. NaN stays NaN: whatever becomes of it, its last bit is set. */
+/* Numbers without their signs compare as their bits do. NaN stays NaN, since its last bit is set. */
 static inline float lochi_odd_of_f64(double value)
 {
     const float nearest = (float)value;
@@ -164,7 +166,7 @@ static inline float lochi_odd_of_f64(double value)
     return lochi_f32_of_bits(cut | (uint32_t)(rounded != given));
 }
 
-/* Below 2^53 an f64 is exact; above, the 11 bits that it may lack are gathered in the one before them. */
+/* Below 2^53 an f64 is exact. Above, the 11 bits that an f64 may lack are combined into the bit before them. */
 static inline float lochi_odd_of_u64(uint64_t value)
 {
     const uint64_t gathered = (value | ((value & 0x7ff) + 0x7ff)) & ~(uint64_t)0x7ff;
@@ -179,8 +181,9 @@ static inline float lochi_odd_of_i64(int64_t value)
 
 /* --- floats to integers: towards zero, clipped, NaN is 0 --- */
 
-/* lochi_i32_of_f32 and its like. `limit` is the first power of two above the range, `under` the float before it: clipping
- * comes before the cast, which has no meaning outside the range. Small integers go by way of an int32_t, as vectors do. */
+/* Defines lochi_i32_of_f32 and similar functions. `limit` is the first power of two above the range, `under` the float
+ * before it. Clipping comes before the cast, because a cast is undefined outside of the range. Small integers are
+ * converted through int32_t, as vector instructions do. */
 #define LOCHI_CLIP(name, integer, way, real, epsilon, least, limit, most)                                              \
     static inline integer name(real value)                                                                             \
     {                                                                                                                  \
@@ -192,7 +195,7 @@ static inline float lochi_odd_of_i64(int64_t value)
         return (integer)(value >= (real)(limit) ? (way)(most) : whole);                                                \
     }
 
-/* The same for 64 bits, which few vectors can do: the usual case first. */
+/* Defines the 64-bit conversions, which few vector units support. Checks the usual case first. */
 #define LOCHI_CLIP_64(name, integer, real, least, limit, most)                                                         \
     static inline integer name(real value)                                                                             \
     {                                                                                                                  \

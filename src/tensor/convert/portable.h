@@ -5,7 +5,7 @@
 
 #include "tensor/convert/table.h"
 
-/* Has all loops. */
+/* The table with all loops. */
 extern const lochi_convert_table lochi_convert_portable;
 
 #endif

@@ -18,7 +18,7 @@ loch_scalar loch_scalar_from_unsigned(unsigned long long value)
     return (loch_scalar){.dtype = LOCH_U64, .value.u = value};
 }
 
-/* The type of the member that holds numbers of that type. */
+/* Returns the type of the union member that stores numbers of `dtype`. */
 static loch_dtype scalar_member(loch_dtype dtype)
 {
     if (dtype <= LOCH_F8E5M2) return LOCH_F64;
@@ -28,14 +28,14 @@ static loch_dtype scalar_member(loch_dtype dtype)
 loch_status loch_scalar_store(loch_scalar scalar, loch_dtype dtype, void *to)
 {
     if (!lochi_dtype_is_valid(scalar.dtype))
-        return LOCH_FAIL(INVALID, "a scalar of %d, which is no type", (int)scalar.dtype);
+        return LOCH_FAIL(INVALID, "the scalar has type %d, which is not a loch_dtype", (int)scalar.dtype);
     if (scalar.dtype == LOCH_BOOL) scalar.value.u = scalar.value.u != 0;
     return loch_convert(dtype, to, scalar_member(scalar.dtype), &scalar.value, 1, NULL);
 }
 
 loch_status loch_scalar_load(loch_dtype dtype, const void *from, loch_scalar *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "loch_scalar_load needs a place for the scalar");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the scalar is NULL");
     *out = (loch_scalar){.dtype = LOCH_DTYPE_NONE};
     loch_scalar scalar = {.dtype = LOCH_DTYPE_NONE};
     LOCH_TRY_RETURN(loch_convert(scalar_member(dtype), &scalar.value, dtype, from, 1, NULL));

@@ -5,11 +5,11 @@
 
 #include <loch/dtype.h>
 
-/* Converts `count` elements that lie side by side, at any alignment. The ranges are the same address, for types of one size,
- * or do not overlap. */
+/* Converts `count` contiguous elements at any alignment. Both ranges start at the same address (for types of equal
+ * size), or do not overlap. */
 typedef void lochi_convert_step(void *to, const void *from, size_t count);
 
-/* Loops by overflow, target and source; NULL where there is no such loop. */
+/* Loops by overflow mode, target and source; NULL if there is no such loop. */
 typedef struct lochi_convert_table {
     lochi_convert_step *steps[2][LOCH_DTYPE_COUNT][LOCH_DTYPE_COUNT];
 } lochi_convert_table;

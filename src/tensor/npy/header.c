@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading and writing the headers of .npy files. The reader takes the part of Python that such headers are written in and
- * nothing else; every step is held against the end of the text. */
+/* Reads and writes headers of .npy files. The reader accepts only the subset of Python that such headers use. Every
+ * step is checked against the end of the text. */
 #include "tensor/npy/header.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include <string.h>
 
-/* --- words and signs --- */
+/* --- characters and strings --- */
 
 typedef struct npy_cursor {
     const char *path;
     const char *begin, *at, *end;
 } npy_cursor;
 
-/* A piece of the header. */
+/* A part of the header's text. */
 typedef struct npy_piece {
     const char *at;
     size_t bytes;
@@ -21,7 +21,7 @@ typedef struct npy_piece {
 
 static loch_status npy_damaged(const npy_cursor *cursor, const char *expected)
 {
-    return LOCH_FAIL(CORRUPT, "%.120s: the header is damaged at character %td, where %s should be", cursor->path,
+    return LOCH_FAIL(CORRUPT, "%.120s: the header is damaged at character %td: expected %s", cursor->path,
                      cursor->at - cursor->begin, expected);
 }
 
@@ -31,7 +31,7 @@ static void npy_skip_space(npy_cursor *cursor)
         cursor->at++;
 }
 
-/* Takes one sign if it is the next. */
+/* Takes one character if it is the next one. */
 static bool npy_take(npy_cursor *cursor, char sign)
 {
     npy_skip_space(cursor);
@@ -49,7 +49,8 @@ static bool npy_take_word(npy_cursor *cursor, const char *word)
     return true;
 }
 
-/* A string in either kind of quotes; Python 2 may have put a u or b before it. Escapes are stepped over, not read. */
+/* Reads a string in single or double quotes. Python 2 may have written a u or b before it. Escapes are skipped, not
+ * decoded. */
 static loch_status npy_read_string(npy_cursor *cursor, npy_piece *out)
 {
     npy_skip_space(cursor);
@@ -76,7 +77,7 @@ static bool npy_equals(npy_piece piece, const char *word)
 
 /* --- values --- */
 
-/* Lists and tuples of records, however deep: only their end is wanted. */
+/* Skips nested lists and tuples of record types, at any depth. */
 static loch_status npy_skip_nested(npy_cursor *cursor)
 {
     size_t depth = 0;
@@ -110,7 +111,7 @@ static loch_status npy_read_switch(npy_cursor *cursor, bool *out)
     return *out || npy_take_word(cursor, "False") ? LOCH_OK : npy_damaged(cursor, "True or False");
 }
 
-/* 42, or 42L as Python 2 wrote it. */
+/* Reads 42, or 42L as Python 2 wrote it. */
 static loch_status npy_read_size(npy_cursor *cursor, int64_t *out)
 {
     npy_skip_space(cursor);
@@ -118,14 +119,14 @@ static loch_status npy_read_size(npy_cursor *cursor, int64_t *out)
     int64_t size = 0;
     for (; cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9'; cursor->at++)
         if (__builtin_mul_overflow(size, 10, &size) || __builtin_add_overflow(size, *cursor->at - '0', &size))
-            return LOCH_FAIL(OVERFLOW, "%.120s: a size in the header is beyond 64 bits", cursor->path);
+            return LOCH_FAIL(OVERFLOW, "%.120s: a size in the header does not fit 64 bits", cursor->path);
     if (cursor->at == first) return npy_damaged(cursor, "a size");
     if (cursor->at < cursor->end && (*cursor->at == 'L' || *cursor->at == 'l')) cursor->at++;
     *out = size;
     return LOCH_OK;
 }
 
-/* (), (3,), (2, 3) or (2, 3,); (3) is no tuple to Python. */
+/* Reads (), (3,), (2, 3) or (2, 3,). Refuses (3), which is not a tuple in Python. */
 static loch_status npy_read_shape(npy_cursor *cursor, lochi_npy_header *header)
 {
     if (!npy_take(cursor, '(')) return npy_damaged(cursor, "a shape in parentheses");
@@ -133,7 +134,8 @@ static loch_status npy_read_shape(npy_cursor *cursor, lochi_npy_header *header)
     while (!npy_take(cursor, ')')) {
         if (!has_comma) return npy_damaged(cursor, "a comma");
         if (header->dimensions == LOCH_DIMENSIONS_MAX)
-            return LOCH_FAIL(UNSUPPORTED, "%.120s has more than %d dimensions", cursor->path, LOCH_DIMENSIONS_MAX);
+            return LOCH_FAIL(UNSUPPORTED, "%.120s has more than %d dimensions, the most that are supported",
+                             cursor->path, LOCH_DIMENSIONS_MAX);
         LOCH_TRY_RETURN(npy_read_size(cursor, &header->shape[header->dimensions++]));
         has_comma = npy_take(cursor, ',');
     }
@@ -149,7 +151,7 @@ typedef struct npy_type {
     loch_dtype dtype;
 } npy_type;
 
-/* ml_dtypes writes f8e5m2 as f1; the other types that NumPy lacks are raw bytes to it. */
+/* ml_dtypes writes f8e5m2 as f1. It writes the other types that NumPy lacks as raw bytes. */
 static const npy_type npy_types[] = {{'f', 8, LOCH_F64}, {'f', 4, LOCH_F32}, {'f', 2, LOCH_F16}, {'f', 1, LOCH_F8E5M2},
                                      {'i', 1, LOCH_I8},  {'i', 2, LOCH_I16}, {'i', 4, LOCH_I32}, {'i', 8, LOCH_I64},
                                      {'u', 1, LOCH_U8},  {'u', 2, LOCH_U16}, {'u', 4, LOCH_U32}, {'u', 8, LOCH_U64},
@@ -162,7 +164,8 @@ static loch_status npy_unknown_type(const char *path, npy_piece descr)
     for (size_t i = 0; i < length; i++)
         text[i] = descr.at[i] >= ' ' && descr.at[i] < 0x7f ? descr.at[i] : '?';
     text[length] = '\0';
-    return LOCH_FAIL(UNSUPPORTED, "%.120s holds elements of NumPy's type \"%s\", which Loch has not", path, text);
+    return LOCH_FAIL(UNSUPPORTED, "%.120s has elements of NumPy's type \"%s\", which Loch does not support", path,
+                     text);
 }
 
 static bool npy_is_big_endian(void)
@@ -170,7 +173,7 @@ static bool npy_is_big_endian(void)
     return __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
 }
 
-/* <f8, >i4, |b1, =u2, V2: an order, a kind, and bytes. */
+/* Reads <f8, >i4, |b1, =u2 or V2: byte order, kind and size in bytes. */
 static loch_status npy_read_type(const char *path, npy_piece descr, lochi_npy_header *header)
 {
     npy_piece rest = descr;
@@ -212,7 +215,7 @@ static loch_status npy_read_entry(npy_cursor *cursor, lochi_npy_header *header, 
     LOCH_TRY_RETURN(npy_read_string(cursor, &name));
     const int key = npy_find_key(name);
     if (!key || *seen & key)
-        return LOCH_FAIL(CORRUPT, "%.120s: the header has a key that is unknown or twice there", cursor->path);
+        return LOCH_FAIL(CORRUPT, "%.120s: the header has an unknown or a repeated key", cursor->path);
     *seen |= key;
     if (!npy_take(cursor, ':')) return npy_damaged(cursor, "a colon");
     if (key == NPY_DESCR) return npy_read_descr(cursor, descr);
@@ -245,7 +248,7 @@ loch_status lochi_npy_header_read(const char *path, const char *text, size_t byt
 
 /* --- writing --- */
 
-/* The blanks that NumPy leaves for a size that grows later, so that files need not be moved. */
+/* Spaces that NumPy reserves so that a size can grow later without moving the file's data. */
 #define NPY_GROWTH 21
 #define NPY_ALIGNMENT 64
 
@@ -260,7 +263,7 @@ static int npy_length(int64_t size)
 size_t lochi_npy_header_write(const char *descr, bool is_columns, size_t dimensions, const int64_t *shape,
                               char out[LOCHI_NPY_HEADER_ROOM])
 {
-    const size_t before = LOCHI_NPY_MAGIC_BYTES + 4; /* version 1.0, and two bytes for the length: always enough */
+    const size_t before = LOCHI_NPY_MAGIC_BYTES + 4; /* version 1.0, with two bytes for the length: always enough */
     lochi_text text = lochi_text_begin(out + before, LOCHI_NPY_HEADER_ROOM - before);
     lochi_text_write(&text, "{'descr': '%s', 'fortran_order': %s, 'shape': (", descr, is_columns ? "True" : "False");
     for (size_t i = 0; i < dimensions; i++)
@@ -269,7 +272,7 @@ size_t lochi_npy_header_write(const char *descr, bool is_columns, size_t dimensi
     size_t length = before + text.length;
     size_t blanks = dimensions ? (size_t)(NPY_GROWTH - npy_length(shape[is_columns ? dimensions - 1 : 0])) : 0;
     blanks +=
-        NPY_ALIGNMENT - (length + blanks + 1) % NPY_ALIGNMENT; /* a whole one where none is needed, as NumPy does */
+        NPY_ALIGNMENT - (length + blanks + 1) % NPY_ALIGNMENT; /* a whole one even if none is needed, as NumPy does */
     memset(out + length, ' ', blanks);
     length += blanks;
     out[length++] = '\n';

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading .npy files. The header is checked first, against the length of the file where it has one, so that a damaged file
- * costs nothing. Then the data is mapped, or read straight into the tensor's memory, or in pieces on its way to a device.
- * Columns first are rows of the shape backwards: such files are loaded as those, and the axes turned round. */
+/* Loads .npy files. Checks the header first, against the length of the file if it is a regular file, so that a damaged
+ * file costs no memory. Then the data is mapped, or read directly into the tensor's memory, or read in pieces for a
+ * device. A column-major file is loaded as a row-major tensor of the reversed shape, and then its axes are reversed. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 #include "tensor/npy/header.h"
@@ -15,27 +16,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Pieces that go through the host. */
+/* Size of pieces that go through the host. */
 #define NPY_PIECE ((size_t)4 << 20)
 
-/* What one call of the system is asked for at most; it takes little more in any case. */
+/* The most that one system call is asked to read; systems have a limit close to it. */
 #define NPY_READ_MAX ((size_t)1 << 30)
 
 typedef struct npy_source {
     const char *path;
     int file;
     bool is_regular;
-    uint64_t file_bytes; /* of a regular file */
-    uint64_t position;   /* bytes read so far; in the end, where the data begins */
+    uint64_t file_bytes; /* for a regular file */
+    uint64_t position;   /* bytes read so far; after the header, the start of the data */
     lochi_npy_header header;
-    lochi_layout layout;              /* as stored: in rows, of the shape backwards where columns come first */
-    loch_tensor_options memory;       /* where it goes */
-    const loch_npy_load_options *how; /* read */
+    lochi_layout layout;              /* as stored: row-major; of the reversed shape if the file is column-major */
+    loch_tensor_options memory;       /* options for the tensor's memory */
+    const loch_npy_load_options *how; /* the options after reading */
 } npy_source;
 
 /* --- reading --- */
 
-/* Reads what there is; less than `bytes` at the end of the file alone. */
+/* Reads up to `bytes`. Reads less only at the end of the file. */
 static loch_status npy_read_some(npy_source *source, void *to, size_t bytes, size_t *got)
 {
     LOCHI_NOT_CANCELLED;
@@ -51,23 +52,23 @@ static loch_status npy_read_some(npy_source *source, void *to, size_t bytes, siz
     return LOCH_OK;
 }
 
-/* Reads all of them; `what` says of what. */
+/* Reads exactly `bytes`. `what` names the data in the error sentence. */
 static loch_status npy_read(npy_source *source, void *to, size_t bytes, const char *what)
 {
     size_t got;
     LOCH_TRY_RETURN(npy_read_some(source, to, bytes, &got));
     if (got == bytes) return LOCH_OK;
-    return LOCH_FAIL(CORRUPT, "%.120s ends too early: %zu of %zu bytes of %s are missing", source->path, bytes - got,
+    return LOCH_FAIL(CORRUPT, "%.120s is truncated: %zu of %zu bytes of %s are missing", source->path, bytes - got,
                      bytes, what);
 }
 
-/* The same question asked before anything is read or taken for it. */
+/* Checks that a regular file still has `bytes` bytes, before anything is read or allocated for them. */
 static loch_status npy_check_left(const npy_source *source, size_t bytes, const char *what)
 {
     if (!source->is_regular) return LOCH_OK;
     const uint64_t left = source->file_bytes > source->position ? source->file_bytes - source->position : 0;
     if (left >= bytes) return LOCH_OK;
-    return LOCH_FAIL(CORRUPT, "%.120s ends too early: %llu of %zu bytes of %s are missing", source->path,
+    return LOCH_FAIL(CORRUPT, "%.120s is truncated: %llu of %zu bytes of %s are missing", source->path,
                      (unsigned long long)(bytes - left), bytes, what);
 }
 
@@ -82,7 +83,7 @@ static loch_status npy_open(npy_source *source)
     if (source->file < 0) return LOCH_FAIL(IO, "%.120s cannot be opened: %s", source->path, strerror(errno));
     struct stat about;
     if (fstat(source->file, &about) != 0)
-        return LOCH_FAIL(IO, "%.120s cannot be looked at: %s", source->path, strerror(errno));
+        return LOCH_FAIL(IO, "the size of %.120s cannot be read: %s", source->path, strerror(errno));
     source->is_regular = S_ISREG(about.st_mode);
     source->file_bytes = source->is_regular ? (uint64_t)about.st_size : 0;
     return LOCH_OK;
@@ -90,19 +91,21 @@ static loch_status npy_open(npy_source *source)
 
 /* --- the header --- */
 
-/* The magic number, the version, and the length of the dict. */
+/* Reads the magic number, the version and the length of the dict. */
 static loch_status npy_read_start(npy_source *source, size_t *dict_bytes)
 {
     unsigned char start[LOCHI_NPY_MAGIC_BYTES + 2], length[4] = {0};
     size_t got;
     LOCH_TRY_RETURN(npy_read_some(source, start, sizeof start, &got));
     if (got < sizeof start || memcmp(start, LOCHI_NPY_MAGIC, LOCHI_NPY_MAGIC_BYTES) != 0)
-        return LOCH_FAIL(CORRUPT, "%.120s is no .npy file%s", source->path,
-                         got > 4 && memcmp(start, "PK\3\4", 4) == 0 ? ", but an archive: take the .npy files out of it"
-                                                                    : "");
+        return LOCH_FAIL(CORRUPT, "%.120s is not an .npy file%s", source->path,
+                         got > 4 && memcmp(start, "PK\3\4", 4) == 0
+                             ? " but a zip archive: extract the .npy files from it first"
+                             : "");
     const unsigned major = start[LOCHI_NPY_MAGIC_BYTES], minor = start[LOCHI_NPY_MAGIC_BYTES + 1];
     if (major < 1 || major > 3 || minor)
-        return LOCH_FAIL(UNSUPPORTED, "%.120s has version %u.%u of the .npy format; 1.0, 2.0 and 3.0 are known",
+        return LOCH_FAIL(UNSUPPORTED,
+                         "%.120s has version %u.%u of the .npy format; versions 1.0, 2.0 and 3.0 are supported",
                          source->path, major, minor);
     LOCH_TRY_RETURN(npy_read(source, length, major == 1 ? 2 : 4, "the header's length"));
     *dict_bytes = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
@@ -115,26 +118,26 @@ static loch_status npy_read_header(npy_source *source)
     LOCH_TRY_RETURN(npy_read_start(source, &bytes));
     LOCH_TRY_RETURN(npy_check_left(source, bytes, "the header"));
     if (bytes > LOCHI_NPY_HEADER_MAX)
-        return LOCH_FAIL(CORRUPT, "%.120s has a header of %zu bytes; more than %zu are not read", source->path, bytes,
-                         LOCHI_NPY_HEADER_MAX);
-    char *text = lochi_alloc(bytes + 1); /* an empty one is for the parser to refuse */
-    if (!text) return LOCH_FAIL(HOST_MEMORY, "no host memory for a header of %zu bytes", bytes);
+        return LOCH_FAIL(CORRUPT, "%.120s has a header of %s; the most that is read is %s", source->path,
+                         LOCHI_SIZE(bytes), LOCHI_SIZE(LOCHI_NPY_HEADER_MAX));
+    char *text = lochi_alloc(bytes + 1); /* + 1: an empty header is left for the parser to refuse */
+    if (!text) return LOCH_FAIL(HOST_MEMORY, "no host memory for a header of %s", LOCHI_SIZE(bytes));
     loch_status status = npy_read(source, text, bytes, "the header");
     if (status == LOCH_OK) status = lochi_npy_header_read(source->path, text, bytes, &source->header);
     lochi_free(text);
     return status;
 }
 
-/* The type of raw bytes, from the caller. */
+/* Sets the type of raw bytes from the caller's options. */
 static loch_status npy_choose_dtype(npy_source *source)
 {
     lochi_npy_header *header = &source->header;
     if (header->dtype != LOCH_DTYPE_NONE) return LOCH_OK;
     if (source->how->dtype == LOCH_DTYPE_NONE)
-        return LOCH_FAIL(UNSUPPORTED, "%.120s holds raw bytes (V%zu): the options have to say of which type",
-                         source->path, header->element_bytes);
+        return LOCH_FAIL(UNSUPPORTED, "%.120s has raw elements (V%zu): set dtype in the options", source->path,
+                         header->element_bytes);
     if (loch_dtype_bytes(source->how->dtype) != header->element_bytes)
-        return LOCH_FAIL(INVALID, "%.120s holds raw elements of %zu bytes, which cannot be %s", source->path,
+        return LOCH_FAIL(INVALID, "%.120s has raw elements of %zu bytes, which cannot be read as %s", source->path,
                          header->element_bytes, loch_dtype_name(source->how->dtype));
     header->dtype = source->how->dtype;
     return LOCH_OK;
@@ -157,7 +160,7 @@ static size_t npy_page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A mapping begins at a page, the data somewhere in that. */
+/* Unmaps the data. A mapping begins at a page boundary, and the data somewhere after it. */
 static void npy_unmap(void *address, size_t bytes, void *user)
 {
     (void)user;
@@ -165,7 +168,7 @@ static void npy_unmap(void *address, size_t bytes, void *user)
     munmap((char *)address - before, bytes + before);
 }
 
-/* Why the data cannot be mapped; NULL when it can. */
+/* Returns why the data cannot be mapped. Returns NULL if it can. */
 static const char *npy_mapping_obstacle(const npy_source *source)
 {
     const loch_tensor_options *memory = &source->memory;
@@ -196,7 +199,8 @@ static loch_status npy_wrap(npy_source *source, void *address, size_t bytes, loc
     return status;
 }
 
-/* Private pages: what is written to them never comes to the file. NULL, and LOCH_OK, when the data is to be read instead. */
+/* Maps the data with private pages: writes never reach the file. Returns LOCH_OK and NULL if the data must be read
+ * instead. */
 static loch_status npy_map(npy_source *source, loch_tensor **out)
 {
     const char *obstacle = npy_mapping_obstacle(source);
@@ -244,7 +248,7 @@ static loch_status npy_fill_host(npy_source *source, loch_tensor *tensor)
     return status;
 }
 
-/* Elements [first, first + count) of the tensor in one row. */
+/* Fills elements [first, first + count) of the tensor as one row. */
 static loch_status npy_fill_part(npy_source *source, loch_tensor *row, size_t first, size_t count, void *piece)
 {
     loch_tensor *part = NULL;
@@ -265,7 +269,7 @@ static loch_status npy_fill_device(npy_source *source, loch_tensor *tensor)
     loch_tensor *row = NULL;
     loch_status status = LOCH_OK;
     void *piece = lochi_alloc_array(room, source->layout.element_bytes);
-    if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for the way of a file to a device");
+    if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for reading a file in pieces");
     LOCH_TRY(loch_tensor_view(tensor, LOCH_SHAPE(-1), &row), end);
     for (size_t first = 0; first < elements; first += room) {
         const size_t left = elements - first;
@@ -279,7 +283,7 @@ end:
 
 static loch_status npy_load_read(npy_source *source, loch_tensor **out)
 {
-    source->memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* all of it is written */
+    source->memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* every byte is written */
     LOCH_TRY_RETURN(lochi_tensor_alloc(&source->layout, &source->memory, out));
     if (!source->layout.elements) return LOCH_OK;
     return loch_tensor_is_on_host(*out) ? npy_fill_host(source, *out) : npy_fill_device(source, *out);
@@ -307,7 +311,7 @@ static loch_status npy_load_open(npy_source *source, loch_tensor **out)
     LOCH_TRY_RETURN(npy_read_header(source));
     LOCH_TRY_RETURN(npy_choose_dtype(source));
     LOCH_TRY_RETURN(npy_make_layout(source));
-    /* nothing is mapped for no elements, and nothing is lost */
+    /* a tensor without elements needs no mapping */
     if (source->how->mapping != LOCH_NPY_MAP_NEVER && source->layout.elements) LOCH_TRY_RETURN(npy_map(source, out));
     if (!*out) LOCH_TRY_RETURN(npy_load_read(source, out));
     return npy_turn_axes(source, out);
@@ -318,9 +322,9 @@ static loch_status npy_read_load_options(const loch_npy_load_options *given, loc
     *out = (loch_npy_load_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("options for loading", given, out, sizeof *out));
     if ((unsigned)out->mapping > LOCH_NPY_MAP_REQUIRE || (unsigned)out->access > LOCH_READ_ONLY)
-        return LOCH_FAIL(INVALID, "options for loading with a mapping or an access that there is not");
+        return LOCH_FAIL(INVALID, "the load options have an invalid `mapping` or `access`");
     if (out->dtype != LOCH_DTYPE_NONE && !loch_dtype_bytes(out->dtype))
-        return LOCH_FAIL(INVALID, "%d is no type of elements", (int)out->dtype);
+        return LOCH_FAIL(INVALID, "%d is not a loch_dtype", (int)out->dtype);
     return LOCH_OK;
 }
 
@@ -328,7 +332,7 @@ loch_status loch_npy_load(const char *path, const loch_npy_load_options *options
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path, and a place for the tensor");
+    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path and an output pointer");
     loch_npy_load_options how;
     LOCH_TRY_RETURN(npy_read_load_options(options, &how));
     npy_source source = {.path = path, .file = -1, .how = &how};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Saving tensors as .npy files, each replaced as a whole (base/whole_file.h). Memory that the host reaches goes out as it lies when it lies
- * in rows or in columns; everything else is gathered in pieces of a few megabytes. */
+/* Saves tensors as .npy files. A file is replaced as a whole (base/whole_file.h). Memory that the host can access and
+ * that is contiguous, row-major or column-major, is written directly. Everything else is gathered in pieces of a few
+ * megabytes. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -9,13 +10,13 @@
 
 #define NPY_PIECE ((size_t)4 << 20)
 
-/* A file in the making. */
+/* A file that is being written. */
 typedef struct npy_target {
     lochi_whole_file file;
     loch_stream *stream;
 } npy_target;
 
-/* --- the elements --- */
+/* --- elements --- */
 
 static loch_status npy_write_in_place(npy_target *target, loch_tensor *tensor)
 {
@@ -29,7 +30,8 @@ static loch_status npy_write_in_place(npy_target *target, loch_tensor *tensor)
     return status;
 }
 
-/* Row after row through `piece`: as much of the first axis at a time as fits, or one index of it after the other. */
+/* Writes a tensor in row-major order through `piece`: as many indices of the first axis at a time as fit, or one index
+ * after the other. */
 static loch_status npy_write_gathered(npy_target *target, loch_tensor *tensor, void *piece) // NOLINT(misc-no-recursion)
 {
     const size_t bytes = loch_tensor_get_bytes(tensor);
@@ -58,7 +60,7 @@ static loch_status npy_write_elements(npy_target *target, loch_tensor *tensor)
     if (!bytes) return LOCH_OK;
     if (loch_tensor_is_on_host(tensor) && loch_tensor_is_contiguous(tensor)) return npy_write_in_place(target, tensor);
     void *piece = lochi_alloc(bytes < NPY_PIECE ? bytes : NPY_PIECE);
-    if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for the way of a tensor to a file");
+    if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for writing a tensor in pieces");
     const loch_status status = npy_write_gathered(target, tensor, piece);
     lochi_free(piece);
     return status;
@@ -66,7 +68,7 @@ static loch_status npy_write_elements(npy_target *target, loch_tensor *tensor)
 
 /* --- the call --- */
 
-/* NumPy's name for a type; raw bytes for those that it lacks. */
+/* Returns NumPy's name for a type; raw bytes for types that NumPy lacks. */
 static const char *npy_descr(loch_dtype dtype)
 {
     static const char *const little[LOCH_DTYPE_COUNT] = {
@@ -85,7 +87,8 @@ static bool npy_is_foreign(loch_dtype dtype)
     return dtype == LOCH_BF16 || dtype == LOCH_F8E4M3 || dtype == LOCH_F8E5M2;
 }
 
-/* The tensor with its axes turned round where it lies in columns, else itself; `out` is a reference. */
+/* Reverses the axes of a column-major tensor. Otherwise returns the tensor itself. The caller owns the reference in
+ * `out`. */
 static loch_status npy_find_order(loch_tensor *tensor, bool *is_columns, loch_tensor **out)
 {
     const size_t dimensions = loch_tensor_get_dimensions(tensor);
@@ -127,7 +130,7 @@ loch_status loch_npy_save(loch_tensor *tensor, const char *path, const loch_npy_
     LOCH_TRY_RETURN(lochi_sized_read("options for saving", options, &how, sizeof how));
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
     if (npy_is_foreign(dtype) && !how.as_bits)
-        return LOCH_FAIL(UNSUPPORTED, "NumPy has no %s: as_bits in the options writes raw bytes",
+        return LOCH_FAIL(UNSUPPORTED, "NumPy has no type %s: set as_bits in the options to write raw bytes",
                          loch_dtype_name(dtype));
     npy_target target = {.stream = how.stream};
     loch_tensor *ordered;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors as text. What will be shown is fetched first, as one small block: of an axis that is shortened its two ends, so a
- * tensor with n such axes takes 2^n copies, whatever its size. The block is looked through for the widths of the columns,
- * then written straight to where it goes; lines are wrapped as NumPy wraps them. */
+/* Prints tensors as text. First copies the elements that are shown into one small block. An axis that is shortened
+ * shows only its two ends, so a tensor with n such axes needs 2^n copies, whatever its size. Then the block is scanned
+ * for the column widths, and written directly to the output. Lines are wrapped as NumPy wraps them. */
 #include <loch/print.h>
 #include "base/cancel.h"
 #include "base/checked.h"
@@ -12,13 +12,13 @@
 #include "tensor/print/words.h"
 #include <errno.h>
 
-/* --- where text goes --- */
+/* --- output --- */
 
 typedef struct print_sink {
     FILE *file; /* NULL: into `text` */
     bool has_failed;
     char *text;
-    size_t bytes, length; /* of the room; of the whole so far */
+    size_t bytes, length; /* size of `text`; length of the whole text so far */
 } print_sink;
 
 static void print_put(print_sink *sink, const char *from, size_t count)
@@ -41,20 +41,20 @@ static void print_put_repeated(print_sink *sink, char what, size_t count)
     print_put(sink, run, count);
 }
 
-/* --- what is shown --- */
+/* --- choosing elements --- */
 
-/* A text's options, checked, and the part of the tensor that it shows. */
+/* The checked options of a text, and the part of the tensor that it shows. */
 typedef struct print_job {
     loch_print_options options;
     size_t dimensions;
-    int64_t shown[LOCH_DIMENSIONS_MAX];  /* sizes of the part */
-    bool is_cut[LOCH_DIMENSIONS_MAX];    /* only `edge` elements of either end */
+    int64_t shown[LOCH_DIMENSIONS_MAX];  /* sizes of that part */
+    bool is_cut[LOCH_DIMENSIONS_MAX];    /* the axis shows only `edge` elements of each end */
     size_t pitches[LOCH_DIMENSIONS_MAX]; /* bytes from one index to the next in `block` */
-    char *block;                         /* the part, row after row; owned */
-    size_t elements, bytes;              /* in it */
+    char *block;                         /* the shown part, contiguous; owned */
+    size_t elements, bytes;              /* of the block */
     lochi_words words;
     size_t separator_bytes;
-    size_t trimmed_bytes;                     /* of the separator, without white space at its end */
+    size_t trimmed_bytes;                     /* length of the separator without white space at its end */
     int64_t separator_length, trimmed_length; /* in characters */
     print_sink *sink;
 } print_job;
@@ -64,7 +64,7 @@ static bool print_is_space(char character)
     return character == ' ' || (character >= '\t' && character <= '\r') || (character >= 0x1c && character <= 0x1f);
 }
 
-/* Characters of UTF-8: bytes that do not continue one. */
+/* Counts the characters of UTF-8 text: the bytes that are not continuation bytes. */
 static int64_t print_count_characters(const char *text, size_t bytes)
 {
     int64_t count = 0;
@@ -89,9 +89,10 @@ static loch_status print_read_options(const loch_print_options *given, print_job
     *options = (loch_print_options){.size = sizeof *options};
     LOCH_TRY_RETURN(lochi_sized_read("options for printing", given, options, sizeof *options));
     if (options->precision < -1)
-        return LOCH_FAIL(INVALID, "a precision of %d: -1 is none, 0 the default", options->precision);
+        return LOCH_FAIL(INVALID, "precision %d is not valid: use -1 for no digits, 0 for the default",
+                         options->precision);
     if ((unsigned)options->notation > LOCH_NOTATION_SCIENTIFIC)
-        return LOCH_FAIL(INVALID, "there is no notation %d", (int)options->notation);
+        return LOCH_FAIL(INVALID, "%d is not a loch_notation value", (int)options->notation);
     options->precision = options->precision == 0 ? 8 : options->precision < 0 ? 0 : options->precision;
     if (!options->threshold) options->threshold = 1000;
     if (!options->edge) options->edge = 3;
@@ -117,15 +118,15 @@ static loch_status print_choose(loch_tensor *tensor, print_job *job)
         job->pitches[i] = pitch;
         if (!lochi_mul(pitch, (size_t)job->shown[i], &pitch) ||
             !lochi_mul(job->elements, (size_t)job->shown[i], &job->elements))
-            return LOCH_FAIL(OVERFLOW, "what would be shown of the tensor has more bytes than there are addresses");
+            return LOCH_FAIL(OVERFLOW, "the elements to print do not fit the address space");
     }
     job->bytes = pitch;
     return LOCH_OK;
 }
 
-/* --- fetching it --- */
+/* --- copying elements --- */
 
-/* One end of an axis, in the tensor and in the block; takes over both views and gives new ones. */
+/* Narrows both views to one end of an axis. Consumes both views and returns new ones. */
 static loch_status print_narrow(loch_tensor **from, loch_tensor **to, int axis, int64_t edge, bool is_tail)
 {
     loch_tensor *narrow_from = NULL, *narrow_to = NULL;
@@ -142,7 +143,7 @@ end:
     return status;
 }
 
-/* Copies one corner: a bit of `corner` for each axis that is cut, set for its tail. */
+/* Copies one corner. `corner` has one bit for each shortened axis, set for its tail. */
 static loch_status print_fetch_corner(const print_job *job, loch_tensor *tensor, loch_tensor *block, uint32_t corner)
 {
     const loch_tensor_copy_options how = {.size = sizeof how, .stream = job->options.stream, .wait = LOCH_WAIT_END};
@@ -165,8 +166,8 @@ static loch_status print_fetch(print_job *job, loch_tensor *tensor)
     loch_tensor *block = NULL;
     loch_status status;
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
-    job->block = lochi_zalloc(job->bytes); /* zeros are what a simulated device without data has */
-    if (!job->block) return LOCH_FAIL(HOST_MEMORY, "no memory for %zu elements to print", job->elements);
+    job->block = lochi_zalloc(job->bytes); /* a simulated device without memory leaves the zeros */
+    if (!job->block) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu elements to print", job->elements);
     LOCH_TRY(loch_tensor_wrap(dtype, job->dimensions, job->shown, job->block, NULL, &block), end);
     uint32_t corners = 1;
     for (size_t i = 0; i < job->dimensions; i++)
@@ -178,16 +179,16 @@ end:
     return status;
 }
 
-/* --- writing it --- */
+/* --- writing --- */
 
-/* A line of elements in the making. White space at the end of a word is held back, since a line that is wrapped ends
+/* A line of elements that is being written. White space at the end of a word is held back, because a wrapped line ends
  * without it. */
 typedef struct print_line {
     const print_job *job;
     int64_t indent;   /* of all lines of this row */
-    int64_t limit;    /* that words end before */
-    int64_t length;   /* so far, as if nothing were held back */
-    size_t held_back; /* blanks */
+    int64_t limit;    /* column that words must not reach */
+    int64_t length;   /* so far, including held-back white space */
+    size_t held_back; /* spaces */
     bool has_words;
 } print_line;
 
@@ -224,11 +225,11 @@ static void print_word(print_line *line, const char *text, size_t length)
     print_put(job->sink, text, kept);
 }
 
-/* The last axis, between its brackets. */
+/* Writes the last axis with its brackets. */
 static void print_row(const print_job *job, const char *at)
 {
     const size_t axis = job->dimensions - 1, count = (size_t)job->shown[axis];
-    const int64_t behind = job->trimmed_length > 1 ? job->trimmed_length : 1; /* a bracket at least */
+    const int64_t behind = job->trimmed_length > 1 ? job->trimmed_length : 1; /* at least a bracket */
     print_line line = {.job = job, .indent = (int64_t)axis + 1, .length = (int64_t)axis + 1};
     line.limit = (int64_t)job->options.width - (int64_t)axis - behind;
     char text[LOCHI_WORD_MAX];
@@ -239,7 +240,7 @@ static void print_row(const print_job *job, const char *at)
     print_put_repeated(job->sink, ' ', line.held_back);
 }
 
-/* Between two rows, planes and so on. */
+/* Writes the break between two rows, planes and so on. */
 static void print_break(const print_job *job, size_t axis)
 {
     print_put(job->sink, job->options.separator, job->trimmed_bytes);
@@ -299,8 +300,8 @@ end:
 
 static loch_status print_check(const loch_tensor *tensor, const char *text, size_t bytes)
 {
-    if (!tensor) return LOCH_FAIL(INVALID, "printing needs a tensor");
-    if (!text && bytes) return LOCH_FAIL(INVALID, "printing into %zu bytes at NULL", bytes);
+    if (!tensor) return LOCH_FAIL(INVALID, "the tensor to print is NULL");
+    if (!text && bytes) return LOCH_FAIL(INVALID, "the text to print into is NULL, but its size is %zu bytes", bytes);
     return LOCH_OK;
 }
 
@@ -321,9 +322,9 @@ loch_status loch_tensor_print_to(loch_tensor *tensor, const loch_print_options *
 {
     LOCHI_NOT_CANCELLED;
     LOCH_TRY_RETURN(print_check(tensor, NULL, 0));
-    if (!file) return LOCH_FAIL(INVALID, "printing needs a file");
+    if (!file) return LOCH_FAIL(INVALID, "the file to print to is NULL");
     print_sink sink = {.file = file};
-    flockfile(file); /* so that other threads' lines do not come between ours */
+    flockfile(file); /* keeps lines of other threads from mixing with ours */
     loch_status status = print_run(tensor, options, &sink);
     if (status == LOCH_OK) {
         print_put(&sink, "\n", 1);

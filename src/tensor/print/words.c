@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Elements as words. Floats are looked through twice: the first time tells whether an exponent is needed and how many places
- * are taken on either side of the point, the second writes. Nothing here depends on the locale. */
+/* Writes elements as words. Floats are scanned twice. The first pass finds whether an exponent is needed, and how many
+ * places there are on each side of the decimal point. The second pass writes. Nothing here depends on the locale. */
 #include "tensor/print/words.h"
 #include "tensor/digits.h"
 #include <string.h>
@@ -12,7 +12,7 @@ static bool words_is_float(loch_dtype dtype)
 
 /* --- integers --- */
 
-/* Writes an integer from the end of `text` backwards, and returns how long it is. */
+/* Writes an integer backwards from the end of `text`, and returns its length. */
 static int words_write_integer(loch_dtype dtype, size_t bytes, const void *from, char text[24])
 {
     uint64_t size = lochi_bits_load(bytes, from);
@@ -51,9 +51,9 @@ static int words_most(int a, int b)
     return a > b ? a : b;
 }
 
-/* What the first look at floats is after. */
+/* Result of the first pass over floats. */
 typedef struct words_extent {
-    double least, most; /* sizes without the sign, of all but zeros; 0 when there are none */
+    double least, most; /* absolute values, without zeros; 0 if there are none */
     bool has_finite, has_others, has_negative_infinity;
 } words_extent;
 
@@ -76,9 +76,9 @@ static words_extent words_measure(const lochi_words *words, const char *at, size
     return extent;
 }
 
-/* Whether numbers are so large, small or far apart that NumPy writes them with an exponent. It compares in the type of the
- * elements, so limits are rounded to that; above, it takes as many digits as the type holds, but at most 8. Types that it
- * lacks are treated as f16. */
+/* Tells whether numbers are so large, so small or so far apart that NumPy writes them with an exponent. NumPy compares
+ * in the type of the elements, so limits are rounded to that type. The upper limit has as many digits as the type
+ * holds, but at most 8. Types that NumPy lacks are treated as f16. */
 static bool words_need_exponent(loch_dtype dtype, const words_extent *extent)
 {
     if (extent->most == 0) return false;
@@ -88,12 +88,12 @@ static bool words_need_exponent(loch_dtype dtype, const words_extent *extent)
         return extent->most >= 1e6 || extent->least < (double)1e-4f ||
                (float)extent->most / (float)extent->least > 1000;
     default:
-        /* a ratio of up to 1000.25 is 1000 as an f16 */
+        /* ratios up to 1000.25 round to 1000 in f16 */
         return extent->most >= 1e3 || extent->least < 1e-4 || (float)extent->most / (float)extent->least > 1000.25F;
     }
 }
 
-/* The digits behind the point, zeros at the end left out. */
+/* Returns the number of digits after the decimal point, without trailing zeros. */
 static int words_fraction_length(const lochi_digits *digits, bool has_exponent)
 {
     const int before = has_exponent ? 1 : digits->exponent + 1;
@@ -108,7 +108,7 @@ static int words_exponent_length(const lochi_digits *digits)
     return digits->exponent <= -100 || digits->exponent >= 100 ? 3 : 2;
 }
 
-/* How a number's digits are found; `least` only with an exponent. */
+/* Returns the cutoff for the digits of a number. `least` is used only with an exponent. */
 static lochi_cutoff words_cutoff(const lochi_words *words, int least)
 {
     if (words->has_exponent) return (lochi_cutoff){.most = words->precision + 1, .least = least};
@@ -187,7 +187,7 @@ static char *words_write_positional(const lochi_words *words, const lochi_number
 {
     const lochi_cutoff cutoff = words_cutoff(words, -1);
     const lochi_digits digits = lochi_digits_make(number, &cutoff);
-    const int before = digits.exponent + 1; /* digits before the point; below 1 there are zeros behind it */
+    const int before = digits.exponent + 1; /* digits before the decimal point; below 1 there are zeros after it */
     const int fraction = words_fraction_length(&digits, false);
     at = words_put(at, ' ', words->left - words_most(before, 1) - number->is_negative);
     if (number->is_negative) *at++ = '-';
@@ -201,7 +201,7 @@ static char *words_write_positional(const lochi_words *words, const lochi_number
     return words_put(at, ' ', words->right - fraction);
 }
 
-/* --- all --- */
+/* --- all types --- */
 
 lochi_words lochi_words_fit(loch_dtype dtype, const void *elements, size_t count, int precision, loch_notation notation,
                             bool is_scalar)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies between tensors of any layouts, types and devices. What both sides are decides:
+/* Copies between tensors of any layouts, types and devices. Both sides together choose the method:
  *
- *     side by side, one type          one plain copy
- *     the host reaches both           the host's engine (strided.c), behind the stream
- *     one type, a device              rows in few driver calls (rows.c), queued; or through the host where that is
- *                                     faster, as for a transpose
+ *     contiguous, one type            one plain copy
+ *     the host can access both        the host engine (strided.c), after waiting for the stream
+ *     one type, a device              rows in few driver calls (rows.c), queued; or through the host if that is
+ *                                     faster, for example for a transpose
  *     two types, a device             through the host (stage.c)
  *
- * Two tensors that share memory are copied directly when it is certain that no byte is both read and written, else through
- * a block of their own. Queued work is recorded on both buffers, which keeps them. */
+ * Two tensors that share memory are copied directly only if it is certain that no byte is both read and written.
+ * Otherwise they are copied through a separate block. Queued work is recorded as a use of both buffers, which keeps
+ * them. */
 #include "base/fail.h"
 #include "base/sized.h"
 #include "device/device.h"
@@ -17,7 +18,7 @@
 #include "tensor/transfer/rows.h"
 #include "tensor/transfer/stage.h"
 
-/* A copy that was asked for. */
+/* The arguments of a copy. */
 typedef struct copy_ask {
     loch_tensor *to, *from;
     loch_tensor_copy_options options;
@@ -25,14 +26,14 @@ typedef struct copy_ask {
     lochi_converter converter;
 } copy_ask;
 
-/* --- asking --- */
+/* --- arguments --- */
 
 static loch_status copy_read_options(const loch_tensor_copy_options *given, loch_tensor_copy_options *out)
 {
     *out = (loch_tensor_copy_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", given, out, sizeof *out));
     if ((unsigned)out->wait > LOCH_WAIT_END || (unsigned)out->overflow > LOCH_OVERFLOW_SPECIAL)
-        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the copy options have an invalid value");
     if (out->wait == LOCH_WAIT_DEFAULT) out->wait = out->stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
     return LOCH_OK;
 }
@@ -40,8 +41,8 @@ static loch_status copy_read_options(const loch_tensor_copy_options *given, loch
 static loch_status copy_check_shapes(const lochi_layout *to, const lochi_layout *from)
 {
     if (to->dimensions != from->dimensions)
-        return LOCH_FAIL(INVALID, "a copy from %zu to %zu dimensions: shapes have to be equal", from->dimensions,
-                         to->dimensions);
+        return LOCH_FAIL(INVALID, "the source has %zu dimensions and the target %zu: the shapes must be equal",
+                         from->dimensions, to->dimensions);
     for (size_t i = 0; i < to->dimensions; i++)
         if (to->shape[i] != from->shape[i])
             return LOCH_FAIL(INVALID, "dimension %zu has size %lld in the source and %lld in the target", i,
@@ -49,7 +50,7 @@ static loch_status copy_check_shapes(const lochi_layout *to, const lochi_layout 
     return LOCH_OK;
 }
 
-/* A stream has to be one of a device involved; for memory that no device knows any will do. */
+/* Checks that a stream belongs to one of the devices. For memory without a device any stream is accepted. */
 static loch_status copy_check_stream(const copy_ask *ask)
 {
     const loch_stream *stream = ask->options.stream;
@@ -57,12 +58,12 @@ static loch_status copy_check_stream(const copy_ask *ask)
     const loch_device *to = loch_tensor_get_device(ask->to), *from = loch_tensor_get_device(ask->from);
     LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
     if ((!to && !from) || stream->device == to || stream->device == from) return LOCH_OK;
-    return LOCH_FAIL(INVALID, "stream %llu of %s has nothing to do with a copy from %s to %s",
+    return LOCH_FAIL(INVALID, "stream %llu of %s cannot be used for a copy from %s to %s",
                      (unsigned long long)stream->id, stream->device->name, from ? from->name : "the host",
                      to ? to->name : "the host");
 }
 
-/* The device of a side that the host does not reach. */
+/* Returns the device of a side that the host cannot access; NULL if it can. */
 static loch_device *copy_device(const loch_tensor *tensor)
 {
     return loch_tensor_is_on_host(tensor) ? NULL : loch_tensor_get_device(tensor);
@@ -86,7 +87,7 @@ static loch_status copy_locate(copy_ask *ask)
     return LOCH_OK;
 }
 
-/* --- waiting and keeping --- */
+/* --- waits and uses --- */
 
 static loch_status copy_wait_for(loch_stream *stream)
 {
@@ -98,7 +99,7 @@ static loch_status copy_wait_for_device(loch_device *device)
     return device ? copy_wait_for(&device->default_stream) : LOCH_OK;
 }
 
-/* Waits for what the copy comes behind: its stream, or the default streams of both sides. */
+/* Waits for the work that the copy is ordered after: its stream, or the default streams of both sides. */
 static loch_status copy_wait_before(const copy_ask *ask)
 {
     if (ask->options.stream) return copy_wait_for(ask->options.stream);
@@ -106,8 +107,8 @@ static loch_status copy_wait_before(const copy_ask *ask)
     return copy_wait_for_device(loch_tensor_get_device(ask->from));
 }
 
-/* The stream that work with devices is queued on: the caller's, or the default one of the side that is not the host, the
- * target before the source. NULL when all is the host's. */
+/* Returns the stream that device work is queued on: the caller's stream, or the default stream of the side that is not
+ * on the host, the target before the source. Returns NULL if both sides are on the host. */
 static loch_stream *copy_stream(const copy_ask *ask)
 {
     if (ask->options.stream) return ask->options.stream;
@@ -117,7 +118,7 @@ static loch_stream *copy_stream(const copy_ask *ask)
     return device ? &device->default_stream : NULL;
 }
 
-/* What was queued, and not waited for, keeps both sides. Where that cannot be said, it is waited for. */
+/* Records the queued copy as a use of both sides. If that fails, waits for the copy. */
 static loch_status copy_keep(const copy_ask *ask)
 {
     loch_stream *stream = copy_stream(ask);
@@ -129,7 +130,7 @@ static loch_status copy_keep(const copy_ask *ask)
 
 /* --- shared memory --- */
 
-/* The bytes that a side reaches, as addresses. */
+/* Computes the range of addresses that a side reaches. */
 static void copy_span(const lochi_layout *layout, const char *address, uintptr_t *start, uintptr_t *end)
 {
     *start = (uintptr_t)address - layout->below;
@@ -144,7 +145,7 @@ static bool copy_spans_overlap(const copy_ask *ask)
     return to_start < from_end && from_start < to_end;
 }
 
-/* Bytes before and from the first element that the axes behind `axis` reach. */
+/* Computes the bytes before and after the first element that the axes inside of `axis` reach. */
 static void copy_reach_inside(const lochi_strided *s, size_t axis, const ptrdiff_t *strides, size_t element_bytes,
                               size_t *before, size_t *from)
 {
@@ -158,8 +159,8 @@ static void copy_reach_inside(const lochi_strided *s, size_t axis, const ptrdiff
     }
 }
 
-/* Whether both sides repeat at one distance, along an axis and all that are outside of it, and what they repeat lies apart
- * inside of it: columns of one matrix. */
+/* Tells whether both sides repeat at the same distance along `axis` and all axes outside of it, and are disjoint inside
+ * of it. Example: columns of one matrix. */
 static bool copy_is_apart_along(const lochi_transfer *transfer, size_t axis)
 {
     const lochi_strided *s = &transfer->strided;
@@ -194,14 +195,14 @@ static bool copy_is_onto_itself(const copy_ask *ask)
     return true;
 }
 
-/* Through a block: what is read is what was there before. */
+/* Copies through a separate block, so that the source is read before it is overwritten. */
 static loch_status copy_through_block(const copy_ask *ask)
 {
     const lochi_layout *from = &ask->from->layout;
     lochi_layout rows;
     LOCH_TRY_RETURN(lochi_layout_make(from->dtype, from->dimensions, from->shape, NULL, &rows));
     const loch_device *stream_device = ask->options.stream ? ask->options.stream->device : NULL;
-    loch_device *device = ask->transfer.from_device; /* NULL: the host's own memory */
+    loch_device *device = ask->transfer.from_device; /* NULL: host memory */
     const loch_tensor_options where = {.size = sizeof where,
                                        .device = device,
                                        .stream = device && stream_device == device ? ask->options.stream : NULL};
@@ -216,7 +217,7 @@ static loch_status copy_through_block(const copy_ask *ask)
     return status;
 }
 
-/* --- the ways --- */
+/* --- methods --- */
 
 static loch_status copy_on_host(const copy_ask *ask)
 {
@@ -242,7 +243,7 @@ static loch_status copy_queue_rows(const copy_ask *ask, const lochi_rows_plan *p
     loch_copy_options options = {
         .size = sizeof options, .stream = ask->options.stream, .wait = is_one ? ask->options.wait : LOCH_WAIT_QUEUED};
     const loch_status status = lochi_rows_plan_run(plan, &transfer->strided, &options, transfer->to, transfer->from);
-    if (status != LOCH_OK) { /* some of it may be queued */
+    if (status != LOCH_OK) { /* a part may be queued */
         lochi_buffer_keep_after_failure(ask->to->buffer, ask->from->buffer, ask->options.stream);
         return status;
     }
@@ -266,7 +267,7 @@ static loch_status copy_by_device(const copy_ask *ask, const lochi_rows_plan *pl
     return is_by_rows ? copy_queue_rows(ask, plan) : copy_through_host(ask);
 }
 
-/* Both sides have addresses. */
+/* Copies. Both sides have addresses. */
 static loch_status copy_held(copy_ask *ask)
 {
     LOCH_TRY_RETURN(copy_locate(ask));
@@ -286,7 +287,8 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     LOCH_TRY_RETURN(lochi_tensor_check_writable(to));
     LOCH_TRY_RETURN(copy_check_stream(&ask));
     if (!to->layout.elements) return LOCH_OK;
-    if (ask.options.stream && ask.options.wait == LOCH_WAIT_END) /* first: what is queued would stay in the graph */
+    /* checked first: queued work could not be removed from the graph */
+    if (ask.options.stream && ask.options.wait == LOCH_WAIT_END)
         LOCH_TRY_RETURN(lochi_stream_refuse_captured(ask.options.stream, "a copy there cannot be waited for"));
     loch_stream *to_stream = lochi_buffer_choose_stream(to->buffer, from->buffer, ask.options.stream);
     loch_stream *from_stream = lochi_buffer_choose_stream(from->buffer, to->buffer, ask.options.stream);
@@ -294,7 +296,7 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     loch_status status = lochi_tensor_hold(from, from_stream);
     if (status == LOCH_OK) {
         status = lochi_tensor_let_go(from, from_stream, copy_held(&ask));
-        lochi_buffer_touch(to->buffer); /* one that failed may have written some of it */
+        lochi_buffer_touch(to->buffer); /* a copy that failed may have written a part */
     }
     return lochi_tensor_let_go(to, to_stream, status);
 }

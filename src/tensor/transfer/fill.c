@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Filling tensors. On a device what lies side by side is a fill of the driver's, or one element of 8 bytes in two halves; from
- * there every axis is filled by copying what is there already behind it, twice as much each time, from the innermost axis
- * out: a few calls for each axis, whatever its size. */
+/* Fills tensors. On a device, contiguous parts are filled by the driver's fill; an element of 8 bytes is filled in two
+ * halves. Then every axis is filled by copying the filled part behind itself, twice as much each time, from the
+ * innermost axis outwards. This takes a few calls for each axis, whatever its size. */
 #include "base/fail.h"
 #include "device/device.h"
 #include "tensor/buffer/buffer.h"
@@ -12,10 +12,10 @@
 typedef struct fill_ask {
     loch_tensor *tensor;
     char *address;         /* of the element with all indices 0 */
-    lochi_strided strided; /* both sides are the tensor */
+    lochi_strided strided; /* source and target are both the tensor */
     unsigned char element[sizeof(uint64_t)];
-    size_t pattern_bytes; /* the shortest part of the element that makes it up by repeating */
-    loch_stream *stream;  /* the caller's, or the default one of the device; NULL for plain host memory */
+    size_t pattern_bytes; /* the shortest part of the element whose repetition gives the element */
+    loch_stream *stream;  /* the caller's, or the default stream of the device; NULL for plain host memory */
 } fill_ask;
 
 /* --- on the host --- */
@@ -32,7 +32,7 @@ static loch_status fill_on_host(const fill_ask *ask)
 
 /* --- on a device --- */
 
-/* Fills the axes from `axis` on, given that the places with index 0 along it are filled. */
+/* Fills the axes from `axis` on. The elements with index 0 along it are filled already. */
 static loch_status fill_axis(const fill_ask *ask, size_t axis, const loch_copy_options *options)
 {
     const lochi_strided *s = &ask->strided;
@@ -61,7 +61,7 @@ static loch_status fill_on_device(const fill_ask *ask)
     size_t row_bytes = lochi_strided_row(s, &axes);
     if (ask->pattern_bytes <= sizeof(uint32_t)) {
         LOCH_TRY_RETURN(loch_fill_on(first, row_bytes, ask->element, ask->pattern_bytes, ask->stream));
-    } else { /* not by a copy: a graph would read the element from here at every launch */
+    } else { /* no copy from the host: a graph would read the element from this stack frame at each launch */
         LOCH_TRY_RETURN(loch_fill_on(first, half, ask->element, half, ask->stream));
         LOCH_TRY_RETURN(loch_fill_on(first + half, half, ask->element + half, half, ask->stream));
         axes = s->axes;
@@ -71,7 +71,7 @@ static loch_status fill_on_device(const fill_ask *ask)
     return LOCH_OK;
 }
 
-/* --- asking --- */
+/* --- arguments --- */
 
 static size_t fill_shorten(const unsigned char *element, size_t bytes)
 {
@@ -97,8 +97,8 @@ static loch_status fill_prepare(loch_tensor *tensor, loch_scalar value, loch_str
     return LOCH_OK;
 }
 
-/* Waits for what was queued, or has it keep the tensor; a part of a fill that failed, too. Where the latter cannot be said, it
- * is waited for. */
+/* Waits for the queued fill, or records it as a use of the tensor, also if a part of it failed. If the use cannot be
+ * recorded, waits. */
 static loch_status fill_settle(const fill_ask *ask, loch_status filled, loch_stream *given)
 {
     const loch_error saved = lochi_error_save();
@@ -109,7 +109,7 @@ static loch_status fill_settle(const fill_ask *ask, loch_status filled, loch_str
     return filled;
 }
 
-/* The tensor has an address. */
+/* Fills a tensor that has an address. */
 static loch_status fill_held(loch_tensor *tensor, loch_scalar value, loch_stream *stream)
 {
     fill_ask ask;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies of rows in few driver calls. A call takes a row and two axes around it; of the axes that there are, those are taken
- * that leave the fewest calls. The source's strides are its own: an axis along which it repeats or runs backwards, and two
- * that lie across each other, cannot be in one call. */
+/* Copies rows in few driver calls. One call copies a row along two further axes. The plan uses the two axes that leave
+ * the fewest calls. The strides of the source are arbitrary: an axis along which it repeats or runs backwards cannot be
+ * part of a call, nor can two axes that overlap. */
 #include "tensor/transfer/rows.h"
 #include "base/checked.h"
 #include "base/fail.h"
 
-#define ROWS_CALL_NS 6000    /* a call, with what the device does around it; this and the rest as measured on an H200 */
-#define ROWS_CALLS_MAX 65536 /* with more calls than this any other way is better */
+/* cost of a call with its device overhead; this and the numbers below were measured on an H200 */
+#define ROWS_CALL_NS 6000
+#define ROWS_CALLS_MAX 65536 /* with more calls any other method is better */
 
-/* Nanoseconds for a thousand rows, however short, and for a thousand bytes. */
+/* Nanoseconds for a thousand rows of any length, and for a thousand bytes. */
 static const struct {
     unsigned rows_ns, bytes_ns;
 } rows_costs[] = {
@@ -27,13 +28,13 @@ static uint64_t rows_estimate(const lochi_rows_plan *plan, lochi_rows_way way)
            plan->rows * plan->row_bytes / 1000 * rows_costs[way].bytes_ns;
 }
 
-/* Whether a source's axis can be an axis of a call whose inside has `inner` bytes. */
+/* Tells whether an axis of the source can be an axis of a call whose inner part has `inner` bytes. */
 static bool rows_fits(const lochi_strided *s, size_t axis, size_t inner)
 {
     return s->from[axis] > 0 && (size_t)s->from[axis] >= inner;
 }
 
-/* Bytes of the source from the first to behind the last along an axis. */
+/* Returns the bytes of the source from the first element to the end of the last along an axis. */
 static size_t rows_reach(const lochi_strided *s, size_t axis, size_t row_bytes)
 {
     return (s->sizes[axis] - 1) * (size_t)s->from[axis] + row_bytes;
@@ -50,7 +51,7 @@ static void rows_choose(const lochi_strided *s, lochi_rows_plan *plan)
             plan->planes_axis = plan->axes;
         }
         const size_t reach = rows_reach(s, row, plan->row_bytes);
-        for (size_t plane = 0; plane < row; plane++) { /* the target's strides rise outwards */
+        for (size_t plane = 0; plane < row; plane++) { /* strides of the target increase outwards */
             size_t both;
             if (!rows_fits(s, plane, reach) || !lochi_mul(s->sizes[row], s->sizes[plane], &both) || both <= most)
                 continue;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* The way through the host, for copies that a device cannot do: other types, or layouts with rows too short for it.
+/* Copies through the host, for copies that a device cannot do: other types, or layouts whose rows are too short.
  *
- *     device ──gather──► staging, in the source's order ──copy or convert──► staging, in the target's order ──scatter──► device
+ *     device ──gather──► staging (source order) ──copy or convert──► staging (target order) ──scatter──► device
  *
- * The staging on a device's side keeps the order of that side's axes with the gaps left out, so that gathering and
- * scattering are rows as long as they are there; the host does what is left, from one order into the other. A source
- * that would take many calls is read with its gaps in one piece. Pieces bound the memory; it is pinned where the device has that. A side that
- * the host reads and writes needs no staging. */
+ * The staging memory of a side keeps the order of that side's axes, without the gaps. So gather and scatter use rows as
+ * long as that side has, and the host does the rest, from one order into the other. A source that would need many calls
+ * is read in one piece, with its gaps. Pieces limit the memory. Staging memory is pinned if the device supports it. A
+ * side that the host can access needs no staging. */
 #include "tensor/transfer/stage.h"
 #include "base/fail.h"
 #include "tensor/transfer/rows.h"
 #include <loch/registry.h>
 
-#define STAGE_BYTES ((size_t)8 << 20) /* of one side of a piece */
-#define STAGE_PIECE_NS 10000          /* to wait for both sides of a piece */
-#define STAGE_ROW_NS 2                /* on the host: what is not side by side is as slow as memory */
-#define STAGE_CALLS 16                /* a source in more calls than this is read whole if that is faster */
-#define STAGE_GAPS 4                  /* a source is read whole when it is at most that much longer than its elements */
+#define STAGE_BYTES ((size_t)8 << 20) /* size of one side of a piece */
+#define STAGE_PIECE_NS 10000          /* cost of waiting for both sides of a piece */
+#define STAGE_ROW_NS 2                /* on the host: access that is not contiguous is as slow as memory */
+#define STAGE_CALLS 16                /* a source that needs more calls is read with its gaps if that is faster */
+/* a source is read with its gaps if it is at most so many times longer than its elements */
+#define STAGE_GAPS 4
 
 /* Host memory between the two sides. */
 typedef struct stage_memory {
@@ -25,19 +26,21 @@ typedef struct stage_memory {
     size_t bytes;
 } stage_memory;
 
-/* The stream that work on a device goes to: the caller's if it is one of the device, else NULL, the default one. */
+/* Returns the stream for work on a device: the caller's stream if it belongs to the device, otherwise NULL for the
+ * default stream. */
 static loch_stream *stage_stream(const lochi_transfer *transfer, const loch_device *device)
 {
     const bool is_its = transfer->stream && loch_stream_get_device(transfer->stream) == device;
     return is_its ? transfer->stream : NULL;
 }
 
-/* The memory is free in the order of its stream, and the host writes to it at once: so the stream is waited for. */
+/* Takes staging memory and waits for its stream: the memory is free in the order of that stream, and the host writes to
+ * it immediately. */
 static loch_status stage_take(const lochi_transfer *transfer, loch_device *device, size_t bytes, stage_memory *out)
 {
     const loch_attributes attributes = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     LOCH_TRY_RETURN(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &out->allocator));
-    loch_device *owner = loch_allocator_get_device(out->allocator); /* the host, where there is no pinned memory */
+    loch_device *owner = loch_allocator_get_device(out->allocator); /* the host, if there is no pinned memory */
     loch_stream *stream = stage_stream(transfer, owner);
     const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = 64, .stream = stream};
     void *address;
@@ -47,7 +50,7 @@ static loch_status stage_take(const lochi_transfer *transfer, loch_device *devic
     return loch_stream_sync(stream ? stream : loch_stream_get_default(owner));
 }
 
-/* Everything that used it was waited for. */
+/* Gives staging memory back. All work that used it has ended. */
 static loch_status stage_give(stage_memory *memory)
 {
     const loch_status status = memory->address ? loch_allocator_free(memory->allocator, memory->address) : LOCH_OK;
@@ -57,15 +60,15 @@ static loch_status stage_give(stage_memory *memory)
 
 /* --- pieces --- */
 
-/* A part of the copy: some indices of every axis. */
+/* A part of the copy: a range of indices of every axis. */
 typedef struct stage_piece {
-    size_t axes, count; /* elements */
+    size_t axes, count; /* number of elements */
     size_t sizes[LOCH_DIMENSIONS_MAX];
     char *to;
     const char *from;
 } stage_piece;
 
-/* How many indices of each axis a piece has: inner axes whole, as far as they fit. */
+/* Computes how many indices of each axis a piece has. Inner axes are whole as far as they fit. */
 static void stage_cut(const lochi_strided *s, size_t *steps)
 {
     const size_t bytes = s->to_bytes > s->from_bytes ? s->to_bytes : s->from_bytes;
@@ -89,8 +92,8 @@ static ptrdiff_t stage_length(ptrdiff_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* A source's piece with the gaps left out: its strides in the order of the source's own, with their signs, and 0 where it
- * repeats; the bytes before the element with all indices 0, and in all. */
+/* Computes the layout of a source's piece without gaps: strides in the order of the source's own, with their signs, and
+ * 0 where the source repeats; the bytes before the element with all indices 0; and all bytes. */
 static void stage_pack(const size_t *sizes, size_t axes, const ptrdiff_t *strides, size_t element_bytes, ptrdiff_t *out,
                        size_t *before, size_t *bytes)
 {
@@ -112,7 +115,7 @@ static void stage_pack(const size_t *sizes, size_t axes, const ptrdiff_t *stride
     *bytes = next;
 }
 
-/* What a source's piece reaches: bytes before and from its first element. */
+/* Computes the bytes that a source's piece reaches before its first element and from it on. */
 static void stage_reach(const size_t *sizes, size_t axes, const ptrdiff_t *strides, size_t element_bytes,
                         size_t *before, size_t *from)
 {
@@ -127,19 +130,19 @@ static void stage_reach(const size_t *sizes, size_t axes, const ptrdiff_t *strid
     }
 }
 
-/* --- gathering and scattering --- */
+/* --- gather and scatter --- */
 
-/* How a piece of a source comes to the host. */
+/* How a piece of a source is copied to the host. */
 typedef struct stage_gather {
     bool is_whole;                          /* with its gaps, in one copy */
-    size_t before, bytes;                   /* of the staging: before the first element, in all */
-    ptrdiff_t strides[LOCH_DIMENSIONS_MAX]; /* there */
-    lochi_strided strided;                  /* from the device into it, unless it comes whole */
+    size_t before, bytes;                   /* of the staging: before the first element; in total */
+    ptrdiff_t strides[LOCH_DIMENSIONS_MAX]; /* in the staging */
+    lochi_strided strided;                  /* from the device into the staging; unused if `is_whole` */
     lochi_rows_plan plan;
     uint64_t ns;
 } stage_gather;
 
-/* Without the gaps. Where the source repeats, one index stands for all. */
+/* Plans a gather without gaps. Along axes on which the source repeats, one index is copied for all. */
 static void stage_plan_rows(const lochi_strided *s, const size_t *sizes, stage_gather *out)
 {
     size_t apart[LOCH_DIMENSIONS_MAX];
@@ -163,8 +166,8 @@ static void stage_plan_whole(const lochi_strided *s, const size_t *sizes, stage_
         out->strides[i] = s->from[i];
 }
 
-/* Decided for a piece of full size. Reading the gaps too is for sources that are scattered widely: others may be writing
- * there, which does no harm but to the peace of whoever looks for mistakes in the order of streams. */
+/* Plans a gather, for a piece of full size. Gaps are read only for widely scattered sources: other work may write there
+ * at the same time. That is harmless, but tools that check the order of streams report it. */
 static void stage_plan_gather(const lochi_strided *s, const size_t *sizes, stage_gather *out)
 {
     stage_gather whole;
@@ -174,7 +177,7 @@ static void stage_plan_gather(const lochi_strided *s, const size_t *sizes, stage
     if (is_scattered && whole.ns < out->ns) *out = whole;
 }
 
-/* Copies with the device wait for their end. */
+/* Returns options of a copy that waits for its end. */
 static loch_copy_options stage_options(const lochi_transfer *transfer, const loch_device *device)
 {
     return (loch_copy_options){
@@ -189,7 +192,7 @@ static loch_status stage_run_gather(const lochi_transfer *transfer, const stage_
     return lochi_rows_plan_run(&gather->plan, &gather->strided, &options, staging + gather->before, piece->from);
 }
 
-/* How a piece goes to a target on a device: from a staging in the target's order, without gaps. */
+/* Plans the scatter of a piece to a target on a device: from staging in the target's order, without gaps. */
 static void stage_plan_scatter(const lochi_strided *s, const size_t *sizes, ptrdiff_t *strides, lochi_strided *out)
 {
     ptrdiff_t stride = (ptrdiff_t)s->to_bytes;
@@ -215,10 +218,10 @@ static void stage_work(const lochi_transfer *transfer, const stage_piece *piece,
         lochi_strided_copy(&inside, to, from);
 }
 
-/* Memory of both sides that lies on a device; NULL for a side without. */
+/* Staging memory of both sides; NULL for a side that needs none. */
 typedef struct stage_sides {
     char *to, *from;
-    bool is_whole; /* how the source comes */
+    bool is_whole; /* how the source is gathered */
 } stage_sides;
 
 static loch_status stage_run_piece(const lochi_transfer *transfer, const stage_piece *piece, const stage_sides *sides)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The engine of copies on the host. A copy is a walk over the outer axes with one of three things inside: rows that lie side
- * by side in both, a plane whose rows lie differently in the two, or, with types that differ, a block that goes through
- * memory on the stack. */
+/* The engine for copies on the host. A copy walks over the outer axes. Inside it handles one of three cases: rows that
+ * are contiguous on both sides; a plane whose rows have different orders; or, if the types differ, a block that is
+ * converted through memory on the stack. */
 #include "tensor/transfer/strided.h"
 #include "base/rows.h"
 #include "tensor/transfer/tile.h"
 #include <string.h>
 
 #define STRIDED_BLOCK 2048 /* elements converted at a time */
-#define STRIDED_SIDE 32    /* of a block of a transpose, along the source's rows */
+#define STRIDED_SIDE 32    /* side of a block of a transpose, along the rows of the source */
 
-/* --- bringing into order --- */
+/* --- bringing layouts into order --- */
 
 static void strided_add(lochi_strided *s, size_t size, ptrdiff_t to, ptrdiff_t from)
 {
     if (size == 1) return;
-    if (to < 0) { /* turned */
+    if (to < 0) { /* reversed */
         s->to_start += (ptrdiff_t)(size - 1) * to;
         s->from_start += (ptrdiff_t)(size - 1) * from;
         to = -to;
@@ -32,7 +32,7 @@ static void strided_add(lochi_strided *s, size_t size, ptrdiff_t to, ptrdiff_t f
     s->from[at] = from;
 }
 
-/* Whether axis `outer` goes on where axis `outer + 1` ends, on both sides. */
+/* Tells whether axis `outer` continues where axis `outer + 1` ends, on both sides. */
 static bool strided_is_behind(const lochi_strided *s, size_t outer)
 {
     const ptrdiff_t size = (ptrdiff_t)s->sizes[outer + 1];
@@ -99,7 +99,7 @@ size_t lochi_strided_row(const lochi_strided *strided, size_t *axes)
     return has_rows ? strided->sizes[strided->axes - 1] * strided->to_bytes : strided->to_bytes;
 }
 
-/* Elements that always go together are one, where there is a type of their size. */
+/* Joins elements that always stay together into one larger element, if there is a type of that size. */
 static void strided_fuse(lochi_strided *s)
 {
     const size_t last = s->axes - 1, bytes = s->sizes[last] * s->to_bytes;
@@ -110,7 +110,7 @@ static void strided_fuse(lochi_strided *s)
 
 /* --- walking --- */
 
-/* The place in the outer axes of a copy: its indices and the two addresses. */
+/* The position in the outer axes of a copy: indices and both addresses. */
 typedef struct strided_walk {
     size_t axes;
     size_t sizes[LOCH_DIMENSIONS_MAX], steps[LOCH_DIMENSIONS_MAX], at[LOCH_DIMENSIONS_MAX];
@@ -129,7 +129,7 @@ static void strided_walk_add(strided_walk *walk, const lochi_strided *s, size_t 
     walk->from_strides[i] = s->from[axis];
 }
 
-/* To the next place; false behind the last one. */
+/* Steps to the next position. Returns false after the last one. */
 static bool strided_walk_next(strided_walk *walk)
 {
     for (size_t i = walk->axes; i-- > 0;) {
@@ -170,8 +170,8 @@ static ptrdiff_t strided_length(ptrdiff_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* The axis beside the last one that a plane has: where the source's elements lie closest. The last one itself when it is the
- * closest: then any other will do. */
+/* Returns the second axis of a plane: the axis along which the source's elements are closest. If that is the last axis
+ * itself, any other axis will do. */
 static size_t strided_partner(const lochi_strided *s)
 {
     const size_t last = s->axes - 1;
@@ -223,8 +223,8 @@ void lochi_strided_copy(const lochi_strided *strided, void *to, const void *from
 
 /* --- conversions --- */
 
-/* How many elements of each axis a block has: the innermost ones whole as far as they fit, or squares where the source's rows
- * lie along another axis. */
+/* Computes how many elements of each axis a block has: inner axes are whole as far as they fit, or the block is a
+ * square if the source's rows lie along another axis. */
 static void strided_cut(const lochi_strided *s, size_t *steps)
 {
     const size_t last = s->axes - 1, partner = strided_partner(s);
@@ -242,7 +242,7 @@ static void strided_cut(const lochi_strided *s, size_t *steps)
     }
 }
 
-/* Strides of a block whose elements lie side by side in the order of the axes. */
+/* Computes the strides of a contiguous block in the order of the axes. */
 static void strided_pack(const size_t *sizes, size_t axes, size_t bytes, ptrdiff_t *strides)
 {
     ptrdiff_t stride = (ptrdiff_t)bytes;
@@ -252,7 +252,7 @@ static void strided_pack(const size_t *sizes, size_t axes, size_t bytes, ptrdiff
     }
 }
 
-/* Copies a block between memory and the stack: one side as `strides` say, the other side by side. */
+/* Copies a block between memory and the stack. One side has `strides`, the other is contiguous. */
 static void strided_move_block(const size_t *sizes, size_t axes, size_t bytes, const ptrdiff_t *to,
                                const ptrdiff_t *from, char *target, const char *source)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Planes whose rows lie differently in source and target.
+/* Copies planes whose rows have different orders in source and target.
  *
- * Walking along the rows of one side jumps from line to line on the other, so the plane is done in squares: every line that a
- * square touches is used while it is near. A transpose goes through registers besides: rows of 16 bytes are read and
- * interleaved, half with half, until they are columns. */
+ * A walk along the rows of one side jumps between cache lines on the other side. So the plane is copied in squares:
+ * every line that a square touches is used while it is cached. A transpose also goes through registers: rows of 16
+ * bytes are read and interleaved, half with half, until they are columns. */
 #include "tensor/transfer/tile.h"
 #include <stdint.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include <emmintrin.h>
 #endif
 
-#define TILE_LINE 64        /* bytes of a line of the caches */
-#define TILE_SQUARE_LINES 8 /* lines along a square's side: what the caches fetch ahead is used soon */
+#define TILE_LINE 64        /* bytes of a cache line */
+#define TILE_SQUARE_LINES 8 /* lines along the side of a square: prefetched lines are used soon */
 
 /* --- element by element --- */
 
@@ -31,7 +31,7 @@
         }                                                                                                              \
     }
 
-/* One element over and over: what a fill and a stretched axis are. */
+/* Repeats one element, for fills and expanded axes. */
 #define TILE_SPREAD(type)                                                                                              \
     static void tile_spread_##type(const lochi_tile *tile, char *to, const char *from)                                 \
     {                                                                                                                  \
@@ -119,7 +119,7 @@ static tile_square *tile_find_square(size_t element_bytes)
     }
 }
 
-/* Lines of a target, from a block that is whole. */
+/* Writes whole lines of a target from a block. */
 static void tile_write_lines(const lochi_tile *tile, char *to, const char *block, size_t lines)
 {
     const bool is_past = tile->is_past && ((uintptr_t)to | (uintptr_t)tile->to_outer) % 16 == 0;
@@ -133,8 +133,8 @@ static void tile_write_lines(const lochi_tile *tile, char *to, const char *block
     }
 }
 
-/* As many elements a side as a line has: every line of the source is read once, and every line of the target written once,
- * so it does not matter how many of them a cache can hold at such distances. */
+/* Transposes blocks with as many elements a side as a cache line has. Every line of the source is read once, and every
+ * line of the target is written once. So the number of lines that fit the cache at such distances does not matter. */
 static void tile_transpose_lines(const lochi_tile *tile, char *to, const char *from)
 {
     _Alignas(TILE_LINE) char block[TILE_LINE * TILE_LINE];
@@ -147,7 +147,8 @@ static void tile_transpose_lines(const lochi_tile *tile, char *to, const char *f
     tile_write_lines(tile, to, block, lines);
 }
 
-/* The target is side by side along `inner`, the source along `outer`. What is left at the edges goes one by one. */
+/* Transposes. The target is contiguous along `inner`, the source along `outer`. Elements at the edges are copied one by
+ * one. */
 static void tile_transpose(const lochi_tile *tile, char *to, const char *from)
 {
     const size_t side = TILE_LINE / tile->element_bytes;
@@ -191,7 +192,7 @@ void lochi_tile_copy(const lochi_tile *tile, void *to, const void *from)
         return;
     }
     if (tile->outer == 1 || tile_length(tile->from_outer) >= tile_length(tile->from_inner)) {
-        tile_loop(tile, to, from); /* the rows are the source's too */
+        tile_loop(tile, to, from); /* the rows are rows of the source too */
         return;
     }
     const bool is_transpose = tile->to_inner == bytes && tile->from_outer == bytes;
