@@ -191,8 +191,8 @@ static void each_queue(loch_engine *engine, lochi_call *calls)
     pthread_cond_broadcast(&engine->each_changed); /* waiting threads may have to run them */
 }
 
-/* Returns the call that a worker of seat `own` runs next while it waits for a family. Returns NULL if there is none, or
- * if the thread is not a worker. */
+/* Returns the call that a worker of seat `own` runs next while it waits for a family. Returns NULL if no call is left,
+ * or if the thread is not a worker. */
 static lochi_call *each_find_next(const loch_engine *engine, unsigned own, uint64_t family)
 {
     lochi_lock_assert_held(&engine->each_lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The state of engines.
  *
- * One thread writes an engine while it is opened. After that the members are read without a lock until the close, except
- * those that are marked below as guarded by a lock. */
+ * One thread writes an engine while it is opened. After that the members are read without a lock until the close. The
+ * members that a lock guards are marked below. */
 #ifndef LOCHI_ENGINE_STATE_H
 #define LOCHI_ENGINE_STATE_H
 

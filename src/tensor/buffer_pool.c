@@ -152,7 +152,7 @@ static bool buffer_pool_put_spare(loch_buffer_pool *pool, kept *it)
     return true;
 }
 
-/* Takes a spare record. Returns NULL if there is none. */
+/* Takes a spare record. Returns NULL if the list is empty. */
 static kept *buffer_pool_take_spare(loch_buffer_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -380,7 +380,7 @@ static bool buffer_pool_wants(const loch_buffer_pool *pool, loch_buffer *buffer)
            !lochi_buffer_has_deleters(buffer);
 }
 
-/* Keeps a buffer, ordered after the work of `stream`. Makes a record if there is none. Returns false if there is no
+/* Keeps a buffer, ordered after the work of `stream`. Makes a record if `*record` is NULL. Returns false if there is no
  * memory for it. */
 static bool buffer_pool_keep(loch_buffer_pool *pool, loch_buffer *buffer, loch_stream *stream, kept **record)
 {

@@ -326,7 +326,8 @@ static loch_status dlpack_read_address(const struct DLTensor *given, const lochi
         first < layout->below || !lochi_add(first, layout->above, &end))
         return LOCH_FAIL(OVERFLOW, "the DLPack tensor reaches beyond the address space");
     if (first % layout->element_bytes != 0)
-        return LOCH_FAIL(INVALID, "the DLPack data at %p is not aligned to the %zu bytes of an element: copy it first",
+        return LOCH_FAIL(INVALID,
+                         "the DLPack data at %p is not a multiple of the %zu bytes of an element: copy it first",
                          (void *)first, layout->element_bytes);
     *out = (void *)(first - layout->below);
     return LOCH_OK;

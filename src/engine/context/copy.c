@@ -142,7 +142,7 @@ static bool copy_is_good(const lochi_copy_entry *entry, const loch_tensor *sourc
     return entry->version == loch_buffer_get_version(source->buffer) && !lochi_copy_is_spoilt(entry);
 }
 
-/* Finds the valid entry of a tensor. Drops an entry that is no longer valid. Returns NULL if there is none. */
+/* Finds the valid entry of a tensor. Drops an entry that is no longer valid. Returns NULL if no valid entry exists. */
 static lochi_copy_entry *copies_find_good(loch_context *context, const loch_tensor *source, const lochi_copy_key *key)
 {
     lochi_copy_entry **link = lochi_copies_find(&context->copies, key), *list = NULL;

@@ -118,8 +118,8 @@ static loch_status npy_read_header(npy_source *source)
     LOCH_TRY_RETURN(npy_read_start(source, &bytes));
     LOCH_TRY_RETURN(npy_check_left(source, bytes, "the header"));
     if (bytes > LOCHI_NPY_HEADER_MAX)
-        return LOCH_FAIL(CORRUPT, "%.120s has a header of %s; the most that is read is %s", source->path,
-                         LOCHI_SIZE(bytes), LOCHI_SIZE(LOCHI_NPY_HEADER_MAX));
+        return LOCH_FAIL(CORRUPT, "%.120s has a header of %zu bytes; the most that is read is %s", source->path, bytes,
+                         LOCHI_SIZE(LOCHI_NPY_HEADER_MAX));
     char *text = lochi_alloc(bytes + 1); /* + 1: an empty header is left for the parser to refuse */
     if (!text) return LOCH_FAIL(HOST_MEMORY, "no host memory for a header of %s", LOCHI_SIZE(bytes));
     loch_status status = npy_read(source, text, bytes, "the header");

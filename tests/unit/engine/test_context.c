@@ -98,7 +98,7 @@ static void *use_from_elsewhere(void *user)
     loch_context_stats stats = {.size = sizeof stats};
     loch_cublas *cublas;
     WANT(loch_context_close(c) == LOCH_E_WRONG_THREAD);
-    WANT(strstr(loch_error_get()->sentence, "belongs to the thread that made it"));
+    WANT(strstr(loch_error_get()->sentence, "belongs to the thread that created it"));
     WANT(!loch_context_get_engine(c) && !loch_context_get_device(c) && !test_context_stream(c));
     WANT(!loch_context_get_allocator(c) && loch_context_get_seat(c).number == UINT_MAX);
     WANT(loch_context_get_debug(c) == 0 && loch_context_drop_copies(c) == 0);

@@ -183,7 +183,7 @@ static void a_running_task_is_told_of_a_cancelling_end(void **state)
     CHECK_OK(loch_workers_run(o.workers, queue_until_cancelled, &o, NULL));
     (void)!gate_pass(&g);
     CHECK_FAILS(loch_workers_close(o.workers, LOCH_WORKERS_CANCEL, NULL), CANCELLED);
-    assert_non_null(strstr(loch_error_get()->sentence, "ending"));
+    assert_non_null(strstr(loch_error_get()->sentence, "closing"));
 }
 
 int main(void)
