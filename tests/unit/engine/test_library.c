@@ -106,7 +106,7 @@ static void a_library_that_lacks_symbols_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         CHECK_OK(loch_option_set(rows[i].option, "libm.so.6"));
-        expect_refused(i, i ? "libm.so.6 has no ncclGetVersion" : "libm.so.6 has no cublasCreate");
+        expect_refused(i, i ? "libm.so.6 has no function ncclGetVersion" : "libm.so.6 has no function cublasCreate");
     }
 }
 
