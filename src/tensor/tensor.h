@@ -27,8 +27,7 @@ loch_status lochi_tensor_read_options(const loch_tensor_options *given, loch_ten
 /* Makes a tensor with new memory. The layout is contiguous, and the options were read. */
 loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_options *options, loch_tensor **out);
 
-/* Tells whether a tensor is in memory that belongs to the work of `device`. Pinned memory has a device, but counts as
- * host memory. */
+/* Tells whether a tensor is in the own memory of `device`. Pinned memory has a device, but counts as host memory. */
 bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device);
 
 /* Pins the tensor's buffer while work is queued on `stream`, if it is movable. */

@@ -38,7 +38,7 @@ size_t lochi_copies_end_list(const loch_context *context, lochi_copy_entry *list
 /* Destroys an entry that is in no list. The entry may be half made. */
 void lochi_copy_end(const loch_context *context, lochi_copy_entry *entry);
 
-/* Gives the event behind a copy back to the pool, if there is one. */
+/* Gives the event of a copy back to the pool, if there is one. */
 void lochi_copy_give_event(const loch_context *context, lochi_copy_entry *entry);
 
 /* Tells whether the copy was written, its tensor was bound to another buffer, or its pool has slept without keeping the

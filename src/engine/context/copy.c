@@ -5,7 +5,7 @@
  * buffer, type, shape, strides, and the seat of the copy. So each view of a buffer has its own copy, and a tensor never
  * finds the copy of another tensor. An entry is valid while two versions are unchanged: that of the source buffer since
  * before the copy was queued, and that of the copy's buffer since after it was queued. The copy is ordered by the
- * stream that it was queued on; an event recorded behind it orders other streams after it. */
+ * stream that it was queued on; an event recorded after it orders other streams after it. */
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context/copies.h"
@@ -17,7 +17,7 @@
 
 /* --- making --- */
 
-/* Which side of the copy the context's other work on the source's device is ordered on. */
+/* Position of a copy: after or before the context's work on the device of the source. */
 typedef enum copy_side { COPY_BEHIND, COPY_BEFORE } copy_side;
 
 static loch_status copy_order_one(const loch_context *context, unsigned seat, loch_stream *at, loch_stream *stream,
@@ -62,7 +62,7 @@ static loch_status copy_make(loch_context *context, loch_tensor *source, loch_st
     return status;
 }
 
-/* Records an event behind a copy. Waits for the copy if there is no event. */
+/* Records an event after a copy. Waits for the copy if there is no event. */
 static loch_status copy_mark(const loch_context *context, lochi_copy_entry *entry, loch_stream *stream)
 {
     const lochi_seat *place = lochi_context_place(context, entry->key.seat);

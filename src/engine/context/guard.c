@@ -57,7 +57,7 @@ static void guard_begin(loch_context *context, struct context_guard *guard, loch
 
 /* --- ending --- */
 
-/* Logs an undo that failed. That is a bug of the library, or the program has undone a change of the guard itself. */
+/* Logs an undo that failed. That is a bug of the library, or the program has already undone the change of the guard. */
 static void guard_log(const loch_context *context, const char *what, loch_status status)
 {
     if (status != LOCH_OK)

@@ -60,7 +60,7 @@ typedef struct lochi_copy_entry {
     lochi_watch *own_watch; /* on the copy's buffer; retained */
     uint64_t own_changes;   /* of `own_watch`, read after the copy was queued */
     uint64_t stream_id;     /* of the stream that the copy was queued on */
-    loch_event *event;      /* recorded behind the copy; NULL: the copy has ended */
+    loch_event *event;      /* recorded after the copy; NULL: the copy has ended */
 } lochi_copy_entry;
 
 /* The table of kept copies (copies.c). All zero is an empty table. */

@@ -51,8 +51,8 @@ static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track,
     timeline_clock *clock = lochi_zalloc(sizeof *clock);
     if (!clock) return NULL;
     clock->device = loch_device_retain(device);
-    clock->anchor_ns =
-        (int64_t)lochi_timeline_now(timeline); /* not after the anchor; later spans correct the difference */
+    /* The anchor event passes at this time or later. Spans that are measured correct the difference. */
+    clock->anchor_ns = (int64_t)lochi_timeline_now(timeline);
     if (loch_event_create(device, LOCH_EVENT_TIMED, &clock->anchor) == LOCH_OK &&
         loch_event_record(clock->anchor, stream) != LOCH_OK) {
         loch_event_destroy(clock->anchor);

@@ -30,8 +30,8 @@
     X(F16, F32, lochi_f16_of_f32(x))                                                                                   \
     X(F32, F16, lochi_f32_of_f16(x))
 
-/* All other pairs. Integer to integer conversions go through i64; u64 uses the same loops, since the low bits are
- * equal. */
+/* All other pairs. Integer to integer conversions go through i64. A u64 source or target is treated as an i64: the low
+ * bits are equal. */
 #define LOCHI_CONVERT_LIST(X)                                                                                          \
     LOCHI_CONVERT_NARROW(X, F32, )                                                                                     \
     LOCHI_CONVERT_CLIP(X, F32, f32)                                                                                    \
