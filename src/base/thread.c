@@ -4,7 +4,7 @@
  * end. */
 #include "base/thread.h"
 #include "base/fork.h"
-#include "base/inside_marks.h"
+#include "base/underway_marks.h"
 #include "base/lock.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ static void thread_make_key(void)
 /* Forgets the other threads in the child of a fork: their marks, then their slots. */
 static void thread_forked(void)
 {
-    lochi_inside_forked();
+    lochi_underway_forked();
     for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
         const uint64_t bit = (uint64_t)1 << (slot % 64);
         thread_lost_slots[slot / 64] &= ~bit;

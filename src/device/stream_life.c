@@ -2,13 +2,13 @@
 /* The life of stream objects, and the end of streams that parts of the library remember.
  *
  * Public calls need no care: whoever destroys a stream promises that nobody is using it. The library uses streams that it
- * remembers later, by itself, and the caller cannot know of that. Such a use marks the stream (base/inside.h) and looks whether
+ * remembers later, by itself, and the caller cannot know of that. Such a use marks the stream (base/underway.h) and looks whether
  * it is closing. The end raises that flag and waits for the marks, then closes the stream and gives its queue back. Listeners
  * hear of the end before that, while the stream still works. */
 #include "device/stream_life.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/inside.h"
+#include "base/underway.h"
 #include "device/calls.h"
 #include <string.h>
 
@@ -65,15 +65,15 @@ void lochi_stream_release(loch_stream *stream)
 
 bool lochi_stream_enter(loch_stream *stream, uint32_t *mark)
 {
-    *mark = lochi_inside_enter(stream);
+    *mark = lochi_underway_enter(stream);
     if (!atomic_load_explicit(&stream->is_closing, memory_order_relaxed)) return true; /* behind the light fence */
-    lochi_inside_leave(*mark);
+    lochi_underway_leave(*mark);
     return false;
 }
 
 void lochi_stream_leave(uint32_t mark)
 {
-    lochi_inside_leave(mark);
+    lochi_underway_leave(mark);
 }
 
 /* --- listeners --- */
@@ -116,11 +116,11 @@ void lochi_stream_announce(loch_stream *stream)
 /* Closes a stream, and waits until nobody who remembers it is inside. */
 static void life_close(loch_stream *stream)
 {
-    const uint32_t mark = lochi_inside_enter(stream); /* a wait does not count the caller's own, and expects one */
+    const uint32_t mark = lochi_underway_enter(stream); /* a wait does not count the caller's own, and expects one */
     atomic_store_explicit(&stream->is_closing, true, memory_order_relaxed);
     /* Acquire: with the owner's reference alone, whoever remembered it is done with it. */
-    if (atomic_load_explicit(&stream->references, memory_order_acquire) > 1) lochi_inside_wait(stream);
-    lochi_inside_leave(mark);
+    if (atomic_load_explicit(&stream->references, memory_order_acquire) > 1) lochi_underway_wait(stream);
+    lochi_underway_leave(mark);
     atomic_store_explicit(&stream->closed, true, memory_order_release);
 }
 

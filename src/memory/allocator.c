@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/hint.h"
-#include "base/inside.h"
+#include "base/underway.h"
 #include "base/sized.h"
 #include "device/device.h"
 #include "memory/account.h"
@@ -170,7 +170,7 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     if (!address) return LOCH_OK;
     if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
-    return lochi_allocator_free_inside(allocator, lochi_inside_enter(allocator), address, bytes, stream);
+    return lochi_allocator_free_inside(allocator, lochi_underway_enter(allocator), address, bytes, stream);
 }
 
 static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocator *allocator, void *address)

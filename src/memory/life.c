@@ -3,14 +3,14 @@
  * wrapper's empty slots go to the allocator that it wraps, and a ledger keeps account for an allocator that keeps none.
  *
  * An allocator ends when its last reference and its last block are gone. A free may therefore be the end of the very
- * allocator that it runs in: frees mark themselves (base/inside.h), and whoever ends the allocator waits for the
+ * allocator that it runs in: frees mark themselves (base/underway.h), and whoever ends the allocator waits for the
  * others. */
 #include "memory/life.h"
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/hint.h"
-#include "base/inside.h"
+#include "base/underway.h"
 #include "base/logging.h"
 #include "device/device.h"
 #include "memory/account.h"
@@ -136,7 +136,7 @@ static bool life_is_over(loch_allocator *allocator)
         if (!atomic_compare_exchange_strong_explicit(&allocator->is_closing, &is_closing, false, memory_order_acq_rel,
                                                      memory_order_relaxed))
             return false;
-        lochi_inside_wait(allocator); /* there are no newcomers: no blocks are left to free */
+        lochi_underway_wait(allocator); /* there are no newcomers: no blocks are left to free */
         if (!lochi_allocator_count_live(allocator)) return true;
         /* One of those that were inside could not free its block after all, and it is live again. */
         atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
@@ -151,12 +151,12 @@ void loch_allocator_release(loch_allocator *allocator)
     lochi_allocator_free_abandoned(allocator);
     /* Acquire-release: what every owner did is done before the end. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
-    const uint32_t mark = lochi_inside_enter(allocator);
+    const uint32_t mark = lochi_underway_enter(allocator);
     if (allocator->pool) lochi_pool_shut(allocator->pool); /* for good: every free looks whether it is the last */
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
     const bool is_over = life_is_over(allocator);
-    lochi_inside_leave(mark);
+    lochi_underway_leave(mark);
     if (is_over) life_destroy(allocator);
 }
 
@@ -274,13 +274,13 @@ static void life_leave(loch_allocator *allocator, uint32_t mark)
 {
     const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
     const bool is_over = __builtin_expect(is_closing, 0) && life_is_over(allocator);
-    lochi_inside_leave(mark);
+    lochi_underway_leave(mark);
     if (__builtin_expect(is_over, 0)) life_destroy(allocator);
 }
 
 void lochi_allocator_count_out(loch_allocator *wrapper)
 {
-    const uint32_t mark = lochi_inside_enter(wrapper);
+    const uint32_t mark = lochi_underway_enter(wrapper);
     atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
     lochi_fence_light(); /* as for a free */
     life_leave(wrapper, mark);

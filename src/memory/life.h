@@ -32,7 +32,7 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
 /* Takes a block back and wakes waiters. The caller holds a reference on the allocator. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
 
-/* Takes a block back from whoever it is and leaves the allocator, which the caller has entered by `mark` (base/inside.h). */
+/* Takes a block back from whoever it is and leaves the allocator, which the caller has entered by `mark` (base/underway.h). */
 loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark, void *address, size_t bytes,
                                         loch_stream *stream);
 

@@ -10,10 +10,10 @@
  *
  * The cost is one question to each allocator of the process; allocating and freeing by an allocator cost nothing more
  * than before. The lock is a leaf, because nothing is called under it: who asks an allocator has entered it
- * (base/inside.h), and an allocator leaves the table before it waits for those. */
+ * (base/underway.h), and an allocator leaves the table before it waits for those. */
 #include "memory/owner.h"
 #include "base/fail.h"
-#include "base/inside.h"
+#include "base/underway.h"
 #include "memory/pool/pool.h"
 #include <string.h>
 
@@ -34,7 +34,7 @@ void lochi_owner_remove(loch_allocator *allocator)
     lochi_lock_take(&owner_lock);
     lochi_tree_remove(&owner_table, &allocator->node);
     lochi_lock_drop(&owner_lock);
-    lochi_inside_wait(allocator);
+    lochi_underway_wait_unmarked(allocator); /* the caller took its mark back: other threads may wait for it */
 }
 
 /* The oldest allocator of at least that age, entered; NULL when there is none. */
@@ -46,7 +46,7 @@ static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
     lochi_tree_node *node = lochi_tree_at_or_above(&owner_table, age);
     if (node) {
         allocator = LOCHI_CONTAINER(node, loch_allocator, node);
-        *mark = lochi_inside_enter(allocator);
+        *mark = lochi_underway_enter(allocator);
     }
     lochi_lock_drop(&owner_lock);
     return allocator;
@@ -118,7 +118,7 @@ static loch_status owner_find(const void *address, uintptr_t *age)
     const loch_error saved = lochi_error_save();
     loch_allocator *allocator;
     uint32_t mark;
-    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_inside_leave(mark)) {
+    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_underway_leave(mark)) {
         next = allocator->node.key + 1;
         owner_note(&search, allocator, owner_ask(allocator, address));
     }
@@ -138,6 +138,6 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     LOCH_TRY_RETURN(owner_find(address, &age));
     *out = owner_enter(age, mark);
     if (*out && (*out)->node.key == age) return LOCH_OK;
-    if (*out) lochi_inside_leave(*mark);
+    if (*out) lochi_underway_leave(*mark);
     return LOCH_FAIL(DOUBLE_FREE, "another thread has freed the block at %p meanwhile", address);
 }

@@ -11,7 +11,7 @@ void lochi_owner_add(loch_allocator *allocator);
 /* Takes an allocator out that is about to end; returns when nobody asks it any more. The caller is not inside any. */
 void lochi_owner_remove(loch_allocator *allocator);
 
-/* Finds the outermost allocator that has a block at an address, and enters it (base/inside.h). E_FOREIGN, E_INTERIOR, E_DOUBLE_FREE,
+/* Finds the outermost allocator that has a block at an address, and enters it (base/underway.h). E_FOREIGN, E_INTERIOR, E_DOUBLE_FREE,
  * E_UNSUPPORTED when two have it. */
 loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_t *mark);
 

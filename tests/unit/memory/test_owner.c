@@ -3,8 +3,12 @@
  * whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its blocks from those of the
  * allocator that it wraps. */
 #include "allocators.h"
+#include "base/underway.h"
+#include "memory/owner.h"
 #include "sweep.h"
 #include "wrap_fixture.h"
+#include <loch/host.h>
+#include <sched.h>
 
 static loch_allocator *owner_pool(const test_bed *bed)
 {
@@ -281,6 +285,85 @@ static void an_unsafe_allocator_is_asked_by_its_own_thread_alone(void **state)
     loch_allocator_release(allocator);
 }
 
+/* Two threads of the shared slot, while other threads hold all other slots. */
+typedef struct crowded {
+    loch_allocator *allocator;
+    pthread_barrier_t slots_taken, end;
+    atomic_bool has_entered, is_removing, has_left;
+    bool are_shared[2]; /* whether the two threads have the shared slot */
+    bool has_waited;
+} crowded;
+
+static void *thread_holds_a_slot(void *user)
+{
+    crowded *work = user;
+    (void)lochi_thread_slot();
+    pthread_barrier_wait(&work->slots_taken);
+    pthread_barrier_wait(&work->end);
+    return NULL;
+}
+
+/* Stays in the allocator for a while after the other thread has begun to remove the allocator. */
+static void *thread_stays(void *user)
+{
+    crowded *work = user;
+    work->are_shared[0] = lochi_thread_slot() == LOCHI_SLOT_SHARED;
+    const uint32_t mark = lochi_underway_enter(work->allocator);
+    atomic_store(&work->has_entered, true);
+    while (!atomic_load(&work->is_removing))
+        sched_yield();
+    const uint64_t until_ns = loch_host_now_ns() + 50000000;
+    while (loch_host_now_ns() < until_ns)
+        sched_yield();
+    atomic_store(&work->has_left, true);
+    lochi_underway_leave(mark);
+    return NULL;
+}
+
+static void *thread_removes(void *user)
+{
+    crowded *work = user;
+    work->are_shared[1] = lochi_thread_slot() == LOCHI_SLOT_SHARED;
+    while (!atomic_load(&work->has_entered))
+        sched_yield();
+    atomic_store(&work->is_removing, true);
+    lochi_owner_remove(work->allocator);
+    work->has_waited = atomic_load(&work->has_left);
+    lochi_owner_add(work->allocator);
+    return NULL;
+}
+
+/* An allocator that leaves the table waits for threads of the shared slot too, without a mark of its own. */
+static void removing_waits_for_threads_without_slots_of_their_own(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    enum { COUNT = LOCHI_SLOT_SHARED };
+    static pthread_t holders[COUNT];
+    pthread_t stays, removes;
+    pthread_attr_t attributes;
+    crowded work = {.allocator = owner_pool(bed)};
+    assert_int_equal(pthread_barrier_init(&work.slots_taken, NULL, COUNT + 1), 0);
+    assert_int_equal(pthread_barrier_init(&work.end, NULL, COUNT + 1), 0);
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, 256 * TEST_KIB), 0);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_int_equal(pthread_create(&holders[i], &attributes, thread_holds_a_slot, &work), 0);
+    pthread_barrier_wait(&work.slots_taken);
+    assert_int_equal(pthread_create(&stays, &attributes, thread_stays, &work), 0);
+    assert_int_equal(pthread_create(&removes, &attributes, thread_removes, &work), 0);
+    pthread_join(stays, NULL);
+    pthread_join(removes, NULL);
+    pthread_barrier_wait(&work.end);
+    for (size_t i = 0; i < COUNT; i++)
+        pthread_join(holders[i], NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_barrier_destroy(&work.slots_taken);
+    pthread_barrier_destroy(&work.end);
+    loch_allocator_release(work.allocator);
+    assert_true(work.are_shared[0] && work.are_shared[1]);
+    assert_true(work.has_waited);
+}
+
 /* --- failing host memory: a free needs none --- */
 
 static loch_status scenario(const void *user)
@@ -317,6 +400,7 @@ int main(void)
         cmocka_unit_test(an_address_that_two_allocators_know_is_refused),
         cmocka_unit_test(any_thread_frees_by_address),
         cmocka_unit_test(an_unsafe_allocator_is_asked_by_its_own_thread_alone),
+        cmocka_unit_test(removing_waits_for_threads_without_slots_of_their_own),
         cmocka_unit_test(a_free_by_address_needs_no_host_memory),
     };
     return WRAP_RUN(tests);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting until no other thread has marked an object: slot by slot, then all threads of the shared slot together. */
+#include "base/underway.h"
+#include <sched.h>
+
+static void underway_wait(const void *object, bool is_marked)
+{
+    lochi_fence_heavy();
+    const uint32_t own = lochi_thread_slot();
+    for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++)
+        while (slot != own && lochi_underway_is_marked(slot, object))
+            sched_yield();
+    lochi_underway_wait_shared(object, is_marked && own == LOCHI_SLOT_SHARED);
+}
+
+void lochi_underway_wait(const void *object)
+{
+    underway_wait(object, true);
+}
+
+void lochi_underway_wait_unmarked(const void *object)
+{
+    underway_wait(object, false);
+}
