@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* No call of Loch is a cancellation point: pthread_cancel takes effect before or behind a call, never inside, where locks
- * are held and lists are half changed. Whatever sleeps, reads, writes, loads a library, or calls a driver or a function
- * of the user holds cancellation off meanwhile. Taking a mutex is no cancellation point, so short ways pay nothing.
- * The functions of allocators, host allocators and clocks are called as they are; their headers forbid cancellation
+/* Cancellation of threads. No function of Loch is a cancellation point: pthread_cancel takes effect before or after a
+ * call, never during it, where locks are held and lists are half changed.
+ *
+ * Code that sleeps, reads, writes, loads a library, or calls a driver or a function of the user disables
+ * cancellation meanwhile. Taking a mutex is not a cancellation point, so fast paths pay nothing. Functions of
+ * allocators, host allocators and clocks are called without this protection: their headers forbid cancellation
  * points. */
 #ifndef LOCHI_CANCEL_H
 #define LOCHI_CANCEL_H
 
 #include <pthread.h>
 
-/* Holds cancellation of the calling thread off. Returns what lochi_cancel_restore takes. Calls nest. */
+/* Disables cancellation of the calling thread. Pass the result to lochi_cancel_restore. Calls nest. */
 static inline int lochi_cancel_hold(void)
 {
     int before;
@@ -23,7 +25,7 @@ static inline void lochi_cancel_restore(const int *before)
     pthread_setcancelstate(*before, &held);
 }
 
-/* A declaration: holds cancellation off until the end of the block. */
+/* Declares a variable that disables cancellation until the end of the block. */
 #define LOCHI_NOT_CANCELLED                                                                                            \
     __attribute__((cleanup(lochi_cancel_restore), unused)) const int lochi_cancel_before = lochi_cancel_hold()
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checked arithmetic: every size that comes from outside goes through here. Each function returns false on overflow and
- * then leaves *out alone. */
+/* Checked arithmetic. Every size that comes from a caller goes through these functions. A function with a result in
+ * `out` returns false on overflow and then does not write `*out`. */
 #ifndef LOCHI_CHECKED_H
 #define LOCHI_CHECKED_H
 
@@ -43,7 +43,7 @@ static inline bool lochi_is_multiple(size_t value, size_t unit)
     return (value & (unit - 1)) == 0;
 }
 
-/* Whether [address, address + bytes) stays inside the address space. */
+/* Returns whether [address, address + bytes) stays inside the address space. */
 static inline bool lochi_range_fits(const void *address, size_t bytes)
 {
     uintptr_t end;

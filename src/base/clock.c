@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The replaceable clock. */
+/* The clock of the library, which the program can replace (loch/host.h). */
 #include <loch/host.h>
 #include <time.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Variables of the environment that begin with LOCH_ and that nothing reads: most of them are misspelt options. A
- * variable is known if it is an option's, or one of those below, which adapters, tests and the build read. */
+/* Environment variables that begin with LOCH_ but have no reader. Most of them are misspelt options. A variable is
+ * known if it belongs to an option or to the list below of variables that adapters, tests and the build read. */
 #include "base/environment.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -10,16 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ENVIRONMENT_MAX 64 /* longer ones resemble nothing */
+#define ENVIRONMENT_MAX 64 /* longer names are not compared */
 #define ENVIRONMENT_PREFIX "LOCH_"
 
-/* Read outside the library. */
+/* Variables that are read outside the library. */
 static const char *const environment_others[] = {
     "LOCH_LIBRARY", "LOCH_TORCH_DEVICE", "LOCH_TORCH_LIMIT",  "LOCH_TORCH_LIBRARY", "LOCH_REQUIRE_GPU",   "LOCH_PYTHON",
     "LOCH_DECODER", "LOCH_CMOCKA_DIR",   "LOCH_CUDA_INCLUDE", "LOCH_SANITIZE",      "LOCH_DLPACK_INCLUDE"};
 #define ENVIRONMENT_OTHERS (sizeof environment_others / sizeof *environment_others)
 
-/* Name `at` of those that are known; NULL behind the last. */
+/* Returns the known name with number `at`; NULL past the last. */
 static const char *environment_at(size_t at)
 {
     const size_t options = lochi_option_count();
@@ -41,8 +41,8 @@ static size_t environment_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Counts the letters to add, remove, replace or swap with their neighbour to make one name of another. Both are shorter
- * than ENVIRONMENT_MAX. */
+/* Returns the number of letters to add, remove, replace or swap with their neighbour to turn `from` into `to`. Both
+ * names are shorter than ENVIRONMENT_MAX. */
 static size_t environment_distance(const char *from, const char *to)
 {
     size_t rows[3][ENVIRONMENT_MAX], *before = rows[0], *last = rows[1], *row = rows[2];
@@ -64,7 +64,7 @@ static size_t environment_distance(const char *from, const char *to)
     return last[width];
 }
 
-/* The known name that needs the fewest changes, if they are few for its length. */
+/* Returns the known name that needs the fewest changes; NULL if every name needs many changes for its length. */
 static const char *environment_nearest(const char *name)
 {
     const char *nearest = NULL, *known;
@@ -89,7 +89,7 @@ loch_status loch_option_walk_unknown(loch_option_unknown_visitor *visitor, void 
         if (strncmp(*at, ENVIRONMENT_PREFIX, sizeof ENVIRONMENT_PREFIX - 1) != 0 || length >= sizeof name) continue;
         memcpy(name, *at, length);
         name[length] = '\0';
-        if (environment_is_known(name) || !secure_getenv(name)) continue; /* not of a caller with fewer rights */
+        if (environment_is_known(name) || !secure_getenv(name)) continue; /* NULL in setuid programs */
         LOCH_TRY_RETURN(visitor(name, length < ENVIRONMENT_MAX ? environment_nearest(name) : NULL, user));
     }
     return LOCH_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Each thread's record of its last failure. It is in the thread's room; a thread that can have none keeps the status, and finds
- * a constant record with the general meaning. So writing it cannot fail. */
+/* The error record of each thread: its last failure. The record is in the thread's room (base/room.h). A thread that
+ * cannot get a room stores only the status and reads a constant record with the general text of that status. So
+ * writing a record cannot fail. */
 #include "base/fail.h"
 #include "base/room.h"
 #include "base/status.h"
@@ -8,7 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Notes the status alone; a code outside the list is the driver's. */
+/* Stores only the status. A code outside the list is stored as E_DRIVER. */
 static void fail_set_bare(loch_status status)
 {
     lochi_thread_own_small.bare_status = (uint8_t)((unsigned)status < LOCH_STATUS_COUNT ? status : LOCH_E_DRIVER);
@@ -26,10 +27,11 @@ void loch_error_clear(void)
     if (lochi_room_own) lochi_room_own->error = (loch_error){.driver = ""};
 }
 
-/* A sentence that was cut must not end in the middle of a character: takes an unfinished UTF-8 sequence off its end. */
+/* Removes an unfinished UTF-8 sequence from the end of a sentence that was cut, so that the sentence does not end in
+ * the middle of a character. */
 static void fail_mend_end(char *sentence, size_t length)
 {
-    size_t tail = 0; /* bytes of the last character behind its first */
+    size_t tail = 0; /* bytes of the last character after its first byte */
     while (tail < 3 && tail < length && ((unsigned char)sentence[length - 1 - tail] & 0xc0) == 0x80)
         tail++;
     if (tail == length) return;
@@ -38,7 +40,7 @@ static void fail_mend_end(char *sentence, size_t length)
     if (tail < wanted) sentence[length - 1 - tail] = '\0';
 }
 
-/* Keeps the sentence on one line, whatever a name or a file had in it: control characters become '?'. */
+/* Replaces control characters by '?', so that the sentence stays on one line whatever a name or a file contains. */
 static void fail_keep_line(char *sentence)
 {
     for (char *at = sentence; *at; at++)
@@ -62,7 +64,7 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     va_end(arguments);
     if (length >= (int)sizeof error->sentence) fail_mend_end(error->sentence, sizeof error->sentence - 1);
     fail_keep_line(error->sentence);
-    if (!*error->sentence) /* never empty: the general meaning is better than nothing */
+    if (!*error->sentence) /* never empty: fall back to the general text of the status */
         snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));
     return status;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The heavy fence, and finding out whether the kernel has it. */
+/* The heavy fence, and the test whether the kernel supports it. */
 #include "base/fence.h"
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Commands of membarrier(2), from Linux 4.14; not every machine's headers have them. */
+/* Commands of membarrier(2), since Linux 4.14. Not every system's headers define them. */
 #define FENCE_EXPEDITED (1 << 3)
 #define FENCE_REGISTER_EXPEDITED (1 << 4)
 

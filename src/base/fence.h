@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A fence whose cost falls on the rare side. The frequent side writes, crosses the light fence and reads; the rare side
- * writes, crosses the heavy fence and reads: at least one of the two sees the other's write, as if both fences were full.
- * The heavy one is the membarrier system call, which makes every running thread of the process cross a full fence; where
- * the kernel lacks it both sides use full fences. */
+/* A pair of fences that puts the cost on the rare side. The frequent side writes, crosses the light fence and reads.
+ * The rare side writes, crosses the heavy fence and reads. At least one of the two sides sees the other's write, as if
+ * both fences were full.
+ *
+ * The heavy fence is the membarrier system call, which makes every running thread of the process cross a full fence.
+ * If the kernel does not have it, both sides use full fences. */
 #ifndef LOCHI_FENCE_H
 #define LOCHI_FENCE_H
 
@@ -12,11 +14,12 @@
 
 extern atomic_bool lochi_fence_is_symmetric; /* true until membarrier is known to work */
 
-/* Once, before an object that relies on the fences is shared. */
+/* Tests whether membarrier works. Call it before an object that relies on the fences is shared. Later calls do
+ * nothing. */
 void lochi_fence_prepare(void);
 
 #if LOCHI_TSAN
-/* ThreadSanitizer does not follow fences. A read-modify-write of one shared word orders the two sides just as well. */
+/* ThreadSanitizer does not model fences. A read-modify-write of one shared word orders the two sides too. */
 extern atomic_uint lochi_fence_word;
 
 static inline void lochi_fence_light(void)
@@ -33,7 +36,8 @@ static inline void lochi_fence_light(void)
 }
 #endif
 
-/* The light fence without a look at the system; whether that is enough is asked once, after lochi_fence_prepare. */
+/* Returns whether lochi_fence_lightest, the light fence without a test for membarrier, is enough. Ask once, after
+ * lochi_fence_prepare. */
 static inline bool lochi_fence_has_lightest(void)
 {
 #if LOCHI_TSAN
@@ -54,7 +58,7 @@ static inline void lochi_fence_lightest(void)
 
 void lochi_fence_heavy(void);
 
-/* In the child of a fork: registers the process anew. */
+/* Registers the process with membarrier again. Called in the child of a fork. */
 void lochi_fence_forked(void);
 
 #endif

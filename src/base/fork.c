@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* Taking all locks for a fork, and giving them back.
+/* Taking all locks before a fork, and dropping them after it.
  *
- * Locks are taken in rising rank and address, as everybody does, but never waited for with the list's mutex held: a
- * thread that has one of them may need the list, to make or end a lock. Whenever one cannot be had, those that its holder
- * might wait for are given back: higher ones, and those without an order. Then the list is let go for a moment. So nobody
- * waits for a fork that waits for them. When all are there the list's mutex stays held as well: no lock comes or goes
- * during the fork.
+ * Locks are taken in rising rank and address, as every thread does. The fork never waits for a lock while it holds the
+ * mutex of the list, because the thread that holds the lock may need the list to create or end a lock. If a lock is not
+ * free, the fork drops the locks that its holder may wait for: those of higher rank and those without a rank order.
+ * Then the fork releases the mutex of the list for a moment. So no thread waits for a fork that waits for that thread.
+ * When all locks are taken, the fork keeps the mutex of the list too: no lock is created or ended during the fork.
  *
- * The thread that forks may hold locks itself, in a log hook or a visitor. Then another thread may wait for those with a
- * lower lock in its hands, which will not come: after FORK_PATIENCE_NS the fork goes on without, and the child makes that
- * lock anew. What it guards may be half changed there, as after any fork from inside a callback.
+ * The thread that forks may hold locks itself, inside a log hook or a visitor. Another thread may then wait for such a
+ * lock while it holds a lock of lower rank, which the fork cannot get. After FORK_PATIENCE_NS the fork goes on without
+ * that lock, and the child initialises the lock again. The data that it guards may be half changed in the child, as
+ * after any fork from inside a callback.
  *
- * No work is done in a static constructor: the handlers are registered with the first lock. */
+ * No static constructor runs: the handlers are registered with the first lock. */
 #include "base/fork.h"
 #include "base/fence.h"
 #include <sched.h>
 #include <stdint.h>
 #include <time.h>
 
-#define FORK_LOOKS 32 /* at one lock, before the others are given back */
+#define FORK_LOOKS 32 /* attempts for one lock before the others are dropped */
 #define FORK_PATIENCE_NS ((uint64_t)1000000000)
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t fork_turn = PTHREAD_MUTEX_INITIALIZER;  /* one fork at a time */
-static pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER; /* the lists: what follows */
+static pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the lists below */
 static lochi_lock *fork_locks[LOCHI_RANK_COUNT];
 static lochi_fork_part *fork_parts;
-static bool fork_is_inside; /* the thread that forks holds a lock itself */
+static bool fork_is_inside; /* the thread that forks holds a lock of the library */
 
 /* --- one lock --- */
 
@@ -37,7 +38,8 @@ static void fork_let_go(lochi_lock *lock)
     pthread_mutex_unlock(&lock->mutex);
 }
 
-/* Whether a lock is there now; one that is the caller's own counts, and one that is being ended is left to who ends it. */
+/* Tries to take a lock. Returns whether the fork need not wait for it: taken now or before, held by the calling
+ * thread, or being ended (the thread that ends it goes on). */
 static bool fork_take(lochi_lock *lock)
 {
     if (lock->is_ending) {
@@ -54,7 +56,7 @@ static bool fork_take(lochi_lock *lock)
     return false;
 }
 
-/* --- all of them; under fork_mutex --- */
+/* --- all locks; under fork_mutex --- */
 
 static void fork_let_all_go(lochi_rank from)
 {
@@ -63,7 +65,7 @@ static void fork_let_all_go(lochi_rank from)
             fork_let_go(lock);
 }
 
-/* Those without an order: all or none. */
+/* Takes all locks without a rank order, or none. */
 static bool fork_take_unordered(void)
 {
     for (lochi_lock *lock = fork_locks[LOCHI_RANK_NONE]; lock; lock = lock->next)
@@ -74,7 +76,7 @@ static bool fork_take_unordered(void)
     return true;
 }
 
-/* All of a rank; else those below the first that is missing. */
+/* Takes all locks of a rank. On failure keeps those before the first that is not free. */
 static bool fork_take_rank(lochi_rank rank)
 {
     const lochi_lock *missing = NULL;
@@ -98,7 +100,7 @@ static bool fork_take_all(void)
     return true;
 }
 
-/* Takes what is free, and leaves the rest: the last resort of a thread that forks with a lock in its hands. */
+/* Takes all locks that are free and skips the rest. The last resort of a thread that forks while it holds a lock. */
 static void fork_take_some(void)
 {
     for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
@@ -106,7 +108,7 @@ static void fork_take_some(void)
             (void)fork_take(lock);
 }
 
-/* Whether the calling thread holds any. */
+/* Returns whether the calling thread holds a lock. */
 static bool fork_find_own(void)
 {
     for (unsigned rank = LOCHI_RANK_NONE; rank < LOCHI_RANK_COUNT; rank++)
@@ -130,7 +132,7 @@ static void fork_pause(unsigned round)
     if (round < 16)
         sched_yield();
     else
-        nanosleep(&nap, NULL); /* its holder waits for something else */
+        nanosleep(&nap, NULL); /* the holder of the lock waits for something else */
 }
 
 static void fork_prepare(void)
@@ -162,7 +164,7 @@ static void fork_parent(void)
     pthread_mutex_unlock(&fork_turn);
 }
 
-/* Makes a lock of a thread that is not here anew. */
+/* Initialises a lock again whose holder does not exist in the child. */
 static void fork_mend(lochi_lock *lock)
 {
     if (lock->is_kept || lochi_lock_is_mine(lock)) return;
@@ -188,7 +190,7 @@ static void fork_child(void)
 
 static void fork_register(void)
 {
-    /* Without memory for it there is nothing to be done: forks are then as they are without handlers. */
+    /* Without memory for the handlers, forks run without them; no caller could handle that failure. */
     (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
@@ -212,7 +214,7 @@ void lochi_fork_list(lochi_lock *lock)
 
 void lochi_fork_unlist(lochi_lock *lock)
 {
-    if (!atomic_load_explicit(&lock->is_listed, memory_order_relaxed)) return; /* of an object that was not finished */
+    if (!atomic_load_explicit(&lock->is_listed, memory_order_relaxed)) return; /* part of a half-built object */
     pthread_mutex_lock(&fork_mutex);
     while (lock->is_kept) {
         lock->is_ending = true;
@@ -255,7 +257,7 @@ void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item)
 
 void lochi_fork_leave(lochi_fork_item *item)
 {
-    pthread_mutex_lock(&fork_mutex); /* neighbours write the link */
+    pthread_mutex_lock(&fork_mutex); /* neighbours in the list write `link` */
     if (item->link) *item->link = item->next;
     if (item->link && item->next) item->next->link = item->link;
     item->link = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The library's own bookkeeping memory. Each piece carries a header with its size, because the replaceable allocator is
- * told the size at free. Usage is kept in two relaxed counters: they are figures, and order nothing. */
+/* Memory for the library's own bookkeeping. Each piece has a header with its size, because the replaceable allocator
+ * gets the size at free. Usage is kept in two relaxed counters: they are statistics and order nothing. */
 #include "base/heap.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -15,12 +15,12 @@
 #define HEAP_ALIGNMENT alignof(max_align_t)
 
 typedef struct heap_header {
-    alignas(max_align_t) size_t bytes; /* with the header */
+    alignas(max_align_t) size_t bytes; /* including the header */
 } heap_header;
 
 static void *heap_libc_alloc(size_t bytes, size_t alignment, void *user)
 {
-    (void)alignment; /* malloc gives what any type needs, and nothing here asks for more */
+    (void)alignment; /* malloc aligns for every type; more is never requested here */
     (void)user;
     return malloc(bytes);
 }
@@ -87,7 +87,7 @@ void *lochi_zalloc_aligned(size_t alignment, size_t bytes)
     if (!base) return NULL;
     char *address = base + sizeof(void *);
     address += -(uintptr_t)address & (alignment - 1);
-    memcpy(address - sizeof base, &base, sizeof base); /* what was allocated is noted in front */
+    memcpy(address - sizeof base, &base, sizeof base); /* the address to free is stored in front */
     return address;
 }
 
@@ -133,7 +133,7 @@ void lochi_free(void *address)
     const size_t whole = header->bytes;
     heap_allocator.free(header, whole, heap_allocator.user);
     atomic_fetch_sub_explicit(&heap_bytes, whole - sizeof(heap_header), memory_order_relaxed);
-    /* Release: whoever reads zero blocks and replaces the allocator does so after this free. */
+    /* Release: a thread that reads zero blocks and replaces the allocator does so after this free. */
     atomic_fetch_sub_explicit(&heap_blocks, 1, memory_order_release);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What the compiler cannot know of the ways through a hot path. */
+/* Hints for the compiler about fast and slow paths. */
 #ifndef LOCHI_HINT_H
 #define LOCHI_HINT_H
 
 #define LOCHI_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define LOCHI_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
-/* A function off the usual way: kept out of line, so that its registers are not saved there. */
+/* Keeps a slow-path function out of line, so that the fast path does not save its registers. */
 #define LOCHI_RARE __attribute__((noinline, cold))
 
 #endif

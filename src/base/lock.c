@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Locks with ranks: a mutex, and in builds with assertions a thread's stack of what it holds. Two locks of one rank are
- * taken in rising address. */
+/* Locks with ranks: a mutex, and in builds with assertions a stack for each thread of the locks that it holds. Two
+ * locks of one rank are taken in rising address. */
 #include "base/lock.h"
 #include "base/fork.h"
 #include "base/hint.h"
@@ -17,7 +17,7 @@ static bool lock_is_checked(const lochi_lock *lock)
 static void lock_note_taken(const lochi_lock *lock)
 {
     lochi_room *room = lochi_room_get();
-    if (!room || !lock_is_checked(lock)) return; /* it is not noted, and not checked */
+    if (!room || !lock_is_checked(lock)) return; /* without a room the lock is neither recorded nor checked */
     assert(room->lock_depth < LOCHI_ROOM_LOCKS);
     if (room->lock_depth) {
         const lochi_lock *last = room->locks[room->lock_depth - 1];
@@ -33,7 +33,7 @@ static void lock_note_dropped(const lochi_lock *lock)
     unsigned at = room->lock_depth;
     while (at && room->locks[at - 1] != lock)
         at--;
-    if (!at) return; /* taken while there was no room */
+    if (!at) return; /* taken while the thread had no room */
     for (; at < room->lock_depth; at++)
         room->locks[at - 1] = room->locks[at];
     room->lock_depth--;

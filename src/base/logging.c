@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The log hook. The level starts as "undecided", above every real one, so that the first message comes here and reads
- * the option `log`; from then on a silent log costs one relaxed load. The hook is copied under a lock and called outside
- * it, so a slow hook holds nobody up. */
+/* The log hook. The level starts as "undecided", above every real level, so that the first message reads the option
+ * `log`. From then on a silent log costs one relaxed load. The hook is copied under the lock and called without it,
+ * so a slow hook delays no other thread. */
 #include "base/logging.h"
 #include "base/cancel.h"
 #include "base/lock.h"
@@ -18,7 +18,7 @@ static const char *const logging_level_names[] = {"off", "error", "warning", "in
 _Atomic(int) lochi_log_level = LOGGING_UNDECIDED;
 
 static lochi_lock logging_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LOG);
-static loch_log_hook *logging_hook; /* under logging_lock, like logging_user */
+static loch_log_hook *logging_hook; /* under logging_lock, as is logging_user */
 static void *logging_user;
 
 static void logging_to_stderr(loch_log_level level, const char *line, void *user)
@@ -33,8 +33,8 @@ const char *loch_log_level_name(loch_log_level level)
                                                                                       : "unknown";
 }
 
-/* Reads the option once, unless a hook was set meanwhile. A value that it does not take leaves the log undecided and
- * silent: the next device that is opened fails because of it. */
+/* Reads the option `log` once, unless a hook was set meanwhile. An invalid value leaves the log undecided and
+ * silent; the next loch_device_open then fails. */
 static void logging_decide(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];

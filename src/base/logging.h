@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing to the log. The level is tested first, so a silent log costs one load. Not while holding a lock of rank above
- * LOCHI_RANK_LOG. */
+/* Writing to the log. The level is tested first, so a silent log costs one load. Do not log while holding a lock of
+ * a rank above LOCHI_RANK_LOG. */
 #ifndef LOCHI_LOGGING_H
 #define LOCHI_LOGGING_H
 
@@ -9,12 +9,12 @@
 
 extern _Atomic(int) lochi_log_level; /* relaxed: a late reader logs one line more or less */
 
-/* Returns the level that is logged now; LOCH_LOG_OFF when the log is silent. */
+/* Returns the level that is logged now; LOCH_LOG_OFF if the log is silent. */
 loch_log_level lochi_log_get_level(void);
 
 void lochi_log_write(loch_log_level level, const char *format, ...) LOCH_PRINTF(2, 3);
 
-/* E_INVALID if LOCH_LOG decides how much is logged and holds a value that it does not take. */
+/* Returns E_INVALID if the environment variable LOCH_LOG decides the level and has an invalid value. */
 LOCH_MUST_USE loch_status lochi_log_check(void);
 
 #define LOCHI_LOG(suffix, ...)                                                                                         \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The option table. Values are kept as text; a value is checked against its type when it is set, and one from the
- * environment when it is read. One that does not fit is not kept: whoever reads the option fails, until the environment
- * is mended or a value is set. */
+/* The option table. Values are stored as text. A value is checked against the type of its option when it is set, and
+ * a value from the environment when it is read. An invalid value from the environment is not stored: every read of
+ * the option fails until the environment is corrected or a value is set. */
 #include "base/cancel.h"
 #include "base/options.h"
 #include "base/fail.h"
@@ -55,7 +55,7 @@ static const loch_option option_table[] = {
 
 #define OPTION_COUNT (sizeof option_table / sizeof *option_table)
 
-/* Under option_lock; `known` once a value was set or taken from the environment or the default. */
+/* Values; under option_lock. `known` is true once a value was set or read from the environment or the default. */
 static struct {
     bool known;
     char value[LOCH_OPTION_VALUE_MAX];
@@ -89,7 +89,7 @@ static size_t option_find(const char *name)
     return at;
 }
 
-/* Whether `value` is one of the words in "a|b|c". */
+/* Returns whether `value` is one of the words in `words`: "a|b|c". */
 static bool option_is_word(const char *words, const char *value)
 {
     const size_t length = strcspn(value, "|");
@@ -116,7 +116,7 @@ static bool option_fits(const loch_option *option, const char *value)
 
 #define OPTION_TAKES_MAX 96
 
-/* Writes what values an option takes, for people: "off, error, warning, info, debug". */
+/* Writes the values that an option takes, for people: "off, error, warning, info, debug". */
 static const char *option_takes(const loch_option *option, char text[OPTION_TAKES_MAX])
 {
     if (!strcmp(option->type, "text")) {
@@ -132,15 +132,15 @@ static const char *option_takes(const loch_option *option, char text[OPTION_TAKE
     return text;
 }
 
-/* Copies the value in force. If the environment holds one that does not fit, copies the beginning of that and returns
- * false. An empty variable counts as one that is not set. Leaves the error record alone. */
+/* Copies the value in force. If the environment has an invalid value, copies the beginning of that value and returns
+ * false. An empty variable counts as not set. Does not change the error record. */
 static bool option_read(size_t at, char value[LOCH_OPTION_VALUE_MAX])
 {
     const loch_option *option = &option_table[at];
     bool is_good = true;
     lochi_lock_take(&option_lock);
     if (!option_values[at].known) {
-        const char *text = secure_getenv(option->environment); /* may name code to load */
+        const char *text = secure_getenv(option->environment); /* secure_getenv: the value may name a library to load */
         if (!text || !*text) text = option->fallback;
         is_good = option_fits(option, text);
         snprintf(option_values[at].value, LOCH_OPTION_VALUE_MAX, "%s", text);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of the library's own. */
+/* Private files of the library. */
 #include "base/own_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens what is no regular file; EAGAIN when it has become one since it was looked at. */
+/* Opens a path that is not a regular file. Fails with EAGAIN if the path has become a regular file since the caller
+ * tested it. */
 static int own_open_special(const char *path, int access)
 {
     struct stat about;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading numbers and sizes that people write. */
+/* Parsing numbers and sizes that people write. */
 #include "base/parse.h"
 #include <string.h>
 #include <strings.h>
 
-/* Reads decimal digits; returns what is behind them, or NULL without a digit or on overflow. */
+/* Parses decimal digits. Returns the text after them; NULL if there is no digit, and on overflow. */
 static const char *parse_digits(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
@@ -26,7 +26,7 @@ bool lochi_parse_number(const char *text, uint64_t *out)
     return true;
 }
 
-/* What a unit multiplies by; 0 for a word that is none. */
+/* Returns the factor of a unit; 0 for a word that is not a unit. */
 static uint64_t parse_unit(const char *unit)
 {
     static const char letters[] = "KMGTP";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading numbers and sizes that people write. All return false on anything left over, a sign, or overflow, and then
- * leave *out alone. */
+/* Parsing numbers and sizes that people write. The functions return false for trailing characters, a sign, or
+ * overflow, and then do not write `*out`. */
 #ifndef LOCHI_PARSE_H
 #define LOCHI_PARSE_H
 
@@ -8,17 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "42" */
+/* Parses a number: "42". */
 bool lochi_parse_number(const char *text, uint64_t *out);
 
-/* "80GiB", "512", "1.5GiB", "64KiB", "2MB" (powers of ten without the i), "8G" (as GiB). Never more than SIZE_MAX. */
+/* Parses a size: "80GiB", "512", "1.5GiB", "64KiB", "2MB" (powers of ten without the i), "8G" (means GiB). At most
+ * SIZE_MAX. */
 bool lochi_parse_bytes(const char *text, size_t *out);
 
-/* "on"/"off", "1"/"0", "yes"/"no", "true"/"false" */
+/* Parses a switch: "on"/"off", "1"/"0", "yes"/"no", "true"/"false". */
 bool lochi_parse_switch(const char *text, bool *out);
 
-/* The next piece of a comma-separated list: copies it into `piece` and returns what is behind the comma, or NULL at the
- * end of the list. A piece longer than `piece_bytes - 1` is cut, which no known word survives. */
+/* Copies the next piece of a comma-separated list into `piece`. Returns the text after the comma; NULL at the end of
+ * the list. A piece longer than `piece_bytes - 1` is cut; no known word is that long. */
 const char *lochi_parse_piece(const char *list, char *piece, size_t piece_bytes);
 
 #endif

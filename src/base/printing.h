@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The two ends of every public function that prints into a caller's buffer. */
+/* The beginning and the end of every public function that prints into a caller's buffer. */
 #ifndef LOCHI_PRINTING_H
 #define LOCHI_PRINTING_H
 
 #include "base/fail.h"
 #include "base/text.h"
 
-/* Empties the text and sets `*length` (may be NULL) to 0. Fails for an object that is missing, and for a buffer that is NULL and not empty. */
+/* Empties the text and sets `*length` to 0; `length` may be NULL. Fails if `object` is NULL, or if `text` is NULL
+ * and `bytes` is not 0. */
 static inline loch_status lochi_printing_begin(const void *object, char *text, size_t bytes, size_t *length)
 {
     if (length) *length = 0;
@@ -16,7 +17,7 @@ static inline loch_status lochi_printing_begin(const void *object, char *text, s
     return LOCH_OK;
 }
 
-/* Hands the length of the whole over; returns LOCH_OK. */
+/* Writes the length of the whole text to `*length`. Returns LOCH_OK. */
 static inline loch_status lochi_printing_end(const lochi_text *out, size_t *length)
 {
     if (length) *length = out->length;

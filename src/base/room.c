@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Rooms of threads: pages of the system, given back by a thread-specific destructor. Destructors that run later may make
- * another one, which goes in the next round of destructors; in the last rounds there is none. The main thread keeps its
- * own to the end. */
+/* Rooms of threads: pages from the system, unmapped by a thread-specific destructor. A destructor that runs later
+ * may make another room, which the next round of destructors unmaps. In the last rounds no room is made. The main
+ * thread keeps its room until the process ends. */
 #include "base/room.h"
 #include "base/status.h"
 #include "base/thread_own.h"
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
-#define ROOM_ENDS_MAX 3 /* fewer than the rounds of destructors, PTHREAD_DESTRUCTOR_ITERATIONS */
+#define ROOM_ENDS_MAX 3 /* below PTHREAD_DESTRUCTOR_ITERATIONS, the number of rounds of destructors */
 
 _Thread_local lochi_room *lochi_room_own;
 

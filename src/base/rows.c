@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Copying rows, 32 bytes at a time: calling memcpy for each short row costs as much as what it copies, and for long ones
- * whose addresses do not agree it takes a slow way on some processors. What is larger than the last cache is written past
- * the caches, as memcpy does with as many bytes in one piece: reading every line of the target before it is overwritten would cost a third of the rate. */
+/* Copying rows, 32 bytes at a time. A memcpy for each short row costs as much as the copy itself, and on some
+ * processors memcpy is slow for long rows whose addresses have different alignments. A copy larger than the
+ * last-level cache is written past the caches with streaming stores, as one large memcpy does: loading every line of
+ * the target before it is overwritten would cost a third of the rate. */
 #include "base/rows.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,11 +13,11 @@
 #include <immintrin.h>
 #endif
 
-#define ROWS_CACHE ((size_t)8 << 20) /* where the system does not say how large the last cache is */
+#define ROWS_CACHE ((size_t)8 << 20) /* if the system does not report the size of the last-level cache */
 
 size_t lochi_rows_cache_bytes(void)
 {
-    static atomic_size_t known; /* relaxed: every thread finds the same */
+    static atomic_size_t known; /* relaxed: every thread computes the same value */
     size_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     if (bytes) return bytes;
     long answer = -1;
@@ -29,7 +30,7 @@ size_t lochi_rows_cache_bytes(void)
     return bytes;
 }
 
-/* Rows of at least `half` and at most twice as many bytes: two pieces of one length, which may overlap. */
+/* Copies rows of `half` to 2 * `half` bytes as two pieces of `half` bytes, which may overlap. */
 #define ROWS_TWICE(half)                                                                                               \
     static void rows_twice_##half(char *to, ptrdiff_t to_pitch, const char *from, ptrdiff_t from_pitch,                \
                                   size_t row_bytes, size_t rows)                                                       \
@@ -66,7 +67,7 @@ static void rows_plain(char *to, ptrdiff_t to_pitch, const char *from, ptrdiff_t
 
 #if defined(__x86_64__)
 
-/* Rows of more than 32 bytes; the last 32 bytes of a row may be written twice. */
+/* Copies rows of more than 32 bytes. May write the last 32 bytes of a row twice. */
 __attribute__((target("avx2"))) static void rows_through(char *to, ptrdiff_t to_pitch, const char *from,
                                                          ptrdiff_t from_pitch, size_t row_bytes, size_t rows)
 {
@@ -89,7 +90,7 @@ __attribute__((target("avx2"))) static void rows_through(char *to, ptrdiff_t to_
     }
 }
 
-/* Rows of exactly 64 bytes. */
+/* Copies rows of exactly 64 bytes. */
 __attribute__((target("avx2"))) static void rows_of_a_line(char *to, ptrdiff_t to_pitch, const char *from,
                                                            ptrdiff_t from_pitch, size_t rows)
 {
@@ -107,7 +108,8 @@ __attribute__((target("avx2"))) static void rows_of_a_line(char *to, ptrdiff_t t
     if (r < rows) memcpy(to, from, 64);
 }
 
-/* Past the caches: whole lines of the target, in full; what is left of a row before and behind them goes through. */
+/* Copies rows past the caches: whole cache lines of the target with streaming stores, the bytes of a row before and
+ * after them with ordinary stores. */
 __attribute__((target("avx2"))) static void rows_past(char *to, ptrdiff_t to_pitch, const char *from,
                                                       ptrdiff_t from_pitch, size_t row_bytes, size_t rows)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Says which sanitizer the code is compiled for, with gcc and with clang: each name is 1 or 0. No other file of the library asks
- * the compiler itself. */
+/* Sanitizers that the code is compiled for, with gcc and with clang: each name is 1 or 0. No other file of the
+ * library tests the compiler's macros. */
 #ifndef LOCHI_SANITIZE_H
 #define LOCHI_SANITIZE_H
 
@@ -10,21 +10,21 @@
 #define LOCHI_HAS_FEATURE(feature) 0
 #endif
 
-/* AddressSanitizer: memory has a colour, and free memory is poisoned. */
+/* AddressSanitizer: memory can be poisoned, and free memory is. */
 #if defined(__SANITIZE_ADDRESS__) || LOCHI_HAS_FEATURE(address_sanitizer)
 #define LOCHI_ASAN 1
 #else
 #define LOCHI_ASAN 0
 #endif
 
-/* ThreadSanitizer: does not follow fences, and leaves the process little address space. */
+/* ThreadSanitizer: does not model fences, and leaves the process little address space. */
 #if defined(__SANITIZE_THREAD__) || LOCHI_HAS_FEATURE(thread_sanitizer)
 #define LOCHI_TSAN 1
 #else
 #define LOCHI_TSAN 0
 #endif
 
-/* MemorySanitizer: clang alone has it. Reads of memory that was never written are found. */
+/* MemorySanitizer: in clang only. Finds reads of memory that was never written. */
 #if LOCHI_HAS_FEATURE(memory_sanitizer)
 #define LOCHI_MSAN 1
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading and writing a caller's struct that says its own size in its first member, so that it can be older and shorter than
- * ours. */
+/* Reading and writing structs of a caller that carry their size in the first member. The caller's struct may be
+ * older and shorter than the library's. */
 #ifndef LOCHI_SIZED_H
 #define LOCHI_SIZED_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Copies what the caller's struct holds over `out`, which has `bytes`, its size set and defaults elsewhere; NULL leaves the
- * defaults. `what` names it in the sentence. */
+/* Copies the caller's struct over `out`. `out` has `bytes` bytes, its size set, and defaults in all other members. A
+ * NULL `given` keeps the defaults. `what` names the struct in the error sentence. */
 static inline loch_status lochi_sized_read(const char *what, const void *given, void *out, size_t bytes)
 {
     if (!given) return LOCH_OK;
@@ -20,13 +20,14 @@ static inline loch_status lochi_sized_read(const char *what, const void *given, 
     return LOCH_OK;
 }
 
-/* Tells whether a caller's struct is there and its size is set. */
+/* Returns whether a caller's struct is not NULL and has its size set. */
 static inline bool lochi_sized_is_set(const void *out)
 {
     return out && *(const size_t *)out >= sizeof(size_t);
 }
 
-/* Copies `full`, which has `bytes`, into the caller's struct as far as that reaches. Its size stays. */
+/* Copies `full`, which has `bytes` bytes, into the caller's struct, up to the caller's size. The size member of the
+ * caller's struct does not change. */
 static inline void lochi_sized_write(void *out, const void *full, size_t bytes)
 {
     const size_t size = *(const size_t *)out < bytes ? *(const size_t *)out : bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What RLIMIT_AS leaves: the limit less the first figure of /proc/self/statm, in pages. */
+/* The address space that RLIMIT_AS leaves: the limit less the first number of /proc/self/statm, in pages. */
 #include "base/space.h"
 #include <stdint.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The address space of the process, where it is limited. */
+/* The address space of the process and its limit. */
 #ifndef LOCHI_SPACE_H
 #define LOCHI_SPACE_H
 
 #include <stddef.h>
 
-/* Bytes of addresses that RLIMIT_AS leaves beside what is mapped; SIZE_MAX where there is no limit. */
+/* Returns the bytes of addresses that can still be mapped under RLIMIT_AS; SIZE_MAX without a limit. */
 size_t lochi_address_room(void);
 
 #endif

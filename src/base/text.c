@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The bounded, counting text writer. */
+/* Writing text into a buffer of limited size. */
 #include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@ lochi_size lochi_size_of(unsigned long long bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     lochi_size size;
-    unsigned long long whole = bytes, rest = 0; /* rest: below 1024, of the unit */
+    unsigned long long whole = bytes, rest = 0; /* rest: remainder in 1/1024 of the unit */
     size_t unit = 0;
     for (; whole >= 1024; unit++, whole /= 1024)
         rest = whole % 1024;
@@ -37,7 +37,7 @@ void lochi_text_write(lochi_text *out, const char *format, ...)
     if (length > 0) out->length += (size_t)length;
 }
 
-/* The final zero is no continuation, so nothing behind it is read. */
+/* The final zero is not a continuation byte, so no byte after it is read. */
 int lochi_text_utf8_length(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -49,7 +49,7 @@ int lochi_text_utf8_length(const char *text)
                                                      : 0;
     for (int i = 1; i < length; i++)
         if ((at[i] & 0xc0) != 0x80) return 0;
-    /* longer than need be, surrogates, beyond U+10FFFF */
+    /* overlong forms, surrogates, characters above U+10FFFF */
     if ((lead == 0xe0 && at[1] < 0xa0) || (lead == 0xed && at[1] > 0x9f)) return 0;
     if ((lead == 0xf0 && at[1] < 0x90) || (lead == 0xf4 && at[1] > 0x8f)) return 0;
     return length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers and slots of threads. Slots are taken and given back under a lock, which also orders an old owner's writes
- * before a new owner's reads; they are given back by a thread-specific destructor. The main thread keeps its own to the
- * end. */
+/* Numbers and slots of threads. Slots are taken and given back under a lock, which orders the writes of an old owner
+ * before the reads of a new owner. A thread-specific destructor gives a slot back. The main thread keeps its slot
+ * until the process ends. */
 #include "base/thread.h"
 #include "base/fork.h"
 #include "base/underway_marks.h"
@@ -11,8 +11,8 @@
 
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
-    ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 >> 1}; /* under thread_lock; not the shared one */
-static uint64_t thread_lost_slots[LOCHI_SLOT_COUNT / 64];         /* written in the child of a fork, alone */
+    ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 >> 1}; /* under thread_lock; without the shared slot */
+static uint64_t thread_lost_slots[LOCHI_SLOT_COUNT / 64];         /* written only in the child of a fork */
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 static bool thread_has_key;
@@ -29,7 +29,7 @@ static void thread_give_slot_back(void *value)
     const uint32_t slot = (uint32_t)(uintptr_t)value - 1;
     void (*function)(uint32_t) = atomic_load_explicit(&thread_at_end, memory_order_acquire);
     if (function) function(slot);
-    lochi_thread_slot_plus_one = LOCHI_SLOT_SHARED + 1; /* what later destructors do goes to the shared one */
+    lochi_thread_slot_plus_one = LOCHI_SLOT_SHARED + 1; /* later destructors use the shared slot */
     lochi_lock_take(&thread_lock);
     thread_free_slots[slot / 64] |= (uint64_t)1 << (slot % 64);
     lochi_lock_drop(&thread_lock);
@@ -53,10 +53,10 @@ static void thread_forked(void)
     }
 }
 
-/* First, so that other parts find the slots as they are in the child. */
+/* First, so that the other parts find the slots of the child. */
 static lochi_fork_part thread_part = {.child = thread_forked, .is_first = true};
 
-/* Takes the lowest slot that is free; the shared one where none is. */
+/* Takes the lowest free slot; the shared slot if none is free. */
 static uint32_t thread_find_slot(void)
 {
     lochi_lock_assert_held(&thread_lock);

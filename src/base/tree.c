@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The treap. A node's priority is a hash of its key, computed when needed: heap order on it keeps the tree balanced in
- * expectation, as if the keys had come in random order. */
+/* The treap. The priority of a node is a hash of its key, computed when needed. Heap order by priority keeps the
+ * tree balanced in expectation, as if the keys were inserted in random order. */
 #include "base/tree.h"
 
-/* Mixes the bits of a key (the finalising steps of a multiply-xorshift hash). */
+/* Returns the priority: the key with its bits mixed (the last steps of a multiply-xorshift hash). */
 static uint64_t tree_priority(const lochi_tree_node *node)
 {
     uint64_t x = (uint64_t)node->key + 0x9e3779b97f4a7c15u;
@@ -50,7 +50,7 @@ void lochi_tree_remove(lochi_tree *tree, lochi_tree_node *node)
     while (*link != node)
         link = node->key < (*link)->key ? &(*link)->left : &(*link)->right;
     lochi_tree_node *left = node->left, *right = node->right;
-    while (left && right) { /* joins the two subtrees along their inner edges */
+    while (left && right) { /* join the two subtrees along their inner edges */
         if (tree_priority(left) >= tree_priority(right)) {
             *link = left;
             link = &left->right;

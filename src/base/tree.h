@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An ordered map from addresses to whatever a node is embedded in: a treap whose priorities are hashed from the keys, so
- * it needs no state, is deterministic, and is O(log n) unless an adversary chooses the addresses. Inserting and removing
- * cannot fail. Keys are unique. The caller locks. */
+/* An ordered map from addresses to the structs that embed its nodes. It is a treap whose priorities are hashes of
+ * the keys: it needs no state, is deterministic, and takes O(log n) steps unless an adversary chooses the addresses.
+ * Inserting and removing cannot fail. Keys are unique. The caller locks. */
 #ifndef LOCHI_TREE_H
 #define LOCHI_TREE_H
 
@@ -18,19 +18,19 @@ typedef struct lochi_tree {
     size_t count;
 } lochi_tree;
 
-/* The node must not be in a tree, nor its key. */
+/* Inserts a node. Neither the node nor its key may be in a tree. */
 void lochi_tree_insert(lochi_tree *tree, lochi_tree_node *node);
 
-/* The node must be in this tree. */
+/* Removes a node, which must be in this tree. */
 void lochi_tree_remove(lochi_tree *tree, lochi_tree_node *node);
 
-/* The node with the greatest key <= `key`, or NULL. */
+/* Returns the node with the greatest key <= `key`; NULL if there is no such node. */
 lochi_tree_node *lochi_tree_at_or_below(const lochi_tree *tree, uintptr_t key);
 
-/* The node with the least key >= `key`, or NULL. */
+/* Returns the node with the least key >= `key`; NULL if there is no such node. */
 lochi_tree_node *lochi_tree_at_or_above(const lochi_tree *tree, uintptr_t key);
 
-/* From a node pointer to what it is embedded in. */
+/* Converts a pointer to a node into a pointer to the struct that embeds it. */
 #define LOCHI_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 #endif

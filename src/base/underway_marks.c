@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Marks of threads on objects. Threads with a slot of their own write which objects they have marked. The threads of the
- * shared slot only count their marks, one counter for each of a few groups of objects. A wait may therefore wait for
- * threads that work on another object of the group. That costs time but is correct. */
+/* Marks of threads on objects. Threads with a slot of their own write which objects they have marked. The threads of
+ * the shared slot only count their marks, one counter for each of a few groups of objects. A wait may therefore wait
+ * for threads that work on another object of the group. That costs time but is correct. */
 #include "base/underway_marks.h"
 #include "base/fence.h"
 #include <sched.h>
@@ -11,7 +11,7 @@
 lochi_underway lochi_underway_slots[LOCHI_SLOT_SHARED];
 
 static atomic_uint underway_shared[UNDERWAY_GROUPS];        /* marks of all threads of the shared slot */
-static _Thread_local uint8_t underway_own[UNDERWAY_GROUPS]; /* those of the calling thread */
+static _Thread_local uint8_t underway_own[UNDERWAY_GROUPS]; /* marks of the calling thread */
 
 static uint32_t underway_group(const void *object)
 {
@@ -47,7 +47,8 @@ bool lochi_underway_is_marked(uint32_t slot, const void *object)
 void lochi_underway_wait_shared(const void *object, bool is_marked_here)
 {
     const uint32_t group = underway_group(object);
-    const unsigned kept = underway_own[group] - (unsigned)is_marked_here; /* at least 0: see `is_marked_here` */
+    const unsigned kept =
+        underway_own[group] - (unsigned)is_marked_here; /* marks of the caller that stay during the wait */
     if (is_marked_here) atomic_fetch_sub_explicit(&underway_shared[group], 1, memory_order_release);
     while (atomic_load_explicit(&underway_shared[group], memory_order_acquire) > kept)
         sched_yield();
@@ -56,7 +57,7 @@ void lochi_underway_wait_shared(const void *object, bool is_marked_here)
 
 void lochi_underway_forked(void)
 {
-    const uint32_t own = lochi_thread_slot_plus_one; /* 0: none yet */
+    const uint32_t own = lochi_thread_slot_plus_one; /* 0 before a slot is taken */
     for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
         if (slot + 1 == own) continue;
         for (unsigned i = 0; i < LOCHI_UNDERWAY_DEPTH; i++)

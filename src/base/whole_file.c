@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are replaced as a whole. */
+/* Files that are replaced as a whole (whole_file.h). */
 #include "base/whole_file.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -28,7 +28,7 @@ static int whole_open_again(const char *path, int flags)
     }
 }
 
-/* A new file in the folder of the final one, with a name of its own that is short enough for every folder. */
+/* Creates a new file in the folder of the final file, with a unique name that is short enough for every file system. */
 static loch_status whole_open_temporary(lochi_whole_file *file)
 {
     static atomic_ulong number;
@@ -49,13 +49,14 @@ static loch_status whole_open_temporary(lochi_whole_file *file)
     return whole_fail(file, error);
 }
 
-/* A file that is there: its permissions are kept, and links to it lead to the new one. */
+/* Opens a temporary file beside an existing file. The new file gets the old one's permissions, and symbolic links to
+ * the old file lead to the new one. */
 static loch_status whole_open_beside(lochi_whole_file *file, const struct stat *about)
 {
     if (faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0 || !realpath(file->path, file->final))
         return whole_fail(file, errno);
     LOCH_TRY_RETURN(whole_open_temporary(file));
-    (void)fchmod(file->file, about->st_mode & 07777); /* where it fails there are no permissions to keep */
+    (void)fchmod(file->file, about->st_mode & 07777); /* fails on file systems without permissions */
     return LOCH_OK;
 }
 
@@ -71,7 +72,8 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
     if (errno != ENOENT) return whole_fail(file, errno);
-    if (lstat(file->path, &about) == 0 && S_ISLNK(about.st_mode)) { /* to what is not there yet */
+    if (lstat(file->path, &about) == 0 &&
+        S_ISLNK(about.st_mode)) { /* a symbolic link to a file that does not exist yet */
         file->file = whole_open_again(file->path, O_CREAT);
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
@@ -81,12 +83,12 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
     return whole_open_temporary(file);
 }
 
-/* Has the system write the folder of the final file down, with the new name in it. Where that cannot be asked for, or fails, the file is
- * in its place all the same. */
+/* Writes the folder of the final file to disk, with the new name in it. A failure is only logged: the file is in its
+ * place already. */
 static void whole_sync_folder(lochi_whole_file *file)
 {
     char *slash = strrchr(file->final, '/');
-    if (slash) slash[slash == file->final] = '\0'; /* the name is not needed any more */
+    if (slash) slash[slash == file->final] = '\0'; /* only the folder is needed from here on */
     const int folder = open(slash ? file->final : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;
     if (fsync(folder) != 0 && errno != EINVAL)
@@ -94,8 +96,7 @@ static void whole_sync_folder(lochi_whole_file *file)
     close(folder);
 }
 
-/* Ends with the file in its place, or with nothing left of it. Contents are on the disk before the name leads to them, so that a crash
- * leaves the old file or the new one. */
+/* Writes the contents to disk before the name leads to them, so that a crash leaves the old file or the new file. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status)
 {
     LOCHI_NOT_CANCELLED;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are replaced as a whole. What is written goes to a new file beside the one that it replaces, which gets its name
- * at the end; what is no regular file (a pipe, a device, a link to nothing) is written to directly. Permissions are kept, and links followed. */
+/* Files that are replaced as a whole. Contents are written to a new file beside the old one, which is renamed over
+ * the old one at the end. A path that is not a regular file (a pipe, a device, a symbolic link to nothing) is
+ * written directly. Permissions are kept, and symbolic links are followed. */
 #ifndef LOCHI_WHOLE_FILE_H
 #define LOCHI_WHOLE_FILE_H
 
@@ -10,15 +11,17 @@
 typedef struct lochi_whole_file {
     const char *path; /* as the caller wrote it */
     int file;
-    char final[PATH_MAX];     /* what it will be called: `path`, or where links lead to */
-    char temporary[PATH_MAX]; /* what it is called now; "" when written directly */
+    char final[PATH_MAX];     /* the final name: `path`, or the target of its links */
+    char temporary[PATH_MAX]; /* the present name; "" if the path is written directly */
 } lochi_whole_file;
 
-/* E_IO, as for all of them; closed in any case. `path` has to live until then. */
+/* Open a file, and write to it. E_IO on failure. Call lochi_whole_file_close in any case; `path` must stay valid
+ * until then. */
 loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path);
 loch_status lochi_whole_file_write(lochi_whole_file *file, const void *from, size_t bytes);
 
-/* Ends with the file in its place, written down with its folder, or, when `status` is a failure or this one fails, with nothing left of it. */
+/* Closes a file. If `status` is LOCH_OK, puts the file in its place and writes it and its folder to disk. If
+ * `status` is a failure, or closing fails, removes the temporary file. Returns the first failure. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status);
 
 #endif
