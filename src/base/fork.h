@@ -19,11 +19,11 @@ typedef struct lochi_fork_part {
      * take a lock nor test one. */
     void (*prepare)(void); /* before the fork; may wait for threads that hold no lock */
     void (*parent)(void);  /* after the fork, in the parent: undoes `prepare` */
-    /* After the fork, in the child: undoes `prepare` and forgets the other threads. Parts run in the order in which they
-     * were added. */
+    /* After the fork, in the child: undoes `prepare` and forgets the other threads. Parts run in the order in which
+     * they were added. */
     void (*child)(void);
-    /* In the child, after all of `child`: ordinary code that may take locks. Not called if the thread that forked holds a
-     * lock of the library, inside a callback. */
+    /* In the child, after all of `child`: ordinary code that may take locks. Not called if the thread that forked holds
+     * a lock of the library, inside a callback. */
     void (*settle)(void);
     bool is_first; /* runs before parts that were added earlier (base/thread.c) */
     lochi_fork_item *items;

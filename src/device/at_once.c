@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams and events of a device whose work is done when the call returns, such as the CPU: a stream is nothing, an event
- * is the time at which it was recorded. A driver that leaves its stream group empty gets these. */
+/* Streams and events of a device whose work is done when the call returns, such as the CPU. A stream has no state;
+ * an event is the time at which it was recorded. A driver that leaves its stream group empty gets these slots. */
 #include "device/at_once.h"
 #include "base/fail.h"
 #include "base/heap.h"

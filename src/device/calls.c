@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting driver calls: how many of each, how long they took, and what a device says that they cost. */
+/* Counting driver calls: how many of each kind, how long they took, and their modelled cost on simulated devices. */
 #include "device/calls.h"
 #include "base/fail.h"
 #include "base/logging.h"

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Driver calls, counted (calls.c). */
+/* Counting driver calls (calls.c). */
 #ifndef LOCHI_CALLS_H
 #define LOCHI_CALLS_H
 
 #include "base/cancel.h"
 #include "device/state.h"
 
-/* Begin and end one driver call: count it, and time it when the device is measured. */
+/* Begin and end one driver call: count it, and time it if the device is measured. */
 uint64_t lochi_call_begin(loch_device *device, loch_driver_call call);
 void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns);
 
-/* Calls a slot of the driver: LOCHI_CALL(status, device, map, (device->self, ...)). The thread is not cancelled meanwhile. */
+/* Calls a slot of the driver: LOCHI_CALL(status, device, map, (device->self, ...)). Cancellation of the thread is
+ * disabled during the call. */
 #define LOCHI_CALL_SLOT(result, device, call, slot, arguments)                                                         \
     do {                                                                                                               \
         const int call_cancel = lochi_cancel_hold();                                                                   \

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Copying anywhere: both places are found and checked, the direction follows from them, and one driver queues the work.
+/* Copies between any two places. Both ranges are located and checked, the direction follows from them, and one driver
+ * queues the work.
  *
- * Drivers do not define a device copy whose source and target overlap. Such a copy is cut into pieces as long as the gap
- * between the two, in the order that reads every byte before it is written; where the gap is so small that the pieces
- * would be many, it goes through a scratch block that is taken and given back in stream order. */
+ * Drivers do not define a device copy whose source and target overlap. Such a copy is cut into pieces as long as the
+ * distance between source and target, in the order that reads every byte before it is overwritten. If the distance
+ * is so small that there would be too many pieces, the copy goes through a scratch block that is allocated and freed
+ * in stream order. */
 #include "device/copy.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -14,8 +16,8 @@
 #include "device/stream.h"
 #include <string.h>
 
-#define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough that its two copies run at full rate */
-#define COPY_PIECES_MAX 64                    /* more direct pieces than this cost more than the detour */
+#define COPY_SCRATCH_BYTES ((size_t)32 << 20) /* large enough for two copies at full rate */
+#define COPY_PIECES_MAX 64                    /* more direct pieces cost more than the scratch block */
 
 loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char *what, lochi_place *out)
 {
@@ -28,7 +30,7 @@ loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char 
                                       : status;
 }
 
-/* Asks who hands out parts of the place, if somebody does. */
+/* Asks the tenant of a place, if there is one, whether the bytes are in one block. */
 static loch_status copy_ask_tenant(const lochi_place *place, const void *address, size_t bytes, const char *what)
 {
     const lochi_tenant *tenant = place->tenant;
@@ -81,8 +83,8 @@ static void copy_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* On a queue of an asynchronous device the copy has to wait for its turn. What it is to do is freed when it is done, so that it
- * can be done once: not in a graph. */
+/* Queues a host copy behind the work of a stream of an asynchronous device. The job is freed when it has run, so
+ * that it can run once only: it is refused in a graph. */
 static loch_status copy_queue_on_host(const lochi_copy_job *job, loch_stream *stream)
 {
     LOCH_TRY_RETURN(lochi_stream_refuse_captured(stream, LOCHI_COPY_ON_HOST));
@@ -112,7 +114,7 @@ static loch_status copy_host_to_host(const lochi_copy_job *job)
 
 /* --- inside one device --- */
 
-/* Calls for what is not done yet of [0, bytes) piece by piece, from the end that must be read first. */
+/* Copies the rest of [0, bytes) after *done, piece by piece, beginning at the end that must be read first. */
 static loch_status copy_in_pieces(const lochi_copy_job *job, size_t piece_bytes, void *scratch, size_t *done)
 {
     loch_device *device = job->to_place.device;
@@ -140,11 +142,12 @@ static loch_status copy_overlapping(const lochi_copy_job *job, size_t gap, size_
     size_t scratch_bytes = job->bytes < COPY_SCRATCH_BYTES ? job->bytes : COPY_SCRATCH_BYTES;
     void *scratch;
     loch_status status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
-    while (status == LOCH_E_DEVICE_MEMORY && scratch_bytes / 2 > gap) { /* a smaller one serves too, with more pieces */
+    /* A smaller scratch block also works, with more pieces. */
+    while (status == LOCH_E_DEVICE_MEMORY && scratch_bytes / 2 > gap) {
         scratch_bytes /= 2;
         status = lochi_ordered_alloc(job->stream, scratch_bytes, &scratch);
     }
-    if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL, done); /* slow, but right */
+    if (status == LOCH_E_DEVICE_MEMORY) return copy_in_pieces(job, gap, NULL, done); /* slow but correct */
     if (status != LOCH_OK) return status;
     status = copy_in_pieces(job, scratch_bytes, scratch, done);
     const loch_status free_status = lochi_ordered_free(job->stream, scratch, scratch_bytes);
@@ -172,8 +175,8 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later)
     return status;
 }
 
-/* Two devices of one driver: the target's driver does it, on a stream of the target. A stream of the source is ordered
- * around that. */
+/* Copies between two devices of one driver: the target's driver does it, on a stream of the target. A stream of the
+ * source is ordered around the copy. */
 static loch_status copy_between_peers(const lochi_copy_job *job)
 {
     loch_device *device = job->to_place.device;
@@ -184,7 +187,7 @@ static loch_status copy_between_peers(const lochi_copy_job *job)
     return stream != job->stream ? lochi_copy_order(stream, job->stream) : LOCH_OK;
 }
 
-/* Two drivers that do not know each other: through the host, waiting for each piece. */
+/* Copies between devices of two drivers: through host memory, waiting for each piece. */
 static loch_status copy_through_host(const lochi_copy_job *job)
 {
     loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;
@@ -231,7 +234,8 @@ static const char *copy_direction_name(loch_direction direction)
     return names[direction];
 }
 
-/* A stream that was given has to be one of a device involved; for memory that no device knows any will do. */
+/* Checks a stream that the caller gave. It must belong to a device of the copy; any stream will do for memory that
+ * no device knows. */
 static loch_status copy_check_stream(const lochi_copy_job *job, const loch_stream *given)
 {
     const loch_device *to = job->to_place.device, *from = job->from_place.device;
@@ -242,8 +246,9 @@ static loch_status copy_check_stream(const lochi_copy_job *job, const loch_strea
                      to ? to->name : "the host");
 }
 
-/* Without a stream it goes on the default one of the target, or of the source when the target is the host. A stream of a
- * device that only owns the host memory involved cannot run another device's copy: it is waited for, and so is the copy. */
+/* Without a stream the copy goes on the default stream of the target, or of the source if the target is the host. A
+ * stream of a device that only owns the host memory cannot run another device's copy: the call waits for that stream
+ * first, and for the copy. */
 loch_status lochi_copy_route(lochi_copy_job *job)
 {
     loch_device *runner = job->direction == LOCH_DEVICE_TO_HOST ? job->from_place.device : job->to_place.device;
@@ -275,7 +280,7 @@ loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const v
     if ((unsigned)read.direction > LOCH_PEER_TO_PEER || (unsigned)read.wait > LOCH_WAIT_END)
         return LOCH_FAIL(INVALID, "copy options hold values that are not known");
     if (read.wait == LOCH_WAIT_DEFAULT) read.wait = read.stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
-    if (read.stream && read.wait == LOCH_WAIT_END) /* first: what is queued would stay in the graph */
+    if (read.stream && read.wait == LOCH_WAIT_END) /* before queueing: work that is queued would stay in the graph */
         LOCH_TRY_RETURN(lochi_stream_refuse_captured(read.stream, "a copy there cannot be waited for"));
     *out =
         (lochi_copy_job){.to = to, .from = from, .direction = read.direction, .given = read.stream, .wait = read.wait};
@@ -325,7 +330,7 @@ loch_status loch_copy_on(void *to, const void *from, size_t bytes, loch_stream *
     return loch_copy_with(to, from, bytes, &options);
 }
 
-/* Begins a copy on `stream` that no tenant is asked about. */
+/* Begins a copy on `stream` for which no tenant is asked. */
 static loch_status copy_begin_own(loch_stream *stream, void *to, const void *from, size_t bytes, lochi_copy_job *out)
 {
     const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
@@ -352,7 +357,7 @@ loch_status lochi_copy_onward(loch_stream *stream, void *to, const void *from, s
         const size_t gap = (uintptr_t)from - (uintptr_t)to, left = bytes - *done;
         return copy_overlapping(&job, gap < left ? gap : left, done);
     }
-    LOCH_TRY_RETURN(lochi_copy_run(&job)); /* on the host: all of it or nothing */
+    LOCH_TRY_RETURN(lochi_copy_run(&job)); /* a host copy: complete or not begun */
     *done = bytes;
     return LOCH_OK;
 }

@@ -29,7 +29,7 @@ _Atomic uint64_t lochi_observers_newest;
 
 static lochi_lock observer_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_OBSERVERS);
 static pthread_cond_t observer_cond = PTHREAD_COND_INITIALIZER; /* somebody has heard, or left */
-static observer *observer_list;                                  /* under observer_lock */
+static observer *observer_list;                                 /* under observer_lock */
 static uint64_t observer_count;                                 /* that there ever were; under observer_lock */
 
 /* A call that is under way, on its thread's stack; for the child of a fork, which does not have that thread. */

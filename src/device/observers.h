@@ -25,7 +25,7 @@ void lochi_observers_call_taken(const loch_range *range, uint64_t upto);
 
 /* Tells the observers up to number `upto` of a range that has become usable. Without locks. */
 static inline void lochi_observers_tell_taken(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes,
-                                             uint64_t upto)
+                                              uint64_t upto)
 {
     if (__builtin_expect(upto == 0, 1)) return;
     const loch_range range = {device, kind, (void *)start, bytes};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The CPU as a device: "cpu", "cpu:numa1", "cpu:huge", "cpu:numa1,huge". Work is done when the call returns, so streams
- * and events are the ones of at_once.c. */
+/* The CPU as a device: "cpu", "cpu:numa1", "cpu:huge", "cpu:numa1,huge". Work is done when the call returns, so
+ * streams and events are those of at_once.c. */
 #include "device/cpu/cpu.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -78,7 +78,8 @@ static loch_status cpu_open(const char *arguments, void **self)
     return LOCH_OK;
 }
 
-/* What does not change while the machine runs. The files are slow: the kernel writes a page for every processor. */
+/* Properties that do not change while the machine runs. Cached, because the files are slow to read: the kernel
+ * writes a page for every processor. */
 static struct {
     pthread_once_t once;
     char model[sizeof((loch_device_properties *)0)->model];
@@ -151,7 +152,7 @@ static loch_status cpu_fill(void *self, void *to, size_t bytes, uint32_t pattern
     return LOCH_OK;
 }
 
-/* All memory is private to the process: a child has copies. */
+/* All memory is private to the process: the child has copies. */
 static loch_status cpu_forked(void *self)
 {
     (void)self;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The door of the CPU driver: what other rooms may use. */
+/* The CPU driver for other rooms. */
 #ifndef LOCHI_CPU_H
 #define LOCHI_CPU_H
 

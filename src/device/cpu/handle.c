@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Handles on the CPU: pages that move from address to address without a copy.
  *
- * A handle's pages are in one of three states. Fresh: it has none yet; mapping it only opens the reserved addresses, so
- * neighbours stay one mapping for the kernel. Mapped: they lie at `at`, inside a reservation. Parked: they lie at `at`,
- * outside, because the handle was unmapped and may be mapped again with its contents. Taking pages away from reserved
- * addresses leaves an empty mapping there in the same step (MREMAP_DONTUNMAP), so no other thread's mmap can slip in;
- * where the kernel cannot, pages are copied. A released handle drops its pages when it is unmapped.
+ * The pages of a handle are in one of three states. Fresh: the handle has no pages yet; mapping it only makes the
+ * reserved addresses accessible, so neighbours stay one mapping for the kernel. Mapped: the pages are at `at`, inside a
+ * reservation. Parked: the pages are at `at`, outside, because the handle was unmapped and may be mapped again with its
+ * contents.
  *
- * Pages that moved are a mapping of their own for the kernel, which limits those per process; moving stops at a quarter
- * of that limit. */
+ * Taking pages away from reserved addresses leaves an empty mapping there in the same step (MREMAP_DONTUNMAP), so that
+ * no mmap of another thread can take the addresses. If the kernel cannot do that, pages are copied. A released handle
+ * drops its pages when it is unmapped.
+ *
+ * Pages that moved are a separate mapping for the kernel, which limits the mappings of a process. Moving stops at a
+ * quarter of that limit. */
 #include "device/cpu/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -23,10 +26,10 @@
 #endif
 
 typedef struct cpu_handle {
-    void *at; /* NULL: fresh */
+    void *at; /* NULL if fresh */
     bool is_mapped;
     bool is_released;
-    bool is_stranger; /* its pages came from elsewhere */
+    bool is_stranger; /* the pages were moved here from another address */
 } cpu_handle;
 
 static cpu_handle *handle_of(loch_driver_handle handle)
@@ -37,7 +40,7 @@ static cpu_handle *handle_of(loch_driver_handle handle)
 bool lochi_cpu_probe_move(void)
 {
 #if defined(LOCHI_NO_DONTUNMAP)
-    return false; /* a build for an emulator that takes the flag and does not obey it */
+    return false; /* a build for an emulator that accepts the flag and ignores it */
 #else
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* 4, 16 or 64 KiB on arm64 */
@@ -52,7 +55,7 @@ bool lochi_cpu_probe_move(void)
 #endif
 }
 
-/* Takes the pages at `from` to `to`, which is reserved or fresh. */
+/* Moves the pages at `from` to `to`, which is reserved or fresh. */
 static loch_status handle_take_pages(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
 {
     if (cpu->can_move) {
@@ -65,14 +68,14 @@ static loch_status handle_take_pages(const lochi_cpu *cpu, void *from, void *to,
     return LOCH_OK;
 }
 
-/* Takes pages from reserved addresses, which are inaccessible again afterwards. */
+/* Moves pages away from reserved addresses, which are inaccessible again afterwards. */
 static loch_status handle_take_reserved(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
 {
     LOCH_TRY_RETURN(handle_take_pages(cpu, from, to, bytes));
     return lochi_cpu_decommit(NULL, from, bytes);
 }
 
-/* Notes that the pages of a handle have come from elsewhere, within the limit on mappings. */
+/* Records that the pages of a handle were moved here. Fails at the limit on mappings. */
 static loch_status handle_note_stranger(lochi_cpu *cpu, cpu_handle *handle)
 {
     lochi_lock_assert_held(&cpu->lock);
@@ -92,7 +95,7 @@ static void handle_forget_stranger(lochi_cpu *cpu, cpu_handle *handle)
     handle->is_stranger = false;
 }
 
-/* Frees a handle that nobody holds or maps any more. */
+/* Frees a handle that has no owner and no mapping. */
 static void handle_end(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 {
     lochi_lock_assert_held(&cpu->lock);
@@ -104,7 +107,7 @@ static void handle_end(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_options *options,
                                     loch_driver_handle *out)
 {
-    (void)options; /* sharing and RDMA were refused before: the CPU claims neither */
+    (void)options; /* sharing and RDMA were refused earlier: the CPU claims neither */
     lochi_cpu *cpu = self;
     cpu_handle *handle = lochi_zalloc(sizeof *handle);
     if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
@@ -150,7 +153,7 @@ loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_h
         if (status != LOCH_OK) lochi_cpu_decommit(cpu, address, bytes);
     } else {
         status = handle_take_pages(cpu, handle->at, address, bytes);
-        if (status == LOCH_OK) munmap(handle->at, bytes); /* the parking place */
+        if (status == LOCH_OK) munmap(handle->at, bytes); /* the addresses where the pages were parked */
     }
     if (status == LOCH_OK) {
         handle->at = address;
@@ -160,7 +163,7 @@ loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_h
     return status;
 }
 
-/* Takes the pages of a handle that may be mapped again out of the reservation. */
+/* Moves the pages of a handle that may be mapped again out of the reservation. */
 static loch_status handle_park(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 {
     lochi_lock_assert_held(&cpu->lock);

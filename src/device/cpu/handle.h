@@ -6,10 +6,11 @@
 #include "device/cpu/state.h"
 #include <loch/driver.h>
 
-/* Tells whether pages can be moved from under reserved addresses in one step (Linux 5.7 and later; not under valgrind). */
+/* Returns whether pages can be moved away from reserved addresses in one step (Linux 5.7 and later; not under
+ * valgrind). */
 bool lochi_cpu_probe_move(void);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_options *options,
                                     loch_driver_handle *out);
 loch_status lochi_cpu_handle_release(void *self, loch_driver_handle handle, size_t bytes);

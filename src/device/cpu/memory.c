@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* CPU memory: raw blocks from libc or, from 1 MiB on and when bound to a node, straight from mmap; reserved addresses
- * (inaccessible mappings that nothing is charged for), committed and decommitted in place. */
+/* CPU memory. Raw blocks come from libc, or directly from mmap if they have 1 MiB or more or are bound to a node.
+ * Reserved addresses are inaccessible mappings that are charged to no account; they are committed and decommitted in
+ * place. */
 #include "device/cpu/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -12,9 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CPU_MMAP_FROM ((size_t)1 << 20) /* smaller blocks share pages in libc's heap */
+#define CPU_MMAP_FROM ((size_t)1 << 20) /* smaller blocks share pages in the heap of libc */
 #define CPU_ALIGNMENT_MAX ((size_t)1 << 40)
-#define CPU_BIND_POLICY 2 /* MPOL_BIND of <linux/mempolicy.h>, which not every machine has */
+#define CPU_BIND_POLICY 2 /* MPOL_BIND of <linux/mempolicy.h>, a header that not every system has */
 
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
 {
@@ -22,7 +23,7 @@ loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
     return loch_error_set(status, "cpu", error, "%s of %zu bytes failed: %s", what, bytes, strerror(error));
 }
 
-/* 0, or the error number. */
+/* Binds memory to a node. Returns 0 or the error number. */
 static int cpu_bind(int node, void *address, size_t bytes)
 {
     unsigned long mask[16] = {0};
@@ -41,8 +42,8 @@ int lochi_cpu_probe_bind(int node)
     return error;
 }
 
-/* Binds fresh memory to the device's node and asks for huge pages. A failing bind is a failure: the caller asked for it;
- * huge pages are a wish. */
+/* Binds fresh memory to the device's node and asks for huge pages. A failed bind is a failure, because the caller
+ * asked for the node; huge pages are only a hint. */
 static loch_status cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
 {
     if (cpu->huge && bytes >= LOCHI_CPU_GRANULE) madvise(address, bytes, MADV_HUGEPAGE);
@@ -50,7 +51,7 @@ static loch_status cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
     return error ? lochi_cpu_fail(error, "binding to a NUMA node", bytes) : LOCH_OK;
 }
 
-/* Maps with an alignment above the page size by mapping more and giving the ends back. */
+/* Maps memory with an alignment above the page size: maps more and unmaps both ends. */
 static void *cpu_map_aligned(size_t bytes, size_t alignment, int protection, int flags)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -73,7 +74,7 @@ static bool cpu_uses_mmap(const lochi_cpu *cpu, size_t bytes)
     return bytes >= CPU_MMAP_FROM || cpu->node >= 0;
 }
 
-/* Whole pages; false on overflow. */
+/* Rounds up to whole pages; false on overflow. */
 static bool cpu_whole_pages(size_t bytes, size_t *out)
 {
     return lochi_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE), out);
@@ -118,7 +119,7 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 {
     (void)self;
     void *address = cpu_map_aligned(bytes, alignment, PROT_NONE, MAP_NORESERVE);
-    if (address == MAP_FAILED) /* EINVAL: more than there can be; valgrind says so */
+    if (address == MAP_FAILED) /* EINVAL: larger than the address space; valgrind returns it */
         return lochi_cpu_fail(errno == EINVAL ? ENOMEM : errno, "a reservation of addresses", bytes);
     *out = address;
     return LOCH_OK;
@@ -139,11 +140,13 @@ loch_status lochi_cpu_commit(void *self, void *address, size_t bytes)
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
 {
     (void)self;
-    /* A fresh inaccessible mapping in place of the old one: the pages go, the addresses never stop being reserved. */
+    /* Maps fresh inaccessible memory over the old mapping: the pages are freed, and the addresses stay reserved
+     * throughout. */
     void *again = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (again == address) return LOCH_OK;
     const int error = errno;
-    /* The process has no mapping more: the pages go all the same, and the addresses stay open until the next time. */
+    /* The process is at its limit of mappings. Free the pages anyway; the addresses stay accessible until the next
+     * decommit. */
     if (error == ENOMEM && madvise(address, bytes, MADV_DONTNEED) == 0) return LOCH_OK;
     return lochi_cpu_fail(error, "decommitting", bytes);
 }

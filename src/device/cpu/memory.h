@@ -6,14 +6,15 @@
 #include "device/cpu/state.h"
 #include <loch/driver.h>
 
-/* Puts an error number of the system into the record. Out of memory is E_DEVICE_MEMORY, for this is the device. */
+/* Writes the error record for an error number of the system and returns the status. Out of memory is
+ * E_DEVICE_MEMORY, because the CPU is the device. */
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes);
 
-/* Binds one page to a node and gives it back. Returns 0 or the error number: kernels without NUMA, containers that forbid it
- * and emulators of other processors refuse. */
+/* Binds one page to a node and frees it. Returns 0 or the error number: kernels without NUMA, containers that forbid
+ * it and emulators of other processors refuse. */
 int lochi_cpu_probe_bind(int node);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cpu_raw_free(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void **out);

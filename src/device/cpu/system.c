@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What Linux says of the machine: memory within control-group limits, nodes, processor. Every path goes through `root`, so
- * that tests can lay out a machine of their own. Nothing here fails: what cannot be read is unknown. */
+/* Properties of the machine as Linux reports them: memory within control-group limits, nodes, processor. Every path
+ * begins with `root`, so that tests can describe a machine in a folder. No function fails: a value that cannot be
+ * read is unknown. */
 #include "device/cpu/system.h"
 #include "base/cancel.h"
 #include "base/parse.h"
@@ -11,7 +12,7 @@
 
 #define SYSTEM_PATH_MAX 4096
 #define SYSTEM_LINE_MAX 4352
-#define SYSTEM_NODES_MAX 65536 /* far more than Linux knows */
+#define SYSTEM_NODES_MAX 65536 /* far above the limit of Linux */
 
 static FILE *system_open(const char *root, const char *path)
 {
@@ -20,7 +21,7 @@ static FILE *system_open(const char *root, const char *path)
     return length > 0 && (size_t)length < sizeof full ? fopen(full, "re") : NULL;
 }
 
-/* The number that a file starts with; "max" and anything unreadable is false. */
+/* Reads the number at the start of a file. Returns false for "max" and for a file that cannot be read. */
 static bool system_read_number(const char *root, const char *path, uint64_t *out)
 {
     LOCHI_NOT_CANCELLED;
@@ -33,7 +34,8 @@ static bool system_read_number(const char *root, const char *path, uint64_t *out
     return is_read && lochi_parse_number(line, out);
 }
 
-/* A figure from "Name:   123 kB" or "Node 0 Name:  123 kB" or "name 123", times `unit`; 0 when it is not there. */
+/* Reads a number from "Name:   123 kB" or "Node 0 Name:  123 kB" or "name 123" and multiplies it by `unit`. Returns
+ * 0 if the field is missing. */
 static uint64_t system_read_field(const char *root, const char *path, const char *field, uint64_t unit)
 {
     LOCHI_NOT_CANCELLED;
@@ -57,7 +59,7 @@ static uint64_t system_read_field(const char *root, const char *path, const char
 /* --- control groups --- */
 
 typedef struct system_group {
-    const char *controller; /* between the first two colons of /proc/self/cgroup: "" for version 2 */
+    const char *controller; /* text between the first two colons of /proc/self/cgroup: "" for version 2 */
     const char *mount, *limit, *usage, *inactive;
 } system_group;
 
@@ -66,7 +68,7 @@ static const system_group system_groups[] = {
     {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
 };
 
-/* The process's path in a hierarchy: "/" when it is not listed. */
+/* Finds the path of the process in a hierarchy: "/" if it is not listed. */
 static void system_group_path(const char *root, const system_group *group, char *path, size_t bytes)
 {
     LOCHI_NOT_CANCELLED;
@@ -86,7 +88,7 @@ static void system_group_path(const char *root, const system_group *group, char 
     fclose(file);
 }
 
-/* Lowers total and free to what one group allows. Pages of files that can be dropped do not count as used. */
+/* Lowers total and free memory to the limit of one group. File pages that can be dropped do not count as used. */
 static void system_apply_group(const char *root, const system_group *group, const char *path, loch_memory_info *info)
 {
     char file[SYSTEM_PATH_MAX];
@@ -95,7 +97,7 @@ static void system_apply_group(const char *root, const system_group *group, cons
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, group->limit);
     if (!system_read_number(root, file, &limit)) return;
     if (limit < info->total_bytes) info->total_bytes = (size_t)limit;
-    if (!info->free_bytes) return; /* nothing is left to lower: the statistics of a group are slow to read */
+    if (!info->free_bytes) return; /* nothing left to lower, and the statistics of a group are slow to read */
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, group->usage);
     if (!system_read_number(root, file, &usage)) usage = 0;
     snprintf(file, sizeof file, "%s%s%s%s", group->mount, path, slash, "memory.stat");
@@ -105,7 +107,7 @@ static void system_apply_group(const char *root, const system_group *group, cons
     if (left < info->free_bytes) info->free_bytes = (size_t)left;
 }
 
-/* A limit on any group above holds too. */
+/* Applies the limits of the process's group and of all groups above it. */
 static void system_apply_groups(const char *root, loch_memory_info *info)
 {
     char path[SYSTEM_PATH_MAX / 2];
@@ -120,7 +122,7 @@ static void system_apply_groups(const char *root, loch_memory_info *info)
     }
 }
 
-/* The file with the memory of the machine, or of one node. */
+/* Writes the path of the file with the memory of the machine, or of one node. */
 static void system_memory_path(int node, char *path, size_t bytes)
 {
     if (node >= 0)

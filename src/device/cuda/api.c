@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading of the CUDA driver, and what its codes mean.
+/* Loading of the CUDA driver library, and the meaning of its result codes.
  *
- * Nothing happens before the first CUDA device is looked for. A library that was opened stays for the life of the
- * process: it keeps threads of its own, under which it cannot be taken away. */
+ * Nothing is loaded before the first CUDA device is looked for. A library that was opened stays open until the
+ * process ends: it runs threads of its own, so it cannot be unloaded. */
 #include "device/cuda/api.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -20,8 +20,9 @@
 lochi_cuda_api lochi_cuda;
 
 static lochi_lock cuda_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_CUDA);
-static atomic_bool cuda_ready;  /* release after lochi_cuda is whole, acquire before it is read */
-static loch_error cuda_failure; /* under cuda_lock: why cuda_failure_library cannot be used */
+/* Stored with release when lochi_cuda is complete, loaded with acquire before it is read. */
+static atomic_bool cuda_ready;
+static loch_error cuda_failure; /* under cuda_lock: the reason why cuda_failure_library cannot be used */
 static char cuda_failure_library[LOCH_OPTION_VALUE_MAX]; /* under cuda_lock: "" before the first failure */
 static _Atomic uint64_t cuda_late_calls;
 
@@ -29,7 +30,7 @@ bool lochi_cuda_is_forked;
 
 static const struct {
     const char *symbol;
-    size_t offset; /* of its pointer in the table */
+    size_t offset; /* offset of its pointer in the table */
     enum { OPTIONAL, NEEDED } need;
 } cuda_symbols[] = {
 #define CUDA_SYMBOL(name, suffix, need, parameters) {#name #suffix, offsetof(lochi_cuda_api, name##suffix), need},
@@ -119,7 +120,7 @@ loch_status lochi_cuda_load(void)
     loch_status status = LOCH_OK;
     lochi_lock_take(&cuda_lock);
     if (atomic_load_explicit(&cuda_ready, memory_order_relaxed)) {
-        /* another thread was first */
+        /* another thread tried it first */
     } else if (!strcmp(path, cuda_failure_library)) {
         lochi_error_restore(&cuda_failure);
         status = cuda_failure.status;
@@ -152,11 +153,11 @@ static loch_status cuda_classify(cu_result result)
     case LOCHI_CUDA_ERROR_INVALID_HANDLE: return LOCH_E_INVALID;
     case LOCHI_CUDA_ERROR_NOT_PERMITTED:
     case LOCHI_CUDA_ERROR_NOT_SUPPORTED:
-    case LOCHI_CUDA_ERROR_TOO_MANY_PEERS: /* copies go through the host, as between those that are not connected */
+    case LOCHI_CUDA_ERROR_TOO_MANY_PEERS: /* copies go through the host, as between devices that are not connected */
     case LOCHI_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED: return LOCH_E_UNSUPPORTED;
     case LOCHI_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: return LOCH_E_EXISTS;
     case LOCHI_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: return LOCH_E_FOREIGN;
-    /* After these the context answers nothing but the same code until the process ends. */
+    /* After these codes the context returns the same code for every call until the process ends. */
     case LOCHI_CUDA_ERROR_DEINITIALIZED:
     case LOCHI_CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case LOCHI_CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -190,7 +191,7 @@ loch_status lochi_cuda_fail(cu_result result, const char *call)
 
 loch_status lochi_cuda_fail_giving_back(cu_result result, const char *call)
 {
-    if (result == LOCHI_CUDA_FORKED) return LOCH_OK; /* it is the parent's */
+    if (result == LOCHI_CUDA_FORKED) return LOCH_OK; /* the object belongs to the parent process */
     if (result == LOCHI_CUDA_ERROR_DEINITIALIZED || result == LOCHI_CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         atomic_fetch_add_explicit(&cuda_late_calls, 1, memory_order_relaxed);
         return LOCH_OK;

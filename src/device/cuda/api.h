@@ -2,9 +2,9 @@
 /* The part of the CUDA driver API that Loch uses, declared here so that building needs no toolkit, and the table of its
  * entry points, filled at run time from libcuda.so.1.
  *
- * Entry points and constants are lists, so that tests/gpu/cuda_header.c can hold each line, and the few structures,
- * against the real cuda.h where there is one. Only the plain symbols are used, never the _ptsz ones:
- * stream NULL is the legacy default stream whatever the calling program was compiled with. */
+ * Entry points and constants are lists, so that tests/gpu/cuda_header.c can compare each line, and the few structs,
+ * with the real cuda.h where it is installed. Only the plain symbols are used, never those with _ptsz: stream NULL
+ * is the legacy default stream however the calling program was compiled. */
 #ifndef LOCHI_CUDA_API_H
 #define LOCHI_CUDA_API_H
 
@@ -17,14 +17,14 @@ typedef int cu_device;                 /* CUdevice */
 typedef unsigned long long cu_address; /* CUdeviceptr */
 typedef unsigned long long cu_memory;  /* CUmemGenericAllocationHandle */
 typedef uint64_t cu_number;            /* cuuint64_t */
-typedef struct cu_context cu_context;  /* what a CUcontext points to, and so on */
+typedef struct cu_context cu_context;  /* the target of a CUcontext; the structs below are the targets of their types */
 typedef struct cu_stream cu_stream;
 typedef struct cu_event cu_event;
 typedef struct cu_graph cu_graph;
 typedef struct cu_graph_node cu_graph_node;
 typedef void cu_host_function(void *user);
 
-/* One name for each enumeration that a parameter has, so that the comparison with cuda.h can tell them apart. */
+/* One name for each enumeration that is a parameter type, so that the comparison with cuda.h can tell them apart. */
 typedef cu_choice cu_choice_device_attribute;
 typedef cu_choice cu_choice_pointer_attribute;
 typedef cu_choice cu_choice_granularity;
@@ -115,7 +115,7 @@ typedef struct cu_copy_3d_peer {
     size_t WidthInBytes, Height, Depth;
 } cu_copy_3d_peer;
 
-/* Constants, by their names in cuda.h; here with LOCHI_ before them. */
+/* Constants by their names in cuda.h; LOCHI_ is added in front of each. */
 #define LOCHI_CUDA_CONSTANTS(X)                                                                                        \
     X(CUDA_SUCCESS, 0)                                                                                                 \
     X(CUDA_ERROR_INVALID_VALUE, 1)                                                                                     \
@@ -182,7 +182,7 @@ typedef struct cu_copy_3d_peer {
     X(CU_EVENT_DEFAULT, 0)                                                                                             \
     X(CU_EVENT_DISABLE_TIMING, 2)
 
-/* Constants that toolkits before 12.8 do not all have; older drivers never return or take them. */
+/* Constants that not all toolkits before 12.8 have. Older drivers never return or take them. */
 #define LOCHI_CUDA_CONSTANTS_LATER(X)                                                                                  \
     X(CUDA_ERROR_CONTAINED, 226)                                                                                       \
     X(CUDA_ERROR_TENSOR_MEMORY_LEAK, 721)                                                                              \
@@ -196,7 +196,7 @@ enum {
 #undef LOCHI_CUDA_CONSTANT_ENUM
 };
 
-/* What every call comes to in the child of a fork, in place of a code of the driver's. */
+/* The result of every call in the child of a fork. Not a code of the driver. */
 #define LOCHI_CUDA_FORKED ((cu_result)0xf02cedu)
 
 /* The two special values of a CUstream. */
@@ -205,8 +205,8 @@ enum {
 
 /* clang-format off */
 
-/* Entry points: name, suffix of the exported symbol, whether loading fails without it, parameters. All of the needed
- * ones are there since CUDA 11.0 (cuDevicePrimaryCtxRelease_v2 is the youngest). */
+/* Entry points: name, suffix of the exported symbol, whether loading fails without it, parameters. Every driver
+ * since CUDA 11.0 has all required ones (cuDevicePrimaryCtxRelease_v2 is the newest). */
 #define LOCHI_CUDA_CALLS(X)                                                                                            \
     X(cuInit, , NEEDED, (unsigned int flags))                                                                          \
     X(cuDriverGetVersion, , NEEDED, (int *version))                                                                    \
@@ -281,9 +281,9 @@ enum {
     X(cuEventQuery, , NEEDED, (cu_event *event))                                                                       \
     X(cuEventSynchronize, , NEEDED, (cu_event *event))
 
-/* Entry points that exist in several versions at once, of which a driver has at least one: cuEventElapsedTime got a _v2
- * in 12.8, cuStreamGetCaptureInfo one in 11.3 and a _v3, which Loch does without, in 12.3. The driver of CUDA 13 still
- * exports all of these. */
+/* Entry points that exist in several versions. A driver has at least one of them: cuEventElapsedTime got a _v2 in
+ * 12.8; cuStreamGetCaptureInfo got a _v2 in 11.3 and a _v3, which Loch does not use, in 12.3. The driver of CUDA 13
+ * still exports all of these. */
 #define LOCHI_CUDA_CALLS_VERSIONED(X)                                                                                  \
     X(cuEventElapsedTime, , OPTIONAL, (float *milliseconds, cu_event *start, cu_event *end))                           \
     X(cuEventElapsedTime, _v2, OPTIONAL, (float *milliseconds, cu_event *start, cu_event *end))                        \
@@ -294,7 +294,7 @@ enum {
 
 /* clang-format on */
 
-/* The entry points by their symbols; those that are optional may be NULL. */
+/* Entry points by symbol. Optional ones may be NULL. */
 typedef struct lochi_cuda_api {
     int version; /* 13000 for 13.0 */
 #define LOCHI_CUDA_CALL_MEMBER(name, suffix, need, parameters) cu_result(*name##suffix) parameters;
@@ -303,31 +303,33 @@ typedef struct lochi_cuda_api {
 #undef LOCHI_CUDA_CALL_MEMBER
 } lochi_cuda_api;
 
-/* The oldest driver that Loch accepts: 11.2 (branch 460). The needed entry points are all there since 11.0; 11.2 is the
- * first that has the stream-ordered allocator too. What came later is done without where it is missing: the second
- * version of cuStreamGetCaptureInfo (11.3), fabric handles (12.3). */
+/* The oldest driver that Loch accepts: 11.2 (branch 460). Drivers since 11.0 have all required entry points; 11.2 is
+ * the first with the stream-ordered allocator. Loch works without later additions: the second version of
+ * cuStreamGetCaptureInfo (11.3), fabric handles (12.3). */
 #define LOCHI_CUDA_VERSION_MIN 11020
 
-/* The loaded table. Read only after lochi_cuda_load has returned LOCH_OK in this thread or one ordered before it; it
- * never changes again. */
+/* The loaded table. Read it only after lochi_cuda_load has returned LOCH_OK in this thread or in a thread ordered
+ * before it. It never changes afterwards. */
 extern lochi_cuda_api lochi_cuda;
 
-/* Tells whether the driver was started before a fork: it must not be called in the child. Written there, alone. */
+/* True in the child of a fork if the driver was started before the fork: it must not be called. Written only in the
+ * child. */
 extern bool lochi_cuda_is_forked;
 
-/* Loads libcuda.so.1, or the library that the option `cuda_library` names, and starts it (cuInit), once; success is for
- * good, and failure stands until the option names another library. Never unloads. E_NOT_FOUND without the library or
- * without a GPU, E_UNSUPPORTED when it is too old. Any thread. */
+/* Loads libcuda.so.1, or the library that the option `cuda_library` names, and starts it with cuInit, once. Success
+ * is permanent; a failure is remembered until the option names another library. Never unloads. E_NOT_FOUND: no
+ * library or no GPU. E_UNSUPPORTED: the library is too old. Any thread. */
 loch_status lochi_cuda_load(void);
 
-/* Writes the error record for a call that returned `result` and gives the status that it stands for. */
+/* Writes the error record for a call that returned `result`, and returns its status. */
 loch_status lochi_cuda_fail(cu_result result, const char *call);
 
-/* Writes the error record for a call that gives something back: LOCH_OK when the driver is gone already, as it is while
- * the process ends, since it took everything with it. Such calls are counted. */
+/* Returns the status of a call that gives something back, and writes its error record. Returns LOCH_OK if the driver
+ * is already shut down, as at the end of the process, because the driver has freed everything. Such calls are
+ * counted. */
 loch_status lochi_cuda_fail_giving_back(cu_result result, const char *call);
 
-/* Returns how many calls came too late. Any thread. */
+/* Returns the number of calls that came after the driver was shut down. Any thread. */
 uint64_t lochi_cuda_late_calls(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The CUDA driver: finding and opening GPUs, their properties, peers, and the table of slots.
  *
- * Nothing of CUDA is linked; api.h says how it is loaded. A device is the driver's ordinal N of "cuda:N" (what
- * CUDA_VISIBLE_DEVICES leaves of them) with its primary context, which other libraries of the process share. */
+ * No CUDA library is linked; api.h says how the driver is loaded. A device is ordinal N of the driver for "cuda:N"
+ * (counted among those that CUDA_VISIBLE_DEVICES leaves) with its primary context, which other libraries of the
+ * process share. */
 #include "device/cuda/cuda.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -18,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CUDA_ALIGNMENT_BYTES 256 /* of every block of cuMemAlloc */
+#define CUDA_ALIGNMENT_BYTES 256 /* alignment of every block of cuMemAlloc */
 
 /* --- finding --- */
 
@@ -34,11 +35,12 @@ static loch_status cuda_enumerate(loch_device_visitor *visitor, void *user)
 {
     int count;
     char path[LOCH_OPTION_VALUE_MAX];
-    LOCH_TRY_RETURN(lochi_option_text("cuda_library", path)); /* wrongly set is not the same as not there */
+    /* An invalid option is an error, unlike a missing library. */
+    LOCH_TRY_RETURN(lochi_option_text("cuda_library", path));
     const loch_error before = lochi_error_save();
     if (cuda_count(&count) != LOCH_OK) {
         LOCHI_LOG(INFO, "no CUDA devices: %s", loch_error_get()->sentence);
-        lochi_error_restore(&before); /* a machine without CUDA is no failure */
+        lochi_error_restore(&before); /* a machine without CUDA is not a failure */
         return LOCH_OK;
     }
     for (int i = 0; i < count; i++) {
@@ -65,7 +67,7 @@ static loch_status cuda_find(const char *arguments, int *index)
 
 /* --- opening --- */
 
-/* 0 for an attribute that the driver does not know yet. */
+/* Reads an attribute of the device; 0 if the driver does not know the attribute. */
 static int cuda_attribute(const lochi_cuda_device *device, cu_choice attribute)
 {
     int value = 0;
@@ -78,7 +80,8 @@ static bool cuda_has_peers(void)
     return lochi_cuda.cuDeviceGetCount(&count) == LOCHI_CUDA_SUCCESS && count > 1;
 }
 
-/* The attribute speaks of the card; whether the system lets a process make fabric handles only trying tells. */
+/* Tests whether a fabric handle can be created. The attribute describes the card only; the system may still forbid
+ * fabric handles to a process. */
 static bool cuda_can_share_fabric(const lochi_cuda_device *device)
 {
     if (!cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) return false;
@@ -119,7 +122,7 @@ static uint32_t cuda_capabilities(const lochi_cuda_device *device)
     return set;
 }
 
-/* Notes the granule: 0 when the device has no virtual memory. */
+/* Reads the granule; 0 if the device has no virtual memory. */
 static loch_status cuda_read_granule(lochi_cuda_device *device)
 {
     device->granule_bytes = 0;
@@ -183,7 +186,8 @@ fail:;
 
 /* --- properties --- */
 
-/* The node that the system says the card hangs on, by its bus id in lower case; -1 when it does not say. */
+/* Returns the NUMA node of the card as the system reports it, by bus id in lower case; -1 if the system does not
+ * report it. */
 static int cuda_numa_node(const char *bus_id)
 {
     LOCHI_NOT_CANCELLED;
@@ -272,9 +276,9 @@ loch_status lochi_cuda_make_current(const lochi_cuda_device *device)
 
 /* --- current in a thread --- */
 
-/* Get and set, not push and pop: a pop takes off whatever lies on top, and a caller who has pushed or popped a context
- * in between would lose another one than Loch's. Setting replaces the top of the stack of contexts, as the runtime's
- * cudaSetDevice does. */
+/* Saves and sets the current context instead of pushing and popping. A pop removes the top of the stack whatever it
+ * is; if the caller pushed or popped a context in between, the pop would remove the wrong one. Setting replaces the
+ * top of the stack of contexts, as the runtime's cudaSetDevice does. */
 static loch_status cuda_enter_thread(void *self, void **before)
 {
     const lochi_cuda_device *device = self;
@@ -288,7 +292,8 @@ static loch_status cuda_enter_thread(void *self, void **before)
     return LOCH_OK;
 }
 
-/* No context was current: the stack was empty, and becomes so. What the caller has pushed meanwhile goes, too. */
+/* Empties the stack of contexts, because no context was current before. This also removes contexts that the caller
+ * pushed meanwhile. */
 static cu_result cuda_empty_stack(void)
 {
     cu_context *current = NULL;
@@ -300,12 +305,13 @@ static cu_result cuda_empty_stack(void)
     return result;
 }
 
-/* A context that the caller has ended meanwhile cannot be current: none is then, rather than the device's. */
+/* If the caller has destroyed the earlier context meanwhile, no context is current afterwards, rather than the
+ * device's. */
 static loch_status cuda_leave_thread(void *self, void *before)
 {
     (void)self;
     cu_context *current = NULL;
-    if (lochi_cuda_is_forked) return LOCH_OK; /* nothing of the parent's is current here */
+    if (lochi_cuda_is_forked) return LOCH_OK; /* no context of the parent is current in the child */
     if (!before) {
         const cu_result emptied = cuda_empty_stack();
         return LOCHI_CUDA_STATUS_GIVING_BACK(emptied, cuCtxPopCurrent);
@@ -320,11 +326,11 @@ static loch_status cuda_leave_thread(void *self, void *before)
 
 /* --- addresses --- */
 
-/* What the driver says of an address; all zero for one that it does not know. */
+/* Attributes of an address; all zero for an address that the driver does not know. */
 typedef struct cuda_pointer {
     cu_choice type;
-    cu_choice is_managed; /* written as a bool or as an int, by the driver's version */
-    cu_choice is_mapped;  /* likewise */
+    cu_choice is_managed; /* the driver writes a bool or an int, depending on its version */
+    cu_choice is_mapped;  /* the driver writes a bool or an int, depending on its version */
     int ordinal;
     cu_address start;
     size_t bytes;
@@ -346,7 +352,7 @@ static cu_result cuda_pointer_read(const lochi_cuda_device *device, const void *
     return result;
 }
 
-/* E_NOT_FOUND is the usual answer, asked of every device in turn: it leaves the record as it is. */
+/* Returns E_NOT_FOUND without writing the record: it is the usual answer, because every device is asked in turn. */
 static loch_status cuda_address_query(void *self, const void *address, loch_address_info *out)
 {
     const lochi_cuda_device *device = self;
@@ -357,7 +363,7 @@ static loch_status cuda_address_query(void *self, const void *address, loch_addr
     if (pointer.is_managed)
         out->kind = LOCH_MEMORY_MANAGED;
     else if (pointer.type == LOCHI_CU_MEMORYTYPE_HOST)
-        out->kind = LOCH_MEMORY_PINNED; /* or registered: the driver does not tell them apart */
+        out->kind = LOCH_MEMORY_PINNED; /* or registered: the driver does not distinguish them */
     else if (pointer.type == LOCHI_CU_MEMORYTYPE_DEVICE && pointer.is_mapped)
         out->kind = LOCH_MEMORY_DEVICE;
     else
@@ -367,7 +373,7 @@ static loch_status cuda_address_query(void *self, const void *address, loch_addr
     return LOCH_OK;
 }
 
-/* Answers that the device is gone; every frame refuses by itself (frame.h). */
+/* Returns that the device did not survive the fork. Each call refuses by itself (frame.h). */
 static loch_status cuda_forked(void *self)
 {
     (void)self;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* An open CUDA device, and the frame around every driver call.
  *
- * The primary context is made current for the time of a call by push and pop, so that the caller's own current context
- * never changes; where it is current already neither is needed. Calls that an ongoing stream capture would forbid run
- * with the thread's capture mode relaxed: they are Loch's own business and no part of what the caller captures. Copies,
- * fills, records and waits are, and run as they are. */
+ * The primary context is made current during a call by push and pop, so that the caller's current context never
+ * changes. If it is current already, neither is needed. Calls that a stream capture in progress would forbid run
+ * with the thread's capture mode relaxed: they are internal to Loch and not part of the caller's capture. Copies,
+ * fills, records and waits are part of the capture and run in the caller's mode. */
 #ifndef LOCHI_CUDA_FRAME_H
 #define LOCHI_CUDA_FRAME_H
 
@@ -13,24 +13,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `self` of the driver's slots; nothing in it changes while the device is open. */
+/* `self` of the driver's slots. No member changes while the device is open. */
 typedef struct lochi_cuda_device {
     cu_device device;
-    cu_context *context; /* the primary one, retained */
+    cu_context *context; /* the primary context, retained */
     int index;           /* N of "cuda:N"; the driver's ordinal */
     uint32_t capabilities;
     size_t total_bytes;
     size_t granule_bytes; /* 0 without virtual memory */
-    size_t pitch_max;     /* the most bytes between rows of one copy */
+    size_t pitch_max;     /* largest distance in bytes between rows of one copy */
 } lochi_cuda_device;
 
-/* Says how a call goes with a capture that is under way. */
+/* How a call treats a capture in progress. */
 typedef enum lochi_cuda_mode { LOCHI_CUDA_AS_IS, LOCHI_CUDA_RELAXED } lochi_cuda_mode;
 
 typedef struct lochi_cuda_frame {
     bool is_pushed;
     bool is_relaxed;
-    cu_choice capture_mode; /* the thread's own, when is_relaxed */
+    cu_choice capture_mode; /* the thread's own mode, if is_relaxed */
 } lochi_cuda_frame;
 
 static inline void lochi_cuda_relax(lochi_cuda_frame *frame)
@@ -45,7 +45,7 @@ static inline void lochi_cuda_restore(lochi_cuda_frame *frame)
     if (frame->is_relaxed) lochi_cuda.cuThreadExchangeStreamCaptureMode(&frame->capture_mode);
 }
 
-/* Makes the context of the device current. A failure leaves nothing to leave. */
+/* Makes the context of the device current. After a failure nothing has to be left. */
 static inline cu_result lochi_cuda_enter(const lochi_cuda_device *device, lochi_cuda_mode mode, lochi_cuda_frame *frame)
 {
     if (lochi_cuda_is_forked) return LOCHI_CUDA_FORKED;
@@ -77,7 +77,7 @@ static inline void lochi_cuda_leave(lochi_cuda_frame *frame)
         }                                                                                                              \
     } while (0)
 
-/* Turn a result into a status, and write the record when it is a failure. */
+/* Convert a result to a status. On failure the error record is written. */
 #define LOCHI_CUDA_STATUS(result, call) ((result) == LOCHI_CUDA_SUCCESS ? LOCH_OK : lochi_cuda_fail((result), #call))
 #define LOCHI_CUDA_STATUS_GIVING_BACK(result, call)                                                                    \
     ((result) == LOCHI_CUDA_SUCCESS ? LOCH_OK : lochi_cuda_fail_giving_back((result), #call))

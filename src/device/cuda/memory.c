@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of a CUDA device: raw, pinned, managed, registered, stream-ordered, and virtual.
  *
- * cuMemAlloc promises 256 bytes of alignment and cuMemHostAlloc none beyond that; more is tried where it is likely,
- * looked at, and given back when it came out otherwise, because a block can only be freed by the address that the
- * driver gave. */
+ * cuMemAlloc promises an alignment of 256 bytes, and cuMemHostAlloc promises none beyond that. A larger alignment is
+ * tried where it is likely, checked, and given back if the address is not aligned, because a block can be freed only
+ * by the address that the driver returned. */
 #include "device/cuda/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include <string.h>
 
-#define CUDA_ALIGNMENT_LIKELY 512          /* what cuMemAlloc gives in fact */
-#define CUDA_BLOCK_BYTES ((size_t)2 << 20) /* blocks from here on have physical pages of their own */
+#define CUDA_ALIGNMENT_LIKELY 512          /* what cuMemAlloc returns in practice */
+#define CUDA_BLOCK_BYTES ((size_t)2 << 20) /* blocks of this size and more have physical pages of their own */
 #define CUDA_PAGE_BYTES 4096
-#define CUDA_ACCESSES_ON_STACK 9 /* a device and its eight peers, as many as one machine usually has */
+#define CUDA_ACCESSES_ON_STACK 9 /* a device and eight peers, the usual maximum of one machine */
 
 static bool cuda_is_aligned(const void *address, size_t alignment)
 {
@@ -81,8 +81,8 @@ static loch_status cuda_pinned_take(void *self, size_t bytes, void **out)
     return LOCHI_CUDA_STATUS(result, cuMemHostAlloc);
 }
 
-/* The driver puts small blocks several to a page; where one is asked for that starts a page, and it does not by chance,
- * it is made large enough to. */
+/* The driver puts several small blocks on one page. If a page-aligned block is requested and the first attempt is
+ * not aligned, a block of at least a page is allocated. */
 loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out)
 {
     if (alignment > CUDA_PAGE_BYTES) return cuda_cannot_align("cuMemHostAlloc", bytes, alignment);
@@ -162,7 +162,7 @@ loch_status lochi_cuda_reserve(void *self, size_t bytes, size_t alignment, void 
     cu_address address = 0;
     cu_result result;
     LOCHI_CUDA_CALL(result, self, RELAXED, cuMemAddressReserve, (&address, bytes, alignment, 0, 0));
-    /* The sizes are right by contract, so a value that the driver finds invalid is more than its address space. */
+    /* The sizes are valid by contract, so an "invalid value" means that the driver's address space is too small. */
     if (result == LOCHI_CUDA_ERROR_INVALID_VALUE || result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
         return loch_error_set(LOCH_E_DEVICE_MEMORY, "cuda", (long)result,
                               "cuMemAddressReserve: there are no %zu bytes of addresses: reserve less", bytes);
@@ -264,7 +264,8 @@ loch_status lochi_cuda_handle_import(void *self, loch_share share, const void *s
     (void)bytes;
     cu_choice type;
     LOCH_TRY_RETURN(cuda_share_type(self, share, &type));
-    /* A descriptor goes by value, a fabric handle by address, from a copy: the driver's parameter is not const. */
+    /* A file descriptor is passed by value, a fabric handle by address. The address is of a copy, because the
+     * driver's parameter is not const. */
     unsigned char fabric[LOCH_SHARE_BYTES_MAX];
     void *given = fabric;
     if (share == LOCH_SHARE_FD) {
@@ -284,7 +285,7 @@ loch_status lochi_cuda_handle_import(void *self, loch_share share, const void *s
 
 /* --- mappings --- */
 
-/* Maps and opens, or does neither. */
+/* Maps memory and opens it for access. On failure does neither. */
 static cu_result cuda_map_open(cu_address address, size_t bytes, cu_memory memory, const cu_access *accesses,
                                size_t count, const char **call)
 {

@@ -6,10 +6,10 @@
 #include "device/cuda/frame.h"
 #include <loch/driver.h>
 
-/* Describes a handle of the device's memory to the driver. */
+/* Returns the driver's description of a handle of the device's memory. */
 cu_allocation lochi_cuda_describe(const lochi_cuda_device *device);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_raw_free(void *self, void *address, size_t bytes);
 loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out);

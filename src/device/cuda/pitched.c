@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies of rows on a CUDA device: one call for all planes where the driver can say their distance, which it counts in
- * rows; else one for each plane. The driver has a largest pitch; with rows further apart than that, which are few, it is one
- * call for each. */
+/* Copies of rows on a CUDA device. One call copies all planes if the driver can express their distance, which it
+ * counts in rows; otherwise one call copies each plane. The driver has a largest pitch: rows further apart, which
+ * are rare, are copied by one call each. */
 #include "device/cuda/pitched.h"
 #include "base/fail.h"
 #include "device/cuda/frame.h"
 #include "device/cuda/stream.h"
 
 typedef struct pitched_job {
-    const lochi_cuda_device *device, *source; /* source: of a copy between peers */
+    const lochi_cuda_device *device, *source; /* source: device of the source of a copy between peers */
     loch_direction direction;
     char *to;
     const char *from;

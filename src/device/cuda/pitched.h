@@ -5,7 +5,7 @@
 
 #include <loch/driver.h>
 
-/* The driver's slot. */
+/* Slot of the driver. */
 loch_status lochi_cuda_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
                                     const loch_pitched *shape, void *peer, void *stream);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Copies, fills, streams and events of a CUDA device.
  *
- * A stream's handle is its CUstream: NULL is the legacy default stream, LOCHI_CU_STREAM_PER_THREAD the calling
- * thread's. Nothing here breaks a capture by asking: the driver would end the capture of a stream that is queried or
- * waited for, and of an event that was recorded in it, so both are recognised first and answered without it. */
+ * The handle of a stream is its CUstream: NULL is the legacy default stream, LOCHI_CU_STREAM_PER_THREAD the calling
+ * thread's. No query breaks a capture: the driver would end the capture of a stream that is queried or waited for,
+ * and of an event that was recorded in it. Both cases are detected first and answered without a call to the driver. */
 #include "device/cuda/stream.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/cuda/frame.h"
 #include <stdatomic.h>
 
-/* The driver's side of a loch_event. Asking the driver for an event that was last recorded in a capture would end that
- * capture, so Loch remembers whether this one was. */
+/* The driver's part of a loch_event. A query of an event that was last recorded in a capture would end that capture,
+ * so the event stores whether it was. */
 typedef struct cuda_event {
     cu_event *native;
     atomic_bool is_captured;
@@ -69,7 +69,7 @@ loch_status lochi_cuda_stream_create(void *self, const loch_stream_options *opti
         options->order == LOCH_STREAM_WITH_DEFAULT ? LOCHI_CU_STREAM_DEFAULT : LOCHI_CU_STREAM_NON_BLOCKING;
     cu_stream *stream = NULL;
     cu_result result;
-    /* The driver clips the priority. */
+    /* The driver clamps the priority. */
     LOCHI_CUDA_CALL(result, self, RELAXED, cuStreamCreateWithPriority, (&stream, flags, options->priority));
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuStreamCreateWithPriority");
     *out = stream;
@@ -102,7 +102,8 @@ loch_status lochi_cuda_stream_wrap(void *self, void *native, void **out)
         cu_context *context = NULL;
         cu_result result;
         LOCHI_CUDA_CALL(result, device, RELAXED, cuStreamGetCtx, (native, &context));
-        /* NOT_SUPPORTED: a kind of stream that the driver cannot tell the context of; then its owner is believed. */
+        /* NOT_SUPPORTED: the driver cannot report the context of this kind of stream. The caller's claim is accepted
+         * then. */
         if (result != LOCHI_CUDA_SUCCESS && result != LOCHI_CUDA_ERROR_NOT_SUPPORTED)
             return lochi_cuda_fail(result, "cuStreamGetCtx");
         if (result == LOCHI_CUDA_SUCCESS && context != device->context)
@@ -113,8 +114,8 @@ loch_status lochi_cuda_stream_wrap(void *self, void *native, void **out)
     return LOCH_OK;
 }
 
-/* Tells whether asking for the stream, or waiting for it, would end a capture: its own, or, for the legacy stream, that of a
- * stream ordered with it. */
+/* Returns whether a query of the stream, or a wait for it, would end a capture: of the stream itself, or, for the
+ * legacy stream, of a stream ordered with it. */
 static bool cuda_stream_is_captured(cu_stream *stream)
 {
     cu_choice status = LOCHI_CU_STREAM_CAPTURE_STATUS_NONE;
@@ -125,7 +126,7 @@ static bool cuda_stream_is_captured(cu_stream *stream)
 
 typedef cu_result cuda_stream_ask(cu_stream *stream);
 
-/* cuStreamQuery or cuStreamSynchronize; CAPTURED_EVENT stands for a stream that is being captured. */
+/* Calls cuStreamQuery or cuStreamSynchronize. Returns CAPTURED_EVENT for a stream that is being captured. */
 static cu_result cuda_stream_ask_safely(const lochi_cuda_device *device, cu_stream *stream, cuda_stream_ask *ask)
 {
     lochi_cuda_frame frame;
@@ -142,7 +143,7 @@ static loch_status cuda_captured(const char *what)
                           "the %s is being captured: nothing of it runs before its graph is launched", what);
 }
 
-/* E_BUSY is an answer and no failure, and asked for often: the record stays as it is. */
+/* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. */
 loch_status lochi_cuda_stream_query(void *self, void *stream)
 {
     const cu_result result = cuda_stream_ask_safely(self, stream, lochi_cuda.cuStreamQuery);
@@ -184,7 +185,7 @@ loch_status lochi_cuda_stream_capture(void *self, void *stream, loch_capture_inf
         LOCHI_CUDA_CALL(result, self, AS_IS, cuStreamGetCaptureInfo, (stream, &status, &id));
     else
         LOCHI_CUDA_CALL(result, self, AS_IS, cuStreamIsCapturing, (stream, &status));
-    /* The legacy stream itself is never captured, but the driver says so when one that is ordered with it is. */
+    /* The legacy stream itself is never captured, but the driver returns this code if a stream ordered with it is. */
     if (result == LOCHI_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         *out = (loch_capture_info){0};
         return LOCH_OK;
@@ -227,10 +228,10 @@ loch_status lochi_cuda_event_record(void *self, void *event, void *stream)
     lochi_cuda_frame frame;
     cu_result result = lochi_cuda_enter(self, LOCHI_CUDA_AS_IS, &frame);
     if (result == LOCHI_CUDA_SUCCESS) {
-        const bool is_captured = stream && cuda_stream_is_captured(stream); /* the legacy stream never is */
+        const bool is_captured = stream && cuda_stream_is_captured(stream); /* the legacy stream is never captured */
         result = lochi_cuda.cuEventRecord(mark->native, stream);
-        if (result == LOCHI_CUDA_SUCCESS)
-            atomic_store_explicit(&mark->is_captured, is_captured, memory_order_relaxed); /* one thread at a time */
+        if (result == LOCHI_CUDA_SUCCESS) /* Relaxed: one thread at a time uses an event. */
+            atomic_store_explicit(&mark->is_captured, is_captured, memory_order_relaxed);
         lochi_cuda_leave(&frame);
     }
     return LOCHI_CUDA_STATUS(result, cuEventRecord);
@@ -241,7 +242,7 @@ static bool cuda_event_is_captured(cuda_event *event)
     return atomic_load_explicit(&event->is_captured, memory_order_relaxed) && !lochi_cuda_is_forked;
 }
 
-/* Answers E_BUSY without a record: it is no failure, and asked for often. */
+/* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. */
 loch_status lochi_cuda_event_query(void *self, void *event)
 {
     cuda_event *mark = event;

@@ -5,7 +5,7 @@
 
 #include <loch/driver.h>
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_cuda_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
                             void *stream);
 loch_status lochi_cuda_fill(void *self, void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes, void *stream);
