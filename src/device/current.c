@@ -22,8 +22,8 @@ loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device)
     return LOCH_OK;
 }
 
-/* Takes a stay out of the thread's list. Returns the nearest one of its driver that was begun after it; NULL: none. The
- * list goes with the room of a thread that ends. */
+/* Removes a stay from the thread's list. Returns the nearest stay of its driver that was begun later; NULL if there
+ * is no such stay. The list ends with the room of its thread. */
 static lochi_stay *stay_unlink(const lochi_stay *stay)
 {
     lochi_room *room = lochi_room_own;

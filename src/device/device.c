@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of open devices: opening by name, counted ownership and properties.
+/* The table of open devices: opening by name, reference counts and properties.
  *
- * A device's count falls to zero only under the table's lock, where opening looks names up too; so a device that is
- * found is alive. The driver's close runs after the device has left the table, outside the lock. */
+ * The count of a device falls to zero only under the lock of the table, and opening looks names up under that lock
+ * too. So a device that is found is alive. The driver's close runs after the device has left the table, outside the
+ * lock. */
 #include "device/device.h"
 #include "base/cancel.h"
 #include "base/environment.h"
@@ -29,7 +30,7 @@ static lochi_fork_part device_part = {.child = device_forked};
 
 /* --- opening --- */
 
-/* Remembers the first argument that a driver enumerates, and ends the walk there. */
+/* Stores the first argument that a driver enumerates, and ends the walk. */
 static loch_status device_take_first(const char *arguments, void *user)
 {
     char *first = user;
@@ -38,7 +39,7 @@ static loch_status device_take_first(const char *arguments, void *user)
     return LOCH_E_EXISTS;
 }
 
-/* Finds the driver of "driver[:arguments]", and writes the full name: a bare driver name means its first device. */
+/* Finds the driver of "driver[:arguments]" and writes the full name. A driver name alone means its first device. */
 static loch_status device_resolve(const char *name, char full[LOCH_DEVICE_NAME_MAX], const loch_driver **out)
 {
     LOCHI_NOT_CANCELLED;
@@ -84,7 +85,7 @@ static loch_status device_read_properties(loch_device *device)
     return LOCH_OK;
 }
 
-/* Closes what there is of a device that nobody else can see any more. */
+/* Closes a device, whole or half-built, to which no other reference exists. */
 static void device_destroy(loch_device *device)
 {
     LOCHI_NOT_CANCELLED;
@@ -135,7 +136,8 @@ loch_status loch_device_open(const char *name, loch_device **out)
     lochi_fork_add(&device_part);
     lochi_lock_take(&device_lock);
     loch_device *device = device_list;
-    while (device && (device->is_forked || strcmp(device->name, full) != 0)) /* the parent's is not this process's */
+    /* A device of the parent process is not this process's. */
+    while (device && (device->is_forked || strcmp(device->name, full) != 0))
         device = device->next;
     if (device) {
         loch_device_retain(device);
@@ -163,7 +165,7 @@ void loch_device_release(loch_device *device)
 {
     if (!device) return;
     size_t count = atomic_load_explicit(&device->references, memory_order_relaxed);
-    while (count > 1) /* release: what this owner did is done before the last one closes the device */
+    while (count > 1) /* release: the work of this owner is ordered before the last one closes the device */
         if (atomic_compare_exchange_weak_explicit(&device->references, &count, count - 1, memory_order_release,
                                                   memory_order_relaxed))
             return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of drivers. A driver is checked and copied once, its empty slots filled, so that nobody tests a slot later;
- * entries never move or go away. The built-in drivers are entered at first use: nothing runs before main. */
+/* The table of drivers. A driver is checked and copied once, and its empty slots are filled, so that no caller tests
+ * a slot later. Entries never move and are never removed. The built-in drivers are entered at first use: no code
+ * runs before main. */
 #include "base/cancel.h"
 #include "device/driver.h"
 #include "base/fail.h"
@@ -18,7 +19,7 @@
 #define DRIVER_NAME_MAX 15
 
 typedef struct driver_entry {
-    loch_driver driver; /* first, so that an entry is found from its driver */
+    loch_driver driver; /* first member, so that the entry is found from its driver */
     uint32_t possible;
 } driver_entry;
 
@@ -32,7 +33,7 @@ static loch_status driver_cannot(const char *what)
     return LOCH_FAIL(UNSUPPORTED, "this device has no %s", what);
 }
 
-/* --- what empty slots get --- */
+/* --- fillers of empty slots --- */
 
 static loch_status no_enumerate(loch_device_visitor *visitor, void *user)
 {
@@ -141,7 +142,7 @@ static loch_status no_peer_enable(void *self, void *peer)
 static loch_status no_address_query(void *self, const void *address, loch_address_info *out)
 {
     (void)self, (void)address, (void)out;
-    return LOCH_E_NOT_FOUND; /* asked of every device in turn: no sentence, this is the usual answer */
+    return LOCH_E_NOT_FOUND; /* the usual answer, because every device is asked in turn: no sentence */
 }
 
 static loch_status no_capture(void *self, void *stream, loch_capture_info *out)
@@ -177,12 +178,12 @@ size_t lochi_device_page_bytes(void)
 static loch_status no_forked(void *self)
 {
     (void)self;
-    return LOCH_E_FORKED; /* asked in the child of a fork: whoever uses the device writes the sentence */
+    return LOCH_E_FORKED; /* called in the child of a fork: the user of the device writes the sentence */
 }
 
 void lochi_driver_tell_forked(loch_device *device)
 {
-    if (device->is_forked) return; /* by an earlier one */
+    if (device->is_forked) return; /* refused after an earlier fork */
     const loch_error saved = lochi_error_save();
     device->is_forked = device->driver->forked(device->self) != LOCH_OK;
     lochi_error_restore(&saved);
@@ -233,7 +234,8 @@ bool lochi_device_is_modelled(const loch_device *device)
 
 /* --- checking and filling --- */
 
-/* The stream group is all or nothing: a half-filled one could not keep its promises. */
+/* Returns whether a driver fills the stream group. The group is all or nothing: a half-filled one could not keep its
+ * promises. */
 static bool driver_has_streams(const loch_driver *d, bool *partly)
 {
     const bool all = d->stream_create && d->stream_destroy && d->stream_thread_default && d->stream_wrap &&
@@ -364,7 +366,7 @@ static void driver_enter_built_in(void)
     static const loch_driver *const built_in[] = {&lochi_cpu_driver, &lochi_cuda_driver, &lochi_sim_driver};
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
         const loch_status status = driver_enter(built_in[i]);
-        (void)status; /* they are right by construction; test_driver finds all three */
+        (void)status; /* the tables are valid by construction; test_driver finds all three */
     }
 }
 

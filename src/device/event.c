@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Events: marks in streams. Whether one was ever recorded is known here, so that drivers need not agree on what an
- * unrecorded event means. */
+/* Events: marks in streams. This file stores whether an event was ever recorded, so that drivers need not agree on
+ * the meaning of an unrecorded event. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/calls.h"

@@ -18,7 +18,7 @@ typedef struct fill_on_host {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a pattern's bytes lie at the low end of its number");
 
-/* Doubles what is written until all of it is: memcpy's speed for every pattern. */
+/* Doubles the filled part until all of it is filled: as fast as memcpy for every pattern. */
 void lochi_fill_host(void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes)
 {
     if (pattern_bytes == 1) {
@@ -40,7 +40,7 @@ static void fill_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* The device's own fill. */
+/* Fills with the device's own fill. */
 static loch_status fill_call(loch_device *device, loch_stream *stream, const fill_on_host *work)
 {
     loch_status status;
@@ -49,9 +49,9 @@ static loch_status fill_call(loch_device *device, loch_stream *stream, const fil
     return status;
 }
 
-/* Host memory behind the work on a queue of an asynchronous device. A graph runs any number of times, and the job of
- * the host ends with its first run: on a stream that is captured the device fills its own pinned memory, and what it
- * does not reach is refused. */
+/* Queues a fill of host memory behind the work of a stream of an asynchronous device. A graph runs any number of
+ * times, but a host job ends with its first run. So on a stream that is being captured, the device fills its own
+ * pinned memory, and other host memory is refused. */
 static loch_status fill_queue_on_host(loch_stream *stream, const lochi_place *place, const fill_on_host *work)
 {
     if (place->kind == LOCH_MEMORY_PINNED && loch_device_can(stream->device, LOCH_CAN_CAPTURE) &&
@@ -71,7 +71,8 @@ static loch_status fill_somewhere(loch_stream *stream, const fill_on_host *work,
     lochi_place place;
     LOCH_TRY_RETURN(is_own ? lochi_copy_locate_own(work->to, work->bytes, "target", &place)
                            : lochi_copy_locate(work->to, work->bytes, "target", &place));
-    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, place.device)); /* plain host memory: any stream will do */
+    /* Plain host memory: any stream is valid. */
+    if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, place.device));
     if (lochi_place_is_host(&place) && !loch_device_can(place.device, LOCH_CAN_HOST_ACCESS)) {
         if (stream && !lochi_device_is_at_once(stream->device)) {
             LOCH_TRY_RETURN(fill_queue_on_host(stream, &place, work));

@@ -7,10 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fills memory that the caller hands out to others with zeros: as loch_fill_on, but across blocks and into free ones. */
+/* Fills memory that the caller hands out to others with zeros. Like loch_fill_on, but may cross block bounds and
+ * write to free blocks. */
 loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes);
 
-/* Fills host memory; `pattern` holds the pattern's bytes from its lowest on. */
+/* Fills host memory. `pattern` holds the bytes of the pattern, lowest first. */
 void lochi_fill_host(void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes);
 
 #endif

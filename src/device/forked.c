@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver of a device that did not survive a fork, in place of its own: everything that gives something back does
- * nothing and succeeds, so that objects end quietly in the child; everything else is E_FORKED. `self` is the
+/* The driver of a device that did not survive a fork, in place of its own driver. Slots that give something back do
+ * nothing and succeed, so that objects can be ended in the child. All other slots fail with E_FORKED. `self` is the
  * loch_device. */
 #include "device/forked.h"
 #include "base/fail.h"
@@ -159,7 +159,7 @@ static loch_status forked_stream_wrap(void *self, void *native, void **out)
     return forked_refuse(self);
 }
 
-/* Refuse what is asked of one stream or event, or of two. */
+/* Refuse calls on one stream or event, or on two. */
 static loch_status forked_ask(void *self, void *object)
 {
     (void)object;
@@ -207,7 +207,7 @@ static void forked_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     (void)self, (void)ns;
 }
 
-/* What is made writable again is about to be freed. */
+/* Memory that is made writable again is about to be freed: succeeds. */
 static loch_status forked_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     (void)address, (void)bytes;

@@ -5,11 +5,11 @@
 
 #include "device/state.h"
 
-/* The driver of a device that did not survive a fork and whose own driver says nothing of it: gives nothing back, and answers
- * E_FORKED to everything else. */
+/* The driver of a device that did not survive a fork. Slots that give something back succeed and do nothing; all
+ * others fail with E_FORKED. */
 extern const loch_driver lochi_forked_driver;
 
-/* Fails with E_FORKED, with the sentence for it. */
+/* Fails with E_FORKED and writes the sentence for it. */
 loch_status lochi_device_refuse_forked(const loch_device *device);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Handles: physical memory. The object lives until its owner has destroyed it and its last mapping is gone. */
+/* Handles: physical memory. The object exists until its owner has destroyed it and its last mapping has ended. */
 #include "device/handle.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -33,7 +33,7 @@ static loch_status handle_check_bytes(const loch_device *device, size_t bytes)
     return LOCH_OK;
 }
 
-/* Room for a handle that the driver is about to make. */
+/* Checks a request and allocates the object for a handle that the driver is about to create. */
 static loch_status handle_prepare(loch_device *device, size_t bytes, uint32_t share, loch_handle **out)
 {
     loch_handle *handle = lochi_zalloc(sizeof *handle);
@@ -100,7 +100,7 @@ loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out
 
 void lochi_handle_release(loch_handle *handle)
 {
-    /* Acquire-release: the last one frees what the others wrote. */
+    /* Acquire-release: the last release frees what the others wrote. */
     if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) != 1) return;
     loch_device *device = handle->device;
     lochi_free(handle);

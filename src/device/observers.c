@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Observers on driver memory: a list in order of addition, each with a number of its own.
+/* Observers of driver memory: a list in order of addition, each with a number.
  *
- * A observer that is being added is in the list at once, but still hears of what is there; a range that wants to go
- * waits for that, so that nobody hears of an end before the beginning. What goes stays in the table of ranges until
- * everybody has heard: an observer that was added meanwhile found it there, and is told as well. Functions are called
- * outside all locks; their entry is kept by a count. */
+ * A new observer is in the list at once, while it is still being called for the ranges that exist already. A range
+ * that is about to end waits for that, so that no observer is called for an end before the beginning. A range that
+ * ends stays in the table of ranges until all observers were called: an observer that was added meanwhile found the
+ * range there, and is called for its end too. Functions are called outside all locks; a count keeps their entry
+ * alive. */
 #include "device/observers.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -16,23 +17,24 @@
 typedef struct observer {
     struct observer *next;
     uint64_t number;     /* rises along the list */
-    loch_device *device; /* retained; NULL for all */
+    loch_device *device; /* retained; NULL for all devices */
     loch_range_observer *function;
     void *user;
-    unsigned users;  /* threads inside it */
-    bool is_hearing; /* of what was there when it was added */
-    uint64_t adder;  /* the thread in which it does */
-    bool is_leaving; /* no thread may enter any more */
+    unsigned users;  /* calls of the function under way */
+    bool is_hearing; /* still being called for the ranges that existed when it was added */
+    uint64_t adder;  /* the thread that adds it */
+    bool is_leaving; /* being removed: no new call may begin */
 } observer;
 
 _Atomic uint64_t lochi_observers_newest;
 
 static lochi_lock observer_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_OBSERVERS);
-static pthread_cond_t observer_cond = PTHREAD_COND_INITIALIZER; /* somebody has heard, or left */
+static pthread_cond_t observer_cond = PTHREAD_COND_INITIALIZER; /* a call has ended, or an observer was removed */
 static observer *observer_list;                                 /* under observer_lock */
-static uint64_t observer_count;                                 /* that there ever were; under observer_lock */
+/* Number of observers ever added; under observer_lock. */
+static uint64_t observer_count;
 
-/* A call that is under way, on its thread's stack; for the child of a fork, which does not have that thread. */
+/* A call under way, on the stack of its thread. For the child of a fork, which does not have that thread. */
 typedef struct observer_call {
     struct observer_call *next, **link;
     observer *called;
@@ -52,7 +54,7 @@ static void observer_begin(observer_call *call, observer *called)
     called->users++;
 }
 
-/* Ends a call; under the lock, or in the child of a fork. */
+/* Ends a call. Under the lock, or in the child of a fork. */
 static void observer_end(const observer_call *call)
 {
     *call->link = call->next;
@@ -60,7 +62,7 @@ static void observer_end(const observer_call *call)
     call->called->users--;
 }
 
-/* In the child of a fork: other threads are in no observer, and remove none. */
+/* Ends the calls and removals of other threads. Called in the child of a fork. */
 static void observer_forked(void)
 {
     const uint64_t self = lochi_thread_number();
@@ -87,17 +89,18 @@ static observer **observer_find(const loch_device *device, loch_range_observer *
     return link;
 }
 
-/* --- telling --- */
+/* --- calling observers --- */
 
-/* Finds the observer that is told next, of those with numbers in (after, upto]: the first for a range that is taken, the
- * last for one that goes. */
+/* Finds the next observer to call, of those with numbers in (after, upto]: the first one for a new range, the last
+ * one for a range that ends. */
 static observer *observer_next(loch_range_event event, const loch_device *device, uint64_t after, uint64_t upto)
 {
     lochi_lock_assert_held(&observer_lock);
     observer *found = NULL;
     for (observer *v = observer_list; v && v->number <= upto; v = v->next) {
         if (v->number <= after || (v->device && v->device != device)) continue;
-        if (v->is_leaving && !v->is_hearing) continue; /* what it still hears of must not go before */
+        /* It is still called for ranges, which must not end before that. */
+        if (v->is_leaving && !v->is_hearing) continue;
         found = v;
         if (event == LOCH_RANGE_TAKEN) break;
     }
@@ -108,7 +111,8 @@ static void observer_tell(loch_range_event event, const loch_range *range, uint6
 {
     LOCHI_NOT_CANCELLED;
     observer *v;
-    const loch_error saved = lochi_error_save(); /* the record is of what the library does, not of what observers do */
+    /* Keep the record of the library's own failure, whatever observers do. */
+    const loch_error saved = lochi_error_save();
     lochi_lock_take(&observer_lock);
     while ((v = observer_next(event, range->device, after, upto))) {
         if (event == LOCH_RANGE_GOING && v->is_hearing) {
@@ -151,8 +155,8 @@ void lochi_observers_tell_going(loch_device *device, loch_memory_kind kind, uint
 
 /* --- adding and removing --- */
 
-/* Lists what is there and makes the observer known, both at one moment of the table of ranges.
- * Returns the room that the list needs; nothing was done when that is more than `capacity`. */
+/* Lists the existing ranges and inserts the observer, in one critical section of the table of ranges. Returns the
+ * number of ranges; if that is above `capacity`, nothing was inserted. */
 static size_t observer_enter(observer *added, loch_range *there, size_t capacity)
 {
     lochi_lock_assert_held(&observer_lock);
@@ -166,7 +170,7 @@ static size_t observer_enter(observer *added, loch_range *there, size_t capacity
     return count;
 }
 
-/* Puts the observer into the list, with the ranges that it has to hear of. */
+/* Inserts an observer into the list, and lists the ranges that it must be called for. */
 static loch_status observer_insert(observer *added, loch_range **there, size_t *count)
 {
     size_t capacity = 0;
@@ -179,7 +183,7 @@ static loch_status observer_insert(observer *added, loch_range **there, size_t *
         lochi_lock_drop(&observer_lock);
         if (!is_new) return LOCH_FAIL(EXISTS, "that observer is there already");
         if (*count <= capacity) return LOCH_OK;
-        capacity = *count + *count / 4 + 16; /* ranges may come meanwhile */
+        capacity = *count + *count / 4 + 16; /* ranges may be added meanwhile */
         lochi_free(*there);
         *there = lochi_alloc_array(capacity, sizeof **there);
         if (!*there) return LOCH_FAIL(HOST_MEMORY, "no host memory to list %zu ranges for an observer", *count);
@@ -213,7 +217,7 @@ loch_status loch_observer_add(loch_device *device, loch_range_observer *function
         return status;
     }
     for (size_t i = 0; i < count; i++)
-        function(LOCH_RANGE_TAKEN, &there[i], user); /* they cannot go before it has heard */
+        function(LOCH_RANGE_TAKEN, &there[i], user); /* these ranges cannot end before the observer was called */
     lochi_free(there);
     lochi_lock_take(&observer_lock);
     added->is_hearing = false;
@@ -222,7 +226,8 @@ loch_status loch_observer_add(loch_device *device, loch_range_observer *function
     return LOCH_OK;
 }
 
-/* Notes the last observer that is left as the newest after a removal, so that no observers cost nothing again. */
+/* Sets the newest number to that of the last observer left after a removal, so that calls cost nothing again when no
+ * observer is left. */
 static void observer_renew_newest(void)
 {
     lochi_lock_assert_held(&observer_lock);

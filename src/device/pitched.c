@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Copying rows at a distance from each other: planned as a plain copy is (copy.c), and queued in one driver call where the
- * driver has one for it, else row by row. What lies side by side on both sides is merged first, so that a driver sees the
- * longest rows that there are, and a single one is a plain copy.
+/* Copies of rows with gaps between them. They are planned like a plain copy (copy.c) and queued in one driver call if
+ * the driver has one, otherwise row by row. Rows that are adjacent on both sides are merged first, so that the driver
+ * gets the longest possible rows; a single row is a plain copy.
  *
- * Where the host copies, source and target may overlap. With equal pitches the two are one set of bytes at a distance, so
- * going through it from the right end is enough, as memmove does; otherwise the rows go through a block of their own. */
+ * If the host copies, source and target may overlap. With equal pitches, copying from the right end is enough, as
+ * memmove does. With different pitches the rows go through a temporary block. */
 #include "device/pitched.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -18,7 +18,7 @@
 
 /* --- shapes --- */
 
-/* Bytes from the first one to behind the last one of one side. */
+/* Computes the bytes from the first byte to the end of the last row of one side. */
 static loch_status pitched_extent(const loch_pitched *shape, size_t row_pitch, size_t plane_pitch, const char *what,
                                   size_t *out)
 {
@@ -44,7 +44,7 @@ static loch_status pitched_extent(const loch_pitched *shape, size_t row_pitch, s
     return LOCH_OK;
 }
 
-/* Planes take the place of rows that are one each. */
+/* Replaces rows by planes if each plane has one row. */
 static void pitched_lower(loch_pitched *shape, size_t row_bytes)
 {
     *shape = (loch_pitched){.row_bytes = row_bytes,
@@ -54,7 +54,8 @@ static void pitched_lower(loch_pitched *shape, size_t row_bytes)
                             .from_row_pitch = shape->from_plane_pitch};
 }
 
-/* Makes rows as long and planes as few as the pitches allow. Products fit: they are parts of an extent. */
+/* Makes rows as long and planes as few as the pitches allow. The products cannot overflow: they are parts of an
+ * extent. */
 static loch_pitched pitched_merge(loch_pitched shape)
 {
     const size_t plane = shape.row_bytes * shape.rows;
@@ -108,7 +109,7 @@ void lochi_pitched_host(void *to, const void *from, const loch_pitched *shape)
         }
 }
 
-/* The two halves of a detour through rows that are packed side by side. */
+/* Return the shapes of the two halves of a copy through packed rows. */
 static loch_pitched pitched_packed_target(const loch_pitched *shape)
 {
     loch_pitched packed = *shape;
@@ -129,7 +130,7 @@ typedef struct pitched_on_host {
     char *to;
     const char *from;
     loch_pitched shape;
-    char *between; /* NULL: directly */
+    char *between; /* temporary block; NULL for a direct copy */
 } pitched_on_host;
 
 static void pitched_do_on_host(const pitched_on_host *work)
@@ -151,7 +152,7 @@ static void pitched_run_on_host(void *user)
     lochi_free(work);
 }
 
-/* Tells whether a copy on the host has to go through a block of its own. */
+/* Returns whether a copy on the host needs a temporary block. */
 static bool pitched_needs_between(const lochi_copy_job *job, const loch_pitched *shape, size_t to_bytes,
                                   size_t from_bytes)
 {
@@ -162,7 +163,8 @@ static bool pitched_needs_between(const lochi_copy_job *job, const loch_pitched 
 
 static loch_status pitched_queue_on_host(const lochi_copy_job *job, const pitched_on_host *work)
 {
-    LOCH_TRY_RETURN(lochi_stream_refuse_captured(job->given, LOCHI_COPY_ON_HOST)); /* as in copy.c */
+    /* As in copy.c: a graph cannot run host work. */
+    LOCH_TRY_RETURN(lochi_stream_refuse_captured(job->given, LOCHI_COPY_ON_HOST));
     pitched_on_host *queued = lochi_alloc(sizeof *queued);
     if (!queued) return LOCH_FAIL(HOST_MEMORY, "no host memory to queue a copy");
     *queued = *work;
@@ -223,7 +225,7 @@ static loch_status pitched_call(loch_device *device, loch_direction direction, c
     return LOCH_OK;
 }
 
-/* Copies rows between peers, in the order of a plain copy between them (copy.c). */
+/* Copies rows between peers, with the stream order of a plain copy between peers (copy.c). */
 static loch_status pitched_between_peers(const lochi_copy_job *job, const loch_pitched *shape)
 {
     loch_device *device = job->to_place.device;
@@ -234,14 +236,14 @@ static loch_status pitched_between_peers(const lochi_copy_job *job, const loch_p
     return stream != job->stream ? lochi_copy_order(stream, job->stream) : LOCH_OK;
 }
 
-/* Host memory between two devices, and the streams on its two sides. */
+/* Host memory between two devices, and the streams on both sides. */
 typedef struct pitched_bounce {
     char *memory;
     size_t bytes;
     loch_stream *to_stream, *from_stream;
 } pitched_bounce;
 
-/* One piece of one plane that fits into the bounce: `shape` has one plane. */
+/* Copies one piece of one plane that fits into the bounce block. `shape` has one plane. */
 static loch_status pitched_bounce_piece(const pitched_bounce *bounce, char *to, const char *from,
                                         const loch_pitched *shape)
 {
@@ -259,7 +261,7 @@ static size_t pitched_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* One plane, by as many rows as fit, or by parts of a row. */
+/* Copies one plane, by as many rows as fit, or by parts of a row. */
 static loch_status pitched_bounce_plane(const pitched_bounce *bounce, char *to, const char *from,
                                         const loch_pitched *shape)
 {
@@ -276,7 +278,7 @@ static loch_status pitched_bounce_plane(const pitched_bounce *bounce, char *to, 
     return LOCH_OK;
 }
 
-/* Two drivers that do not know each other: through the host, waiting for each piece. */
+/* Copies between devices of two drivers: through host memory, waiting for each piece. */
 static loch_status pitched_through_host(const lochi_copy_job *job, const loch_pitched *shape)
 {
     loch_device *to_device = job->to_place.device, *from_device = job->from_place.device;

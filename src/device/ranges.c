@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of ranges: three treaps and a mutex. Lookups are O(log n); locating a range costs one step for each piece
- * that it spans. Each thread remembers the last few pieces that it located, and the version of the table then: while
- * nothing was taken or given back since, copies in the same pieces need neither the lock nor a search. */
+/* The table of ranges: three treaps and a mutex. A lookup takes O(log n) steps; locating a range takes one step for
+ * each piece that it spans. Each thread caches the last few pieces that it located, with the version of the table at
+ * that time. While the table does not change, copies in these pieces need neither the lock nor a search. */
 #include "device/ranges.h"
 #include "base/fail.h"
 #include "base/room.h"
@@ -10,8 +10,8 @@
 lochi_lock lochi_ranges_mutex = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
 static lochi_tree ranges_memory, ranges_reservations, ranges_registrations; /* under lochi_ranges_mutex */
 
-/* Raised under lochi_ranges_mutex whenever a piece comes or goes. Release and acquire: who sees the version of a piece that
- * he remembers sees the table that it was found in. */
+/* Raised under lochi_ranges_mutex whenever a piece is added or removed. Release and acquire: a thread that sees the
+ * version of a cached piece sees the table in which the piece was found. */
 static _Atomic uint64_t ranges_version = 1;
 
 _Static_assert(sizeof(lochi_place) <= sizeof(((lochi_room *)NULL)->places[0].words), "a room holds places");
@@ -88,13 +88,14 @@ static bool ranges_granule_is_committed(const lochi_range *reservation, size_t g
     return reservation->committed[granule / 64] >> (granule % 64) & 1;
 }
 
-/* Finds the first run of granules in [*start, *end) that are committed, or are not: narrows the two to the run. */
+/* Finds the first run of granules in [*start, *end) that are committed, or that are not: narrows *start and *end to
+ * the run. */
 static bool ranges_first_run(const lochi_range *reservation, bool is_committed, uintptr_t *start, uintptr_t *end)
 {
     const size_t unit = reservation->device->properties.granule_bytes;
     const uintptr_t base = lochi_range_start(reservation);
     const size_t past = (*end - base + unit - 1) / unit;
-    const uint64_t none = is_committed ? 0 : UINT64_MAX; /* a word without what is looked for */
+    const uint64_t none = is_committed ? 0 : UINT64_MAX; /* a word with no such granule */
     size_t first = (*start - base) / unit;
     while (first < past && ranges_granule_is_committed(reservation, first) != is_committed)
         first += reservation->committed[first / 64] != none ? 1 : 64 - first % 64;
@@ -247,8 +248,8 @@ static bool ranges_piece_at(uintptr_t address, lochi_place *out)
     return true;
 }
 
-/* Tells whether every byte up to `end` is memory of one device and one tenant, in one block or in mappings that touch;
- * `place` holds the first. */
+/* Returns whether every byte from `place` up to `end` is memory of one device and one tenant, in one block or in
+ * adjacent mappings. `place` holds the first byte. */
 static bool ranges_cover(lochi_place place, uintptr_t end)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -277,7 +278,7 @@ static bool ranges_ask_driver(loch_device *device, void *user)
     return true;
 }
 
-/* Locates memory that is not in the table: another library's, or the host's. */
+/* Locates memory that is not in the table: memory of another library or of the host. */
 static loch_status ranges_locate_foreign(const void *address, size_t bytes, lochi_place *out)
 {
     ranges_question question = {.address = address};
@@ -292,7 +293,7 @@ static loch_status ranges_locate_foreign(const void *address, size_t bytes, loch
     return LOCH_OK;
 }
 
-/* Locates what the table knows; E_EXISTS when it knows nothing of the range. */
+/* Locates memory that is in the table. E_EXISTS if no part of the range is. */
 static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_place *out)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -319,7 +320,7 @@ static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_
                      out->bytes, (void *)out->start);
 }
 
-/* Tells whether the thread remembers the piece that holds the whole range. */
+/* Returns whether the thread has cached the piece that holds the whole range. */
 static bool ranges_recall(uintptr_t start, size_t bytes, lochi_place *out)
 {
     const uint64_t version = atomic_load_explicit(&ranges_version, memory_order_acquire);

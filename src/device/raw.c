@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Raw memory: one driver call a block, entered in the table of ranges. A block leaves the table before the driver
- * frees it, so that a second free cannot reach the driver; it comes back if the driver refuses. Visitors hear of it
- * when it is in the table, and before it leaves. */
+/* Raw memory: one driver call for each block, entered in the table of ranges. A block leaves the table before the
+ * driver frees it, so that a second free cannot reach the driver. If the driver refuses, the block is entered again.
+ * Observers are called after a block has entered the table and before it leaves. */
 #include "device/raw.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -43,8 +43,8 @@ static loch_status raw_give_back(const lochi_range *range)
     return status;
 }
 
-/* Enters a new range. A driver that hands out what it has handed out already is broken: E_DRIVER, nothing entered, and
- * nothing given back, for that would be somebody else's. */
+/* Enters a new range. A driver that returns an address twice is broken: E_DRIVER. The new range is then neither
+ * entered nor given back, because its memory belongs to the first caller. */
 static loch_status raw_enter(lochi_range *range)
 {
     lochi_ranges_lock();
@@ -93,7 +93,7 @@ loch_status loch_raw_alloc(loch_device *device, loch_memory_kind kind, size_t by
     return LOCH_OK;
 }
 
-/* Takes a range of one type out of the table by its first address, when the visitors have heard. */
+/* Removes a range of one type from the table by its first address, after calling the observers. */
 static loch_status raw_leave(const void *address, lochi_range_type type, lochi_range **out)
 {
     const uintptr_t key = (uintptr_t)address;
@@ -117,13 +117,13 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
     return status;
 }
 
-/* Forgets a range that its driver has taken back, or notes it again when the driver refused. */
+/* Frees a range that its driver has taken back, or enters it again if the driver refused. */
 static loch_status raw_finish(lochi_range *range, loch_status status)
 {
     if (status != LOCH_OK) {
         range->is_going = false;
         lochi_ranges_lock();
-        lochi_ranges_insert(range); /* its place is free: the driver still holds it */
+        lochi_ranges_insert(range); /* cannot fail: the driver still holds the addresses */
         const uint64_t newest = range->type == LOCHI_RANGE_RAW ? lochi_observers_now() : 0;
         lochi_ranges_unlock();
         lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams: made here, wrapped, or a default one.
+/* Streams: created, wrapped, or default.
  *
- * Owners of a loch_stream are counted: the last release, or the first destroy, closes the object and ends the driver's queue.
- * The closed object stays for further owners, and for parts of the library that remember it (pools) until they forget
- * it (stream_life.c). The default stream of a thread belongs to the device's list; it ends with the thread, by a
- * thread-specific destructor, or with the device. */
+ * Owners of a loch_stream are counted. The last release, or the first destroy, closes the object and ends the
+ * driver's queue. The closed object stays for further owners, and for parts of the library that remember it (pools),
+ * until they forget it (stream_life.c). The default stream of a thread is in the device's list. It ends with the
+ * thread, by a thread-specific destructor, or with the device. */
 #include "device/stream.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -31,7 +31,7 @@ static loch_status stream_read_options(const loch_stream_options *given, loch_st
     return LOCH_OK;
 }
 
-/* Enters a stream that was created or wrapped into its device's list, from which it can be found by its id. */
+/* Enters a created or wrapped stream into its device's list, where it is found by its id. */
 static void stream_link(loch_stream *stream)
 {
     loch_device *device = stream->device;
@@ -67,7 +67,7 @@ loch_stream *lochi_stream_find(loch_device *device, uint64_t id)
     lochi_lock_take(&device->lock);
     loch_stream *stream = stream_find_in(device->streams, id);
     if (!stream) stream = stream_find_in(device->thread_streams, id);
-    if (stream) lochi_stream_retain(stream); /* what is in a list has its owner's reference */
+    if (stream) lochi_stream_retain(stream); /* a stream in the list has its owner's reference */
     lochi_lock_drop(&device->lock);
     return stream;
 }
@@ -115,7 +115,7 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
     return LOCH_OK;
 }
 
-/* Ends a stream without owners in public. */
+/* Ends a stream that has no public owner left. */
 static void stream_end(loch_stream *stream)
 {
     lochi_stream_end(stream);
@@ -134,7 +134,7 @@ loch_stream *loch_stream_retain(loch_stream *stream)
     return stream;
 }
 
-/* Ends a stream for all its owners, once. Relaxed: of two who end it, each has a reference. */
+/* Ends a stream for all its owners, once. Relaxed: if two threads end it, each has a reference. */
 static void stream_end_for_all(loch_stream *stream)
 {
     if (atomic_exchange_explicit(&stream->has_ended, true, memory_order_relaxed)) return;
@@ -146,7 +146,7 @@ static void stream_end_for_all(loch_stream *stream)
 void loch_stream_release(loch_stream *stream)
 {
     if (!stream_is_counted(stream)) return;
-    /* Acquire-release: what every owner did comes before the end. */
+    /* Acquire-release: the work of every owner is ordered before the end. */
     if (atomic_fetch_sub_explicit(&stream->owners, 1, memory_order_acq_rel) != 1) return;
     loch_device *device = stream->device;
     stream_end_for_all(stream);
@@ -168,7 +168,7 @@ loch_stream *loch_stream_get_default(loch_device *device)
     return device ? &device->default_stream : NULL;
 }
 
-/* Takes the calling thread's stream off a device's list; returns it, or NULL. */
+/* Removes the calling thread's stream from a device's list. Returns it; NULL if the device has none for this thread. */
 static loch_stream *stream_unlink(loch_device *device, uint64_t thread)
 {
     lochi_lock_take(&device->lock);
@@ -184,7 +184,7 @@ static loch_stream *stream_unlink(loch_device *device, uint64_t thread)
 /* The streams of a thread that ends. */
 typedef struct stream_leaving {
     uint64_t thread;
-    loch_stream *streams; /* off their devices' lists; each holds its device from now on */
+    loch_stream *streams; /* removed from their devices' lists; each holds a reference on its device */
 } stream_leaving;
 
 static bool stream_collect(loch_device *device, void *user)
@@ -192,7 +192,7 @@ static bool stream_collect(loch_device *device, void *user)
     stream_leaving *leaving = user;
     loch_stream *stream = stream_unlink(device, leaving->thread);
     if (!stream) return false;
-    loch_device_retain(device); /* it is in the table, so its count is not zero */
+    loch_device_retain(device); /* the device is in the table, so its count is not zero */
     stream->next = leaving->streams;
     leaving->streams = stream;
     return false;
@@ -240,7 +240,7 @@ loch_status loch_stream_require_thread_default(loch_device *device, loch_stream 
         return LOCH_OK;
     }
     const uint64_t thread = lochi_thread_number();
-    loch_stream *stream = stream_find_of_thread(device, thread); /* only this thread adds or removes its own */
+    loch_stream *stream = stream_find_of_thread(device, thread); /* only this thread adds or removes its streams */
     if (!stream) {
         pthread_once(&stream_once, stream_make_key);
         stream = lochi_alloc(sizeof *stream);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of stream objects, and the end of streams that parts of the library remember.
+/* Creation and end of stream objects, and the end of streams that parts of the library remember.
  *
- * Public calls need no care: whoever destroys a stream promises that nobody is using it. The library uses streams that it
- * remembers later, by itself, and the caller cannot know of that. Such a use marks the stream (base/underway.h) and looks whether
- * it is closing. The end raises that flag and waits for the marks, then closes the stream and gives its queue back. Listeners
- * hear of the end before that, while the stream still works. */
+ * Public calls need no protection: a caller that destroys a stream promises that no other thread is using it. But
+ * the library uses remembered streams later, on its own, and the caller cannot prevent that. Such a use marks the
+ * stream (base/underway.h) and tests whether the stream is closing. The end sets that flag, waits for the marks,
+ * closes the stream and gives its queue back. Listeners are called before that, while the stream still works. */
 #include "device/stream_life.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -14,7 +14,7 @@
 
 static atomic_uint_fast64_t life_last_id;
 static lochi_lock life_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_STREAM_LISTENERS);
-static _Atomic(lochi_stream_listener *) life_listeners; /* changes under life_lock; looked at without it */
+static _Atomic(lochi_stream_listener *) life_listeners; /* written under life_lock; read without it */
 
 /* --- the beginning --- */
 
@@ -66,7 +66,8 @@ void lochi_stream_release(loch_stream *stream)
 bool lochi_stream_enter(loch_stream *stream, uint32_t *mark)
 {
     *mark = lochi_underway_enter(stream);
-    if (!atomic_load_explicit(&stream->is_closing, memory_order_relaxed)) return true; /* behind the light fence */
+    /* Ordered by the light fence. */
+    if (!atomic_load_explicit(&stream->is_closing, memory_order_relaxed)) return true;
     lochi_underway_leave(*mark);
     return false;
 }
@@ -88,7 +89,7 @@ void lochi_stream_listen(lochi_stream_listener *listener)
 
 void lochi_stream_unlisten(lochi_stream_listener *listener)
 {
-    lochi_lock_take(&life_lock); /* held around every call, so none is under way */
+    lochi_lock_take(&life_lock); /* held during every call, so none is under way */
     lochi_stream_listener *first = atomic_load_explicit(&life_listeners, memory_order_relaxed);
     if (first == listener) {
         atomic_store_explicit(&life_listeners, listener->next, memory_order_release);
@@ -102,7 +103,7 @@ void lochi_stream_unlisten(lochi_stream_listener *listener)
 
 void lochi_stream_announce(loch_stream *stream)
 {
-    /* Whoever remembers the stream began to listen before the stream's owner showed it to them. */
+    /* A part that remembers the stream began to listen before it got the stream from its owner. */
     if (!atomic_load_explicit(&life_listeners, memory_order_relaxed)) return;
     lochi_lock_take(&life_lock);
     lochi_stream_listener *listener = atomic_load_explicit(&life_listeners, memory_order_relaxed);
@@ -113,12 +114,12 @@ void lochi_stream_announce(loch_stream *stream)
 
 /* --- the end --- */
 
-/* Closes a stream, and waits until nobody who remembers it is inside. */
+/* Closes a stream, and waits until no thread uses it as a remembered stream. */
 static void life_close(loch_stream *stream)
 {
-    const uint32_t mark = lochi_underway_enter(stream); /* a wait does not count the caller's own, and expects one */
+    const uint32_t mark = lochi_underway_enter(stream); /* lochi_underway_wait expects a mark of the caller */
     atomic_store_explicit(&stream->is_closing, true, memory_order_relaxed);
-    /* Acquire: with the owner's reference alone, whoever remembered it is done with it. */
+    /* Acquire: if only the owner's reference is left, every part that remembered the stream is done with it. */
     if (atomic_load_explicit(&stream->references, memory_order_acquire) > 1) lochi_underway_wait(stream);
     lochi_underway_leave(mark);
     atomic_store_explicit(&stream->closed, true, memory_order_release);

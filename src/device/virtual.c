@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Reservations, mappings and committed memory. Every call checks the table of ranges first and enters its claim
- * there before it calls the driver, so that two callers cannot claim the same addresses; a refusal takes the claim
- * back. Visitors hear of memory when the driver has put it there, and before the driver takes it away; when it then
- * refuses, they hear of it again. */
+ * there before it calls the driver, so that two callers cannot claim the same addresses. If the driver refuses, the
+ * claim is removed. Observers are called after the driver has mapped memory, and before the driver unmaps it; if it
+ * then refuses, observers are called for the memory again. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -40,7 +40,7 @@ loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t align
     lochi_ranges_lock();
     const bool is_new = lochi_ranges_insert(range);
     lochi_ranges_unlock();
-    if (!is_new) { /* a broken driver: what is there already stays, the caller keeps the device alive */
+    if (!is_new) { /* a broken driver: the first reservation stays, and the caller keeps the device open */
         lochi_free(range);
         loch_device_release(device);
         return LOCH_FAIL(DRIVER, "driver \"%s\" reserved the addresses at %p twice", device->driver->name, address);
@@ -72,7 +72,7 @@ loch_status loch_virtual_unreserve(void *address)
     LOCHI_CALL(status, device, unreserve, (device->self, address, range->bytes));
     if (status != LOCH_OK) {
         lochi_ranges_lock();
-        lochi_ranges_insert(range); /* its place is free: the driver still holds it */
+        lochi_ranges_insert(range); /* cannot fail: the driver still holds the addresses */
         lochi_ranges_unlock();
         return status;
     }
@@ -84,7 +84,7 @@ loch_status loch_virtual_unreserve(void *address)
 
 /* --- mappings --- */
 
-/* Checks that [start, start + bytes) may be used on `device`, and is free of memory. */
+/* Checks that [start, start + bytes) is reserved on `device` and that nothing is mapped there. */
 static loch_status virtual_check_place(uintptr_t start, size_t bytes, const loch_device *device)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -127,7 +127,7 @@ static void virtual_unclaim(lochi_range *range)
     lochi_ranges_unlock();
 }
 
-/* Makes a mapping known to visitors, once it can be used. */
+/* Makes a usable mapping visible and calls the observers. */
 static void virtual_show(lochi_range *range)
 {
     lochi_ranges_lock();
@@ -137,8 +137,8 @@ static void virtual_show(lochi_range *range)
     lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
 }
 
-/* Hides a mapping: nobody else finds it any more, and all visitors have heard. Drops the lock of ranges while they are
- * called. */
+/* Hides a mapping: no other thread finds it, and all observers were called. Drops the lock of ranges during the
+ * calls. */
 static void virtual_hide(lochi_range *range)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -147,7 +147,7 @@ static void virtual_hide(lochi_range *range)
     range->is_hidden = true;
 }
 
-/* Lists the `self` of each peer; E_INVALID for one of another driver. */
+/* Lists the `self` of each peer. E_INVALID for a peer of another driver. */
 static loch_status virtual_read_peers(const loch_device *device, loch_device *const *peers, size_t peers_count,
                                       void ***out)
 {
@@ -287,7 +287,7 @@ static loch_status virtual_check_committable(uintptr_t start, size_t bytes, loch
     return LOCH_OK;
 }
 
-/* Gives a reservation its bits, at the first commit in it. */
+/* Allocates the bits of a reservation, at the first commit in it. */
 static loch_status virtual_make_bits(lochi_range *reservation)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -298,7 +298,7 @@ static loch_status virtual_make_bits(lochi_range *reservation)
     return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is committed of %zu granules", granules);
 }
 
-/* Marks what was not committed before in [start, end), and tells visitors of it. */
+/* Marks the granules of [start, end) that were not committed as committed, and calls the observers for them. */
 static void virtual_note_committed(lochi_range *reservation, uintptr_t start, uintptr_t end)
 {
     loch_device *device = reservation->device;
