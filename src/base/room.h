@@ -35,8 +35,7 @@ typedef struct lochi_room {
     const void *locks[LOCHI_ROOM_LOCKS];
 } lochi_room;
 
-extern _Thread_local lochi_room *lochi_room_own
-    __attribute__((tls_model("initial-exec"))); /* NULL until the room is made */
+extern _Thread_local lochi_room *lochi_room_own __attribute__((tls_model("initial-exec"))); /* NULL until made */
 
 /* Makes the calling thread's room. Returns NULL if that is not possible. */
 lochi_room *lochi_room_make(void);

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #define LOCHI_SLOT_COUNT 256
-#define LOCHI_SLOT_SHARED                                                                                              \
-    (LOCHI_SLOT_COUNT - 1) /* shared by all threads that found no free slot: written with atomic additions */
+/* The slot of all threads that found no free one. Data of this slot is written with atomic additions. */
+#define LOCHI_SLOT_SHARED (LOCHI_SLOT_COUNT - 1)
 
 /* Small variables of several files. Together, because each alone would be padded to a word. */
 typedef struct lochi_thread_small {

@@ -47,8 +47,7 @@ bool lochi_underway_is_marked(uint32_t slot, const void *object)
 void lochi_underway_wait_shared(const void *object, bool is_marked_here)
 {
     const uint32_t group = underway_group(object);
-    const unsigned kept =
-        underway_own[group] - (unsigned)is_marked_here; /* marks of the caller that stay during the wait */
+    const unsigned kept = underway_own[group] - (unsigned)is_marked_here; /* own marks that stay meanwhile */
     if (is_marked_here) atomic_fetch_sub_explicit(&underway_shared[group], 1, memory_order_release);
     while (atomic_load_explicit(&underway_shared[group], memory_order_acquire) > kept)
         sched_yield();

@@ -72,8 +72,7 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
     if (errno != ENOENT) return whole_fail(file, errno);
-    if (lstat(file->path, &about) == 0 &&
-        S_ISLNK(about.st_mode)) { /* a symbolic link to a file that does not exist yet */
+    if (lstat(file->path, &about) == 0 && S_ISLNK(about.st_mode)) { /* a link to a missing file */
         file->file = whole_open_again(file->path, O_CREAT);
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }

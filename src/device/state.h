@@ -31,8 +31,8 @@ struct loch_stream {
     atomic_bool closed;       /* no driver call through the stream */
     enum { LOCHI_STREAM_DEFAULT, LOCHI_STREAM_OWNED, LOCHI_STREAM_WRAPPED, LOCHI_STREAM_OF_THREAD } kind;
     uint64_t thread; /* of LOCHI_STREAM_OF_THREAD: number of its thread */
-    struct loch_stream *prev,
-        *next; /* list of the device: of the streams of threads, which uses only `next`, or of the others */
+    /* List of the device: of the streams of threads, which uses only `next`, or of the other streams. */
+    struct loch_stream *prev, *next;
     lochi_kept kept;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What stands behind a backed simulated device: one sparse file, so that an object can be at several addresses at once, and
- * addresses of the process that pieces of it are mapped at. */
+/* The memory behind a backed simulated device: one sparse file, so that an object can be at several addresses at
+ * once, and process addresses at which pieces of the file are mapped. */
 #include "device/sim/backing.h"
 #include "base/cancel.h"
 #include "base/checked.h"

@@ -8,16 +8,16 @@
 /* Returns the page size of the system. */
 size_t lochi_sim_page_bytes(void);
 
-/* Makes a file with one reference. */
+/* Creates a file with one reference. */
 loch_status lochi_sim_file_create(lochi_sim_file **out);
 
-/* Gives a reference back, under the lock of the simulator; the last one closes the file. NULL does nothing. */
+/* Releases a reference, under the lock of the simulator. The last release closes the file. NULL does nothing. */
 void lochi_sim_file_release(lochi_sim_file *file);
 
-/* Reserves aligned addresses of the process with nothing behind them; NULL on failure. */
+/* Reserves aligned, inaccessible addresses of the process; NULL on failure. */
 void *lochi_sim_host_reserve(size_t bytes, size_t alignment);
 
-/* Puts the memory of a backed object at addresses that were reserved. */
+/* Maps the memory of a backed object at reserved addresses. */
 loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object);
 
 #endif

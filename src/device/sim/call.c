@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What every driver call of a simulated device does first: count, cost, clock, faults. */
+/* The first steps of every driver call of a simulated device: count, cost, clock, faults. */
 #include "device/sim/call.h"
 #include "base/fail.h"
 #include "device/sim/clock.h"
 
-/* Tells whether a call gives something back: loch_sim_set_fault and a lost device leave it alone. */
+/* Returns whether a call gives something back. Faults of loch_sim_set_fault and a lost device do not fail such
+ * calls. */
 static bool call_is_release(loch_driver_call call)
 {
     switch (call) {

@@ -5,14 +5,14 @@
 
 #include "device/sim/state.h"
 
-/* Begins a driver call: takes the lock, counts, charges, moves a seeded clock. A fault or a lost device ends it here, with the
- * lock dropped. */
+/* Begins a driver call: takes the lock, counts and charges the call, moves a seeded clock. On a fault or a lost
+ * device returns the failure with the lock dropped. */
 loch_status lochi_sim_begin(lochi_sim *sim, loch_driver_call call, size_t bytes);
 
 /* Drops the lock and returns the status. */
 loch_status lochi_sim_end(loch_status status);
 
-/* Counts and charges a call inside a call, under the lock. */
+/* Counts and charges a nested call. Under the lock. */
 loch_status lochi_sim_count(lochi_sim *sim, loch_driver_call call, size_t bytes);
 
 #endif

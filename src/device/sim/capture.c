@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Captures of simulated streams, while they are under way.
+/* Captures of simulated streams in progress.
  *
- * A capture is a script: operations, marks (recorded events) and waits for marks, each on a branch. A branch is one of the
- * captured streams; branch 0 is the one where the capture began. graph.c plays scripts back. */
+ * A capture is a script: operations, marks (recorded events) and waits for marks, each on a branch. A branch is one
+ * of the captured streams; branch 0 is the stream on which the capture began. graph.c plays scripts back. */
 #include "device/sim/capture.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -21,7 +21,8 @@ void lochi_sim_script_fini(lochi_sim_script *script)
     script->last = NULL;
 }
 
-/* Appends an item; `request` is copied with all it points to but what the operation works on. */
+/* Appends an item. `request` is copied with everything that it points to, except the memory that the operation works
+ * on. */
 static loch_status capture_append(lochi_sim_stream *stream, lochi_sim_item_type type, size_t mark,
                                   const lochi_sim_request *request)
 {
@@ -78,7 +79,7 @@ loch_status lochi_sim_script_check_joined(const lochi_sim_script *script)
     return SIM_FAIL(DRIVER, "a stream that joined the capture was not joined back: wait for its event before the end");
 }
 
-/* --- while a capture is under way --- */
+/* --- captures in progress --- */
 
 static lochi_sim_capture *capture_find(uint64_t id)
 {

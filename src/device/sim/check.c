@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The checker: finds memory that two streams use without order between them.
  *
- * Every object has a shadow: a sorted list of cells, each an interval with its last write and the reads since then. A
- * use is in order with an earlier one when the stream's vector has seen the earlier one's epoch. A write replaces all
- * that was in its interval: whoever comes behind it in order is behind what it replaced too, and what was not in order
- * has just been reported. For the same reason a read replaces the reads that it is behind. Shadows belong to objects,
- * not to addresses, so uses through aliases meet. When the host has no memory for a shadow, the shadow is dropped: that
- * may hide a mistake, but invents none.
+ * Every object has a shadow: a sorted list of cells. A cell is an interval with its last write and the reads since that
+ * write. A use is ordered after an earlier use if the stream's vector contains the earlier use's epoch. A write
+ * replaces everything in its interval: a later use that is ordered after the write is ordered after the replaced uses
+ * too, and uses without order were just reported. For the same reason a read replaces the reads that it is ordered
+ * after. Shadows belong to objects, not to addresses, so uses through aliases are compared. If host memory for a shadow
+ * runs out, the shadow is dropped: that may hide a mistake but reports no false one.
  *
- * Sets of reads are counted and shared by the cells that a wider read was split over. */
+ * Sets of reads are counted and shared by the cells into which a wider read was split. */
 #include "device/sim/check.h"
 #include "base/heap.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_CELLS_FEW 32 /* built on the stack */
+#define CHECK_CELLS_FEW 32 /* as many cells are built on the stack */
 
 /* --- findings --- */
 
@@ -62,13 +62,14 @@ static int check_compare_uses(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-/* In order of offset, a use overlaps an earlier one of the other kind if it starts before the furthest of them ends. */
+/* Walks the uses in order of offset. A use overlaps an earlier use of the other kind if it starts before the
+ * furthest end of those. */
 void lochi_sim_check_overlap(lochi_sim_stream *stream, const lochi_sim_op *op)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_use *few[CHECK_CELLS_FEW], **uses = few, *furthest[2] = {NULL, NULL};
     if (op->uses_count > CHECK_CELLS_FEW) uses = lochi_alloc_array(op->uses_count, sizeof *uses);
-    if (!uses) return; /* may hide a mistake, but invents none */
+    if (!uses) return; /* may hide a mistake, but reports no false one */
     for (size_t i = 0; i < op->uses_count; i++)
         uses[i] = &op->uses[i];
     qsort(uses, op->uses_count, sizeof *uses, check_compare_uses);
@@ -97,7 +98,7 @@ static bool check_is_behind(const lochi_sim_stream *stream, const lochi_sim_acce
     return stream->seen.epochs[earlier->slot] >= earlier->epoch;
 }
 
-/* The reads that stand when `access` has been added; NULL when there is no host memory. Takes over a reference. */
+/* Returns the set of reads after `access` was added; NULL without host memory. Consumes a reference on `old`. */
 static lochi_sim_reads *check_reads_add(lochi_sim_reads *old, const lochi_sim_stream *stream,
                                         const lochi_sim_access *access)
 {
@@ -128,7 +129,7 @@ void lochi_sim_shadow_drop(lochi_sim_shadow *shadow)
     *shadow = (lochi_sim_shadow){.count = 0};
 }
 
-/* The first cell that ends behind `offset`. */
+/* Returns the first cell that ends after `offset`. */
 static size_t check_first(const lochi_sim_shadow *shadow, size_t offset)
 {
     size_t low = 0, high = shadow->count;
@@ -147,7 +148,7 @@ static bool check_is_same(const lochi_sim_access *a, const lochi_sim_access *b)
     return a->epoch == b->epoch && (!a->epoch || a->slot == b->slot);
 }
 
-/* New cells for part of a shadow, in order; neighbours that say the same become one. */
+/* New cells for part of a shadow, in order. Equal neighbours are merged. */
 typedef struct check_list {
     lochi_sim_cell *cells;
     size_t count;
@@ -171,7 +172,7 @@ static lochi_sim_reads *check_retain(lochi_sim_reads *reads)
     return reads;
 }
 
-/* Puts the list's cells in place of cells [first, first + count); their references are the list's already. */
+/* Replaces the cells [first, first + count) by those of the list. The list already owns their references. */
 static bool check_splice(lochi_sim_shadow *shadow, size_t first, size_t count, const check_list *list)
 {
     const size_t total = shadow->count - count + list->count;
@@ -189,7 +190,7 @@ static bool check_splice(lochi_sim_shadow *shadow, size_t first, size_t count, c
     return true;
 }
 
-/* The interval [start, end) after a write. */
+/* Builds the cells of [start, end) after a write. */
 static bool check_build_write(check_list *list, lochi_sim_cell *old, size_t count, size_t start, size_t end,
                               const lochi_sim_access *access)
 {
@@ -203,7 +204,7 @@ static bool check_build_write(check_list *list, lochi_sim_cell *old, size_t coun
     return true;
 }
 
-/* Adds the read to one set; cells that shared a set share the new one too. */
+/* Adds the read to one set. Cells that shared a set share the new set too. */
 static lochi_sim_reads *check_share(lochi_sim_reads *old, lochi_sim_reads **last_old, lochi_sim_reads **last_new,
                                     const lochi_sim_stream *stream, const lochi_sim_access *access)
 {
@@ -216,7 +217,7 @@ static lochi_sim_reads *check_share(lochi_sim_reads *old, lochi_sim_reads **last
     return *last_new;
 }
 
-/* The interval [start, end) after a read. Takes the references of the old cells, whatever comes of it. */
+/* Builds the cells of [start, end) after a read. Consumes the references of the old cells, also on failure. */
 static bool check_build_read(check_list *list, lochi_sim_cell *old, size_t count, size_t start, size_t end,
                              const lochi_sim_access *access, const lochi_sim_stream *stream)
 {
@@ -271,7 +272,7 @@ static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream
         for (size_t i = 0; i < list.count; i++)
             check_reads_release(list.cells[i].reads);
         for (size_t i = 0; i < count; i++)
-            old[i].reads = NULL; /* the build took their references */
+            old[i].reads = NULL; /* the build consumed their references */
         lochi_sim_shadow_drop(shadow);
     }
     if (list.cells != few) lochi_free(list.cells);
@@ -279,7 +280,7 @@ static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream
 
 /* --- uses --- */
 
-/* The earlier use in a cell that the stream is not behind, if there is one; says what it was. */
+/* Returns an earlier use in a cell that the stream is not ordered after, and its kind; NULL if there is no such use. */
 static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const lochi_sim_stream *stream, bool is_write,
                                               const char **what)
 {

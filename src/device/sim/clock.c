@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The clocks of simulated devices. Moving one makes operations take effect, in the order of their keys.
+/* The clocks of simulated devices. Moving a clock makes operations take effect, in the order of their keys.
  *
- * Settling is done by one thread at a time for a device. The lock is dropped while a function that the user queued
- * runs (it may take locks of its own), so other threads may come in: they see as done only what has taken effect, and
- * those that wait sleep until it has. An operation may wait for another device; keys rise along every dependency and
+ * One thread at a time settles a device. The lock is dropped while a function that the user queued runs, because the
+ * function may take locks, so other threads may enter: they treat as done only what has taken effect, and threads
+ * that wait sleep until it has. An operation may wait for another device. Keys rise along every dependency and
  * settling follows the keys, so two devices cannot wait for each other in a circle. */
 #include "device/sim/clock.h"
 #include "base/cancel.h"
@@ -52,7 +52,8 @@ static void clock_copy(const lochi_sim_op *op)
         memmove(op->to, from, op->bytes);
 }
 
-/* Returns false when the operation waits for a device that this thread is settling further out, and that is not there yet. */
+/* Returns false if the operation waits for a device that this thread is already settling in an outer call, and that
+ * has not come that far. */
 static bool clock_take_effect(lochi_sim *sim, lochi_sim_op *op)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -78,7 +79,7 @@ static bool clock_take_effect(lochi_sim *sim, lochi_sim_op *op)
     return true;
 }
 
-/* Returns the stream whose first operation ends first; NULL: all queues are empty. */
+/* Returns the stream whose first operation ends first; NULL if all queues are empty. */
 static lochi_sim_stream *clock_next(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -107,7 +108,7 @@ void lochi_sim_settle(lochi_sim *sim)
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (sim->is_settling) return;
     if (sim->next_ns <= sim->now_ns) {
-        LOCHI_NOT_CANCELLED; /* functions of the user may run */
+        LOCHI_NOT_CANCELLED; /* users' functions may run */
         sim->is_settling = true;
         sim->settler = lochi_thread_number();
         lochi_sim_stream *stream;
@@ -128,7 +129,7 @@ void lochi_sim_clock_forked(lochi_sim *sim)
 {
     if (!sim->is_settling || sim->settler == lochi_thread_number()) return;
     sim->is_settling = false;
-    sim->next_ns = 0; /* what was under way is looked at again */
+    sim->next_ns = 0; /* look at the operations under way again */
     for (lochi_sim_stream *stream = &sim->default_stream; stream; stream = stream->next)
         for (lochi_sim_op *op = stream->first; op; op = op->next)
             op->is_running = false;
@@ -136,7 +137,7 @@ void lochi_sim_clock_forked(lochi_sim *sim)
 
 /* --- time --- */
 
-/* Steps the device's generator (a 64-bit counter, mixed). */
+/* Advances the device's random generator (a 64-bit counter, mixed). */
 static uint64_t clock_random(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The public control of simulated devices (loch/sim.h): time, kernels, figures, faults, findings. */
+/* The public control of simulated devices (loch/sim.h): time, kernels, statistics, faults, violations. */
 #include "device/sim/control.h"
 #include "base/cancel.h"
 #include "base/heap.h"
@@ -39,7 +39,7 @@ loch_status loch_sim_get_stream_number(loch_stream *stream, uint64_t *out)
     lochi_sim_stream *simulated;
     if (!out) return SIM_FAIL(INVALID, "a stream's number needs a place");
     LOCH_TRY_RETURN(lochi_sim_of_stream(stream, &sim, &simulated));
-    *out = simulated->number; /* does not change */
+    *out = simulated->number; /* constant */
     return LOCH_OK;
 }
 
@@ -90,7 +90,7 @@ loch_status loch_sim_step(loch_stream *stream, size_t operations)
 
 /* --- kernels --- */
 
-/* The kernel's ranges as one array; NULL when there is no host memory. */
+/* Returns the kernel's ranges as one array; NULL without host memory. */
 static lochi_sim_range *control_ranges(const loch_sim_kernel *kernel)
 {
     if (kernel->reads_count > SIZE_MAX - kernel->writes_count - 1) return NULL;
@@ -137,7 +137,7 @@ loch_status loch_sim_launch(loch_stream *stream, const loch_sim_kernel *kernel)
     return status;
 }
 
-/* --- figures --- */
+/* --- statistics --- */
 
 loch_status loch_sim_get_stats(loch_device *device, loch_sim_stats *out)
 {
@@ -165,7 +165,7 @@ loch_status loch_sim_get_stats(loch_device *device, loch_sim_stats *out)
 
 /* --- faults --- */
 
-/* Finds the driver call that a fault names; -1 for any. */
+/* Finds the driver call that a fault names; -1 for any call. */
 static loch_status control_fault_call(const char *name, int *out)
 {
     *out = -1;
@@ -203,11 +203,11 @@ loch_status loch_sim_lose(loch_device *device)
     LOCH_TRY_RETURN(lochi_sim_of_device(device, &sim));
     lochi_lock_take(&lochi_sim_all.lock);
     sim->is_lost = true;
-    /* What was queued is over, without effect. */
+    /* All queued work ends without effect. */
     return lochi_sim_end(lochi_sim_wait(sim, sim->last));
 }
 
-/* --- findings --- */
+/* --- violations --- */
 
 loch_status loch_sim_walk_violations(loch_device *device, loch_sim_violation_visitor *visitor, void *user)
 {

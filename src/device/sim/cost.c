@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What driver calls cost: for each a curve over bytes, straight between its points, level before the first, and going
- * on behind the last as it came. The built-in curves are those of an H200; a file replaces the curves that it names.
+/* Modelled costs of driver calls: for each call a curve over the number of bytes. The curve is linear between its
+ * points, constant before the first point, and continues after the last point with its last slope. The built-in curves
+ * are those of an H200; a file replaces the curves that it names.
  *
  *     # comment
  *     raw_alloc 2MiB:38600 32MiB:39000 512MiB:65000
@@ -20,7 +21,7 @@
 #define MIB ((size_t)1 << 20)
 
 /* clang-format off */
-/* Nanoseconds, H200, driver 580, CUDA 13. Calls with one point cost the same whatever their size. */
+/* Nanoseconds on an H200, driver 580, CUDA 13. A call with one point has the same cost for every size. */
 static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_memory_info]     = {1, {{0, 4900}}},
     [LOCH_CALL_raw_alloc]       = {3, {{2 * MIB, 38600}, {32 * MIB, 39000}, {512 * MIB, 65000}}},
@@ -95,7 +96,7 @@ static int cost_find_call(const char *name)
     return -1;
 }
 
-/* "2MiB:38600", or "140" for a curve of one point. */
+/* Parses a point: "2MiB:38600", or "140" for a curve of one point. */
 static bool cost_read_point(char *word, lochi_sim_point *out)
 {
     char *colon = strchr(word, ':');

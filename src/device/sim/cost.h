@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What driver calls of simulated devices cost (cost.c). */
+/* Modelled costs of driver calls of simulated devices (cost.c). */
 #ifndef LOCHI_SIM_COST_H
 #define LOCHI_SIM_COST_H
 
@@ -24,10 +24,10 @@ typedef struct lochi_sim_costs {
 /* Writes the built-in costs. */
 void lochi_sim_costs_default(lochi_sim_costs *costs);
 
-/* Replaces the curves that a file names. E_INVALID names file and line. */
+/* Replaces the curves that a file names. E_INVALID: the sentence names file and line. */
 loch_status lochi_sim_costs_read(lochi_sim_costs *costs, const char *path);
 
-/* Returns the nanoseconds of one call. */
+/* Returns the cost of one call in nanoseconds. */
 uint64_t lochi_sim_cost(const lochi_sim_costs *costs, loch_driver_call call, size_t bytes);
 
 #endif

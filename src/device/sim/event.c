@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Events of simulated devices.
  *
- * An event is a copy of the tail of a stream, and of what the stream has seen, at the moment of recording. With an event lag,
- * work that needs no operation of its own stands before the mark. */
+ * An event is a copy of a stream's tail and vector at the moment of recording. With an event lag, a simulated piece
+ * of work is put before the event; it needs no operation of its own. */
 #include "device/sim/event.h"
 #include "base/heap.h"
 #include "device/sim/call.h"
@@ -54,9 +54,9 @@ loch_status lochi_sim_event_destroy(void *self, void *native)
     return lochi_sim_end(LOCH_OK);
 }
 
-/* Puts a piece of work before an event that is recorded: the stream is as busy as if work were queued on it all the
- * time. The piece ends a lag after now, or after what the stream waits for. Pieces of one stream overlap, so that lags
- * do not pile up. A key alone stands for it. */
+/* Puts a piece of work before an event that is recorded, so that the stream appears busy. The piece ends one lag
+ * after now, or one lag after the work that the stream waits for. Pieces of one stream overlap, so that lags do not
+ * add up. Only a key represents the piece. */
 static void event_lag(lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -91,7 +91,7 @@ loch_status lochi_sim_event_record(void *self, void *event, void *stream)
     return lochi_sim_end(event_record(event, lochi_sim_stream_of(self, stream)));
 }
 
-/* Answers E_BUSY without a record: it is no failure, and asked for often. */
+/* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. */
 static loch_status event_query(lochi_sim_event *event)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver's slots for events (event.c). */
+/* Slots of the driver for events (event.c). */
 #ifndef LOCHI_SIM_EVENT_H
 #define LOCHI_SIM_EVENT_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Graphs of simulated devices, and the public side of captures.
+/* Graphs of simulated devices, and the public functions of captures.
  *
- * A graph is the script of a capture, and a stream of its own for every branch but branch 0. Launching plays it back, branch 0
- * on the stream of the launch. Branches begin by waiting for a mark and have been joined to branch 0 at the end, so they come
- * behind what the stream held, and what follows comes behind them. Two launches of one graph follow each other, as CUDA's
- * do. */
+ * A graph is the script of a capture, with a stream of its own for every branch except branch 0. A launch plays the
+ * script back, branch 0 on the stream of the launch. A branch begins by waiting for a mark and is joined to branch 0
+ * at the end. So the branches are ordered after the earlier work of the stream, and later work is ordered after
+ * them. Two launches of one graph run one after the other, as with CUDA. */
 #include "base/heap.h"
 #include "device/sim/call.h"
 #include "device/sim/capture.h"
@@ -27,11 +27,11 @@ struct loch_sim_graph {
     lochi_sim *sim;
     lochi_sim_script script;
     lochi_sim_stream **branches; /* [0] is not used */
-    graph_mark *marks;           /* scratch of a launch */
-    graph_mark end;              /* of the last launch */
+    graph_mark *marks;           /* scratch space of a launch */
+    graph_mark end;              /* end of the last launch */
 };
 
-/* Finds the simulated stream behind a stream. Takes the lock when it succeeds. */
+/* Finds the simulated stream behind a stream. Holds the lock on success. */
 static loch_status graph_take(loch_stream *stream, lochi_sim_stream **out)
 {
     lochi_sim *sim;
@@ -49,7 +49,7 @@ loch_status loch_sim_capture_begin(loch_stream *stream)
     return lochi_sim_end(lochi_sim_capture_begin(simulated));
 }
 
-/* Frees a graph, whole or half-built, but for its device. */
+/* Frees a graph, whole or half-built, except its device. */
 static void graph_fini(loch_sim_graph *graph)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -64,7 +64,7 @@ static void graph_fini(loch_sim_graph *graph)
     lochi_free(graph);
 }
 
-/* Makes what a launch needs beside the script. Branches keep the numbers of the captured streams, for reports. */
+/* Allocates what a launch needs beside the script. Branches keep the numbers of the captured streams, for reports. */
 static loch_status graph_prepare(loch_sim_graph *graph, const lochi_sim_capture *capture)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -119,7 +119,7 @@ loch_status loch_sim_capture_end(loch_stream *stream, loch_sim_graph **out)
     return lochi_sim_end(graph_create(simulated, loch_stream_get_device(stream), out));
 }
 
-/* Makes all operations of a launch, or none. */
+/* Creates all operations of a launch, or none. */
 static loch_status graph_make_ops(const loch_sim_graph *graph, lochi_sim_op **out)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of simulated devices: physical objects, and the kinds of memory that come as one block (raw, pinned, managed,
- * registered, stream-ordered). Mappings of handles are in virtual.c.
+/* Memory of simulated devices: physical objects, and the kinds of memory that are one block (raw, pinned, managed,
+ * registered, stream-ordered). virtual.c has the mappings of handles.
  *
- * On a backed device every object is a piece of one sparse file (backing.c), and every span is real memory of the process.
- * Pinned and managed memory is real on unbacked devices too: it is the host's. */
+ * On a backed device every object is a piece of one sparse file (backing.c), and every span is real memory of the
+ * process. Pinned and managed memory is real on unbacked devices too, because it is host memory. */
 #include "device/sim/memory.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -22,7 +22,7 @@
 
 /* --- physical memory --- */
 
-/* Returns the queued stream-ordered free that ends first; NULL: none. */
+/* Returns the queued stream-ordered free that ends first; NULL if no free is queued. */
 static lochi_sim_op *memory_next_free(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -82,13 +82,13 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
 
 /* --- blocks --- */
 
-/* Computes what a block of `bytes` takes of the capacity; false on overflow. */
+/* Computes how much of the capacity a block of `bytes` takes; false on overflow. */
 static bool memory_rounded(const lochi_sim *sim, size_t bytes, size_t *out)
 {
     return lochi_round_up(bytes, bytes < LOCHI_SIM_RAW_LARGE ? LOCHI_SIM_RAW_UNIT : sim->granule, out);
 }
 
-/* Finds addresses for a block and puts its memory there. */
+/* Finds addresses for a block and maps its memory there. */
 static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t alignment)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -282,8 +282,8 @@ loch_status lochi_sim_host_unregister(void *self, void *address, size_t bytes)
 
 /* --- stream-ordered memory --- */
 
-/* Allocating and freeing are uses of the whole block on their stream: what other streams do with it has to be
- * ordered. */
+/* Checks allocating and freeing as uses of the whole block on their stream: uses on other streams must be ordered
+ * with them. */
 static void memory_check_ordered(lochi_sim_stream *stream, lochi_sim_span *span, lochi_sim_op *op)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -344,7 +344,7 @@ loch_status lochi_sim_ordered_free(void *self, void *address, size_t bytes, void
     return lochi_sim_end(memory_free_ordered(self, address, bytes, lochi_sim_stream_of(self, stream)));
 }
 
-/* --- peers and insight --- */
+/* --- peers and queries --- */
 
 static loch_status memory_enable_peer(lochi_sim *sim, const lochi_sim *peer)
 {
@@ -369,7 +369,8 @@ loch_status lochi_sim_address_query(void *self, const void *address, loch_addres
 {
     LOCH_TRY_RETURN(lochi_sim_begin(self, LOCH_CALL_address_query, 0));
     const lochi_sim_span *span = lochi_sim_span_find(self, (uintptr_t)address);
-    if (!span) return lochi_sim_end(LOCH_E_NOT_FOUND); /* asked of every device in turn: no sentence */
+    /* The usual answer, because every device is asked in turn: no sentence. */
+    if (!span) return lochi_sim_end(LOCH_E_NOT_FOUND);
     out->kind = span->kind;
     out->base = (void *)span->node.key;
     out->bytes = span->bytes;
@@ -383,7 +384,7 @@ void lochi_sim_memory_close(lochi_sim *sim)
         lochi_sim_span *span = LOCHI_CONTAINER(sim->spans.root, lochi_sim_span, node);
         lochi_sim_span_remove(sim, span, "freed");
     }
-    while (sim->objects) { /* imported elsewhere, or handles that were never released */
+    while (sim->objects) { /* imported by another device, or handles that were never released */
         lochi_sim_object *object = sim->objects;
         sim->objects = object->next;
         object->owner = NULL;

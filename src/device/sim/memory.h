@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of simulated devices that comes as one block (memory.c). */
+/* Memory of simulated devices in one block (memory.c). */
 #ifndef LOCHI_SIM_MEMORY_H
 #define LOCHI_SIM_MEMORY_H
 
 #include "device/sim/state.h"
 
-/* Makes physical memory with one reference that takes `charged` bytes of the capacity, 0 for host memory. Waits for
- * stream-ordered frees that are under way before it gives up, and may drop the lock meanwhile. Under the lock of the
+/* Creates physical memory with one reference. It takes `charged` bytes of the capacity, 0 for host memory. Before it
+ * fails it waits for stream-ordered frees under way, and may drop the lock meanwhile. Under the lock of the
  * simulator. */
 loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged, lochi_sim_object **out);
 
-/* Frees all memory of a device that closes, under the lock of the simulator. */
+/* Frees all memory of a device that closes. Under the lock of the simulator. */
 void lochi_sim_memory_close(lochi_sim *sim);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_sim_memory_info(void *self, loch_memory_info *out);
 loch_status lochi_sim_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_sim_raw_free(void *self, void *address, size_t bytes);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of simulated memory: objects that nobody refers to any more, and spans that are taken away.
- *
- * What gives something back needs no memory to do so. */
+/* The end of simulated memory: objects without references, and spans that are removed. Giving something back
+ * allocates no memory. */
 #include "device/sim/object.h"
 #include "base/cancel.h"
 #include "base/heap.h"
@@ -27,7 +26,7 @@ void lochi_sim_object_release(lochi_sim_object *object)
     }
     lochi_sim_shadow_drop(&object->shadow);
     if (object->file) {
-        /* Where the system cannot punch holes the pages stay until the offset is used again: no harm. */
+        /* If the file system cannot punch holes, the pages stay until the offset is used again. That is harmless. */
         if (object->file->fd >= 0)
             (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                             (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
@@ -38,7 +37,7 @@ void lochi_sim_object_release(lochi_sim_object *object)
     lochi_free(object);
 }
 
-/* --- spans that go --- */
+/* --- spans that end --- */
 
 static bool object_uses(const lochi_sim_op *op, const lochi_sim_span *span)
 {
@@ -47,7 +46,8 @@ static bool object_uses(const lochi_sim_op *op, const lochi_sim_span *span)
     return false;
 }
 
-/* Returns a queued operation that uses a span: one whose function runs now, else any; NULL: none. */
+/* Returns a queued operation that uses a span: one whose function is running if there is one, else any; NULL if no
+ * operation uses the span. */
 static lochi_sim_op *object_user(const lochi_sim_span *span, lochi_sim **device)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -62,7 +62,7 @@ static lochi_sim_op *object_user(const lochi_sim_span *span, lochi_sim **device)
     return found;
 }
 
-/* Cuts a span off from the work that is queued on it. Waits for a function that is running: it may touch the span. */
+/* Detaches a span from the work queued on it. Waits for a function that is running, because it may touch the span. */
 static void object_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -97,7 +97,7 @@ void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how
 
 /* --- forks --- */
 
-/* Closes the file in the child of a fork. The parent's stays open, and its holes are not punched from here. */
+/* Closes the file in the child of a fork. The parent's descriptor stays open, and the child punches no holes. */
 static void object_let_go(lochi_sim_file *file)
 {
     if (!file || file->fd < 0) return;
@@ -105,7 +105,8 @@ static void object_let_go(lochi_sim_file *file)
     file->fd = -1;
 }
 
-/* Leaves the addresses of a span taken, with nothing behind them: whoever touches one is stopped, as on a device. */
+/* Makes the addresses of a span inaccessible but keeps them reserved: touching them stops the program, as on a
+ * device. */
 static void object_hide(const lochi_sim_span *span)
 {
     if (!span->is_real || !span->object->file) return;

@@ -5,14 +5,14 @@
 
 #include "device/sim/state.h"
 
-/* Gives a reference back; the last one gives back the memory. NULL does nothing. */
+/* Releases a reference. The last release frees the memory. NULL does nothing. */
 void lochi_sim_object_release(lochi_sim_object *object);
 
-/* Takes a span away and frees it. Work that is queued on it is reported and will do nothing; `how` says what became of the
- * span. */
+/* Removes a span and frees it. Work queued on the span is reported and will have no effect; `how` says how the span
+ * ended. */
 void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how);
 
-/* In the child of a fork: shares nothing of the device with the parent any more. */
+/* Detaches all memory of the device from the parent's. Called in the child of a fork. */
 void lochi_sim_objects_forked(lochi_sim *sim);
 
 #endif

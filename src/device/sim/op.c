@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations of simulated devices: made from requests, and queued behind a stream with the key that says when they take
- * effect. */
+/* Operations of simulated devices: created from requests, and queued on a stream with the key that says when they
+ * take effect. */
 #include "device/sim/op.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -11,8 +11,8 @@
 #include "device/sim/span.h"
 #include <string.h>
 
-/* Finds the spans under a range; with `uses` NULL it only counts. Ranges go over several spans only inside a
- * reservation: neighbouring raw blocks are neighbours by chance. */
+/* Finds the spans of a range; only counts them if `uses` is NULL. A range may cross spans only inside a reservation:
+ * adjacent raw blocks are adjacent by chance. */
 static loch_status op_find(const lochi_sim *sim, const lochi_sim_range *range, bool any_device, lochi_sim_use *uses,
                            size_t *count)
 {
@@ -36,7 +36,7 @@ static loch_status op_find(const lochi_sim *sim, const lochi_sim_range *range, b
     return LOCH_OK;
 }
 
-/* Copies the source of a copy out of pageable memory; its rows lie side by side then. */
+/* Copies the source of a copy out of pageable memory. The staged rows are adjacent. */
 static void op_stage(lochi_sim_op *op)
 {
     loch_pitched *shape = &op->shape;
@@ -72,10 +72,10 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
                          .pattern_bytes = request->pattern_bytes,
                          .function = request->function,
                          .user = request->user};
-    memcpy(op->name, request->name, strnlen(request->name, sizeof op->name - 1)); /* zeroed behind it */
+    memcpy(op->name, request->name, strnlen(request->name, sizeof op->name - 1)); /* zeroed after it */
     for (size_t i = 0; i < request->ranges_count; i++) {
         const loch_status status = op_find(sim, &request->ranges[i], request->any_device, op->uses, &op->uses_count);
-        (void)status; /* it was found above, under the same lock */
+        (void)status; /* found above, under the same lock */
     }
     for (size_t i = 0; i < op->uses_count; i++)
         op->is_real = op->is_real && op->uses[i].span->is_real;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What happened before what: vector clocks over the streams of all simulated devices.
+/* Order between operations: vector clocks over the streams of all simulated devices.
  *
- * Every stream has a slot, and a counter of epochs in it that rises with each of its operations. A vector says for each
- * slot up to which epoch everything has happened before. Streams, events and the host each have one; waiting joins
- * them. All vectors are as long as there is room for slots: a new stream may make all of them grow, at once or not at
- * all, so that joining never needs memory. */
+ * Every stream has a slot, and in it a counter of epochs that rises with each of its operations. A vector holds for
+ * each slot the last epoch that happened before. Streams, events and the host each have a vector; waiting joins two
+ * vectors. All vectors have the length of the table of slots. A new stream may make all of them grow, all together
+ * or none, so that joining never needs memory. */
 #include "device/sim/order.h"
 #include "base/heap.h"
 #include "device/sim/fail.h"
@@ -12,10 +12,10 @@
 
 #define ORDER_SLOTS_FIRST 8
 #define ORDER_SLOTS_SOFT                                                                                               \
-    256 /* beyond, slots are reused early: the checker may miss something, but raises no false alarm */
+    256 /* above this number slots are reused early: the checker may miss a mistake, but reports no false one */
 
 typedef struct order_slot {
-    uint64_t epoch; /* the last that was given */
+    uint64_t epoch; /* the last epoch given */
     bool is_taken;
 } order_slot;
 
@@ -48,7 +48,7 @@ void lochi_sim_vector_fini(lochi_sim_vector *vector)
     lochi_free(vector->epochs);
     vector->epochs = NULL;
     if (order_vectors) return;
-    /* The last vector went with the last device. */
+    /* The last vector ended with the last device. */
     lochi_free(order_slots);
     order_slots = NULL;
     order_count = order_capacity = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Simulated devices: options, opening and closing, and the table of slots. state.h says how the parts hang together. */
+/* Simulated devices: options, opening and closing, and the table of slots. state.h describes the objects and how
+ * they are connected. */
 #include "device/sim/sim.h"
 #include "base/checked.h"
 #include "base/fork.h"
@@ -29,11 +30,11 @@
     (LOCH_CAN_PINNED | LOCH_CAN_REGISTER | LOCH_CAN_MANAGED | LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_ORDERED |   \
      LOCH_CAN_ASYNC | LOCH_CAN_TIMING | LOCH_CAN_CAPTURE | LOCH_CAN_PEER | LOCH_CAN_RDMA | LOCH_CAN_SHARE_FD)
 
-#define SIM_WINDOWS 1024 /* unbacked devices open at a time */
+#define SIM_WINDOWS 1024 /* largest number of unbacked devices open at once */
 
 /* --- options --- */
 
-/* Tells whether `piece` is "name=...", and finds what is behind the sign. */
+/* Returns whether `piece` is "name=...", and finds the text after the sign. */
 static bool sim_is_option(const char *piece, const char *name, const char **value)
 {
     const size_t length = strlen(name);
@@ -56,7 +57,7 @@ static loch_status sim_read_switch(lochi_sim *sim, const char *piece, const char
     return LOCH_OK;
 }
 
-/* Reads the switch of a capability, and of those that go with it. */
+/* Reads the switch of a capability, and of the capabilities that depend on it. */
 static loch_status sim_read_capability(lochi_sim *sim, const char *piece, bool *is_known)
 {
     const char *value;
@@ -140,13 +141,13 @@ static loch_status sim_read_arguments(lochi_sim *sim, const char *arguments)
 
 /* --- forks --- */
 
-/* In the child of a fork. A simulated device stands for one that does not survive a fork, and does as that: what a
- * program does wrong on a GPU goes wrong here as well. Its memory is a file that is mapped shared, because one object
- * may be at several addresses: the child lets go of it at once, or it would write into the parent's. Devices that
- * drivers from outside have opened are in the list, too. */
+/* Detaches all simulated devices in the child of a fork. A simulated device models one that does not survive a fork,
+ * so that a mistake that fails on a GPU fails here too. Its memory is a file that is mapped shared, because one
+ * object may be at several addresses. The child unmaps it at once, because it would write into the parent's memory.
+ * Devices that were opened by drivers outside the library are in the list too. */
 static void sim_forked_all(void)
 {
-    pthread_cond_init(&lochi_sim_all.settled, NULL); /* threads that slept on it are not here */
+    pthread_cond_init(&lochi_sim_all.settled, NULL); /* threads that waited on it do not exist in the child */
     for (lochi_sim *sim = lochi_sim_all.devices; sim; sim = sim->next) {
         sim->is_forked = sim->is_lost = true;
         lochi_sim_clock_forked(sim);
@@ -158,7 +159,7 @@ static lochi_fork_part sim_part = {.child = sim_forked_all};
 
 /* --- opening and closing --- */
 
-/* Takes the lowest window of addresses that no other open device has. */
+/* Takes the lowest window of addresses that no other open device uses. */
 static loch_status sim_take_window(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -173,7 +174,7 @@ static loch_status sim_take_window(lochi_sim *sim)
     return SIM_FAIL(LIMIT, "%d simulated devices are open: no addresses are left", SIM_WINDOWS);
 }
 
-/* Frees all that a device holds, whole or half-built; it is in no list any more. */
+/* Frees everything that a device holds, whole or half-built. The device is in no list. */
 static void sim_destroy(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -226,7 +227,7 @@ static loch_status sim_open(const char *arguments, void **self)
     return lochi_sim_end(LOCH_OK);
 }
 
-/* Ends the waits of other devices for one that has run to its end. */
+/* Ends the waits of other devices for a device that has run all its work. */
 static void sim_forget(const lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -256,7 +257,7 @@ static void sim_close(void *self)
 
 static loch_status sim_get_properties(void *self, loch_device_properties *out)
 {
-    const lochi_sim *sim = self; /* none of this changes */
+    const lochi_sim *sim = self; /* constant after open */
     snprintf(out->model, sizeof out->model, "simulated device, %s memory", sim->is_backed ? "backed" : "unbacked");
     out->capabilities = sim->capabilities;
     out->index = sim->index;
@@ -270,7 +271,7 @@ static loch_status sim_get_properties(void *self, loch_device_properties *out)
 static loch_status sim_forked(void *self)
 {
     (void)self;
-    return LOCH_E_FORKED; /* all have been told */
+    return LOCH_E_FORKED; /* all devices were detached already */
 }
 
 static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
@@ -294,7 +295,7 @@ void lochi_sim_set_current(uint64_t serial)
     if (room) room->sim_current = serial;
 }
 
-/* Takes no time of the device. A lost one can be current, as with CUDA: what is to be given back is given back there. */
+/* Takes no time on the device. A lost device can be current, as with CUDA, so that its memory can be given back. */
 static loch_status sim_enter(void *self, void **before)
 {
     lochi_sim *sim = self;
@@ -309,7 +310,7 @@ static loch_status sim_leave(void *self, void *before)
 {
     lochi_lock_take(&lochi_sim_all.lock);
     const loch_status status = lochi_sim_count(self, LOCH_CALL_leave, 0);
-    (void)status; /* gives back, and so cannot fail */
+    (void)status; /* a call that gives back cannot fail */
     lochi_sim_set_current((uint64_t)(uintptr_t)before);
     return lochi_sim_end(LOCH_OK);
 }

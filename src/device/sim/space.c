@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Address space of simulated devices: unbacked addresses, and offsets in the file behind backed ones.
+/* Address space of simulated devices: addresses of unbacked devices, and offsets in the file of backed ones.
  *
- * Free extents are in two trees, by address to merge neighbours, and by class of size to find one that fits. A class is
- * a sixteenth of a power of two; all extents of a class above the request's fit, and a few of its own class are tried
- * first, so that a block just freed is found again. The lowest address of a class wins: deterministic, and dense. */
+ * Free extents are in two trees: by address, to merge neighbours, and by size class, to find one that fits. A class
+ * is a sixteenth of a power of two. Every extent of a class above the request's class fits; a few extents of the
+ * request's own class are tried first, so that a block that was just freed is found again. The lowest address of a
+ * class is taken: deterministic and dense. */
 #include "device/sim/space.h"
 #include "base/checked.h"
 #include "base/heap.h"
 #include "device/sim/fail.h"
 
 #define SPACE_TRIES 16
-#define SPACE_PLACE_BITS 40 /* of a size key: LOCHI_SIM_WINDOW_BITS less those of the unit fit */
+#define SPACE_PLACE_BITS 40 /* bits of a size key: LOCHI_SIM_WINDOW_BITS less the bits of the unit fit */
 
-/* The class that holds extents of `bytes`. */
+/* Returns the class that holds extents of `bytes`. */
 static uint64_t space_class(size_t bytes)
 {
     const uint64_t units = bytes / LOCHI_SIM_RAW_UNIT;
@@ -21,7 +22,7 @@ static uint64_t space_class(size_t bytes)
     return (uint64_t)exponent * 16 + ((units >> (exponent - 4)) & 15);
 }
 
-/* The first class of which every extent holds `bytes`. */
+/* Returns the first class in which every extent holds `bytes`. */
 static uint64_t space_class_above(size_t bytes)
 {
     const uint64_t units = bytes / LOCHI_SIM_RAW_UNIT, class = space_class(bytes);
@@ -64,7 +65,7 @@ void lochi_sim_space_fini(lochi_sim_space *space)
     }
 }
 
-/* Tells whether `bytes` fit into a free extent, and where they would start. */
+/* Returns whether `bytes` fit into a free extent, and where they would start. */
 static bool space_fits(const lochi_sim_extent *extent, size_t bytes, size_t alignment, uintptr_t *start)
 {
     size_t aligned, end;

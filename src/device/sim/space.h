@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Address space of simulated devices (space.c). Whoever owns a space holds the lock of the simulator. */
+/* Address space of simulated devices (space.c). Every function needs the lock of the simulator held. */
 #ifndef LOCHI_SIM_SPACE_H
 #define LOCHI_SIM_SPACE_H
 
@@ -8,17 +8,17 @@
 #include <stdint.h>
 
 #define LOCHI_SIM_RAW_UNIT ((size_t)512) /* unit and alignment of raw blocks below the large size */
-#define LOCHI_SIM_WINDOW_BITS 46         /* addresses of one unbacked device */
+#define LOCHI_SIM_WINDOW_BITS 46         /* address bits of one unbacked device */
 
 /* A piece of a space, free or taken. */
 typedef struct lochi_sim_extent {
     lochi_tree_node by_address; /* key: start */
-    lochi_tree_node by_size;    /* key: class of size, then place; only while free */
+    lochi_tree_node by_size;    /* key: size class, then place; only while free */
     size_t bytes;
 } lochi_sim_extent;
 
 typedef struct lochi_sim_space {
-    lochi_tree by_address, by_size; /* the free extents; no two touch */
+    lochi_tree by_address, by_size; /* the free extents; no two are adjacent */
     uintptr_t base;
 } lochi_sim_space;
 
@@ -28,7 +28,7 @@ void lochi_sim_space_fini(lochi_sim_space *space);
 /* Takes `bytes`, a multiple of LOCHI_SIM_RAW_UNIT. `alignment` is a power of two not below that unit. */
 loch_status lochi_sim_space_take(lochi_sim_space *space, size_t bytes, size_t alignment, lochi_sim_extent **out);
 
-/* Gives an extent back. Needs no memory; NULL does nothing. */
+/* Gives an extent back. Allocates no memory. NULL does nothing. */
 void lochi_sim_space_give(lochi_sim_space *space, lochi_sim_extent *extent);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding what lies at an address of a simulated device, and who may use it. */
+/* Finding the span at an address of a simulated device, and the devices that may use it. */
 #include "device/sim/span.h"
 
 lochi_sim_span *lochi_sim_span_find(const lochi_sim *sim, uintptr_t address)
@@ -11,7 +11,7 @@ lochi_sim_span *lochi_sim_span_find(const lochi_sim *sim, uintptr_t address)
     return address - node->key < span->bytes ? span : NULL;
 }
 
-/* Tells whether work of `sim` may use a span of `other`. */
+/* Returns whether work of `sim` may use a span of `other`. */
 static bool span_lets_in(const lochi_sim *other, const lochi_sim_span *span, const lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The one world of simulated devices, and whether a device can do what is asked of it. */
+/* The global state of simulated devices, and the check whether a device can do what is asked. */
 #include "device/sim/state.h"
 #include "device/sim/fail.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The state of simulated devices: the structs and what is always true of them.
+/* The state of simulated devices: the structs and their invariants.
  *
  *     device ── streams ── operations (a queue each; keys rise along it)
  *        │                     │ uses
@@ -7,13 +7,14 @@
  *        │      └── objects       physical memory; spans of one object are aliases; the checker's shadow is here
  *        └── reservations         addresses that mappings may be put at
  *
- * One lock (lochi_sim_all.lock) guards all simulated devices of the process: they wait for each other's events, read each
- * other's memory and share objects. It guards everything below that names no other rule. It is dropped only around functions
- * that the user queued (lochi_sim_settle), and while a thread sleeps until an operation has taken effect.
+ * One lock (lochi_sim_all.lock) guards all simulated devices of the process: they wait for each other's events, read
+ * each other's memory and share objects. The lock guards every member below that names no other rule. It is dropped only
+ * while functions that the user queued run (lochi_sim_settle), and while a thread waits until an operation has taken
+ * effect.
  *
- * Time: every operation gets a key (its end, then its number in the process) when it is queued. The key is greater than the
- * keys of all that the operation waits for. Operations take effect in the order of their keys, on whatever thread moves the
- * clock. */
+ * Time: every operation gets a key (its end, then its number in the process) when it is queued. The key is greater than
+ * the keys of all operations that it waits for. Operations take effect in the order of their keys, on the thread that
+ * moves the clock. */
 #ifndef LOCHI_SIM_STATE_H
 #define LOCHI_SIM_STATE_H
 
@@ -26,10 +27,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)      /* raw blocks from here on are aligned to it */
-#define LOCHI_SIM_WINDOW_BASE ((uintptr_t)1 << 56) /* above what any machine gives to a process */
-#define LOCHI_SIM_VIOLATIONS 64                    /* findings kept */
-#define LOCHI_SIM_NAME_BYTES 32                    /* of an operation, for reports */
+#define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)      /* raw blocks of this size and more are aligned to it */
+#define LOCHI_SIM_WINDOW_BASE ((uintptr_t)1 << 56) /* above every address that a machine gives to a process */
+#define LOCHI_SIM_VIOLATIONS 64                    /* number of violations kept */
+#define LOCHI_SIM_NAME_BYTES 32                    /* size of an operation's name, for reports */
 
 typedef struct lochi_sim lochi_sim;
 typedef struct lochi_sim_stream lochi_sim_stream;
@@ -40,7 +41,7 @@ typedef struct lochi_sim_capture lochi_sim_capture;
 /* A vector clock: for each slot, the last epoch that happened before. All vectors are as long as the table of slots. */
 typedef struct lochi_sim_vector {
     uint64_t *epochs;
-    uint64_t *grown; /* while all vectors grow together */
+    uint64_t *grown; /* used while all vectors grow together */
     struct lochi_sim_vector *prev, *next;
 } lochi_sim_vector;
 
@@ -53,7 +54,7 @@ typedef struct lochi_sim_access {
 
 /* --- memory --- */
 
-/* Reads of an interval since its last write; shared by the cells that a wider read was split over. */
+/* Reads of an interval since its last write. Shared by the cells into which a wider read was split. */
 typedef struct lochi_sim_reads {
     size_t references, count;
     lochi_sim_access items[];
@@ -63,63 +64,63 @@ typedef struct lochi_sim_reads {
 typedef struct lochi_sim_cell {
     size_t start, end;
     lochi_sim_access write;
-    lochi_sim_reads *reads; /* NULL: none */
+    lochi_sim_reads *reads; /* NULL if there are none */
 } lochi_sim_cell;
 
-/* What the checker knows of an object. */
+/* The checker's record of an object. */
 typedef struct lochi_sim_shadow {
-    lochi_sim_cell *cells; /* sorted, apart */
+    lochi_sim_cell *cells; /* sorted, disjoint */
     size_t count, capacity;
 } lochi_sim_shadow;
 
-/* The file behind a backed device's memory; counted, because imported memory may outlive the device. */
+/* The file behind a backed device's memory. Counted, because imported memory may outlive the device. */
 typedef struct lochi_sim_file {
     int fd;
     size_t references;
-    lochi_sim_space space; /* offsets */
+    lochi_sim_space space; /* free offsets */
 } lochi_sim_file;
 
 /* Physical memory. */
 typedef struct lochi_sim_object {
-    lochi_sim *owner; /* whose capacity it takes; NULL once that device has closed */
+    lochi_sim *owner; /* device whose capacity it takes; NULL once that device has closed */
     struct lochi_sim_object *prev, *next;
     size_t bytes;
-    size_t charged;    /* of the capacity */
-    size_t references; /* handles to it, and spans */
-    size_t mappings;   /* spans alone */
+    size_t charged;    /* bytes of the capacity that it takes */
+    size_t references; /* handles and spans */
+    size_t mappings;   /* spans only */
     uint32_t share;    /* set of loch_share */
-    int token;         /* the descriptor that stands for it once it was exported, else -1 */
+    int token;         /* descriptor that stands for it once it was exported; -1 before */
     lochi_sim_file *file;
-    lochi_sim_extent *extent; /* in the file */
+    lochi_sim_extent *extent; /* place in the file */
     lochi_sim_shadow shadow;
 } lochi_sim_object;
 
 typedef struct lochi_sim_reservation {
     lochi_tree_node node; /* key: start */
     size_t bytes, mappings;
-    lochi_sim_extent *extent; /* unbacked */
+    lochi_sim_extent *extent; /* of an unbacked device */
 } lochi_sim_reservation;
 
-/* What is at an address. */
+/* Memory at an address. */
 typedef struct lochi_sim_span {
     lochi_tree_node node; /* key: start */
-    size_t bytes;         /* as asked for */
-    size_t host_bytes;    /* what munmap takes back; 0 for bare numbers and memory of the caller's */
-    bool is_real;         /* can be read and written by the host */
+    size_t bytes;         /* as requested */
+    size_t host_bytes;    /* size for munmap; 0 for bare numbers and for memory of the caller */
+    bool is_real;         /* the host can read and write it */
     loch_memory_kind kind;
     lochi_sim_object *object;
     lochi_sim_reservation *reservation; /* of a mapping */
     lochi_sim_extent *extent;           /* addresses of an unbacked raw block */
-    struct lochi_sim_op *free_op;       /* ordered memory: made beforehand, so that freeing needs no memory */
+    struct lochi_sim_op *free_op;       /* of ordered memory: created in advance, so that freeing needs no memory */
     bool is_freed;                      /* ordered memory whose free is queued */
-    size_t pending;                     /* queued operations that use it */
+    size_t pending;                     /* number of queued operations that use it */
     size_t peers_count;
     uint64_t peers[]; /* serial numbers of the devices that may use a mapping */
 } lochi_sim_span;
 
 /* --- work --- */
 
-/* The order in which operations end. */
+/* Position of an operation in the order of ends. */
 typedef struct lochi_sim_key {
     uint64_t end_ns;
     uint64_t number;
@@ -135,7 +136,7 @@ static inline lochi_sim_key lochi_sim_key_later(lochi_sim_key a, lochi_sim_key b
     return lochi_sim_key_before(a, b) ? b : a;
 }
 
-/* Adds two times; stops at the end of time. */
+/* Adds two times. Saturates at UINT64_MAX. */
 static inline uint64_t lochi_sim_add_ns(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -146,8 +147,8 @@ typedef enum lochi_sim_kind {
     LOCHI_SIM_FILL,
     LOCHI_SIM_KERNEL,
     LOCHI_SIM_CALL,
-    LOCHI_SIM_WAIT, /* for another device */
-    LOCHI_SIM_FREE  /* of ordered memory */
+    LOCHI_SIM_WAIT, /* waits for another device */
+    LOCHI_SIM_FREE  /* frees ordered memory */
 } lochi_sim_kind;
 
 typedef struct lochi_sim_range {
@@ -156,27 +157,27 @@ typedef struct lochi_sim_range {
     bool is_write;
 } lochi_sim_range;
 
-/* Work as it was asked for. A capture keeps it. */
+/* Work as requested. A capture keeps it. */
 typedef struct lochi_sim_request {
     lochi_sim_kind kind;
     uint64_t duration_ns;
     const char *name;              /* for reports; never NULL */
-    const lochi_sim_range *ranges; /* device and page-locked memory that it uses */
+    const lochi_sim_range *ranges; /* device and page-locked memory that the work uses */
     size_t ranges_count;
-    void *to; /* copy and fill */
+    void *to; /* target of copy and fill */
     const void *from;
     size_t bytes;
-    loch_pitched shape; /* of a copy of rows; else all zero */
+    loch_pitched shape; /* of a copy of rows; otherwise all zero */
     uint32_t pattern;
     size_t pattern_bytes;
-    bool is_staged; /* the source is pageable: taken when queued */
-    bool is_waited; /* the target is pageable: the call returns when it is there */
+    bool is_staged; /* the source is pageable: copied when queued */
+    bool is_waited; /* the target is pageable: the call returns when the copy has ended */
     bool any_device;
-    loch_stream_function *function; /* kernel and call */
+    loch_stream_function *function; /* of kernel and call */
     void *user;
 } lochi_sim_request;
 
-/* A part of one span that an operation uses; span NULL once that has gone. */
+/* The part of one span that an operation uses. `span` is NULL once the span was removed. */
 typedef struct lochi_sim_use {
     lochi_sim_span *span;
     size_t offset, bytes;
@@ -189,20 +190,20 @@ typedef struct lochi_sim_op {
     lochi_sim_key key;
     lochi_sim_kind kind;
     uint64_t stream, duration_ns;
-    bool is_dead;    /* its memory has gone: no effect */
-    bool is_real;    /* all of its memory can be read and written by the host */
-    bool is_running; /* its function runs now, without the lock */
+    bool is_dead;    /* its memory was removed: no effect */
+    bool is_real;    /* the host can read and write all of its memory */
+    bool is_running; /* its function is running, without the lock */
     char name[LOCHI_SIM_NAME_BYTES];
     void *to, *staging;
     const void *from;
     size_t bytes, pattern_bytes;
-    loch_pitched shape; /* the source's pitches are those of `staging` when there is one */
+    loch_pitched shape; /* with the source pitches of `staging` if there is one */
     uint32_t pattern;
     loch_stream_function *function;
     void *user;
-    lochi_sim *awaited; /* wait: for whom, until when */
+    lochi_sim *awaited; /* of a wait: the device and key waited for */
     lochi_sim_key awaited_key;
-    lochi_sim_span *freed; /* free: what */
+    lochi_sim_span *freed; /* of a free: the span */
     size_t uses_count;
     lochi_sim_use uses[];
 } lochi_sim_op;
@@ -212,15 +213,15 @@ typedef struct lochi_sim_op {
 struct lochi_sim_stream {
     lochi_sim *device;
     lochi_sim_stream *prev, *next;
-    uint64_t number; /* in the device; the default stream is 1 */
-    uint64_t thread; /* of a thread's default stream, else 0 */
+    uint64_t number; /* number in the device; the default stream is 1 */
+    uint64_t thread; /* number of the thread of a thread's default stream; otherwise 0 */
     bool is_with_default;
-    bool is_made;      /* by stream_create: counted */
-    bool is_destroyed; /* goes when its queue is empty */
+    bool is_made;      /* created by stream_create: counted */
+    bool is_destroyed; /* freed when its queue is empty */
     size_t slot;
-    lochi_sim_vector seen; /* what happened before the next operation here */
-    lochi_sim_key tail;    /* what the next operation here waits for */
-    uint64_t waited_ns;    /* when the last of the events that it waits for passes */
+    lochi_sim_vector seen; /* what happened before the next operation of the stream */
+    lochi_sim_key tail;    /* key that the next operation of the stream starts after */
+    uint64_t waited_ns;    /* time at which the last event that it waits for passes */
     lochi_sim_op *first, *last;
     lochi_sim_capture *capture;
     size_t branch; /* in the capture */
@@ -232,16 +233,16 @@ typedef struct lochi_sim_event {
     loch_event_kind kind;
     bool is_recorded;
     lochi_sim_key key;
-    uint64_t stream; /* the number of the one that it was recorded on */
+    uint64_t stream; /* number of the stream that it was recorded on */
     uint64_t time_ns;
     lochi_sim_vector seen;
-    uint64_t capture; /* id of the capture that it was recorded in, else 0 */
-    size_t mark;      /* in that capture */
+    uint64_t capture; /* id of the capture that it was recorded in; otherwise 0 */
+    size_t mark;      /* mark in that capture */
 } lochi_sim_event;
 
 /* --- captures --- */
 
-/* What a step of a script is: an operation, a mark (a recorded event), a wait for a mark. */
+/* Kind of a step of a script: an operation, a mark (a recorded event), a wait for a mark. */
 typedef enum lochi_sim_item_type { LOCHI_SIM_ITEM_OP, LOCHI_SIM_ITEM_MARK, LOCHI_SIM_ITEM_WAIT } lochi_sim_item_type;
 
 /* One step of a script. */
@@ -249,65 +250,65 @@ typedef struct lochi_sim_item {
     struct lochi_sim_item *next;
     lochi_sim_item_type type;
     size_t branch, mark;
-    lochi_sim_request request; /* its ranges and name are behind it */
+    lochi_sim_request request; /* its ranges and name follow the item in memory */
 } lochi_sim_item;
 
-/* What a capture has noted, in order. */
+/* The steps of a capture, in order. */
 typedef struct lochi_sim_script {
     lochi_sim_item *first, *last;
     size_t branches, marks;
 } lochi_sim_script;
 
-/* A capture that is under way. */
+/* A capture in progress. */
 struct lochi_sim_capture {
-    lochi_sim_capture *next; /* in the world */
+    lochi_sim_capture *next; /* in the list of all captures */
     uint64_t id;
     lochi_sim_stream *origin;
-    const char *broken_by; /* NULL while it is whole; static string */
+    const char *broken_by; /* NULL while the capture is not broken; static string */
     lochi_sim_script script;
 };
 
 /* --- devices --- */
 
 struct lochi_sim {
-    lochi_sim *next; /* in the world */
-    uint64_t serial; /* no other simulated device of the process has or had it */
+    lochi_sim *next; /* in the list of all devices */
+    uint64_t serial; /* unique among all simulated devices of the process, past ones too */
     /* from the options */
     size_t capacity, granule;
     uint32_t capabilities;
     int index;
     bool is_backed, is_stepped, is_checked;
-    atomic_bool has_said_unbacked; /* relaxed: once is enough */
+    atomic_bool has_said_unbacked; /* relaxed: the message need appear only once */
     uint64_t lag_ns, event_lag_ns, random;
     lochi_sim_costs costs;
     /* memory */
-    lochi_sim_file *file;  /* backed */
-    lochi_sim_space space; /* unbacked */
-    size_t window;         /* unbacked */
+    lochi_sim_file *file;  /* of a backed device */
+    lochi_sim_space space; /* of an unbacked device */
+    size_t window;         /* of an unbacked device */
     lochi_tree spans, reservations;
     lochi_sim_object *objects;
     size_t used, used_peak, reserved, pinned, handles, mappings;
-    uint64_t *peers; /* serial numbers of the devices whose raw memory work of this one may use */
+    uint64_t *peers; /* serial numbers of the devices whose raw memory this device may use */
     size_t peers_count;
     /* time and streams */
-    uint64_t now_ns, next_ns;        /* next_ns: no operation ends before */
-    bool is_settling;                /* a thread makes operations take effect */
-    uint64_t settler;                /* which */
-    lochi_sim_key settled;           /* everything up to here has taken effect */
-    lochi_sim_key last;              /* of all that was ever queued */
-    lochi_sim_stream default_stream; /* heads the list of all streams */
-    lochi_sim_vector gone;           /* what streams that are no more had seen */
-    lochi_sim_vector gone_blocking;  /* of those, streams ordered with the default one */
+    uint64_t now_ns, next_ns;        /* next_ns: no operation ends before it */
+    bool is_settling;                /* a thread is settling the device */
+    uint64_t settler;                /* number of that thread */
+    lochi_sim_key settled;           /* every operation up to this key has taken effect */
+    lochi_sim_key last;              /* greatest key of all operations ever queued */
+    lochi_sim_stream default_stream; /* head of the list of all streams */
+    lochi_sim_vector gone;           /* joined vectors of streams that have ended */
+    lochi_sim_vector gone_blocking;  /* joined vectors of those that were ordered with the default stream */
     lochi_sim_event *events;
     uint64_t last_number;
     size_t streams_count, events_count, pending;
     /* calls */
     uint64_t calls, modelled_ns, call_ns[LOCH_CALL_COUNT];
-    bool is_lost, is_forked, has_fault; /* a forked one is lost, too */
+    bool is_lost, is_forked, has_fault; /* a forked device is lost too */
     loch_sim_fault fault;               /* its name is not used */
-    int fault_call;                     /* -1 for any */
+    int fault_call;                     /* -1 for any call */
     uint64_t fault_seen;
-    /* findings */
+    /* violations */
     size_t violations_count;
     loch_sim_violation violations[LOCHI_SIM_VIOLATIONS];
 };
@@ -315,19 +316,19 @@ struct lochi_sim {
 /* All simulated devices of the process. */
 typedef struct lochi_sim_world {
     lochi_lock lock;
-    pthread_cond_t settled; /* an operation has taken effect */
+    pthread_cond_t settled; /* signalled when an operation has taken effect */
     lochi_sim *devices;
     lochi_sim_capture *captures;
     uint64_t last_serial, last_op, last_capture;
-    lochi_sim_vector host; /* what the host has waited for; one for all its threads */
+    lochi_sim_vector host; /* what the host has waited for; one vector for all its threads */
 } lochi_sim_world;
 
 extern lochi_sim_world lochi_sim_all;
 
-/* Fails with E_FORKED or E_DEVICE_LOST when the device is gone. */
+/* Fails with E_FORKED or E_DEVICE_LOST if the device is lost. */
 loch_status lochi_sim_check_lost(const lochi_sim *sim);
 
-/* Fails with E_UNSUPPORTED when an option took the capability away. */
+/* Fails with E_UNSUPPORTED if an option has removed the capability. */
 loch_status lochi_sim_need(const lochi_sim *sim, uint32_t capability, const char *what);
 
 #endif

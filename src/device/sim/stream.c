@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams of simulated devices: the objects, and what orders them.
+/* Streams of simulated devices: the objects, and the order between them.
  *
- * The tail of a stream is the key that its next operation starts behind. The default stream starts behind all streams that are
- * ordered with it, and they start behind it. */
+ * The tail of a stream is the key that its next operation starts after. The default stream starts after all streams
+ * that are ordered with it, and those start after the default stream. */
 #include "device/sim/stream.h"
 #include "base/heap.h"
 #include "device/sim/capture.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver's calls on simulated streams: making, ending, asking, waiting.
+/* Driver calls on simulated streams: creating, ending, querying, waiting.
  *
- * Waiting for an event of another device is an operation of its own, because the clock of that device has to come along. A
- * successful query or wait on the host joins what was waited for to the vector of the host. */
+ * Waiting for an event of another device is an operation of its own, because the clock of that device has to move
+ * too. A successful query or wait on the host joins the vector of the awaited work to the host's vector. */
 #include "device/sim/stream_calls.h"
 #include "base/thread.h"
 #include "device/sim/call.h"
@@ -13,7 +13,7 @@
 #include "device/sim/order.h"
 #include "device/sim/stream.h"
 
-/* CUDA's special handles, understood when a stream is wrapped. */
+/* CUDA's special handles, accepted when a stream is wrapped. */
 #define STREAM_LEGACY ((void *)1)
 #define STREAM_OF_THREAD ((void *)2)
 
@@ -23,7 +23,7 @@ loch_status lochi_sim_stream_create(void *self, const loch_stream_options *optio
 {
     lochi_sim *sim = self;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_stream_create, 0));
-    *out = NULL; /* without queues all streams are the default one */
+    *out = NULL; /* without queues every stream is the default stream */
     if (!(sim->capabilities & LOCH_CAN_ASYNC)) return lochi_sim_end(LOCH_OK);
     lochi_sim_stream *stream;
     const loch_status status = lochi_sim_stream_make(sim, &stream);
@@ -89,7 +89,7 @@ loch_status lochi_sim_stream_wrap(void *self, void *native, void **out)
 
 /* --- waiting --- */
 
-/* Answers E_BUSY without a record: it is no failure, and asked for often. Asking disturbs no capture. */
+/* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. Does not disturb a capture. */
 static loch_status stream_query(lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -141,7 +141,7 @@ loch_status lochi_sim_device_sync(void *self)
     return lochi_sim_end(device_sync(self));
 }
 
-/* Queues the wait for an event of another device. */
+/* Queues a wait for an event of another device. */
 static loch_status stream_wait_far(lochi_sim_stream *stream, const lochi_sim_event *event)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -170,7 +170,7 @@ static loch_status stream_wait(lochi_sim_stream *stream, const lochi_sim_event *
         return LOCH_OK;
     }
     lochi_sim_stream_follow(stream, event->key, &event->seen);
-    const bool is_own = event->stream == stream->number; /* its own work does not hold itself up */
+    const bool is_own = event->stream == stream->number; /* a stream does not wait for its own work */
     if (!is_own && stream->waited_ns < event->key.end_ns) stream->waited_ns = event->key.end_ns;
     return LOCH_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver's slots for streams, and for waiting for all of a device (stream_calls.c). */
+/* Slots of the driver for streams, and for waiting for a whole device (stream_calls.c). */
 #ifndef LOCHI_SIM_STREAM_CALLS_H
 #define LOCHI_SIM_STREAM_CALLS_H
 

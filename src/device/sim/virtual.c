@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Virtual memory of simulated devices: reservations, handles, mappings, and handles shared by file descriptor.
  *
- * A driver's handle is the address of an object. Exporting makes a small file once, whose identity stands for the
- * object: its descriptor can be duplicated and passed around like CUDA's, and importing looks the identity up. So
+ * A driver's handle is the address of an object. The first export creates a small file whose identity stands for the
+ * object. Its descriptor can be duplicated and passed on like CUDA's, and importing looks the identity up. So
  * sharing works between the simulated devices of one process, not between processes. */
 #include "device/sim/virtual.h"
 #include "base/checked.h"
@@ -156,7 +156,7 @@ loch_status lochi_sim_handle_export(void *self, loch_driver_handle handle, loch_
     return lochi_sim_end(status);
 }
 
-/* The object that a descriptor stands for. */
+/* Returns the object that a descriptor stands for. */
 static lochi_sim_object *virtual_find_token(int fd)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -215,7 +215,7 @@ static loch_status virtual_check_place(const lochi_sim *sim, const void *address
     const lochi_tree_node *above = lochi_tree_at_or_above(&sim->spans, start);
     if (lochi_sim_span_find(sim, start) || (above && above->key - start < bytes))
         return SIM_FAIL(EXISTS, "something is mapped in the %zu bytes at %p", bytes, address);
-    /* Without aliases every handle may be at one address; an imported one is a handle of its own. */
+    /* Without aliases every handle may be at one address only. An imported handle counts separately. */
     const size_t handles = object->references - object->mappings;
     if (object->mappings >= handles && !(sim->capabilities & LOCH_CAN_ALIAS))
         return SIM_FAIL(BUSY, "the handle is mapped elsewhere, and this device cannot alias");
@@ -277,7 +277,7 @@ static void virtual_drop_mapping(lochi_sim *sim, lochi_sim_span *span)
     const bool is_real = span->is_real;
     sim->mappings--;
     lochi_sim_span_remove(sim, span, "unmapped");
-    /* A failure leaves pages there that nothing of the device knows any more; the next mapping goes over them. */
+    /* A failure leaves pages there that the device no longer uses; the next mapping replaces them. */
     if (is_real) (void)mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
@@ -296,7 +296,7 @@ loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver
 void lochi_sim_virtual_close(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
-    for (;;) { /* mappings first: reservations count them */
+    for (;;) { /* mappings first, because reservations count them */
         lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0);
         while (node && !LOCHI_CONTAINER(node, lochi_sim_span, node)->reservation)
             node = lochi_tree_at_or_above(&sim->spans, node->key + 1);

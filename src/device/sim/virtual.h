@@ -5,10 +5,10 @@
 
 #include "device/sim/state.h"
 
-/* Unmaps and unreserves everything on a device that closes, under the lock of the simulator. */
+/* Unmaps and unreserves everything on a device that closes. Under the lock of the simulator. */
 void lochi_sim_virtual_close(lochi_sim *sim);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_sim_reserve(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_sim_unreserve(void *self, void *address, size_t bytes);
 loch_status lochi_sim_handle_create(void *self, size_t bytes, const loch_handle_options *options,

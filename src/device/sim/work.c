@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Work on simulated devices: copies, fills, kernels and calls become operations in the queue of a stream, or items of
- * its capture. */
+/* Work on simulated devices: copies, fills, kernels and calls become operations in the queue of a stream, or items
+ * of its capture. */
 #include "device/sim/work.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -26,14 +26,14 @@ loch_status lochi_sim_submit(lochi_sim_stream *stream, const lochi_sim_request *
         lochi_sim_settle(sim);
         return LOCH_OK;
     }
-    /* Joined before the wait: the stream may be gone behind it. */
+    /* Join before the wait: the stream may have ended after it. */
     lochi_sim_vector_join(&lochi_sim_all.host, &stream->seen);
     return lochi_sim_wait(sim, op->key);
 }
 
 /* --- slots --- */
 
-/* One side of a copy: its rows, and all that lies from the first byte to the last. */
+/* One side of a copy: its rows, and the range from the first byte to the last. */
 typedef struct work_side {
     const void *address;
     size_t extent;
@@ -41,8 +41,8 @@ typedef struct work_side {
     size_t count;
 } work_side;
 
-/* Sets up a copy's ranges, which lie target first, source behind it. Device memory is used when the copy runs, and so is
- * page-locked memory; pageable memory is used during the call and is not the device's to check. */
+/* Sets the ranges of a copy: those of the target first, then those of the source. Device memory and page-locked
+ * memory are used when the copy runs. Pageable memory is used during the call and is not checked. */
 static void work_add_sides(const lochi_sim *sim, loch_direction direction, lochi_sim_request *request,
                            const work_side *to, const work_side *from)
 {
@@ -62,7 +62,7 @@ static void work_add_sides(const lochi_sim *sim, loch_direction direction, lochi
     }
 }
 
-/* Says, once a device and without a lock, that memory without contents leaves its copy on the host as it was. */
+/* Logs once for each device, without a lock, that copies from an unbacked device do not change host memory. */
 static void work_warn_unbacked(lochi_sim *sim, loch_direction direction, const void *from)
 {
     if (direction != LOCH_DEVICE_TO_HOST || (uintptr_t)from < LOCHI_SIM_WINDOW_BASE) return;
@@ -78,7 +78,7 @@ loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const
                            void *stream)
 {
     lochi_sim *sim = self;
-    (void)peer; /* the addresses say where they are */
+    (void)peer; /* the addresses identify both devices */
     work_warn_unbacked(sim, direction, from);
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy, bytes));
     lochi_sim_range ranges[] = {{to, bytes, true}, {from, bytes, false}};
@@ -89,7 +89,7 @@ loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const
     return lochi_sim_end(lochi_sim_submit(lochi_sim_stream_of(sim, stream), &request));
 }
 
-/* How many ranges the rows of one side are, and how long each: rows that touch are one. */
+/* Counts the ranges of the rows of one side, and computes their length. Adjacent rows are one range. */
 static size_t work_count_runs(const loch_pitched *shape, size_t row_pitch, size_t plane_pitch, size_t *run_bytes)
 {
     *run_bytes = shape->row_bytes;
@@ -100,7 +100,7 @@ static size_t work_count_runs(const loch_pitched *shape, size_t row_pitch, size_
     return 1;
 }
 
-/* Writes the ranges of one side, and describes it. */
+/* Writes the ranges of one side, and describes the side. */
 static work_side work_lay_side(const loch_pitched *shape, const void *address, size_t row_pitch, size_t plane_pitch,
                                lochi_sim_range *ranges, bool is_write)
 {

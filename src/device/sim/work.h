@@ -5,11 +5,11 @@
 
 #include "device/sim/state.h"
 
-/* Queues work on a stream, or adds it to the capture of the stream. Waits for it where the call has to. Under the lock of the
+/* Queues work on a stream, or adds it to the stream's capture. Waits for it if the call must. Under the lock of the
  * simulator, which it may drop meanwhile. */
 loch_status lochi_sim_submit(lochi_sim_stream *stream, const lochi_sim_request *request);
 
-/* The driver's slots. */
+/* Slots of the driver. */
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
                            void *stream);
 loch_status lochi_sim_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
