@@ -76,7 +76,8 @@ static bool fork_take_unordered(void)
     return true;
 }
 
-/* Takes all locks of a rank. On failure keeps those before the first that is not free. */
+/* Takes all locks of a rank. On failure keeps those at addresses below the first lock that is not free, and drops the
+ * locks of higher rank and those without a rank order. */
 static bool fork_take_rank(lochi_rank rank)
 {
     const lochi_lock *missing = NULL;
