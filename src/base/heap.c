@@ -42,8 +42,9 @@ loch_status loch_host_set_allocator(const loch_host_allocator *allocator)
 {
     const size_t held = atomic_load_explicit(&heap_blocks, memory_order_acquire);
     if (held)
-        return LOCH_FAIL(BUSY, "the library holds %zu pieces of the present host allocator: release its objects first",
-                         held);
+        return LOCH_FAIL(
+            BUSY, "%zu blocks of the present host allocator are in use: release all objects of the library first",
+            held);
     if (!allocator) allocator = &heap_libc;
     if (allocator->size < sizeof *allocator || !allocator->alloc || !allocator->free)
         return LOCH_FAIL(INVALID, "a host allocator needs its size, alloc and free");
@@ -53,7 +54,7 @@ loch_status loch_host_set_allocator(const loch_host_allocator *allocator)
 
 loch_status loch_host_get_usage(loch_host_usage *out)
 {
-    if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "the use of host memory needs a struct whose size is set");
+    if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "loch_host_get_usage needs a struct whose size is set");
     const loch_host_usage usage = {.size = sizeof usage,
                                    .bytes = atomic_load_explicit(&heap_bytes, memory_order_relaxed),
                                    .blocks = atomic_load_explicit(&heap_blocks, memory_order_relaxed)};

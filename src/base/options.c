@@ -75,7 +75,7 @@ const loch_option *lochi_option_at(size_t index)
 loch_status loch_option_walk(loch_option_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the options needs a visitor");
+    if (!visitor) return LOCH_FAIL(INVALID, "loch_option_walk needs a visitor");
     for (size_t i = 0; i < OPTION_COUNT; i++)
         LOCH_TRY_RETURN(visitor(&option_table[i], user));
     return LOCH_OK;
@@ -156,15 +156,15 @@ static loch_status option_get(size_t at, char value[LOCH_OPTION_VALUE_MAX])
     if (option_read(at, value)) return LOCH_OK;
     const loch_option *option = &option_table[at];
     char takes[OPTION_TAKES_MAX];
-    const loch_status status =
-        LOCH_FAIL(INVALID, "%s is \"%.80s\": takes %s", option->environment, value, option_takes(option, takes));
+    const loch_status status = LOCH_FAIL(INVALID, "the environment variable %s is \"%.80s\": it takes %s",
+                                         option->environment, value, option_takes(option, takes));
     memset(value, 0, LOCH_OPTION_VALUE_MAX);
     return status;
 }
 
 loch_status loch_option_get(const char *name, char value[LOCH_OPTION_VALUE_MAX])
 {
-    if (!name || !value) return LOCH_FAIL(INVALID, "an option needs a name and room for its value");
+    if (!name || !value) return LOCH_FAIL(INVALID, "loch_option_get needs a name and a buffer for the value");
     const size_t at = option_find(name);
     if (at == OPTION_COUNT) return LOCH_FAIL(NOT_FOUND, "there is no option \"%s\": `loch info` lists them", name);
     return option_get(at, value);
@@ -172,7 +172,7 @@ loch_status loch_option_get(const char *name, char value[LOCH_OPTION_VALUE_MAX])
 
 loch_status loch_option_set(const char *name, const char *value)
 {
-    if (!name) return LOCH_FAIL(INVALID, "an option needs a name");
+    if (!name) return LOCH_FAIL(INVALID, "loch_option_set needs a name");
     const size_t at = option_find(name);
     if (at == OPTION_COUNT) return LOCH_FAIL(NOT_FOUND, "there is no option \"%s\": `loch info` lists them", name);
     char takes[OPTION_TAKES_MAX];

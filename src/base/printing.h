@@ -13,7 +13,7 @@ static inline loch_status lochi_printing_begin(const void *object, char *text, s
     if (length) *length = 0;
     if (bytes && text) *text = '\0';
     if (!object) return LOCH_FAIL(INVALID, "there is nothing to print: the object is NULL");
-    if (bytes && !text) return LOCH_FAIL(INVALID, "the text has %zu bytes at NULL", bytes);
+    if (bytes && !text) return LOCH_FAIL(INVALID, "the text is NULL, but its size is %zu bytes, not 0", bytes);
     return LOCH_OK;
 }
 

@@ -14,7 +14,7 @@ static inline loch_status lochi_sized_read(const char *what, const void *given, 
 {
     if (!given) return LOCH_OK;
     const size_t size = *(const size_t *)given;
-    if (size < sizeof size) return LOCH_FAIL(INVALID, "%s without its size set", what);
+    if (size < sizeof size) return LOCH_FAIL(INVALID, "the size member of %s is not set", what);
     memcpy(out, given, size < bytes ? size : bytes);
     memcpy(out, &bytes, sizeof bytes);
     return LOCH_OK;

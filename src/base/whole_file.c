@@ -91,7 +91,7 @@ static void whole_sync_folder(lochi_whole_file *file)
     const int folder = open(slash ? file->final : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;
     if (fsync(folder) != 0 && errno != EINVAL)
-        LOCHI_LOG(WARNING, "%.120s: its folder could not be written down: %s", file->path, strerror(errno));
+        LOCHI_LOG(WARNING, "the folder of %.120s could not be written to disk: %s", file->path, strerror(errno));
     close(folder);
 }
 

@@ -34,7 +34,7 @@ static loch_status at_once_stream_thread_default(void *self, void **out)
 static loch_status at_once_stream_wrap(void *self, void *native, void **out)
 {
     (void)self, (void)native, (void)out;
-    return LOCH_FAIL(UNSUPPORTED, "this device has no queues that could be wrapped");
+    return LOCH_FAIL(UNSUPPORTED, "this device has no queues to wrap");
 }
 
 static loch_status at_once_stream_wait(void *self, void *stream, void *event)

@@ -33,7 +33,7 @@ void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_n
 loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!device || !visitor) return LOCH_FAIL(INVALID, "a walk over driver calls needs a device and a visitor");
+    if (!device || !visitor) return LOCH_FAIL(INVALID, "loch_device_walk_calls needs a device and a visitor");
     uint64_t ns[LOCH_CALL_COUNT], real_ns[LOCH_CALL_COUNT];
     for (size_t i = 0; i < LOCH_CALL_COUNT; i++)
         ns[i] = real_ns[i] = atomic_load_explicit(&device->calls[i].ns, memory_order_relaxed);
@@ -55,7 +55,7 @@ loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visit
 loch_status loch_device_measure_calls(loch_device *device, loch_measure measure)
 {
     LOCHI_NOT_CANCELLED;
-    if (!device) return LOCH_FAIL(INVALID, "there is no device to measure");
+    if (!device) return LOCH_FAIL(INVALID, "loch_device_measure_calls needs a device");
     lochi_lock_take(&device->lock);
     memset(device->cost_base, 0, sizeof device->cost_base);
     device->driver->call_costs(device->self, device->cost_base);

@@ -23,7 +23,8 @@ loch_status lochi_copy_locate_own(const void *address, size_t bytes, const char 
 {
     if (!address) return LOCH_FAIL(INVALID, "the %s is NULL", what);
     if (!lochi_range_fits(address, bytes))
-        return LOCH_FAIL(OVERFLOW, "%zu bytes at %p (the %s) wrap around the address space", bytes, address, what);
+        return LOCH_FAIL(OVERFLOW, "%zu bytes at %p (the %s) reach beyond the end of the address space", bytes, address,
+                         what);
     const loch_status status = lochi_ranges_locate(address, bytes, out);
     if (status == LOCH_OK) return LOCH_OK;
     return status == LOCH_E_NOT_FOUND ? LOCH_FAIL(OUT_OF_RANGE, "nothing is mapped at %p (the %s)", address, what)
@@ -241,7 +242,7 @@ static loch_status copy_check_stream(const lochi_copy_job *job, const loch_strea
     const loch_device *to = job->to_place.device, *from = job->from_place.device;
     LOCH_TRY_RETURN(lochi_stream_check(given, NULL));
     if ((!to && !from) || given->device == to || given->device == from) return LOCH_OK;
-    return LOCH_FAIL(INVALID, "stream %llu of %s has nothing to do with a copy from %s to %s",
+    return LOCH_FAIL(INVALID, "stream %llu of %s belongs to neither device of the copy from %s to %s",
                      (unsigned long long)given->id, given->device->name, from ? from->name : "the host",
                      to ? to->name : "the host");
 }
@@ -278,7 +279,7 @@ loch_status lochi_copy_begin(const loch_copy_options *options, void *to, const v
     loch_copy_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of copy options", options, &read, sizeof read));
     if ((unsigned)read.direction > LOCH_PEER_TO_PEER || (unsigned)read.wait > LOCH_WAIT_END)
-        return LOCH_FAIL(INVALID, "copy options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the copy options have an unknown direction or wait");
     if (read.wait == LOCH_WAIT_DEFAULT) read.wait = read.stream ? LOCH_WAIT_QUEUED : LOCH_WAIT_END;
     if (read.stream && read.wait == LOCH_WAIT_END) /* before queueing: work that is queued would stay in the graph */
         LOCH_TRY_RETURN(lochi_stream_refuse_captured(read.stream, "a copy there cannot be waited for"));
@@ -299,8 +300,8 @@ loch_status lochi_copy_place(lochi_copy_job *job, size_t to_bytes, size_t from_b
     const loch_direction stated = job->direction;
     job->direction = copy_deduce(&job->to_place, &job->from_place);
     if (stated != LOCH_DIRECTION_DEDUCED && stated != job->direction)
-        return LOCH_FAIL(INVALID, "the copy was said to be %s, but the addresses make it %s",
-                         copy_direction_name(stated), copy_direction_name(job->direction));
+        return LOCH_FAIL(INVALID, "the copy options say %s, but the addresses are %s", copy_direction_name(stated),
+                         copy_direction_name(job->direction));
     return job->given ? copy_check_stream(job, job->given) : LOCH_OK;
 }
 

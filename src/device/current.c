@@ -12,7 +12,7 @@ loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device)
     *stay = (lochi_stay){0};
     if (!lochi_device_enters(device)) return LOCH_OK;
     lochi_room *room = lochi_room_get();
-    if (!room) return LOCH_FAIL(HOST_MEMORY, "no memory for what a thread keeps");
+    if (!room) return LOCH_FAIL(HOST_MEMORY, "no memory for the thread-local data of Loch");
     loch_status status;
     void *before = NULL;
     LOCHI_CALL(status, device, enter, (device->self, &before));
@@ -48,7 +48,7 @@ void lochi_stay_end(lochi_stay *stay)
         const loch_error saved = lochi_error_save();
         LOCHI_CALL(status, device, leave, (device->self, stay->before));
         if (status != LOCH_OK)
-            LOCHI_LOG(ERROR, "what was current before %s could not be made current again: %s", device->name,
+            LOCHI_LOG(ERROR, "the device that was current before %s could not be made current again: %s", device->name,
                       loch_error_get()->sentence);
         lochi_error_restore(&saved);
     }

@@ -47,7 +47,8 @@ static loch_status device_resolve(const char *name, char full[LOCH_DEVICE_NAME_M
         return LOCH_FAIL(INVALID, "a device needs a name, such as cpu, cuda:0 or sim:8GiB");
     const size_t length = strlen(name), prefix = strcspn(name, ":");
     if (length >= LOCH_DEVICE_NAME_MAX)
-        return LOCH_FAIL(INVALID, "a device name of %zu characters is too long", length);
+        return LOCH_FAIL(INVALID, "a device name of %zu characters is too long: at most %d", length,
+                         LOCH_DEVICE_NAME_MAX - 1);
     memcpy(full, name, length + 1);
     full[prefix] = '\0';
     const loch_driver *driver = loch_driver_find(full);
@@ -76,11 +77,11 @@ static loch_status device_read_properties(loch_device *device)
     memcpy(device->properties.driver, device->driver->name, name_bytes);
     const uint32_t claimed = device->properties.capabilities;
     if (claimed & ~lochi_driver_possible(device->driver))
-        return LOCH_FAIL(DRIVER, "driver \"%s\" claims capabilities 0x%x without the slots for them",
+        return LOCH_FAIL(DRIVER, "driver \"%s\" claims capabilities 0x%x but has no slots for them",
                          device->driver->name, claimed & ~lochi_driver_possible(device->driver));
     const size_t granule = device->properties.granule_bytes;
     if ((claimed & (LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT)) && (!granule || (granule & (granule - 1))))
-        return LOCH_FAIL(DRIVER, "driver \"%s\" has virtual memory, but its granule of %zu bytes is no power of two",
+        return LOCH_FAIL(DRIVER, "driver \"%s\" has virtual memory, but its granule of %zu bytes is not a power of two",
                          device->driver->name, granule);
     return LOCH_OK;
 }
@@ -124,7 +125,7 @@ fail:;
 
 loch_status loch_device_open(const char *name, loch_device **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "loch_device_open needs a place for the device");
+    if (!out) return LOCH_FAIL(INVALID, "loch_device_open needs an out pointer");
     *out = NULL;
     LOCH_TRY_RETURN(lochi_log_check());
     lochi_option_warn_unknown();
@@ -213,7 +214,7 @@ static loch_status device_walk_driver(const loch_driver *driver, void *user)
 loch_status loch_device_walk(loch_device_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the devices needs a visitor");
+    if (!visitor) return LOCH_FAIL(INVALID, "loch_device_walk needs a visitor");
     device_walk walk = {.visitor = visitor, .user = user};
     return loch_driver_walk(device_walk_driver, &walk);
 }
@@ -236,7 +237,7 @@ const char *loch_device_get_name(const loch_device *device)
 loch_status loch_device_get_properties(const loch_device *device, loch_device_properties *out)
 {
     if (!device || !out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "properties need a device and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_device_get_properties needs a device and a struct whose size is set");
     const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
     memcpy((char *)out + sizeof out->size, (const char *)&device->properties + sizeof out->size,
            size - sizeof out->size);
@@ -257,7 +258,7 @@ const loch_driver *loch_device_get_driver(const loch_device *device, void **self
 loch_status loch_device_calculate_memory(loch_device *device, loch_memory_info *out)
 {
     if (!device || !lochi_sized_is_set(out))
-        return LOCH_FAIL(INVALID, "memory info needs a device and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_device_calculate_memory needs a device and a struct whose size is set");
     loch_memory_info info = {.size = sizeof info};
     loch_status status;
     LOCHI_CALL(status, device, memory_info, (device->self, &info));
@@ -267,7 +268,7 @@ loch_status loch_device_calculate_memory(loch_device *device, loch_memory_info *
 
 loch_status loch_device_sync(loch_device *device)
 {
-    if (!device) return LOCH_FAIL(INVALID, "there is no device to wait for");
+    if (!device) return LOCH_FAIL(INVALID, "loch_device_sync needs a device");
     loch_status status;
     LOCHI_CALL(status, device, device_sync, (device->self));
     return status;
@@ -275,7 +276,7 @@ loch_status loch_device_sync(loch_device *device)
 
 loch_status loch_device_enable_peer(loch_device *device, loch_device *peer)
 {
-    if (!device || !peer) return LOCH_FAIL(INVALID, "peer access needs two devices");
+    if (!device || !peer) return LOCH_FAIL(INVALID, "loch_device_enable_peer needs two devices");
     if (device == peer) return LOCH_OK;
     if (device->driver != peer->driver)
         return LOCH_FAIL(UNSUPPORTED, "%s and %s have different drivers and cannot be peers", device->name, peer->name);

@@ -326,7 +326,7 @@ static loch_status driver_enter(const loch_driver *given)
 {
     const size_t needed = offsetof(loch_driver, fill) + sizeof given->fill;
     if (given->size < needed)
-        return LOCH_FAIL(INVALID, "a driver table has to hold at least %zu bytes and say so", needed);
+        return LOCH_FAIL(INVALID, "the size member of a driver table must be at least %zu bytes", needed);
     driver_entry entry = {.driver = {.size = 0}};
     memcpy(&entry.driver, given, given->size < sizeof entry.driver ? given->size : sizeof entry.driver);
     entry.driver.size = sizeof entry.driver;
@@ -351,9 +351,9 @@ static loch_status driver_enter(const loch_driver *given)
     loch_status status = LOCH_OK;
     lochi_lock_take(&driver_lock);
     if (driver_lookup(d->name)) {
-        status = LOCH_FAIL(EXISTS, "a driver \"%s\" is registered already", d->name);
+        status = LOCH_FAIL(EXISTS, "driver \"%s\" is already registered", d->name);
     } else if (driver_count == DRIVER_COUNT_MAX) {
-        status = LOCH_FAIL(LIMIT, "there is room for %d drivers", DRIVER_COUNT_MAX);
+        status = LOCH_FAIL(LIMIT, "%d drivers are registered, which is the limit", DRIVER_COUNT_MAX);
     } else {
         driver_table[driver_count++] = entry;
     }
@@ -373,7 +373,7 @@ static void driver_enter_built_in(void)
 loch_status loch_driver_register(const loch_driver *driver)
 {
     pthread_once(&driver_once, driver_enter_built_in);
-    if (!driver) return LOCH_FAIL(INVALID, "there is no driver table");
+    if (!driver) return LOCH_FAIL(INVALID, "loch_driver_register needs a driver table");
     return driver_enter(driver);
 }
 
@@ -399,7 +399,7 @@ static const loch_driver *driver_at(size_t index)
 loch_status loch_driver_walk(loch_driver_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!visitor) return LOCH_FAIL(INVALID, "a walk over the drivers needs a visitor");
+    if (!visitor) return LOCH_FAIL(INVALID, "loch_driver_walk needs a visitor");
     const loch_driver *driver;
     for (size_t i = 0; (driver = driver_at(i)); i++)
         LOCH_TRY_RETURN(visitor(driver, user));

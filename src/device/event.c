@@ -9,8 +9,8 @@
 loch_status loch_event_create(loch_device *device, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "an event needs a device and a place");
-    if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is not known", (int)kind);
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_event_create needs a device and an out pointer");
+    if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is unknown", (int)kind);
     if (kind == LOCH_EVENT_TIMED && !loch_device_can(device, LOCH_CAN_TIMING))
         return LOCH_FAIL(UNSUPPORTED, "events of %s do not measure time", device->name);
     loch_event *event = lochi_zalloc(sizeof *event);
@@ -40,7 +40,7 @@ void loch_event_destroy(loch_event *event)
 
 loch_status loch_event_record(loch_event *event, loch_stream *stream)
 {
-    if (!event) return LOCH_FAIL(INVALID, "there is no event to record");
+    if (!event) return LOCH_FAIL(INVALID, "loch_event_record needs an event");
     loch_device *device = event->device;
     if (!stream) stream = &device->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(stream, device));
@@ -52,7 +52,7 @@ loch_status loch_event_record(loch_event *event, loch_stream *stream)
 
 loch_status loch_event_query(loch_event *event)
 {
-    if (!event) return LOCH_FAIL(INVALID, "there is no event to ask");
+    if (!event) return LOCH_FAIL(INVALID, "loch_event_query needs an event");
     if (!event->recorded) return LOCH_OK;
     loch_status status;
     LOCHI_CALL(status, event->device, event_query, (event->device->self, event->native));
@@ -61,7 +61,7 @@ loch_status loch_event_query(loch_event *event)
 
 loch_status loch_event_sync(loch_event *event)
 {
-    if (!event) return LOCH_FAIL(INVALID, "there is no event to wait for");
+    if (!event) return LOCH_FAIL(INVALID, "loch_event_sync needs an event");
     if (!event->recorded) return LOCH_OK;
     loch_status status;
     LOCHI_CALL(status, event->device, event_sync, (event->device->self, event->native));
@@ -70,11 +70,11 @@ loch_status loch_event_sync(loch_event *event)
 
 loch_status loch_event_elapsed(loch_event *start, loch_event *end, uint64_t *out_ns)
 {
-    if (!start || !end || !out_ns) return LOCH_FAIL(INVALID, "a time needs two events and a place");
-    if (start->device != end->device) return LOCH_FAIL(INVALID, "the two events are of different devices");
+    if (!start || !end || !out_ns) return LOCH_FAIL(INVALID, "loch_event_elapsed needs two events and an out pointer");
+    if (start->device != end->device) return LOCH_FAIL(INVALID, "the two events belong to different devices");
     if (start->kind != LOCH_EVENT_TIMED || end->kind != LOCH_EVENT_TIMED)
-        return LOCH_FAIL(INVALID, "both events have to be timed ones");
-    if (!start->recorded || !end->recorded) return LOCH_FAIL(INVALID, "both events have to be recorded first");
+        return LOCH_FAIL(INVALID, "both events must be of kind LOCH_EVENT_TIMED");
+    if (!start->recorded || !end->recorded) return LOCH_FAIL(INVALID, "both events must be recorded first");
     loch_status status;
     LOCHI_CALL(status, start->device, event_elapsed, (start->device->self, start->native, end->native, out_ns));
     return status;

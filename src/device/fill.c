@@ -94,7 +94,8 @@ static loch_status fill_read(void *to, size_t bytes, const void *pattern, size_t
     if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
         return LOCH_FAIL(INVALID, "a pattern has 1, 2 or 4 bytes, not %zu", pattern_bytes);
     if (!lochi_is_multiple((uintptr_t)to | bytes, pattern_bytes))
-        return LOCH_FAIL(INVALID, "%zu bytes at %p are no multiple of a pattern of %zu", bytes, to, pattern_bytes);
+        return LOCH_FAIL(INVALID, "%zu bytes at %p are not multiples of the pattern of %zu bytes", bytes, to,
+                         pattern_bytes);
     *out = (fill_on_host){to, bytes, 0, pattern_bytes};
     uint16_t two;
     if (pattern_bytes == 1) out->pattern = *(const uint8_t *)pattern;

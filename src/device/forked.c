@@ -20,7 +20,7 @@ static loch_status forked_refuse(void *self)
 static loch_status forked_open(const char *arguments, void **self)
 {
     (void)arguments, (void)self;
-    return LOCH_FAIL(FORKED, "a device that was opened before a fork is not opened again");
+    return LOCH_FAIL(FORKED, "a device that was opened before a fork cannot be opened again");
 }
 
 static void forked_close(void *self)

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/calls.h"
 #include <string.h>
 
@@ -14,22 +15,24 @@ static loch_status handle_read_options(const loch_device *device, const loch_han
     *out = (loch_handle_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of handle options", given, out, sizeof *out));
     if (out->share & ~(uint32_t)(LOCH_SHARE_FD | LOCH_SHARE_FABRIC) || (unsigned)out->rdma > LOCH_RDMA_ON)
-        return LOCH_FAIL(INVALID, "handle options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the handle options have an unknown value");
     uint32_t needed = 0;
     if (out->share & LOCH_SHARE_FD) needed |= LOCH_CAN_SHARE_FD;
     if (out->share & LOCH_SHARE_FABRIC) needed |= LOCH_CAN_SHARE_FABRIC;
     if (out->rdma) needed |= LOCH_CAN_RDMA;
     if (!loch_device_can(device, needed))
-        return LOCH_FAIL(UNSUPPORTED, "%s cannot make handles that are shared or reached that way", device->name);
+        return LOCH_FAIL(UNSUPPORTED, "%s cannot create handles that are shared or accessed that way", device->name);
     return LOCH_OK;
 }
 
 static loch_status handle_check_bytes(const loch_device *device, size_t bytes)
 {
     const size_t granule = device->properties.granule_bytes;
-    if (!loch_device_can(device, LOCH_CAN_VIRTUAL)) return LOCH_FAIL(UNSUPPORTED, "%s has no handles", device->name);
+    if (!loch_device_can(device, LOCH_CAN_VIRTUAL))
+        return LOCH_FAIL(UNSUPPORTED, "%s has no virtual memory", device->name);
     if (!bytes || !lochi_is_multiple(bytes, granule))
-        return LOCH_FAIL(INVALID, "a handle of %zu bytes is no multiple of the granule of %zu", bytes, granule);
+        return LOCH_FAIL(INVALID, "a handle of %zu bytes is not a multiple of the granule of %s", bytes,
+                         LOCHI_SIZE(granule));
     return LOCH_OK;
 }
 
@@ -37,7 +40,7 @@ static loch_status handle_check_bytes(const loch_device *device, size_t bytes)
 static loch_status handle_prepare(loch_device *device, size_t bytes, uint32_t share, loch_handle **out)
 {
     loch_handle *handle = lochi_zalloc(sizeof *handle);
-    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
+    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a handle");
     handle->device = device;
     handle->bytes = bytes;
     handle->share = share;
@@ -60,7 +63,7 @@ static loch_status handle_finish(loch_handle *handle, loch_status status, loch_h
 loch_status loch_handle_create(loch_device *device, size_t bytes, const loch_handle_options *options, loch_handle **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a handle needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_handle_create needs a device and an out pointer");
     loch_handle_options read;
     LOCH_TRY_RETURN(handle_check_bytes(device, bytes));
     LOCH_TRY_RETURN(handle_read_options(device, options, &read));
@@ -75,7 +78,8 @@ loch_status loch_handle_import(loch_device *device, loch_share share, const void
                                loch_handle **out)
 {
     if (out) *out = NULL;
-    if (!device || !shared || !out) return LOCH_FAIL(INVALID, "importing needs a device, what was shared, and a place");
+    if (!device || !shared || !out)
+        return LOCH_FAIL(INVALID, "loch_handle_import needs a device, a shared handle and an out pointer");
     LOCH_TRY_RETURN(handle_check_bytes(device, bytes));
     loch_handle *handle;
     LOCH_TRY_RETURN(handle_prepare(device, bytes, (uint32_t)share, &handle));
@@ -86,13 +90,13 @@ loch_status loch_handle_import(loch_device *device, loch_share share, const void
 
 loch_status loch_handle_export(loch_handle *handle, loch_share share, size_t out_bytes, void *out)
 {
-    if (!handle || !out) return LOCH_FAIL(INVALID, "exporting needs a handle and a place");
+    if (!handle || !out) return LOCH_FAIL(INVALID, "loch_handle_export needs a handle and an out buffer");
     const size_t needed = share == LOCH_SHARE_FD ? sizeof(int) : LOCH_SHARE_BYTES_MAX;
     if (share != LOCH_SHARE_FD && share != LOCH_SHARE_FABRIC)
-        return LOCH_FAIL(INVALID, "a handle is exported in exactly one way");
+        return LOCH_FAIL(INVALID, "a handle must be exported in exactly one way");
     if (!(handle->share & (uint32_t)share))
         return LOCH_FAIL(INVALID, "the handle was not created to be shared that way");
-    if (out_bytes < needed) return LOCH_FAIL(INVALID, "exporting needs room for %zu bytes", needed);
+    if (out_bytes < needed) return LOCH_FAIL(INVALID, "exporting needs a buffer of %zu bytes", needed);
     loch_status status;
     LOCHI_CALL(status, handle->device, handle_export, (handle->device->self, handle->native, share, out));
     return status;

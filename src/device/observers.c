@@ -181,7 +181,7 @@ static loch_status observer_insert(observer *added, loch_range **there, size_t *
         *count = is_new ? observer_enter(added, *there, capacity) : 0;
         if (is_new && *count <= capacity) *link = added;
         lochi_lock_drop(&observer_lock);
-        if (!is_new) return LOCH_FAIL(EXISTS, "that observer is there already");
+        if (!is_new) return LOCH_FAIL(EXISTS, "the observer was already added for that device");
         if (*count <= capacity) return LOCH_OK;
         capacity = *count + *count / 4 + 16; /* ranges may be added meanwhile */
         lochi_free(*there);
@@ -199,9 +199,9 @@ static void observer_destroy(observer *gone)
 loch_status loch_observer_add(loch_device *device, loch_range_observer *function, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!function) return LOCH_FAIL(INVALID, "there is no observer to add");
+    if (!function) return LOCH_FAIL(INVALID, "the observer function is NULL");
     observer *added = lochi_zalloc(sizeof *added);
-    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note an observer");
+    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to record an observer");
     added->device = loch_device_retain(device);
     added->function = function;
     added->user = user;
@@ -251,7 +251,7 @@ loch_status loch_observer_remove(loch_device *device, loch_range_observer *funct
         observer_renew_newest();
     }
     lochi_lock_drop(&observer_lock);
-    if (!is_found) return LOCH_FAIL(NOT_FOUND, "there is no such observer");
+    if (!is_found) return LOCH_FAIL(NOT_FOUND, "the observer was not added for that device");
     observer_destroy(gone);
     return LOCH_OK;
 }

@@ -25,19 +25,19 @@ static loch_status pitched_extent(const loch_pitched *shape, size_t row_pitch, s
     size_t plane = shape->row_bytes, all;
     if (shape->rows > 1) {
         if (row_pitch < plane)
-            return LOCH_FAIL(INVALID, "rows of %zu bytes overlap at a distance of %zu (the %s)", plane, row_pitch,
+            return LOCH_FAIL(INVALID, "rows of %zu bytes overlap at a pitch of %zu bytes (the %s)", plane, row_pitch,
                              what);
         if (!lochi_mul(shape->rows - 1, row_pitch, &plane) || !lochi_add(plane, shape->row_bytes, &plane))
-            return LOCH_FAIL(OVERFLOW, "%zu rows at a distance of %zu bytes (the %s) do not fit an address space",
+            return LOCH_FAIL(OVERFLOW, "%zu rows at a pitch of %zu bytes (the %s) do not fit the address space",
                              shape->rows, row_pitch, what);
     }
     all = plane;
     if (shape->planes > 1) {
         if (plane_pitch < plane)
-            return LOCH_FAIL(INVALID, "planes of %zu bytes overlap at a distance of %zu (the %s)", plane, plane_pitch,
-                             what);
+            return LOCH_FAIL(INVALID, "planes of %zu bytes overlap at a pitch of %zu bytes (the %s)", plane,
+                             plane_pitch, what);
         if (!lochi_mul(shape->planes - 1, plane_pitch, &all) || !lochi_add(all, plane, &all))
-            return LOCH_FAIL(OVERFLOW, "%zu planes at a distance of %zu bytes (the %s) do not fit an address space",
+            return LOCH_FAIL(OVERFLOW, "%zu planes at a pitch of %zu bytes (the %s) do not fit the address space",
                              shape->planes, plane_pitch, what);
     }
     *out = all;

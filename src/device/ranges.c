@@ -311,7 +311,7 @@ static loch_status ranges_locate_known(const void *address, size_t bytes, lochi_
     } else if (lochi_ranges_find_reservation(start)) {
         return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p, only addresses are reserved there", address);
     } else if (ranges_first(&ranges_memory, start, end) || ranges_first(&ranges_reservations, start, end)) {
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p start before the memory that they run into", bytes, address);
+        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p begin before the memory that they overlap", bytes, address);
     } else {
         return LOCH_E_EXISTS;
     }

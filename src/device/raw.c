@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/calls.h"
 #include "device/observers.h"
 #include <string.h>
@@ -55,23 +56,23 @@ static loch_status raw_enter(lochi_range *range)
         lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
         return LOCH_OK;
     }
-    return LOCH_FAIL(DRIVER, "driver \"%s\" handed out memory at %p twice", range->device->driver->name,
+    return LOCH_FAIL(DRIVER, "driver \"%s\" returned the address %p twice", range->device->driver->name,
                      (void *)lochi_range_start(range));
 }
 
 loch_status loch_raw_alloc(loch_device *device, loch_memory_kind kind, size_t bytes, size_t alignment, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "loch_raw_alloc needs a place for the address");
+    if (!out) return LOCH_FAIL(INVALID, "loch_raw_alloc needs an out pointer");
     *out = NULL;
-    if (!device) return LOCH_FAIL(INVALID, "there is no device to take memory from");
+    if (!device) return LOCH_FAIL(INVALID, "loch_raw_alloc needs a device");
     if ((unsigned)kind > LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "memory of kind %s cannot be allocated", loch_memory_kind_name(kind));
     if (alignment && !lochi_is_power_of_two(alignment))
-        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", alignment);
+        return LOCH_FAIL(INVALID, "an alignment of %zu is not a power of two", alignment);
     if (!bytes) return LOCH_OK;
 
     lochi_range *range = lochi_zalloc(sizeof *range);
-    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block of %zu bytes", bytes);
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a block of %s", LOCHI_SIZE(bytes));
     void *address = NULL;
     loch_status status = raw_take(device, kind, bytes, alignment, &address);
     if (status != LOCH_OK) {
@@ -105,8 +106,9 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
         status = LOCH_FAIL(FOREIGN, "%p was not %s here, or is no longer", address,
                            type == LOCHI_RANGE_REGISTRATION ? "registered" : "handed out");
     else if (lochi_range_start(range) != key)
-        status = LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the %zu bytes at %p", address,
-                           (size_t)(key - lochi_range_start(range)), range->bytes, (void *)lochi_range_start(range));
+        status = LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the block of %s at %p", address,
+                           (size_t)(key - lochi_range_start(range)), LOCHI_SIZE(range->bytes),
+                           (void *)lochi_range_start(range));
     if (status == LOCH_OK) {
         range->is_going = true;
         if (type == LOCHI_RANGE_RAW) lochi_observers_tell_going(range->device, range->kind, key, range->bytes);
@@ -145,12 +147,14 @@ loch_status loch_raw_free(void *address)
 
 loch_status loch_raw_register(loch_device *device, void *address, size_t bytes)
 {
-    if (!device || !address || !bytes) return LOCH_FAIL(INVALID, "registration needs a device, an address and bytes");
-    if (!lochi_range_fits(address, bytes)) return LOCH_FAIL(OVERFLOW, "%zu bytes at %p wrap around", bytes, address);
+    if (!device || !address || !bytes)
+        return LOCH_FAIL(INVALID, "loch_raw_register needs a device, an address and a size above 0");
+    if (!lochi_range_fits(address, bytes))
+        return LOCH_FAIL(OVERFLOW, "%zu bytes at %p reach beyond the end of the address space", bytes, address);
     if (!loch_device_can(device, LOCH_CAN_REGISTER))
         return LOCH_FAIL(UNSUPPORTED, "%s does not register host memory", device->name);
     lochi_range *range = lochi_zalloc(sizeof *range);
-    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a registration");
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a registration");
     *range = (lochi_range){.node.key = (uintptr_t)address,
                            .bytes = bytes,
                            .device = device,
@@ -161,7 +165,7 @@ loch_status loch_raw_register(loch_device *device, void *address, size_t bytes)
     lochi_ranges_unlock();
     if (!is_new) {
         lochi_free(range);
-        return LOCH_FAIL(EXISTS, "part of the %zu bytes at %p is registered already", bytes, address);
+        return LOCH_FAIL(EXISTS, "part of the %s at %p is already registered", LOCHI_SIZE(bytes), address);
     }
     loch_status status;
     LOCHI_CALL(status, device, host_register, (device->self, address, bytes));
@@ -178,7 +182,7 @@ loch_status loch_raw_register(loch_device *device, void *address, size_t bytes)
 
 loch_status loch_raw_unregister(void *address)
 {
-    if (!address) return LOCH_FAIL(INVALID, "there is no address to unregister");
+    if (!address) return LOCH_FAIL(INVALID, "loch_raw_unregister needs an address");
     lochi_range *range;
     LOCH_TRY_RETURN(raw_leave(address, LOCHI_RANGE_REGISTRATION, &range));
     loch_status status;

@@ -27,7 +27,7 @@ static loch_status stream_read_options(const loch_stream_options *given, loch_st
     *out = (loch_stream_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of stream options", given, out, sizeof *out));
     if ((unsigned)out->order > LOCH_STREAM_WITH_DEFAULT)
-        return LOCH_FAIL(INVALID, "stream order %d is not known", (int)out->order);
+        return LOCH_FAIL(INVALID, "stream order %d is unknown", (int)out->order);
     return LOCH_OK;
 }
 
@@ -75,7 +75,7 @@ loch_stream *lochi_stream_find(loch_device *device, uint64_t id)
 loch_status loch_stream_create(loch_device *device, const loch_stream_options *options, loch_stream **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a stream needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_create needs a device and an out pointer");
     loch_stream_options read;
     LOCH_TRY_RETURN(stream_read_options(options, &read));
     loch_stream *stream = lochi_alloc(sizeof *stream);
@@ -97,7 +97,7 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "wrapping a stream needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_wrap needs a device and an out pointer");
     if (lochi_device_is_forked(device)) return lochi_device_refuse_forked(device);
     void *checked, *of_thread;
     LOCH_TRY_RETURN(device->driver->stream_wrap(device->self, native, &checked));
@@ -231,7 +231,8 @@ static loch_stream *stream_find_of_thread(loch_device *device, uint64_t thread)
 loch_status loch_stream_require_thread_default(loch_device *device, loch_stream **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a thread's default stream needs a device and a place");
+    if (!device || !out)
+        return LOCH_FAIL(INVALID, "loch_stream_require_thread_default needs a device and an out pointer");
     if (lochi_device_is_forked(device)) return lochi_device_refuse_forked(device);
     void *native;
     LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &native));
@@ -278,7 +279,7 @@ uint64_t loch_stream_get_id(const loch_stream *stream)
 
 #define STREAM_NEEDED(stream)                                                                                          \
     do {                                                                                                               \
-        if (!(stream)) return LOCH_FAIL(INVALID, "there is no stream: use loch_stream_get_default");                   \
+        if (!(stream)) return LOCH_FAIL(INVALID, "the stream is NULL: use loch_stream_get_default");                   \
         LOCH_TRY_RETURN(lochi_stream_check((stream), NULL));                                                           \
     } while (0)
 
@@ -301,7 +302,7 @@ loch_status loch_stream_sync(loch_stream *stream)
 loch_status loch_stream_wait(loch_stream *stream, loch_event *event)
 {
     STREAM_NEEDED(stream);
-    if (!event) return LOCH_FAIL(INVALID, "there is no event to wait for");
+    if (!event) return LOCH_FAIL(INVALID, "the event to wait for is NULL");
     loch_device *device = stream->device, *other = event->device;
     if (!event->recorded || lochi_device_is_at_once(other)) return LOCH_OK;
     if (device->driver != other->driver || lochi_device_is_at_once(device)) return loch_event_sync(event);
@@ -313,7 +314,7 @@ loch_status loch_stream_wait(loch_stream *stream, loch_event *event)
 loch_status loch_stream_call(loch_stream *stream, loch_stream_function *function, void *user)
 {
     STREAM_NEEDED(stream);
-    if (!function) return LOCH_FAIL(INVALID, "there is no function to call");
+    if (!function) return LOCH_FAIL(INVALID, "the function to call is NULL");
     loch_status status;
     LOCHI_CALL(status, stream->device, stream_call, (stream->device->self, stream->native, function, user));
     return status;

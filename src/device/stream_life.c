@@ -41,7 +41,7 @@ loch_status lochi_stream_refuse(const loch_stream *stream, const loch_device *de
 {
     if (atomic_load_explicit(&stream->closed, memory_order_acquire))
         return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)stream->id);
-    return LOCH_FAIL(INVALID, "stream %llu is one of %s, not of %s", (unsigned long long)stream->id,
+    return LOCH_FAIL(INVALID, "stream %llu belongs to %s, not to %s", (unsigned long long)stream->id,
                      stream->device->name, device->name);
 }
 

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/calls.h"
 #include "device/handle.h"
 #include "device/observers.h"
@@ -16,16 +17,17 @@
 loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t alignment, void **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "reserving addresses needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_virtual_reserve needs a device and an out pointer");
     const size_t granule = device->properties.granule_bytes;
     if (!(device->properties.capabilities & (LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT)))
         return LOCH_FAIL(UNSUPPORTED, "%s has no virtual memory", device->name);
     if (!bytes || !lochi_is_multiple(bytes, granule))
-        return LOCH_FAIL(INVALID, "%zu bytes of addresses are no multiple of the granule of %zu", bytes, granule);
+        return LOCH_FAIL(INVALID, "%zu bytes of addresses are not a multiple of the granule of %s", bytes,
+                         LOCHI_SIZE(granule));
     if (alignment && !lochi_is_power_of_two(alignment))
-        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", alignment);
+        return LOCH_FAIL(INVALID, "an alignment of %zu is not a power of two", alignment);
     lochi_range *range = lochi_zalloc(sizeof *range);
-    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a reservation");
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a reservation");
     void *address;
     loch_status status;
     LOCHI_CALL(status, device, reserve, (device->self, bytes, alignment > granule ? alignment : granule, &address));
@@ -90,16 +92,16 @@ static loch_status virtual_check_place(uintptr_t start, size_t bytes, const loch
     lochi_lock_assert_held(&lochi_ranges_mutex);
     const lochi_range *reservation = lochi_ranges_find_reservation(start);
     if (!reservation || bytes > lochi_range_end(reservation) - start)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
+        return LOCH_FAIL(OUT_OF_RANGE, "%s at %p do not lie in one reservation", LOCHI_SIZE(bytes), (void *)start);
     if (reservation->device != device)
-        return LOCH_FAIL(OUT_OF_RANGE, "the addresses at %p are reserved for %s, the memory is of %s", (void *)start,
-                         reservation->device->name, device->name);
+        return LOCH_FAIL(OUT_OF_RANGE, "the addresses at %p are reserved on %s, but the handle belongs to %s",
+                         (void *)start, reservation->device->name, device->name);
     if (!lochi_is_multiple(start, device->properties.granule_bytes))
-        return LOCH_FAIL(INVALID, "%p is no multiple of the granule of %zu bytes", (void *)start,
-                         device->properties.granule_bytes);
+        return LOCH_FAIL(INVALID, "%p is not a multiple of the granule of %s", (void *)start,
+                         LOCHI_SIZE(device->properties.granule_bytes));
     uintptr_t from = start, to = start + bytes;
     if (lochi_ranges_first_memory(start, to) || lochi_ranges_first_committed(reservation, &from, &to))
-        return LOCH_FAIL(EXISTS, "something is mapped in the %zu bytes at %p already", bytes, (void *)start);
+        return LOCH_FAIL(EXISTS, "memory is already mapped in the %s at %p", LOCHI_SIZE(bytes), (void *)start);
     return LOCH_OK;
 }
 
@@ -109,7 +111,8 @@ static loch_status virtual_claim(lochi_range *range, loch_handle *handle)
     lochi_ranges_lock();
     loch_status status = virtual_check_place(lochi_range_start(range), range->bytes, handle->device);
     if (status == LOCH_OK && handle->mappings && !loch_device_can(handle->device, LOCH_CAN_ALIAS))
-        status = LOCH_FAIL(BUSY, "the handle is mapped already, and %s cannot map it twice", handle->device->name);
+        status =
+            LOCH_FAIL(BUSY, "the handle is already mapped, and %s cannot map a handle twice", handle->device->name);
     if (status == LOCH_OK) {
         range->tenant = lochi_ranges_find_reservation(lochi_range_start(range))->tenant;
         lochi_ranges_insert(range);
@@ -153,11 +156,12 @@ static loch_status virtual_read_peers(const loch_device *device, loch_device *co
 {
     *out = NULL;
     if (!peers_count) return LOCH_OK;
-    if (!peers) return LOCH_FAIL(INVALID, "there are no %zu peers", peers_count);
-    if (!loch_device_can(device, LOCH_CAN_PEER)) return LOCH_FAIL(UNSUPPORTED, "%s has no peers", device->name);
+    if (!peers) return LOCH_FAIL(INVALID, "the list of %zu peers is NULL", peers_count);
+    if (!loch_device_can(device, LOCH_CAN_PEER))
+        return LOCH_FAIL(UNSUPPORTED, "%s does not support peers", device->name);
     for (size_t i = 0; i < peers_count; i++)
         if (!peers[i] || peers[i]->driver != device->driver)
-            return LOCH_FAIL(INVALID, "peer %zu is no device of driver \"%s\"", i, device->driver->name);
+            return LOCH_FAIL(INVALID, "peer %zu is not a device of driver \"%s\"", i, device->driver->name);
     void **selves = lochi_alloc_array(peers_count, sizeof *selves);
     if (!selves) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu peers", peers_count);
     for (size_t i = 0; i < peers_count; i++)
@@ -168,12 +172,12 @@ static loch_status virtual_read_peers(const loch_device *device, loch_device *co
 
 loch_status loch_virtual_map(void *address, loch_handle *handle, loch_device *const *peers, size_t peers_count)
 {
-    if (!address || !handle) return LOCH_FAIL(INVALID, "mapping needs an address and a handle");
+    if (!address || !handle) return LOCH_FAIL(INVALID, "loch_virtual_map needs an address and a handle");
     loch_device *device = handle->device;
     loch_status status;
     void **selves = NULL;
     lochi_range *range = lochi_zalloc(sizeof *range);
-    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a mapping");
+    if (!range) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a mapping");
     *range = (lochi_range){.node.key = (uintptr_t)address,
                            .bytes = handle->bytes,
                            .device = device,
@@ -208,14 +212,14 @@ static loch_status virtual_find_mapping(const void *address, lochi_range **out)
     if (!range || range->type != LOCHI_RANGE_MAPPING || range->is_hidden || range->is_going)
         return LOCH_FAIL(NOT_FOUND, "nothing is mapped at %p", address);
     if (lochi_range_start(range) != (uintptr_t)address)
-        return LOCH_FAIL(INTERIOR, "%p lies inside the mapping of %zu bytes at %p", address, range->bytes,
+        return LOCH_FAIL(INTERIOR, "%p lies inside the mapping of %s at %p", address, LOCHI_SIZE(range->bytes),
                          (void *)lochi_range_start(range));
     return LOCH_OK;
 }
 
 loch_status loch_virtual_unmap(void *address)
 {
-    if (!address) return LOCH_FAIL(INVALID, "there is no address to unmap");
+    if (!address) return LOCH_FAIL(INVALID, "loch_virtual_unmap needs an address");
     lochi_range *range;
     lochi_ranges_lock();
     loch_status status = virtual_find_mapping(address, &range);
@@ -237,9 +241,9 @@ loch_status loch_virtual_unmap(void *address)
 
 loch_status loch_virtual_remap(void *from, void *to)
 {
-    if (!from || !to) return LOCH_FAIL(INVALID, "moving a mapping needs two addresses");
+    if (!from || !to) return LOCH_FAIL(INVALID, "loch_virtual_remap needs two addresses");
     lochi_range *claim = lochi_zalloc(sizeof *claim), *range;
-    if (!claim) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a mapping");
+    if (!claim) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a mapping");
     lochi_ranges_lock();
     loch_status status = virtual_find_mapping(from, &range);
     if (status == LOCH_OK && !loch_device_can(range->device, LOCH_CAN_REMAP))
@@ -276,13 +280,13 @@ static loch_status virtual_check_committable(uintptr_t start, size_t bytes, loch
     lochi_lock_assert_held(&lochi_ranges_mutex);
     lochi_range *reservation = lochi_ranges_find_reservation(start);
     if (!reservation || bytes > lochi_range_end(reservation) - start)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes at %p do not lie in one reservation", bytes, (void *)start);
+        return LOCH_FAIL(OUT_OF_RANGE, "%s at %p do not lie in one reservation", LOCHI_SIZE(bytes), (void *)start);
     const loch_device *device = reservation->device;
     if (!loch_device_can(device, LOCH_CAN_COMMIT))
-        return LOCH_FAIL(UNSUPPORTED, "%s commits no memory without handles", device->name);
+        return LOCH_FAIL(UNSUPPORTED, "%s cannot commit memory without handles", device->name);
     if (!bytes || !lochi_is_multiple(start | bytes, device->properties.granule_bytes))
-        return LOCH_FAIL(INVALID, "%zu bytes at %p are no multiples of the granule of %zu", bytes, (void *)start,
-                         device->properties.granule_bytes);
+        return LOCH_FAIL(INVALID, "%zu bytes at %p are not multiples of the granule of %s", bytes, (void *)start,
+                         LOCHI_SIZE(device->properties.granule_bytes));
     *out = reservation;
     return LOCH_OK;
 }
@@ -295,7 +299,7 @@ static loch_status virtual_make_bits(lochi_range *reservation)
     const size_t granules = reservation->bytes / reservation->device->properties.granule_bytes;
     reservation->committed = lochi_zalloc((granules + 63) / 64 * sizeof *reservation->committed);
     if (reservation->committed) return LOCH_OK;
-    return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is committed of %zu granules", granules);
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for the commit bits of %zu granules", granules);
 }
 
 /* Marks the granules of [start, end) that were not committed as committed, and calls the observers for them. */
@@ -318,13 +322,13 @@ static void virtual_note_committed(lochi_range *reservation, uintptr_t start, ui
 
 loch_status loch_virtual_commit(void *address, size_t bytes)
 {
-    if (!address) return LOCH_FAIL(INVALID, "committing needs an address");
+    if (!address) return LOCH_FAIL(INVALID, "loch_virtual_commit needs an address");
     const uintptr_t start = (uintptr_t)address;
     lochi_range *reservation;
     lochi_ranges_lock();
     loch_status status = virtual_check_committable(start, bytes, &reservation);
     if (status == LOCH_OK && lochi_ranges_first_memory(start, start + bytes))
-        status = LOCH_FAIL(EXISTS, "a handle is mapped in the %zu bytes at %p", bytes, address);
+        status = LOCH_FAIL(EXISTS, "a handle is mapped in the %s at %p", LOCHI_SIZE(bytes), address);
     if (status == LOCH_OK) status = virtual_make_bits(reservation);
     lochi_ranges_unlock();
     if (status != LOCH_OK) return status;
@@ -336,7 +340,7 @@ loch_status loch_virtual_commit(void *address, size_t bytes)
 
 loch_status loch_virtual_decommit(void *address, size_t bytes)
 {
-    if (!address) return LOCH_FAIL(INVALID, "decommitting needs an address");
+    if (!address) return LOCH_FAIL(INVALID, "loch_virtual_decommit needs an address");
     const uintptr_t end = (uintptr_t)address + bytes;
     uintptr_t from = (uintptr_t)address, to = end;
     lochi_range *reservation;

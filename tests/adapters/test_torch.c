@@ -207,7 +207,7 @@ static void wrong_devices_and_streams_fail(void **state)
     (void)state;
     SAYS("no device number -1", assert_null(torch.malloc(1, -1, NULL)));
     SAYS("no device number 128", assert_null(torch.malloc(1, 128, NULL)));
-    SAYS("is no stream", assert_null(torch.malloc(1, 0, (void *)(uintptr_t)0xbad0)));
+    SAYS("is not a stream", assert_null(torch.malloc(1, 0, (void *)(uintptr_t)0xbad0)));
 }
 
 static void empty_cache_gives_back(void **state)

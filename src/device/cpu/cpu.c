@@ -38,7 +38,8 @@ static loch_status cpu_read_argument(lochi_cpu *cpu, const char *argument)
         return LOCH_OK;
     }
     if (strncmp(argument, "numa", 4) != 0 || !lochi_parse_number(argument + 4, &node))
-        return LOCH_FAIL(INVALID, "\"cpu:%.60s\" is not understood: cpu, cpu:numa0, cpu:huge or cpu:numa0,huge",
+        return LOCH_FAIL(INVALID,
+                         "\"cpu:%.60s\" is not a CPU device: they are named cpu, cpu:numa0, cpu:huge or cpu:numa0,huge",
                          argument);
     if (node > 1023 || !lochi_cpu_has_node("", (int)node))
         return LOCH_FAIL(NOT_FOUND, "there is no NUMA node %llu: the highest one here is %d", (unsigned long long)node,
@@ -67,7 +68,7 @@ static loch_status cpu_open(const char *arguments, void **self)
     LOCH_TRY_RETURN(lochi_option_switch("cpu_huge_pages", &read.huge));
     LOCH_TRY_RETURN(cpu_read_arguments(&read, arguments));
     read.total_bytes = lochi_cpu_read_total("", read.node);
-    if (!read.total_bytes) return LOCH_FAIL(DRIVER, "the system does not say how much memory it has");
+    if (!read.total_bytes) return LOCH_FAIL(DRIVER, "the system does not report its memory in /proc/meminfo");
     lochi_cpu *cpu = lochi_zalloc(sizeof *cpu);
     if (!cpu) return LOCH_FAIL(HOST_MEMORY, "no host memory for a CPU device");
     *cpu = read;

@@ -15,6 +15,7 @@
 #include "device/cpu/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/cpu/memory.h"
 #include <errno.h>
 #include <string.h>
@@ -81,7 +82,8 @@ static loch_status handle_note_stranger(lochi_cpu *cpu, cpu_handle *handle)
     lochi_lock_assert_held(&cpu->lock);
     if (handle->is_stranger) return LOCH_OK;
     if (cpu->mapping_limit && cpu->strangers >= cpu->mapping_limit / 4)
-        return LOCH_FAIL(LIMIT, "%zu handles have moved; vm.max_map_count allows the process %zu mappings in all",
+        return LOCH_FAIL(LIMIT,
+                         "%zu handles have moved: the limit is a quarter of the %zu mappings of vm.max_map_count",
                          cpu->strangers, cpu->mapping_limit);
     cpu->strangers++;
     handle->is_stranger = true;
@@ -110,7 +112,7 @@ loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_
     (void)options; /* sharing and RDMA were refused earlier: the CPU claims neither */
     lochi_cpu *cpu = self;
     cpu_handle *handle = lochi_zalloc(sizeof *handle);
-    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
+    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a handle");
     lochi_lock_take(&cpu->lock);
     const size_t left = cpu->total_bytes - cpu->handle_bytes;
     const bool fits = bytes <= left;
@@ -118,8 +120,8 @@ loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_
     lochi_lock_drop(&cpu->lock);
     if (!fits) {
         lochi_free(handle);
-        return LOCH_FAIL(DEVICE_MEMORY, "a handle of %zu bytes does not fit: %zu of %zu bytes are not promised yet",
-                         bytes, left, cpu->total_bytes);
+        return LOCH_FAIL(DEVICE_MEMORY, "a handle of %s does not fit: %s of %s are not used by handles",
+                         LOCHI_SIZE(bytes), LOCHI_SIZE(left), LOCHI_SIZE(cpu->total_bytes));
     }
     *out = (loch_driver_handle)(uintptr_t)handle;
     return LOCH_OK;

@@ -5,6 +5,7 @@
 #include "device/cpu/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 loch_status lochi_cpu_fail(int error, const char *what, size_t bytes)
 {
     const loch_status status = error == ENOMEM || error == EAGAIN ? LOCH_E_DEVICE_MEMORY : LOCH_E_DRIVER;
-    return loch_error_set(status, "cpu", error, "%s of %zu bytes failed: %s", what, bytes, strerror(error));
+    return loch_error_set(status, "cpu", error, "%s of %s failed: %s", what, LOCHI_SIZE(bytes), strerror(error));
 }
 
 /* Binds memory to a node. Returns 0 or the error number. */
@@ -85,7 +86,7 @@ loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void
     const lochi_cpu *cpu = self;
     if (alignment < LOCHI_CPU_ALIGNMENT) alignment = LOCHI_CPU_ALIGNMENT;
     if (alignment > CPU_ALIGNMENT_MAX)
-        return LOCH_FAIL(UNSUPPORTED, "no address space holds a block aligned to %zu bytes for sure", alignment);
+        return LOCH_FAIL(UNSUPPORTED, "an alignment of %s is too large for the address space", LOCHI_SIZE(alignment));
     if (!cpu_uses_mmap(cpu, bytes)) {
         const int error = posix_memalign(out, alignment, bytes);
         return error ? lochi_cpu_fail(error, "an allocation", bytes) : LOCH_OK;

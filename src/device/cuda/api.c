@@ -51,7 +51,7 @@ static lochi_fork_part cuda_part = {.child = cuda_forked};
 static loch_status cuda_refuse_forked(void)
 {
     return loch_error_set(LOCH_E_FORKED, "cuda", 0,
-                          "CUDA was started before a fork, which it does not survive: use it in the parent alone, or "
+                          "CUDA was started before a fork, which it does not survive: use it only in the parent, or "
                           "start the child by spawn or exec");
 }
 
@@ -91,7 +91,7 @@ static loch_status cuda_start(const char *path, lochi_cuda_api *api)
     api->cuGetErrorName(result, &name);
     api->cuGetErrorString(result, &text);
     return loch_error_set(LOCH_E_DRIVER, "cuda", (long)result,
-                          "the NVIDIA driver does not start: %s, %s; see nvidia-smi", name ? name : "an unknown code",
+                          "the NVIDIA driver failed to start: %s, %s; see nvidia-smi", name ? name : "an unknown code",
                           text ? text : "without a text");
 }
 

@@ -55,7 +55,7 @@ static loch_status cuda_find(const char *arguments, int *index)
 {
     uint64_t number = 0;
     if (*arguments && !lochi_parse_number(arguments, &number))
-        return LOCH_FAIL(INVALID, "\"cuda:%.40s\" is no CUDA device: they are named cuda:0, cuda:1, ...", arguments);
+        return LOCH_FAIL(INVALID, "\"cuda:%.40s\" is not a CUDA device: they are named cuda:0, cuda:1, ...", arguments);
     int count;
     LOCH_TRY_RETURN(cuda_count(&count));
     if (number >= (uint64_t)count)
@@ -256,7 +256,7 @@ static loch_status cuda_peer_enable(void *self, void *peer)
     cu_result result = lochi_cuda.cuDeviceCanAccessPeer(&can, device->device, other->device);
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuDeviceCanAccessPeer");
     if (!can)
-        return LOCH_FAIL(UNSUPPORTED, "cuda:%d cannot reach the memory of cuda:%d: see nvidia-smi topo -p2p r",
+        return LOCH_FAIL(UNSUPPORTED, "cuda:%d cannot access the memory of cuda:%d: see nvidia-smi topo -p2p r",
                          device->index, other->index);
     LOCHI_CUDA_CALL(result, device, RELAXED, cuCtxEnablePeerAccess, (other->context, 0));
     if (result == LOCHI_CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return LOCH_OK;

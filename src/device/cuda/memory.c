@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include <string.h>
 
 #define CUDA_ALIGNMENT_LIKELY 512          /* what cuMemAlloc returns in practice */
@@ -22,8 +23,8 @@ static bool cuda_is_aligned(const void *address, size_t alignment)
 
 static loch_status cuda_cannot_align(const char *call, size_t bytes, size_t alignment)
 {
-    return LOCH_FAIL(UNSUPPORTED, "%s does not align %zu bytes to %zu: ask for less alignment, or use virtual memory",
-                     call, bytes, alignment);
+    return LOCH_FAIL(UNSUPPORTED, "%s cannot align %s to %zu bytes: ask for a smaller alignment, or use virtual memory",
+                     call, LOCHI_SIZE(bytes), alignment);
 }
 
 /* --- raw, managed, pinned, registered --- */
@@ -77,7 +78,7 @@ static loch_status cuda_pinned_take(void *self, size_t bytes, void **out)
     LOCHI_CUDA_CALL(result, self, RELAXED, cuMemHostAlloc, (out, bytes, LOCHI_CU_MEMHOSTALLOC_PORTABLE));
     if (result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
         return loch_error_set(LOCH_E_HOST_MEMORY, "cuda", (long)result,
-                              "cuMemHostAlloc: the host has no %zu bytes left that can be page-locked", bytes);
+                              "cuMemHostAlloc: the host has no %s left that can be page-locked", LOCHI_SIZE(bytes));
     return LOCHI_CUDA_STATUS(result, cuMemHostAlloc);
 }
 
@@ -114,7 +115,7 @@ loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes)
     LOCHI_CUDA_CALL(result, self, RELAXED, cuMemHostRegister_v2, (address, bytes, LOCHI_CU_MEMHOSTREGISTER_PORTABLE));
     if (result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
         return loch_error_set(LOCH_E_HOST_MEMORY, "cuda", (long)result,
-                              "cuMemHostRegister: the host cannot page-lock %zu bytes more", bytes);
+                              "cuMemHostRegister: the host cannot page-lock %s more", LOCHI_SIZE(bytes));
     return LOCHI_CUDA_STATUS(result, cuMemHostRegister);
 }
 
@@ -165,7 +166,7 @@ loch_status lochi_cuda_reserve(void *self, size_t bytes, size_t alignment, void 
     /* The sizes are valid by contract, so an "invalid value" means that the driver's address space is too small. */
     if (result == LOCHI_CUDA_ERROR_INVALID_VALUE || result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
         return loch_error_set(LOCH_E_DEVICE_MEMORY, "cuda", (long)result,
-                              "cuMemAddressReserve: there are no %zu bytes of addresses: reserve less", bytes);
+                              "cuMemAddressReserve: no %s of addresses are left: reserve less", LOCHI_SIZE(bytes));
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuMemAddressReserve");
     void *range = (void *)(uintptr_t)address;
     if (!cuda_is_aligned(range, alignment)) {

@@ -39,7 +39,7 @@ loch_status lochi_cuda_copy(void *self, loch_direction direction, void *to, cons
         LOCHI_CUDA_CALL(result, device, AS_IS, cuMemcpyPeerAsync,
                         (target, device->context, origin, source->context, bytes, stream));
         return LOCHI_CUDA_STATUS(result, cuMemcpyPeerAsync);
-    default: return LOCH_FAIL(INVALID, "direction %d is not one that a CUDA device copies in", (int)direction);
+    default: return LOCH_FAIL(INVALID, "a CUDA device cannot copy in direction %d", (int)direction);
     }
 }
 
@@ -107,8 +107,7 @@ loch_status lochi_cuda_stream_wrap(void *self, void *native, void **out)
         if (result != LOCHI_CUDA_SUCCESS && result != LOCHI_CUDA_ERROR_NOT_SUPPORTED)
             return lochi_cuda_fail(result, "cuStreamGetCtx");
         if (result == LOCHI_CUDA_SUCCESS && context != device->context)
-            return LOCH_FAIL(INVALID, "the stream is of another context than the primary one of cuda:%d",
-                             device->index);
+            return LOCH_FAIL(INVALID, "the stream does not belong to the primary context of cuda:%d", device->index);
     }
     *out = native;
     return LOCH_OK;
@@ -140,7 +139,7 @@ static cu_result cuda_stream_ask_safely(const lochi_cuda_device *device, cu_stre
 static loch_status cuda_captured(const char *what)
 {
     return loch_error_set(LOCH_E_BUSY, "cuda", LOCHI_CUDA_ERROR_CAPTURED_EVENT,
-                          "the %s is being captured: nothing of it runs before its graph is launched", what);
+                          "the %s is being captured: its work runs only when the graph is launched", what);
 }
 
 /* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. */

@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/sim/fail.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -27,8 +28,8 @@ loch_status lochi_sim_file_create(lochi_sim_file **out)
     file->fd = memfd_create("loch-sim", MFD_CLOEXEC);
     loch_status status = LOCH_OK;
     if (file->fd < 0 || ftruncate(file->fd, (off_t)bytes) != 0)
-        status =
-            SIM_FAIL_CODE(DRIVER, errno, "the system gives no memory file to back the device: %s", strerror(errno));
+        status = SIM_FAIL_CODE(DRIVER, errno, "the system cannot create the memory file of a backed device: %s",
+                               strerror(errno));
     if (status == LOCH_OK) status = lochi_sim_space_init(&file->space, 0, bytes);
     if (status != LOCH_OK) {
         if (file->fd >= 0) close(file->fd);
@@ -71,6 +72,6 @@ loch_status lochi_sim_host_map(void *at, const lochi_sim_object *object)
     void *got = mmap(at, object->extent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, object->file->fd,
                      (off_t)object->extent->by_address.key);
     if (got != MAP_FAILED) return LOCH_OK;
-    return SIM_FAIL_CODE(DRIVER, errno, "the system does not map %zu bytes for a backed device: %s",
-                         object->extent->bytes, strerror(errno));
+    return SIM_FAIL_CODE(DRIVER, errno, "the system cannot map %s for a backed device: %s",
+                         LOCHI_SIZE(object->extent->bytes), strerror(errno));
 }

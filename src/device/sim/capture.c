@@ -99,7 +99,7 @@ loch_status lochi_sim_capture_break(lochi_sim_capture *capture, const char *why)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (!capture->broken_by) capture->broken_by = why;
-    return SIM_FAIL(DRIVER, "%s: the capture is void", why);
+    return SIM_FAIL(DRIVER, "%s: the capture is broken", why);
 }
 
 loch_status lochi_sim_capture_refuse(const lochi_sim_event *event, const char *what)
@@ -115,7 +115,7 @@ loch_status lochi_sim_capture_check(const lochi_sim_capture *capture)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (!capture->broken_by) return LOCH_OK;
-    return SIM_FAIL(DRIVER, "%s: the capture is void", capture->broken_by);
+    return SIM_FAIL(DRIVER, "%s: the capture is broken", capture->broken_by);
 }
 
 loch_status lochi_sim_capture_add(lochi_sim_stream *stream, const lochi_sim_request *request)
@@ -197,7 +197,7 @@ loch_status lochi_sim_capture_begin(lochi_sim_stream *stream)
     lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim *sim = stream->device;
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_CAPTURE, "captures"));
-    if (stream->capture) return SIM_FAIL(INVALID, "the stream is being captured already");
+    if (stream->capture) return SIM_FAIL(INVALID, "the stream is already being captured");
     if (stream == &sim->default_stream) return SIM_FAIL(DRIVER, "the default stream cannot be captured");
     lochi_sim_capture *capture = lochi_zalloc(sizeof *capture);
     if (!capture) return SIM_FAIL(HOST_MEMORY, "no host memory for a capture");

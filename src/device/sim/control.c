@@ -19,14 +19,14 @@ loch_status lochi_sim_of_device(loch_device *device, lochi_sim **out)
     void *self = NULL;
     const loch_driver *driver = loch_device_get_driver(device, &self);
     if (!driver || driver->open != lochi_sim_driver.open)
-        return SIM_FAIL(INVALID, "%s is no simulated device", device ? loch_device_get_name(device) : "NULL");
+        return SIM_FAIL(INVALID, "%s is not a simulated device", device ? loch_device_get_name(device) : "NULL");
     *out = self;
     return (*out)->is_forked ? lochi_sim_check_lost(*out) : LOCH_OK;
 }
 
 loch_status lochi_sim_of_stream(loch_stream *stream, lochi_sim **out, lochi_sim_stream **out_stream)
 {
-    if (!stream) return SIM_FAIL(INVALID, "there is no stream: use loch_stream_get_default");
+    if (!stream) return SIM_FAIL(INVALID, "the stream is NULL: use loch_stream_get_default");
     LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
     LOCH_TRY_RETURN(lochi_sim_of_device(loch_stream_get_device(stream), out));
     *out_stream = lochi_sim_stream_of(*out, loch_stream_get_native(stream));
@@ -37,7 +37,7 @@ loch_status loch_sim_get_stream_number(loch_stream *stream, uint64_t *out)
 {
     lochi_sim *sim;
     lochi_sim_stream *simulated;
-    if (!out) return SIM_FAIL(INVALID, "a stream's number needs a place");
+    if (!out) return SIM_FAIL(INVALID, "loch_sim_get_stream_number needs an out pointer");
     LOCH_TRY_RETURN(lochi_sim_of_stream(stream, &sim, &simulated));
     *out = simulated->number; /* constant */
     return LOCH_OK;
@@ -48,7 +48,7 @@ loch_status loch_sim_get_stream_number(loch_stream *stream, uint64_t *out)
 loch_status loch_sim_get_time(loch_device *device, uint64_t *out_ns)
 {
     lochi_sim *sim;
-    if (!out_ns) return SIM_FAIL(INVALID, "the time needs a place");
+    if (!out_ns) return SIM_FAIL(INVALID, "loch_sim_get_time needs an out pointer");
     LOCH_TRY_RETURN(lochi_sim_of_device(device, &sim));
     lochi_lock_take(&lochi_sim_all.lock);
     *out_ns = sim->now_ns;
@@ -121,7 +121,7 @@ loch_status loch_sim_launch(loch_stream *stream, const loch_sim_kernel *kernel)
     loch_sim_kernel read = {.size = sizeof read};
     memcpy(&read, kernel, kernel->size < sizeof read ? kernel->size : sizeof read);
     if ((read.reads_count && !read.reads) || (read.writes_count && !read.writes))
-        return SIM_FAIL(INVALID, "a kernel's ranges are missing");
+        return SIM_FAIL(INVALID, "the kernel has a count of ranges, but the ranges are NULL");
     lochi_sim_range *ranges = control_ranges(&read);
     if (!ranges) return SIM_FAIL(HOST_MEMORY, "no host memory for a kernel's ranges");
     const lochi_sim_request request = {.kind = LOCHI_SIM_KERNEL,
@@ -186,7 +186,7 @@ loch_status loch_sim_set_fault(loch_device *device, const loch_sim_fault *fault)
         memcpy(&read, fault, fault->size < sizeof read ? fault->size : sizeof read);
         LOCH_TRY_RETURN(control_fault_call(read.call, &call));
         if ((unsigned)read.mode > LOCH_SIM_FAULT_FOREVER || (unsigned)read.status >= LOCH_STATUS_COUNT)
-            return SIM_FAIL(INVALID, "the fault's mode or status is not known");
+            return SIM_FAIL(INVALID, "the mode or the status of the fault is unknown");
     }
     lochi_lock_take(&lochi_sim_all.lock);
     sim->has_fault = fault != NULL;
@@ -214,7 +214,7 @@ loch_status loch_sim_walk_violations(loch_device *device, loch_sim_violation_vis
     LOCHI_NOT_CANCELLED;
     lochi_sim *sim;
     LOCH_TRY_RETURN(lochi_sim_of_device(device, &sim));
-    if (!visitor) return SIM_FAIL(INVALID, "a walk over findings needs a visitor");
+    if (!visitor) return SIM_FAIL(INVALID, "loch_sim_walk_violations needs a visitor");
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < LOCHI_SIM_VIOLATIONS && status == LOCH_OK; i++) {
         lochi_lock_take(&lochi_sim_all.lock);

@@ -126,12 +126,12 @@ static loch_status cost_read_line(lochi_sim_costs *costs, char *line, const char
             return SIM_FAIL(INVALID, "%s, line %u: \"%.40s\" is neither BYTES:NANOSECONDS nor NANOSECONDS", path,
                             number, word);
         if (curve.count && !has_plain && point->bytes <= point[-1].bytes)
-            return SIM_FAIL(INVALID, "%s, line %u: sizes have to rise", path, number);
+            return SIM_FAIL(INVALID, "%s, line %u: sizes must rise", path, number);
         curve.count++;
     }
-    if (!curve.count) return SIM_FAIL(INVALID, "%s, line %u: no cost behind \"%s\"", path, number, name);
+    if (!curve.count) return SIM_FAIL(INVALID, "%s, line %u: no cost after \"%s\"", path, number, name);
     if (has_plain && curve.count > 1)
-        return SIM_FAIL(INVALID, "%s, line %u: a cost without a size has to stand alone", path, number);
+        return SIM_FAIL(INVALID, "%s, line %u: a cost without a size must be the only one", path, number);
     costs->curves[call] = curve;
     return LOCH_OK;
 }

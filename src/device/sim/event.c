@@ -71,7 +71,8 @@ static void event_lag(lochi_sim_stream *stream)
 static loch_status event_record(lochi_sim_event *event, lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
-    if (event->device != stream->device) return SIM_FAIL(INVALID, "the event and the stream are of different devices");
+    if (event->device != stream->device)
+        return SIM_FAIL(INVALID, "the event and the stream belong to different devices");
     if (stream->capture) return lochi_sim_capture_record(stream, event);
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     const uint64_t now_ns = stream->device->now_ns;
@@ -128,10 +129,10 @@ static loch_status event_elapsed(const lochi_sim_event *start, const lochi_sim_e
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (start->capture) return lochi_sim_capture_refuse(start, "asked for its time");
     if (end->capture) return lochi_sim_capture_refuse(end, "asked for its time");
-    if (start->device != end->device) return SIM_FAIL(INVALID, "the two events are of different devices");
+    if (start->device != end->device) return SIM_FAIL(INVALID, "the two events belong to different devices");
     if (start->kind != LOCH_EVENT_TIMED || end->kind != LOCH_EVENT_TIMED)
-        return SIM_FAIL(INVALID, "both events have to be timed ones");
-    if (!start->is_recorded || !end->is_recorded) return SIM_FAIL(INVALID, "both events have to be recorded first");
+        return SIM_FAIL(INVALID, "both events must be of kind LOCH_EVENT_TIMED");
+    if (!start->is_recorded || !end->is_recorded) return SIM_FAIL(INVALID, "both events must be recorded first");
     if (!lochi_sim_is_done(start->device, start->key) || !lochi_sim_is_done(end->device, end->key))
         return SIM_FAIL(BUSY, "one of the two events has not passed yet");
     if (end->time_ns < start->time_ns) return SIM_FAIL(INVALID, "the second event passed before the first");

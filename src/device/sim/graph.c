@@ -112,7 +112,7 @@ static loch_status graph_create(lochi_sim_stream *stream, loch_device *device, l
 
 loch_status loch_sim_capture_end(loch_stream *stream, loch_sim_graph **out)
 {
-    if (!out) return SIM_FAIL(INVALID, "ending a capture needs a place for the graph");
+    if (!out) return SIM_FAIL(INVALID, "loch_sim_capture_end needs an out pointer");
     *out = NULL;
     lochi_sim_stream *simulated;
     LOCH_TRY_RETURN(graph_take(stream, &simulated));
@@ -145,7 +145,7 @@ static loch_status graph_make_ops(const loch_sim_graph *graph, lochi_sim_op **ou
 static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
-    if (stream->device != graph->sim) return SIM_FAIL(INVALID, "the graph and the stream are of different devices");
+    if (stream->device != graph->sim) return SIM_FAIL(INVALID, "the graph and the stream belong to different devices");
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "a graph inside a capture is not simulated");
     lochi_sim_op *ops;
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
@@ -173,7 +173,7 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
 
 loch_status loch_sim_graph_launch(loch_sim_graph *graph, loch_stream *stream)
 {
-    if (!graph) return SIM_FAIL(INVALID, "there is no graph to launch");
+    if (!graph) return SIM_FAIL(INVALID, "the graph to launch is NULL");
     lochi_sim_stream *simulated;
     LOCH_TRY_RETURN(graph_take(stream, &simulated));
     lochi_sim_tick(simulated->device);

@@ -7,6 +7,7 @@
 #include "device/sim/memory.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/sim/backing.h"
 #include "device/sim/call.h"
 #include "device/sim/check.h"
@@ -39,9 +40,8 @@ static loch_status memory_charge(lochi_sim *sim, size_t bytes)
     while (bytes > sim->capacity - sim->used) {
         const lochi_sim_op *op = memory_next_free(sim);
         if (!op)
-            return SIM_FAIL(DEVICE_MEMORY,
-                            "%zu bytes do not fit: the simulated device has %zu, of which %zu are in use", bytes,
-                            sim->capacity, sim->used);
+            return SIM_FAIL(DEVICE_MEMORY, "%s do not fit: the simulated device has %s (%s in use)", LOCHI_SIZE(bytes),
+                            LOCHI_SIZE(sim->capacity), LOCHI_SIZE(sim->used));
         LOCH_TRY_RETURN(lochi_sim_wait(sim, op->key));
     }
     sim->used += bytes;
@@ -56,7 +56,7 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
     lochi_sim_object *object = lochi_zalloc(sizeof *object);
     if (!object) {
         sim->used -= charged;
-        return SIM_FAIL(HOST_MEMORY, "no host memory to note %zu bytes of simulated memory", bytes);
+        return SIM_FAIL(HOST_MEMORY, "no host memory to record %s of simulated memory", LOCHI_SIZE(bytes));
     }
     *object = (lochi_sim_object){.owner = sim, .bytes = bytes, .charged = charged, .references = 1, .token = -1};
     object->next = sim->objects;
@@ -69,7 +69,7 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
     }
     loch_status status = lochi_round_up(charged, lochi_sim_page_bytes(), &rounded)
                              ? lochi_sim_space_take(&sim->file->space, rounded, lochi_sim_page_bytes(), &object->extent)
-                             : SIM_FAIL(OVERFLOW, "%zu bytes are too many", bytes);
+                             : SIM_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
     if (status != LOCH_OK) {
         lochi_sim_object_release(object);
         return status;
@@ -101,15 +101,15 @@ static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t ali
     }
     size_t host_bytes = object->extent ? object->extent->bytes : 0;
     if (is_host && !lochi_round_up(span->bytes, lochi_sim_page_bytes(), &host_bytes))
-        return SIM_FAIL(OVERFLOW, "%zu bytes are too many", span->bytes);
+        return SIM_FAIL(OVERFLOW, "%zu bytes do not fit the address space", span->bytes);
     void *at = lochi_sim_host_reserve(host_bytes, alignment);
     if (!at || (is_host && mprotect(at, host_bytes, PROT_READ | PROT_WRITE) != 0)) {
         const int code = errno;
         if (at) munmap(at, host_bytes);
         if (!is_host)
-            return SIM_FAIL_CODE(DEVICE_MEMORY, code, "the system has no %zu bytes to back the device with",
-                                 host_bytes);
-        return SIM_FAIL_CODE(HOST_MEMORY, code, "the system has no %zu bytes of host memory", host_bytes);
+            return SIM_FAIL_CODE(DEVICE_MEMORY, code, "the system has no %s left to back the device",
+                                 LOCHI_SIZE(host_bytes));
+        return SIM_FAIL_CODE(HOST_MEMORY, code, "the system has no %s of host memory left", LOCHI_SIZE(host_bytes));
     }
     loch_status status = is_host ? LOCH_OK : lochi_sim_host_map(at, object);
     if (status != LOCH_OK) {
@@ -128,13 +128,13 @@ static loch_status memory_block(lochi_sim *sim, loch_memory_kind kind, size_t by
     lochi_lock_assert_held(&lochi_sim_all.lock);
     size_t charged = 0;
     if (kind == LOCH_MEMORY_DEVICE && !memory_rounded(sim, bytes, &charged))
-        return SIM_FAIL(OVERFLOW, "%zu bytes are too many", bytes);
+        return SIM_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
     lochi_sim_object *object;
     LOCH_TRY_RETURN(lochi_sim_object_create(sim, bytes, charged, &object));
     lochi_sim_span *span = lochi_zalloc(sizeof *span);
     loch_status status = LOCH_OK;
     if (!span) {
-        status = SIM_FAIL(HOST_MEMORY, "no host memory to note a block of %zu bytes", bytes);
+        status = SIM_FAIL(HOST_MEMORY, "no host memory to record a block of %s", LOCHI_SIZE(bytes));
     } else {
         *span = (lochi_sim_span){.bytes = bytes, .kind = kind, .object = object};
         status = memory_place(sim, span, alignment);
@@ -250,13 +250,13 @@ static loch_status memory_register(lochi_sim *sim, void *address, size_t bytes)
     lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_tree_node *above = lochi_tree_at_or_above(&sim->spans, (uintptr_t)address);
     if (lochi_sim_span_find(sim, (uintptr_t)address) || (above && above->key - (uintptr_t)address < bytes))
-        return SIM_FAIL(EXISTS, "part of the %zu bytes at %p is known to the device already", bytes, address);
+        return SIM_FAIL(EXISTS, "the device already knows part of the %s at %p", LOCHI_SIZE(bytes), address);
     lochi_sim_object *object;
     LOCH_TRY_RETURN(lochi_sim_object_create(sim, bytes, 0, &object));
     lochi_sim_span *span = lochi_zalloc(sizeof *span);
     if (!span) {
         lochi_sim_object_release(object);
-        return SIM_FAIL(HOST_MEMORY, "no host memory to note a registration");
+        return SIM_FAIL(HOST_MEMORY, "no host memory to record a registration");
     }
     *span = (lochi_sim_span){.node.key = (uintptr_t)address,
                              .bytes = bytes,
@@ -324,7 +324,7 @@ static loch_status memory_free_ordered(lochi_sim *sim, const void *address, size
     lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_span *span;
     LOCH_TRY_RETURN(memory_find_block(sim, LOCH_MEMORY_DEVICE, address, bytes, &span));
-    if (span->is_freed) return SIM_FAIL(DOUBLE_FREE, "the memory at %p was freed before", address);
+    if (span->is_freed) return SIM_FAIL(DOUBLE_FREE, "the block at %p is already freed", address);
     if (!span->free_op) return SIM_FAIL(INVALID, "the memory at %p is not stream-ordered", address);
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "stream-ordered memory inside a capture is not simulated");
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
@@ -353,7 +353,7 @@ static loch_status memory_enable_peer(lochi_sim *sim, const lochi_sim *peer)
     for (size_t i = 0; i < sim->peers_count; i++)
         if (sim->peers[i] == peer->serial) return LOCH_OK;
     uint64_t *peers = lochi_realloc(sim->peers, (sim->peers_count + 1) * sizeof *peers);
-    if (!peers) return SIM_FAIL(HOST_MEMORY, "no host memory to note a peer");
+    if (!peers) return SIM_FAIL(HOST_MEMORY, "no host memory to record a peer");
     peers[sim->peers_count++] = peer->serial;
     sim->peers = peers;
     return LOCH_OK;

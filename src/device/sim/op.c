@@ -4,6 +4,7 @@
 #include "device/sim/op.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/pitched.h"
 #include "device/sim/check.h"
 #include "device/sim/fail.h"
@@ -17,7 +18,8 @@ static loch_status op_find(const lochi_sim *sim, const lochi_sim_range *range, b
                            size_t *count)
 {
     if (!lochi_range_fits(range->address, range->bytes))
-        return SIM_FAIL(OUT_OF_RANGE, "%zu bytes at %p wrap around", range->bytes, range->address);
+        return SIM_FAIL(OUT_OF_RANGE, "%zu bytes at %p reach beyond the end of the address space", range->bytes,
+                        range->address);
     const uintptr_t start = (uintptr_t)range->address, end = start + range->bytes;
     const lochi_sim_reservation *reservation = NULL;
     for (uintptr_t at = start; at < end;) {
@@ -83,7 +85,7 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
         op->staging = lochi_alloc(op->bytes);
         if (!op->staging) {
             lochi_free(op);
-            return SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %zu bytes", request->bytes);
+            return SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %s", LOCHI_SIZE(request->bytes));
         }
         op_stage(op);
     }

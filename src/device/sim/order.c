@@ -71,7 +71,7 @@ static loch_status order_grow(size_t capacity)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     order_slot *slots = lochi_realloc(order_slots, capacity * sizeof *slots);
-    if (!slots) return SIM_FAIL(HOST_MEMORY, "no host memory for a stream's place in the order of all");
+    if (!slots) return SIM_FAIL(HOST_MEMORY, "no host memory for the vector clocks of a new stream");
     order_slots = slots;
     lochi_sim_vector *at;
     for (at = order_vectors; at; at = at->next) {
@@ -83,7 +83,7 @@ static loch_status order_grow(size_t capacity)
             lochi_free(undo->grown);
             undo->grown = NULL;
         }
-        return SIM_FAIL(HOST_MEMORY, "no host memory for a stream's place in the order of all");
+        return SIM_FAIL(HOST_MEMORY, "no host memory for the vector clocks of a new stream");
     }
     for (at = order_vectors; at; at = at->next) {
         memcpy(at->grown, at->epochs, order_count * sizeof(uint64_t));

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/room.h"
+#include "base/text.h"
 #include "device/sim/backing.h"
 #include "device/sim/call.h"
 #include "device/sim/clock.h"
@@ -78,7 +79,7 @@ static loch_status sim_read_granule(lochi_sim *sim, const char *piece, const cha
     if (!lochi_parse_bytes(value, &sim->granule)) return sim_bad_value(piece);
     if (lochi_is_power_of_two(sim->granule) && sim->granule >= SIM_GRANULE_MIN && sim->granule <= SIM_GRANULE_MAX)
         return LOCH_OK;
-    return SIM_FAIL(INVALID, "a granule is a power of two from 4KiB to 1GiB, not %zu bytes", sim->granule);
+    return SIM_FAIL(INVALID, "a granule must be a power of two from 4 KiB to 1 GiB, not %zu bytes", sim->granule);
 }
 
 static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char **costs)
@@ -127,7 +128,8 @@ static loch_status sim_read_arguments(lochi_sim *sim, const char *arguments)
     if (!lochi_parse_bytes(piece, &sim->capacity) || !sim->capacity)
         return SIM_FAIL(INVALID, "a simulated device needs its size first, such as sim:80GiB, not \"%.80s\"", piece);
     if (sim->capacity > (size_t)1 << (LOCHI_SIM_WINDOW_BITS - 1))
-        return SIM_FAIL(INVALID, "a simulated device has at most %zu bytes", (size_t)1 << (LOCHI_SIM_WINDOW_BITS - 1));
+        return SIM_FAIL(INVALID, "a simulated device has at most %s",
+                        LOCHI_SIZE((size_t)1 << (LOCHI_SIM_WINDOW_BITS - 1)));
     LOCH_TRY_RETURN(lochi_option_text("sim_costs", path));
     while (rest) {
         const char *costs = NULL;
@@ -171,7 +173,7 @@ static loch_status sim_take_window(lochi_sim *sim)
         return lochi_sim_space_init(&sim->space, LOCHI_SIM_WINDOW_BASE + (sim->window << LOCHI_SIM_WINDOW_BITS),
                                     (size_t)1 << LOCHI_SIM_WINDOW_BITS);
     }
-    return SIM_FAIL(LIMIT, "%d simulated devices are open: no addresses are left", SIM_WINDOWS);
+    return SIM_FAIL(LIMIT, "%d unbacked simulated devices are open, which is the limit", SIM_WINDOWS);
 }
 
 /* Frees everything that a device holds, whole or half-built. The device is in no list. */
@@ -189,7 +191,7 @@ static loch_status sim_build(lochi_sim *sim)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (sim->is_backed && !lochi_is_multiple(sim->granule, (size_t)sysconf(_SC_PAGESIZE)))
-        return SIM_FAIL(INVALID, "a backed device's granule is a multiple of the system's page");
+        return SIM_FAIL(INVALID, "the granule of a backed device must be a multiple of the system's page size");
     if (!lochi_sim_all.host.epochs) LOCH_TRY_RETURN(lochi_sim_vector_init(&lochi_sim_all.host));
     LOCH_TRY_RETURN(sim->is_backed ? lochi_sim_file_create(&sim->file) : sim_take_window(sim));
     LOCH_TRY_RETURN(lochi_sim_vector_init(&sim->gone));

@@ -8,6 +8,7 @@
 #include "device/sim/space.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/sim/fail.h"
 
 #define SPACE_TRIES 16
@@ -99,12 +100,12 @@ loch_status lochi_sim_space_take(lochi_sim_space *space, size_t bytes, size_t al
     uintptr_t start;
     lochi_sim_extent *extent = space_find(space, bytes, alignment, &start);
     if (!extent)
-        return SIM_FAIL(DEVICE_MEMORY, "the simulated address space has no %zu bytes in one piece left", bytes);
+        return SIM_FAIL(DEVICE_MEMORY, "the simulated address space has no %s in one piece left", LOCHI_SIZE(bytes));
     lochi_sim_extent *taken = lochi_zalloc(sizeof *taken), *behind = lochi_zalloc(sizeof *behind);
     if (!taken || !behind) {
         lochi_free(taken);
         lochi_free(behind);
-        return SIM_FAIL(HOST_MEMORY, "no host memory for %zu bytes of simulated addresses", bytes);
+        return SIM_FAIL(HOST_MEMORY, "no host memory for %s of simulated addresses", LOCHI_SIZE(bytes));
     }
     const uintptr_t end = extent->by_address.key + extent->bytes;
     space_leave(space, extent);

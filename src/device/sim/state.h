@@ -8,9 +8,9 @@
  *        └── reservations         addresses that mappings may be put at
  *
  * One lock (lochi_sim_all.lock) guards all simulated devices of the process: they wait for each other's events, read
- * each other's memory and share objects. The lock guards every member below that names no other rule. It is dropped only
- * while functions that the user queued run (lochi_sim_settle), and while a thread waits until an operation has taken
- * effect.
+ * each other's memory and share objects. The lock guards every member below that names no other rule. It is dropped
+ * only while functions that the user queued run (lochi_sim_settle), and while a thread waits until an operation has
+ * taken effect.
  *
  * Time: every operation gets a key (its end, then its number in the process) when it is queued. The key is greater than
  * the keys of all operations that it waits for. Operations take effect in the order of their keys, on the thread that

@@ -83,7 +83,7 @@ loch_status lochi_sim_stream_wrap(void *self, void *native, void **out)
         stream = stream->next;
     *out = stream;
     if (!stream && native && native != STREAM_LEGACY)
-        return lochi_sim_end(SIM_FAIL(INVALID, "%p is no stream of this simulated device", native));
+        return lochi_sim_end(SIM_FAIL(INVALID, "%p is not a stream of this simulated device", native));
     return lochi_sim_end(LOCH_OK);
 }
 

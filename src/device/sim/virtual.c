@@ -7,6 +7,7 @@
 #include "device/sim/virtual.h"
 #include "base/checked.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/sim/backing.h"
 #include "device/sim/call.h"
 #include "device/sim/fail.h"
@@ -37,14 +38,14 @@ static loch_status virtual_reserve(lochi_sim *sim, size_t bytes, size_t alignmen
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
     if (alignment < sim->granule) alignment = sim->granule;
     lochi_sim_reservation *reservation = lochi_zalloc(sizeof *reservation);
-    if (!reservation) return SIM_FAIL(HOST_MEMORY, "no host memory to note a reservation");
+    if (!reservation) return SIM_FAIL(HOST_MEMORY, "no host memory to record a reservation");
     reservation->bytes = bytes;
     loch_status status = LOCH_OK;
     if (sim->is_backed) {
         reservation->node.key = (uintptr_t)lochi_sim_host_reserve(bytes, alignment);
         if (!reservation->node.key)
-            status = SIM_FAIL_CODE(DEVICE_MEMORY, errno,
-                                   "the system does not reserve %zu bytes of addresses: ask for less", bytes);
+            status = SIM_FAIL_CODE(DEVICE_MEMORY, errno, "the system cannot reserve %s of addresses: reserve less",
+                                   LOCHI_SIZE(bytes));
     } else {
         status = lochi_sim_space_take(&sim->space, bytes, alignment, &reservation->extent);
         if (status == LOCH_OK) reservation->node.key = reservation->extent->by_address.key;
@@ -108,7 +109,7 @@ static loch_status virtual_create(lochi_sim *sim, size_t bytes, const loch_handl
     lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_VIRTUAL, "virtual memory"));
     if (options->share & ~(uint32_t)LOCH_SHARE_FD)
-        return SIM_FAIL(UNSUPPORTED, "handles of a simulated device are shared by file descriptor only");
+        return SIM_FAIL(UNSUPPORTED, "handles of a simulated device can be shared by file descriptor only");
     lochi_sim_object *object;
     LOCH_TRY_RETURN(lochi_sim_object_create(sim, bytes, bytes, &object));
     object->share = options->share;
@@ -142,7 +143,8 @@ static loch_status virtual_export(lochi_sim_object *object, loch_share share, in
     if (object->token < 0) object->token = memfd_create("loch-sim-handle", MFD_CLOEXEC);
     const int copy = object->token < 0 ? -1 : fcntl(object->token, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
-        return SIM_FAIL_CODE(DRIVER, errno, "the system gives no descriptor for a handle: %s", strerror(errno));
+        return SIM_FAIL_CODE(DRIVER, errno, "the system cannot create a file descriptor for a handle: %s",
+                             strerror(errno));
     *out = copy;
     return LOCH_OK;
 }
@@ -176,7 +178,7 @@ static loch_status virtual_import(lochi_sim *sim, loch_share share, const void *
     lochi_lock_assert_held(&lochi_sim_all.lock);
     LOCH_TRY_RETURN(lochi_sim_need(sim, LOCH_CAN_SHARE_FD, "shared handles"));
     if (share != LOCH_SHARE_FD)
-        return SIM_FAIL(UNSUPPORTED, "handles of a simulated device are shared by file descriptor only");
+        return SIM_FAIL(UNSUPPORTED, "handles of a simulated device can be shared by file descriptor only");
     int fd;
     memcpy(&fd, shared, sizeof fd);
     lochi_sim_object *object = virtual_find_token(fd);
@@ -208,17 +210,17 @@ static loch_status virtual_check_place(const lochi_sim *sim, const void *address
     const uintptr_t start = (uintptr_t)address;
     const size_t bytes = object->bytes;
     if (!lochi_is_multiple(start, sim->granule))
-        return SIM_FAIL(INVALID, "%p is no multiple of the granule of %zu bytes", address, sim->granule);
+        return SIM_FAIL(INVALID, "%p is not a multiple of the granule of %s", address, LOCHI_SIZE(sim->granule));
     lochi_sim_reservation *reservation = virtual_find_reservation(sim, start);
     if (!reservation || bytes > reservation->bytes - (start - reservation->node.key))
-        return SIM_FAIL(OUT_OF_RANGE, "%zu bytes at %p are not inside one reservation", bytes, address);
+        return SIM_FAIL(OUT_OF_RANGE, "%s at %p do not lie in one reservation", LOCHI_SIZE(bytes), address);
     const lochi_tree_node *above = lochi_tree_at_or_above(&sim->spans, start);
     if (lochi_sim_span_find(sim, start) || (above && above->key - start < bytes))
-        return SIM_FAIL(EXISTS, "something is mapped in the %zu bytes at %p", bytes, address);
+        return SIM_FAIL(EXISTS, "memory is already mapped in the %s at %p", LOCHI_SIZE(bytes), address);
     /* Without aliases every handle may be at one address only. An imported handle counts separately. */
     const size_t handles = object->references - object->mappings;
     if (object->mappings >= handles && !(sim->capabilities & LOCH_CAN_ALIAS))
-        return SIM_FAIL(BUSY, "the handle is mapped elsewhere, and this device cannot alias");
+        return SIM_FAIL(BUSY, "the handle is already mapped, and this device cannot map a handle twice");
     *out = reservation;
     return LOCH_OK;
 }
@@ -237,7 +239,7 @@ static loch_status virtual_map(lochi_sim *sim, void *address, lochi_sim_object *
     lochi_sim_span *span = NULL;
     if (lochi_mul(peers_count, sizeof(uint64_t), &span_bytes) && lochi_add(span_bytes, sizeof *span, &span_bytes))
         span = lochi_zalloc(span_bytes);
-    if (!span) return SIM_FAIL(HOST_MEMORY, "no host memory to note a mapping");
+    if (!span) return SIM_FAIL(HOST_MEMORY, "no host memory to record a mapping");
     *span = (lochi_sim_span){.node.key = (uintptr_t)address,
                              .bytes = bytes,
                              .is_real = sim->is_backed,

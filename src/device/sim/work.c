@@ -4,6 +4,7 @@
 #include "device/sim/work.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/text.h"
 #include "device/sim/call.h"
 #include "device/sim/capture.h"
 #include "device/sim/clock.h"
@@ -69,9 +70,9 @@ static void work_warn_unbacked(lochi_sim *sim, loch_direction direction, const v
     if (atomic_exchange_explicit(&sim->has_said_unbacked, true, memory_order_relaxed)) return;
     LOCHI_LOG(
         WARNING,
-        "a simulated device of %zu bytes is unbacked: copies from it take their time and are checked, but nothing is "
-        "copied. Open it with \"backed\" for contents",
-        sim->capacity);
+        "a simulated device of %s is unbacked: copies from it take time and are checked, but no bytes are copied. "
+        "Open it with \"backed\" for contents",
+        LOCHI_SIZE(sim->capacity));
 }
 
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
