@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* An allocator's figures over time: since it was made (as implementations keep them), since the last reset, and inside
- * measuring scopes.
+/* Statistics of an allocator over three spans of time: since creation (kept by the implementation), since the last
+ * reset, and inside measuring scopes.
  *
- * Implementations know the peaks of the present segment only. Whoever needs a fresh start ends the segment: its peaks
- * then go to everything that spans it, the time since the last reset and every open scope, and a new segment begins. So
- * scopes nest and cross as they like, and cost nothing while none begins or ends.
+ * Implementations keep the peaks of the present segment only. A call that needs a fresh start ends the segment. The
+ * peaks of the ended segment then raise the peaks of everything that spans it (the time since the last reset, and
+ * every open scope), and a new segment begins. So scopes may nest and overlap in any order, and cost nothing while
+ * no scope begins or ends.
  *
- * A wrapper without figures of its own shows those of the nearest wrapped allocator that keeps any, its keeper; the
- * time since its own last reset is in the keeper's list, so that it loses no peak when others end a segment there. */
+ * The keeper of an allocator is the allocator whose statistics it shows: itself, or, for a wrapper without
+ * statistics of its own, the nearest wrapped allocator that keeps some. The scope of the wrapper's own last reset is
+ * in the list of the keeper, so that the wrapper loses no peak when another caller ends a segment there. */
 #include "memory/account.h"
 #include "base/fail.h"
 #include "memory/tag.h"
@@ -26,7 +28,8 @@ static void account_raise(loch_stats *peaks, const loch_stats *seen)
 #undef ACCOUNT_RAISE
 }
 
-/* Raises the peaks that a wrapper forwards by those of segments that ended below it since its own began. */
+/* Raises the peaks that a wrapper forwards by the peaks of segments that ended in the allocator below it since the
+ * wrapper's own segment began. */
 static void account_raise_forwarded(loch_allocator *allocator, loch_stats *stats)
 {
     loch_allocator *below = allocator->wrapped->keeper;
@@ -49,7 +52,7 @@ loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, 
     if (allocator->wrapped) return lochi_allocator_read_stats(allocator->wrapped, tag, out);
     if (!allocator->ledger) return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" keeps no figures", allocator->name);
     lochi_ledger_get_stats(allocator->ledger, tag, out);
-    if (!tag) { /* without a cache, what is in use is what is held */
+    if (!tag) { /* there is no cache, so the reserved bytes are the allocated bytes */
         out->reserved_bytes = out->allocated_bytes;
         out->peak_reserved_bytes = out->peak_allocated_bytes;
     }
@@ -65,7 +68,7 @@ uint64_t lochi_allocator_count_live(loch_allocator *allocator)
     return lochi_allocator_read_stats(allocator, 0, &stats) == LOCH_OK ? stats.blocks : UINT64_MAX;
 }
 
-/* Takes the lock of the keeper, whose rank is higher, if that is another allocator. */
+/* Takes the lock of the keeper if the keeper is another allocator. The rank of that lock is higher. */
 static void account_lock(loch_allocator *allocator)
 {
     lochi_lock_assert_held(&allocator->lock);
@@ -147,7 +150,7 @@ loch_status lochi_allocator_end_segment(loch_allocator *allocator)
     return status;
 }
 
-/* Copies as much as the caller has room for. */
+/* Copies as many bytes as the caller's struct has. */
 static void account_hand_over(const loch_stats *stats, loch_stats *out)
 {
     const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
@@ -173,7 +176,7 @@ loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
 #define ACCOUNT_SINCE(name) stats.name -= allocator->base.name;
         ACCOUNT_COUNTS(ACCOUNT_SINCE)
 #undef ACCOUNT_SINCE
-        stats.retries += allocator->retries; /* those of the implementation came with the figures */
+        stats.retries += allocator->retries; /* the retries of the implementation are in `stats` already */
         stats.waits_ns = allocator->waits_ns;
     }
     lochi_lock_drop(&allocator->lock);

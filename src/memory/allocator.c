@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocators as their users see them: handing blocks out, taking them back, questions. Arguments are checked here, in one place.
- * A plain request to a pool, or a plain free, takes the short way without a lock; what that has not takes the pool's lock; all else
- * takes the long way, with sessions, measuring and retries. */
+/* Public functions of allocators: allocate, free, query. All arguments are checked here, in one place.
+ *
+ * A plain request to a pool, or a plain free, first takes the fast path, without a lock. If the thread's cache
+ * cannot serve it, the call takes the pool's lock. Every other call takes the slow path, with sessions, measuring
+ * and retries. */
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -28,10 +30,11 @@
 static bool allocator_can_round(const loch_request *request)
 {
     return request->round_bytes < LOCHI_ALLOCATOR_BYTES_MAX &&
-           lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX; /* the sum of two below 2^47 */
+           /* the sum of two numbers below 2^47 does not overflow */
+           lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX;
 }
 
-/* Completes a copy of a caller's request, and checks it. */
+/* Copies a caller's request to `out`, completes it and checks it. */
 static loch_status allocator_read_request(const loch_allocator *allocator, const loch_request *given, loch_request *out)
 {
     if (given->size == sizeof *given) {
@@ -54,7 +57,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
     return LOCH_OK;
 }
 
-/* Zeroes a new block in the order of its stream; gives it back when that fails. */
+/* Zeroes a new block in stream order. Frees the block if that fails. */
 static loch_status allocator_zero(loch_allocator *allocator, const loch_request *request, void **out)
 {
     const loch_status status = loch_fill_on(*out, request->bytes, "", 1, request->stream);
@@ -64,7 +67,7 @@ static loch_status allocator_zero(loch_allocator *allocator, const loch_request 
     return status;
 }
 
-/* Allocates with the retries. The request is complete. */
+/* Allocates with retries. The request is complete. */
 static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_request *request, void **out)
 {
     struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
@@ -89,7 +92,7 @@ static LOCHI_RARE loch_status allocator_alloc_in_session(loch_allocator *allocat
     return lochi_session_end_alloc(&alloc, status, request->bytes, out);
 }
 
-/* Allocates whatever is asked for, with all checks. */
+/* Allocates on the slow path: any request, with all checks. */
 static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
@@ -102,7 +105,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     return allocator_alloc_read(allocator, &read, out);
 }
 
-/* Tells whether a request is right, and wants aligned bytes on a stream and nothing else. */
+/* Returns whether a request is valid and asks for aligned bytes on a stream and nothing else. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
     return request->size == sizeof *request && request->bytes &&
@@ -110,7 +113,7 @@ static inline bool allocator_is_plain(const loch_request *request)
            (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
-/* Goes on with a plain request that a pool has tried and refused. The gate was open, so nothing is measured. */
+/* Continues a plain request that a pool has tried and refused. Measuring is off, because the gate was open. */
 static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, const loch_request *request,
                                                     loch_status status, void **out)
 {
@@ -163,7 +166,7 @@ loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t byt
 
 /* --- taking back --- */
 
-/* Takes a block back that may be all that keeps the allocator alive. */
+/* Frees a block. The block may be the last thing that keeps the allocator alive. */
 static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void *address, size_t bytes,
                                                  loch_stream *stream)
 {
@@ -204,7 +207,7 @@ loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loc
 
 loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes)
 {
-    if (address && !bytes && allocator) { /* to the slots 0 means an unknown size */
+    if (address && !bytes && allocator) { /* for the slots, 0 means that the size is not known */
         loch_block block = {.size = sizeof block, .requested_bytes = 1};
         if (allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)
             LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
@@ -276,7 +279,7 @@ loch_attributes loch_allocator_get_attributes(const loch_allocator *allocator)
     return attributes;
 }
 
-/* Asks the outermost allocator that keeps account of its blocks. */
+/* Finds a block in the outermost allocator that keeps account of its blocks. */
 static loch_status allocator_find(const loch_allocator *allocator, const void *address, loch_block *out)
 {
     while (!allocator->ops.find && allocator->wrapped)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All that other rooms need of allocators. Files of src/memory include what they use. */
+/* Everything that folders outside src/memory need of allocators. Files of src/memory include single headers instead. */
 #ifndef LOCHI_ALLOCATOR_H
 #define LOCHI_ALLOCATOR_H
 

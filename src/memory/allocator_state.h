@@ -11,29 +11,29 @@
 #include <stdbool.h>
 
 #define LOCHI_ALLOCATOR_NAME_MAX 64
-#define LOCHI_ALLOCATOR_BYTES_MAX ((size_t)1 << 47) /* of a block: more than any address space gives */
-#define LOCHI_ALLOCATOR_DEPTH_MAX 32 /* wrappers around one allocator; each depth has a lock rank of its own */
+#define LOCHI_ALLOCATOR_BYTES_MAX ((size_t)1 << 47) /* of a block; larger than any address space */
+#define LOCHI_ALLOCATOR_DEPTH_MAX 32 /* wrappers around one allocator; each depth has its own lock rank */
 
-/* A span of time whose peaks are wanted: since an allocator's last reset, or a measuring scope (profile.c). In the
- * list of the allocator that keeps the figures. */
+/* A span of time with peaks of its own: since an allocator's last reset, or a measuring scope (profile.c). A scope
+ * is in the list of the allocator that keeps the statistics. */
 typedef struct lochi_scope {
     struct lochi_scope *next;
-    loch_stats peaks; /* highest of the segments that have ended since it began */
+    loch_stats peaks; /* highest peaks of the segments that ended since the scope began */
 } lochi_scope;
 
-/* Which of the figures of a wrapper with get_stats are the wrapped allocator's. */
+/* Statistics that a wrapper with get_stats takes over from the wrapped allocator. */
 typedef enum lochi_forwards {
-    LOCHI_FORWARDS_NOTHING,  /* as far as the library knows */
-    LOCHI_FORWARDS_RESERVED, /* the wrapper keeps account of its blocks, and forwards what is held from the device */
-    LOCHI_FORWARDS_ALL       /* the wrapper adds to some of them */
+    LOCHI_FORWARDS_NOTHING,  /* none that the library knows of */
+    LOCHI_FORWARDS_RESERVED, /* reserved and cached bytes; the wrapper counts its blocks itself */
+    LOCHI_FORWARDS_ALL       /* all; the wrapper adds to some of them */
 } lochi_forwards;
 
-/* Who knows which blocks are an allocator's own. */
+/* Where the library finds out whether a block belongs to an allocator. */
 typedef enum lochi_account {
-    LOCHI_ACCOUNT_LEDGER, /* a ledger that the library keeps */
-    LOCHI_ACCOUNT_OWN,    /* its own slots */
-    LOCHI_ACCOUNT_BELOW,  /* the wrapped allocator, which serves this wrapper alone */
-    LOCHI_ACCOUNT_NOTES   /* the notes of a session: its blocks are those of the wrapped allocator (session.c) */
+    LOCHI_ACCOUNT_LEDGER, /* in a ledger that the library keeps */
+    LOCHI_ACCOUNT_OWN,    /* in the allocator itself, through its slots */
+    LOCHI_ACCOUNT_BELOW,  /* in the wrapped allocator, which serves this wrapper alone */
+    LOCHI_ACCOUNT_NOTES   /* in the notes of a session; the blocks belong to the wrapped allocator (session.c) */
 } lochi_account;
 
 /* One pressure function (retry.c). */
@@ -41,68 +41,72 @@ typedef struct lochi_pressure {
     struct lochi_pressure *next;
     loch_pressure_function *function;
     void *user;
-    unsigned users;  /* threads inside it */
-    bool is_leaving; /* is being removed: nobody asks it any more */
+    unsigned users;  /* threads inside the function */
+    bool is_leaving; /* the function is being removed; no thread calls it any more */
 } lochi_pressure;
 
 struct loch_allocator {
-    loch_allocator_ops ops; /* empty slots: the wrapped allocator's, or the ledger's */
+    loch_allocator_ops ops; /* an empty slot means: use the wrapped allocator or the ledger */
     void *self;
     loch_device *device;
     loch_allocator *wrapped;
-    loch_allocator *keeper;  /* of the figures: itself, or the nearest wrapped one that keeps any */
-    struct lochi_pool *pool; /* a pool's own, for the short ways in and out; else NULL */
-    lochi_ledger *ledger; /* LOCHI_ACCOUNT_LEDGER: its live blocks; of a wrapper, the figures are others'. Else NULL */
-    lochi_tree_node node; /* in the table of all allocators, by age (owner.c) */
+    loch_allocator *keeper;  /* allocator that keeps the statistics: this one, or the nearest wrapped one that does */
+    struct lochi_pool *pool; /* the pool behind this allocator, for the fast paths, or NULL */
+    /* live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
+    lochi_ledger *ledger;
+    lochi_tree_node node; /* in the table of all allocators, ordered by age (owner.c) */
     uint32_t traits;
     lochi_forwards forwards;
     lochi_account account;
-    void (*hear_refused)(void *self, void *address, loch_stream *stream, loch_status status); /* a free of what is not
-        its own, which the slot does not see; may be NULL */
-    atomic_size_t live;     /* of a session's own allocator: what keeps it */
-    atomic_uint waiters;    /* threads that wait for a free; frees look at it */
-    atomic_bool is_closing; /* the last reference has gone, blocks are left; frees look at it */
-    _Atomic uint64_t user;  /* 0: nobody yet; number of the only thread that has used it; LOCHI_USERS_SEVERAL */
-    _Atomic(struct allocator_latency *) latency; /* NULL while nothing is measured */
-    struct allocator_latency *latency_kept;      /* the same once it was made, until the end; under lock */
+    /* Called for a refused free of an address that is not a block of this allocator, which the free slot does not
+     * see. May be NULL. */
+    void (*hear_refused)(void *self, void *address, loch_stream *stream, loch_status status);
+    atomic_size_t live;     /* for the allocator of a session: blocks that keep it alive */
+    atomic_uint waiters;    /* threads that wait for a free; read by every free */
+    atomic_bool is_closing; /* the last reference was released while blocks are live; read by every free */
+    _Atomic uint64_t user;  /* 0: unused; number of the only thread that used it; or LOCHI_USERS_SEVERAL */
+    _Atomic(struct allocator_latency *) latency; /* NULL while measuring is off */
+    struct allocator_latency *latency_kept;      /* the histograms, from their creation to the end; under `lock` */
     atomic_size_t references;
-    loch_session *session;       /* whose allocator this is, or the nearest one that it wraps; else NULL */
-    atomic_size_t session_count; /* its blocks in sessions; frees look at it */
-    lochi_tree session_blocks;   /* those, under the lock of sessions */
+    loch_session *session;       /* session whose allocator this is or wraps; else NULL */
+    atomic_size_t session_count; /* number of blocks in sessions; read by every free */
+    lochi_tree session_blocks;   /* notes on those blocks; under the lock of sessions */
     char name[LOCHI_ALLOCATOR_NAME_MAX];
-    lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: the members below */
+    lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: guards the members below */
     loch_stats base;         /* counts at the last reset */
-    lochi_scope since_reset; /* in the keeper's list, under the keeper's lock */
-    lochi_scope below;   /* of a wrapper that is its own keeper: since its segment began, in the next keeper's list */
-    lochi_scope *scopes; /* of a keeper */
+    lochi_scope since_reset; /* in the list of the keeper, under the keeper's lock */
+    /* of a wrapper that is its own keeper: since its segment began; in the list of the next keeper below */
+    lochi_scope below;
+    lochi_scope *scopes; /* list of a keeper */
     lochi_pressure *pressure;
-    struct life_abandoned *abandoned; /* blocks that nobody has and that could not be freed yet */
+    struct life_abandoned *abandoned; /* blocks without an owner that could not be freed yet */
     uint64_t retries, waits_ns;
 };
 
 #define LOCHI_USERS_SEVERAL UINT64_MAX
 
-/* What memory is to be taken for a complete request, which was checked: it does not overflow. */
+/* Returns the bytes to allocate for a complete request. The request was checked, so the sum does not overflow. */
 static inline size_t lochi_request_round(const loch_request *request)
 {
     const size_t round = request->round_bytes;
     return round > 1 ? (request->bytes + round - 1) / round * round : request->bytes;
 }
 
-/* Tells whether a block has gone: one that a guard found to be written around is freed all the same. */
+/* Returns whether a free with this status has freed the block. E_CORRUPT reports a write outside the block; the
+ * block is freed anyway. */
 static inline bool lochi_is_freed(loch_status status)
 {
     return status == LOCH_OK || status == LOCH_E_CORRUPT;
 }
 
-/* Says of a new pool that its blocks come and go the short way. */
+/* Enables the fast paths of a new pool. */
 static inline void lochi_allocator_set_pool(loch_allocator *allocator, struct lochi_pool *pool)
 {
     allocator->pool = pool;
 }
 
-/* Says of a new wrapper of the library that has get_stats, before anybody uses it, which figures it forwards: those peaks then
- * survive segments that others end below it. */
+/* Sets which statistics a wrapper forwards, so that their peaks survive segments that others end below the wrapper.
+ * For wrappers of the library that have get_stats; called before the wrapper is used. */
 static inline void lochi_account_forward(loch_allocator *wrapper, lochi_forwards forwards)
 {
     wrapper->forwards = forwards;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes: what memory is wanted. */
+/* Attributes of memory: the merge of two sets. */
 #include "base/fail.h"
 #include <loch/attributes.h>
 

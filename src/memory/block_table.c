@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of blocks that are looked after one by one. */
+/* The table of live blocks with records of their own. block_table.h says how it works. */
 #include "memory/block_table.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -8,8 +8,9 @@
 
 static lochi_fork_part block_table_part;
 
-/* Threads that had pinned blocks are not here. The calling thread's own pins go as well: it may be in a callback of what it looks
- * at, and frees nothing before it returns. */
+/* Sets all pins to 0 in the child of a fork, which does not have the threads that pinned blocks. The pins of the
+ * calling thread are dropped too: that thread may be inside a callback about a pinned block, and it frees nothing
+ * before the callback returns. */
 static void block_table_forked(void)
 {
     for (lochi_fork_item *item = block_table_part.items; item; item = item->next) {
@@ -51,7 +52,7 @@ loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held)
 
 /* --- looking up --- */
 
-/* Returns the block at `address`, going or not. Waits, letting the lock go, while somebody has it pinned. */
+/* Returns the block at `address`, being freed or not. While the block is pinned, drops the lock and waits. */
 static lochi_held *block_table_get(lochi_block_table *table, const void *address)
 {
     lochi_lock_assert_held(&table->lock);
@@ -70,8 +71,8 @@ static bool block_table_is_around(const lochi_held *held, uintptr_t address)
     return held && address >= (uintptr_t)held->base && address - (uintptr_t)held->base < held->taken;
 }
 
-/* Says why there is no live block at `address`. A ledger counts all that was taken from a block's address on, but part of
- * that lies in front of it: what it calls interior is looked at again. */
+/* Returns the error for an address that is no live block. The ledger counts all bytes of a block from the block's
+ * address on, but some of them lie in front of it. So an address that the ledger calls interior is checked again. */
 static loch_status block_table_explain(lochi_block_table *table, const void *address)
 {
     const uintptr_t key = (uintptr_t)address;
@@ -103,7 +104,7 @@ loch_status lochi_block_table_find(lochi_block_table *table, const void *address
     return is_found ? LOCH_OK : block_table_explain(table, address);
 }
 
-/* The visitor runs without the lock: it may use any other part of the library. */
+/* Calls the visitor without the lock, so that the visitor may use any other part of the library. */
 loch_status lochi_block_table_walk(lochi_block_table *table, loch_block_visitor *visitor, void *user)
 {
     loch_status status = LOCH_OK;
@@ -134,7 +135,7 @@ lochi_held *lochi_block_table_pin(lochi_block_table *table, uintptr_t key)
 void lochi_block_table_unpin(lochi_block_table *table, lochi_held *held)
 {
     lochi_lock_take(&table->lock);
-    if (held->pins) held->pins--; /* none after a fork meanwhile */
+    if (held->pins) held->pins--; /* a fork since the pin has set the count to 0 */
     lochi_lock_drop(&table->lock);
 }
 
@@ -168,7 +169,7 @@ void lochi_block_table_take(lochi_block_table *table, lochi_held *held)
     lochi_lock_assert_held(&table->lock);
     lochi_entry entry;
     const loch_status status = lochi_ledger_take(table->ledger, lochi_held_address(held), 0, &entry);
-    (void)status; /* what is in the map is in the ledger */
+    (void)status; /* cannot fail: every block in the map is in the ledger */
     lochi_tree_remove(&table->live, &held->node);
 }
 
@@ -187,7 +188,7 @@ void lochi_block_table_put_back(lochi_block_table *table, lochi_held *held)
 
 /* --- streams --- */
 
-/* Notes a further stream of a block. */
+/* Adds a further stream to a block, unless the block has the stream already. */
 static loch_status block_table_note_stream(const lochi_block_table *table, lochi_held *held, loch_stream *stream)
 {
     lochi_lock_assert_held(&table->lock);

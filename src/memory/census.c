@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Censuses: the live blocks of one moment, sorted by id (and by address, for allocators that give no ids). A
- * difference is one pass over two of them. */
+/* A census lists the live blocks of one moment, sorted by id, and by address for allocators that give no ids. The
+ * difference of two censuses takes one pass over both. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -10,8 +10,8 @@
 #include <loch/profile.h>
 #include <stdlib.h>
 
-#define CENSUS_SPARE 64   /* blocks that may come while one is taken, before the list has to grow */
-#define CENSUS_LARGEST 10 /* blocks that the text names */
+#define CENSUS_SPARE 64   /* room for blocks that are allocated while the census is taken */
+#define CENSUS_LARGEST 10 /* blocks listed in the text */
 
 struct loch_census {
     size_t count, capacity;
@@ -84,7 +84,7 @@ static const loch_block *census_at(const loch_census *census, size_t index)
 
 /* --- differences --- */
 
-/* Both from 0: the next block of `after` that is not in `before`; NULL at the end. */
+/* Position in two censuses. census_next returns the next block of `after` that is not in `before`; NULL at the end. */
 typedef struct census_cursor {
     const loch_census *before, *after;
     size_t at_before, at_after;
@@ -113,7 +113,7 @@ loch_status loch_census_walk(const loch_census *census, const loch_census *befor
     return LOCH_OK;
 }
 
-/* Most bytes first, then most blocks; tags in order. */
+/* Sorts by bytes, then by blocks, largest first; then by tag. */
 static int census_compare_tags(const void *left, const void *right)
 {
     const loch_census_tag *a = left, *b = right;
@@ -122,7 +122,7 @@ static int census_compare_tags(const void *left, const void *right)
     return (a->tag > b->tag) - (a->tag < b->tag);
 }
 
-/* All sums, sorted; those of tags without blocks are left out. */
+/* Sums the blocks by tag, and sorts the sums. Leaves out tags without blocks. */
 static loch_status census_sum(const loch_census *before, const loch_census *after, loch_census_tag **out, size_t *count)
 {
     loch_census_tag *sums = lochi_zalloc(LOCH_TAG_COUNT_MAX * sizeof *sums);
@@ -165,7 +165,7 @@ static const char *census_plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* The largest blocks, largest first, into `out`; returns their number. Also counts all. */
+/* Writes the largest blocks to `out`, largest first, and returns their number. Also counts all blocks and bytes. */
 static size_t census_find_largest(const loch_census *before, const loch_census *after,
                                   const loch_block *out[CENSUS_LARGEST], uint64_t *blocks, uint64_t *bytes)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The direct allocator: every block is a raw block of the driver, and is given back as soon as it may be.
+/* The direct allocator: every block is a raw block of the driver and is given back as soon as possible.
  *
- * A free marks its block as going, waits outside the lock for the streams that used it and for nothing else, looks at
- * its red zones, and gives it to the driver. With deferred frees it does none of that: the block is poisoned in the
- * order of its streams, where that is asked for, and kept in the session's map until the session ends.
+ * A free marks its block as going, waits without the lock for the streams that used the block and for nothing else,
+ * checks the red zones, and gives the block to the driver. A deferred free does not wait: it poisons the block in
+ * stream order, if poison is on, and keeps the block in a map until loch_direct_free_deferred.
  *
- * The limit counts requested bytes from the moment before the driver is asked until the driver has taken them back. */
+ * The limit counts requested bytes, from before the call of the driver until the driver has taken them back. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -18,17 +18,19 @@
 #include <loch/direct.h>
 #include <stddef.h>
 
-#define DIRECT_ALIGNMENT_MAX ((size_t)1 << 30) /* up to this a driver that aligns less is made up for */
+/* the largest alignment for which the allocator helps a driver that aligns less */
+#define DIRECT_ALIGNMENT_MAX ((size_t)1 << 30)
 
 typedef struct direct {
-    loch_device *device; /* retained by the allocator around this */
+    loch_device *device; /* borrowed; the allocator around this struct retains it */
     loch_direct_options options;
     lochi_block_table table;
     /* Under the table's lock: */
     lochi_tree deferred;
-    size_t held;                    /* requested bytes in use, deferred, or on their way: what the limit is about */
-    size_t reserved, peak_reserved; /* bytes that the driver gave; the most of them in this segment */
-    size_t cached;                  /* those of deferred blocks */
+    /* requested bytes that are in use, deferred or being allocated; the limit counts these */
+    size_t held;
+    size_t reserved, peak_reserved; /* bytes from the driver, and their peak in this segment */
+    size_t cached;                  /* the reserved bytes of deferred blocks */
 } direct;
 
 static bool direct_is_deferred(const direct *self)
@@ -58,8 +60,8 @@ static void direct_unadmit(direct *self, size_t bytes)
     lochi_lock_drop(&self->table.lock);
 }
 
-/* One driver call; a second one where the driver cannot align that much by itself: more is taken, and the block lies
- * where it should inside. */
+/* Gets raw memory with one driver call. If the driver cannot align that much, a second call takes more memory, and
+ * the block lies aligned inside. */
 static loch_status direct_take(const direct *self, const loch_request *request, lochi_held *held)
 {
     const size_t own = self->device->properties.alignment_bytes;
@@ -72,7 +74,7 @@ static loch_status direct_take(const direct *self, const loch_request *request, 
     loch_status status = loch_raw_alloc(self->device, self->options.kind, taken, request->alignment, &base);
     size_t shift = 0;
     if (status == LOCH_E_UNSUPPORTED && alignment > own && alignment <= DIRECT_ALIGNMENT_MAX) {
-        taken += alignment; /* both are far from overflow */
+        taken += alignment; /* both numbers are far below the overflow */
         status = loch_raw_alloc(self->device, self->options.kind, taken, 0, &base);
         if (status == LOCH_OK) shift = (size_t)(-(uintptr_t)base & (alignment - 1));
     }
@@ -85,13 +87,14 @@ static loch_status direct_take(const direct *self, const loch_request *request, 
 
 static loch_status direct_prepare(const direct *self, const loch_request *request, const lochi_held *held)
 {
-    const bool is_zeroed = (request->flags & LOCH_ALLOC_ZEROED) != 0; /* by the caller, right after this */
+    const bool is_zeroed = (request->flags & LOCH_ALLOC_ZEROED) != 0; /* the caller zeroes the block after this */
     if (self->options.red_zone_bytes) LOCH_TRY_RETURN(lochi_red_zone_fill(request->stream, held));
     if (!self->options.poison || is_zeroed) return LOCH_OK;
     return lochi_red_zone_poison(request->stream, held, self->options.poison);
 }
 
-/* Counted before the block is, so that no snapshot has more in use than is held. */
+/* Counts reserved bytes. Called before the block is counted, so that in no snapshot more bytes are in use than
+ * reserved. */
 static void direct_reserve(direct *self, size_t taken)
 {
     lochi_lock_take(&self->table.lock);
@@ -100,18 +103,18 @@ static void direct_reserve(direct *self, size_t taken)
     lochi_lock_drop(&self->table.lock);
 }
 
-/* Gives raw memory back after a failure: the fills that were queued on it come first. */
+/* Gives raw memory back after a failure, after the fills that were queued on it. */
 static void direct_undo(direct *self, const lochi_held *held)
 {
     const loch_error saved = lochi_error_save();
     lochi_waits waits = {.device = self->device};
     const loch_status waited = lochi_waits_for(&waits, held->stream);
-    (void)waited; /* freed also when waiting failed: nobody will ever come back to this block */
+    (void)waited; /* the memory is freed even if waiting failed, because no later call will free it */
     const loch_status status = loch_raw_free(held->base);
     if (status != LOCH_OK)
         LOCHI_LOG(ERROR, "%zu bytes at %p are lost: %s", held->taken, (void *)held->base, loch_error_get()->sentence);
     lochi_error_restore(&saved);
-    if (status != LOCH_OK) return; /* and stay counted as held */
+    if (status != LOCH_OK) return; /* the bytes stay counted as reserved */
     lochi_lock_take(&self->table.lock);
     self->reserved -= held->taken;
     lochi_lock_drop(&self->table.lock);
@@ -149,7 +152,7 @@ static loch_status direct_alloc(void *user, const loch_request *request, void **
 
 /* --- taking back --- */
 
-/* Gives a block that no stream uses any more, and that is in no map any more, to the driver. */
+/* Gives a block to the driver. No stream uses the block any more, and it is in no map. */
 static loch_status direct_release(direct *self, lochi_held *held)
 {
     LOCH_TRY_RETURN(loch_raw_free(held->base));
@@ -162,7 +165,7 @@ static loch_status direct_release(direct *self, lochi_held *held)
     return LOCH_OK;
 }
 
-/* Looks at a block whose streams have been waited for. */
+/* Checks the red zones and the poison of a block whose streams have been waited for. */
 static loch_status direct_check(const direct *self, const lochi_held *held, loch_stream *stream)
 {
     loch_status status = LOCH_OK;
@@ -197,7 +200,7 @@ static loch_status direct_free_now(direct *self, lochi_held *held, loch_stream *
     return status;
 }
 
-/* Records an event on a remembered stream. E_INVALID for one that was destroyed. */
+/* Records an event on a retained stream. E_INVALID: the stream was destroyed. */
 static loch_status direct_mark(loch_event *event, loch_stream *stream)
 {
     uint32_t mark;
@@ -208,7 +211,7 @@ static loch_status direct_mark(loch_event *event, loch_stream *stream)
     return status;
 }
 
-/* Makes `stream` wait, on the device, for what is queued on another. */
+/* Makes `stream` wait, on the device, for the work that is queued on `earlier`. */
 static loch_status direct_order(loch_stream *earlier, loch_stream *stream)
 {
     if (earlier == stream) return LOCH_OK;
@@ -220,8 +223,8 @@ static loch_status direct_order(loch_stream *earlier, loch_stream *stream)
     return status;
 }
 
-/* Fills a deferred block behind all its uses. A block whose stream has been destroyed stays as it is, and so does one
- * for whose order there is no host memory: nothing waits here. */
+/* Queues the poison of a deferred block after all its uses, without waiting. Returns false, and leaves the block as
+ * it is, if its stream was destroyed or there is no host memory to order the streams. */
 static bool direct_poison_later(const direct *self, const lochi_held *held, loch_stream *given)
 {
     loch_stream *stream = given ? given : held->stream;
@@ -248,7 +251,8 @@ static void direct_defer(direct *self, lochi_held *held, loch_stream *given)
     lochi_lock_drop(&self->table.lock);
 }
 
-/* A ledger forgets old frees in the end; what is deferred is known for sure. */
+/* Turns E_FOREIGN into E_DOUBLE_FREE for a deferred block. The ledger forgets old frees; the map of deferred blocks
+ * does not. */
 static loch_status direct_explain(direct *self, const void *address, loch_status status)
 {
     if (status != LOCH_E_FOREIGN) return status;
@@ -272,16 +276,16 @@ static loch_status direct_free(void *user, void *address, size_t bytes, loch_str
 
 /* --- sessions --- */
 
-/* How the end of a session went. */
+/* State and result of the freeing of all deferred blocks. */
 typedef struct direct_ending {
     lochi_waits waits;
     size_t released;
     loch_status status;
-    loch_error error; /* with status */
-    bool is_final;    /* there is no later: memory goes back even when waiting fails */
+    loch_error error; /* belongs to `status` */
+    bool is_final;    /* the allocator ends: memory goes back even if waiting fails */
 } direct_ending;
 
-/* The first failure is the one to report, but a failing driver comes before corrupt memory. */
+/* Keeps the first failure for the report. A failure of the driver replaces corrupt memory. */
 static void direct_note(direct_ending *ending, loch_status status)
 {
     const bool is_new = ending->status == LOCH_OK || (ending->status == LOCH_E_CORRUPT && status != LOCH_E_CORRUPT);
@@ -336,7 +340,7 @@ static void direct_destroy(void *user)
     direct_ending ending = {.waits.device = self->device, .is_final = true};
     direct_end(self, &ending);
     if (ending.status != LOCH_OK) LOCHI_LOG(ERROR, "at the end of a direct allocator: %s", ending.error.sentence);
-    lochi_held_forget_all(&self->deferred); /* what the driver refuses to take back is its own from now on */
+    lochi_held_forget_all(&self->deferred); /* the driver keeps the memory that it refuses to take back */
     lochi_block_table_fini(&self->table);
     lochi_free(self);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Notes of failed attempts, until the request has ended. */
+/* Notes on failed attempts, kept until the request ends. failure.h says how it works. */
 #include "memory/failure.h"
 #include "base/room.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that are looked after one by one, and waiting for the streams that use them. */
+/* Records of live blocks, and waiting for the streams that use a block. */
 #include "memory/held.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -39,7 +39,8 @@ void lochi_held_forget_all(lochi_tree *tree)
 
 void lochi_held_describe(const lochi_held *held, loch_block *out)
 {
-    *out = (loch_block){.size = sizeof *out, .address = lochi_held_address(held),
+    *out = (loch_block){.size = sizeof *out,
+                        .address = lochi_held_address(held),
                         .requested_bytes = held->requested,
                         .allocated_bytes = held->taken,
                         .id = held->id,
@@ -58,7 +59,7 @@ static bool waits_is_done(const lochi_waits *waits, const loch_stream *stream)
     return false;
 }
 
-/* E_INVALID, without a sentence, for a stream that was destroyed. */
+/* Waits for a stream. E_INVALID, without a sentence: the stream was destroyed. */
 static loch_status waits_sync(loch_stream *stream)
 {
     uint32_t mark;
@@ -76,7 +77,8 @@ loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
         waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
         return LOCH_OK;
     }
-    if (!lochi_is_gone(status)) status = loch_device_sync(waits->device); /* its work is among the device's */
+    /* the device's work includes the work of the stream */
+    if (!lochi_is_gone(status)) status = loch_device_sync(waits->device);
     if (lochi_is_gone(status)) status = LOCH_OK;
     waits->is_device_done = status == LOCH_OK;
     return status;
@@ -97,6 +99,6 @@ loch_stream *lochi_held_enter_stream(const lochi_held *held, loch_stream *given,
     if (lochi_stream_enter(stream, mark)) return stream;
     loch_stream *fallback = &stream->device->default_stream;
     const bool is_open = lochi_stream_enter(fallback, mark);
-    (void)is_open; /* it stays as long as the device */
+    (void)is_open; /* always true: the default stream lives as long as the device */
     return fallback;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A live block with more to remember than a ledger's entry holds: where the memory around it starts, and which streams use it. */
+/* The record of a live block that needs more than a ledger entry holds: the memory around the block, and the streams
+ * that use it. */
 #ifndef LOCHI_HELD_H
 #define LOCHI_HELD_H
 
@@ -7,24 +8,24 @@
 #include <loch/allocator.h>
 #include <stdbool.h>
 
-/* One block. Once it is in a table its members belong to the lock, except that who has marked it as going, or pinned
- * it, may read them. */
+/* One block. Once it is in a table, the table's lock guards its members. The thread that marked the block as going,
+ * or pinned it, may read them without the lock. */
 typedef struct lochi_held {
-    lochi_tree_node node; /* key: the address that the user has */
-    char *base;           /* what was taken for it: [base, base + taken) holds the block and the zones around it */
+    lochi_tree_node node; /* key: the address of the block */
+    char *base;           /* start of the memory: [base, base + taken) holds the block and its zones */
     size_t taken, requested;
-    loch_stream *stream;   /* of the allocation; this and the other streams are retained */
-    loch_stream **further; /* that were recorded */
+    loch_stream *stream;   /* stream of the allocation; all streams here are retained */
+    loch_stream **further; /* streams recorded later */
     size_t further_count;
-    loch_stream *freed_on; /* NULL for the stream of the allocation */
+    loch_stream *freed_on; /* NULL: freed on the stream of the allocation */
     uint64_t id, time_ns;
     loch_tag tag;
     unsigned pins;
     bool is_going;
-    bool is_poisoned; /* it was filled when it was freed */
+    bool is_poisoned; /* filled with poison when it was freed */
 } lochi_held;
 
-/* Streams that were waited for: each is waited for once, as long as there is room to note it. */
+/* Streams that were waited for. Each stream is waited for once, as long as there is room in `done`. */
 #define LOCHI_WAITS_MAX 8
 typedef struct lochi_waits {
     loch_device *device;
@@ -33,40 +34,40 @@ typedef struct lochi_waits {
     bool is_device_done;
 } lochi_waits;
 
-/* Returns the address that the user has. */
+/* Returns the address of the block. */
 static inline void *lochi_held_address(const lochi_held *held)
 {
     return (void *)held->node.key;
 }
 
-/* Returns the block of a node of a map; NULL for NULL. */
+/* Returns the block of a map node; NULL for NULL. */
 static inline lochi_held *lochi_held_of(lochi_tree_node *node)
 {
     return node ? LOCHI_CONTAINER(node, lochi_held, node) : NULL;
 }
 
-/* Makes a block that is not in a table yet; NULL when there is no host memory. The address and its surroundings are the
- * caller's to set. */
+/* Creates the record of a block that is not in a table yet; NULL if there is no host memory. The caller sets the
+ * address, `base` and `taken`. */
 lochi_held *lochi_held_create(const loch_request *request);
 
-/* Ends a block; NULL does nothing. */
+/* Destroys a record; NULL does nothing. The memory of the block is not touched. */
 void lochi_held_destroy(lochi_held *held);
 
-/* Destroys all blocks of a map, whatever became of their memory. */
+/* Destroys all records of a map. The memory of the blocks is not touched. */
 void lochi_held_forget_all(lochi_tree *tree);
 
-/* Writes a block as one of the public interface. */
+/* Writes a block as a loch_block of the public interface. */
 void lochi_held_describe(const lochi_held *held, loch_block *out);
 
-/* Waits on the host for a stream, or for its whole device when its owner has destroyed it. A device that is lost runs
- * nothing any more, so that is no failure. */
+/* Waits on the host for a stream, or for the whole device if the stream was destroyed. Succeeds on a lost device,
+ * where no work runs any more. */
 loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream);
 
-/* Waits for all streams of a block that is going or pinned. */
+/* Waits for all streams of a block that is marked as going or pinned. */
 loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held);
 
-/* Enters the stream to work on a block with, once its streams have been waited for: `given`, the one of the allocation,
- * or the default stream when that one has been destroyed. To be left with lochi_stream_leave. */
+/* Enters the stream for work on a block whose streams have been waited for: `given`, or the stream of the
+ * allocation; the default stream if that one was destroyed. Leave it with lochi_stream_leave. */
 loch_stream *lochi_held_enter_stream(const lochi_held *held, loch_stream *given, uint32_t *mark);
 
 #endif

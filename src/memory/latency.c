@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Sizes and latencies of an allocator's calls, while they are measured: three histograms of relaxed counters. They are made
- * when measuring is first switched on and stay until the allocator ends, so that a call that is under way may still write. */
+/* Histograms of sizes and durations of an allocator's calls, while measuring is on. They hold relaxed counters. They
+ * are created when measuring is first turned on, and stay until the allocator is destroyed, so that a running call
+ * may still write to them. */
 #include "memory/latency.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -61,9 +62,9 @@ loch_status loch_allocator_measure(loch_allocator *allocator, loch_measure measu
     }
     const bool was_on = atomic_load_explicit(&allocator->latency, memory_order_relaxed) != NULL;
     const bool is_on = measure == LOCH_MEASURE_ON && latency;
-    if (allocator->pool && is_on && !was_on) lochi_pool_shut(allocator->pool); /* the short ways do not measure */
+    if (allocator->pool && is_on && !was_on) lochi_pool_shut(allocator->pool); /* the fast paths do not measure */
     if (allocator->pool && !is_on && was_on) lochi_pool_go(allocator->pool);
-    /* Release: whoever sees the histograms sees them made. */
+    /* Release: a thread that loads the pointer sees the cleared histograms. */
     atomic_store_explicit(&allocator->latency, measure == LOCH_MEASURE_ON ? latency : NULL, memory_order_release);
     lochi_lock_drop(&allocator->lock);
     if (measure == LOCH_MEASURE_ON && !latency) return LOCH_FAIL(HOST_MEMORY, "no host memory for histograms");

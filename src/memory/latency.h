@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Sizes and latencies of an allocator's calls, while they are measured. */
+/* Histograms of sizes and durations of an allocator's calls, while measuring is on. */
 #ifndef LOCHI_LATENCY_H
 #define LOCHI_LATENCY_H
 
 #include "memory/allocator_state.h"
 
-/* Notes an allocation that began at `start_ns`. */
+/* Records the size and duration of an allocation that began at `start_ns`. */
 void lochi_latency_note_alloc(struct allocator_latency *latency, size_t bytes, uint64_t start_ns);
-/* Notes a free that began at `start_ns`. */
+/* Records the duration of a free that began at `start_ns`. */
 void lochi_latency_note_free(struct allocator_latency *latency, uint64_t start_ns);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocators: making and ending them, one attempt to allocate, and giving back. What an implementation leaves out is done here: a
- * wrapper's empty slots go to the allocator that it wraps, and a ledger keeps account for an allocator that keeps none.
+/* Creating and destroying allocators, one attempt to allocate, and freeing. Empty slots are handled here: a
+ * wrapper's empty slots forward to the wrapped allocator, and a ledger keeps account for an allocator that does not.
  *
- * An allocator ends when its last reference and its last block are gone. A free may therefore be the end of the very
- * allocator that it runs in: frees mark themselves (base/underway.h), and whoever ends the allocator waits for the
- * others. */
+ * An allocator is destroyed when its last reference and its last block are gone. So a free may destroy the allocator
+ * in which it runs. Frees mark themselves as inside (base/underway.h), and the thread that destroys the allocator
+ * waits for all others that are inside. */
 #include "memory/life.h"
 #include "base/fail.h"
 #include "base/fence.h"
@@ -33,7 +33,7 @@ static unsigned life_depth(const loch_allocator *allocator)
     return depth;
 }
 
-/* Checks a table of operations. A wrapper may leave out every slot, others need two. */
+/* Checks a table of operations. A wrapper may leave out every slot; any other allocator needs alloc and free. */
 static loch_status life_check_ops(const char *name, const loch_allocator_ops *ops, bool is_wrapper)
 {
     const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
@@ -82,7 +82,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
             return status;
         }
     }
-    /* An outer allocator's lock is taken before an inner one's. */
+    /* Lock order: an outer allocator's lock before an inner one's. */
     lochi_lock_init(&allocator->lock, (lochi_rank)(LOCHI_RANK_ALLOCATOR + LOCHI_ALLOCATOR_DEPTH_MAX - 1 - depth));
     allocator->self = self;
     allocator->device = loch_device_retain(device);
@@ -94,7 +94,8 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     memcpy(allocator->name, name, strlen(name) + 1);
     lochi_account_open(allocator);
     *out = allocator;
-    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator); /* its blocks go back by what it wraps */
+    /* a session's blocks are freed through the wrapped allocator */
+    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator);
     return LOCH_OK;
 }
 
@@ -122,13 +123,14 @@ loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const
 
 loch_allocator *loch_allocator_retain(loch_allocator *allocator)
 {
-    /* Relaxed: the caller has a reference already, so the object is visible to it. */
+    /* Relaxed: the caller has a reference already, so it sees the object. */
     if (allocator) atomic_fetch_add_explicit(&allocator->references, 1, memory_order_relaxed);
     return allocator;
 }
 
-/* Tells whether a closing allocator is empty, and the caller's to destroy. One caller wins: it alone turns is_closing off.
- * It is marked, and unmarks itself before it destroys: nobody waits for a thread that waits. */
+/* Returns whether a closing allocator is empty and the caller must destroy it. Exactly one caller gets true: the one
+ * that resets is_closing. The caller is marked as inside, and removes its mark before it destroys, so no thread
+ * waits for a thread that waits. */
 static bool life_is_over(loch_allocator *allocator)
 {
     while (!lochi_allocator_count_live(allocator)) {
@@ -136,9 +138,9 @@ static bool life_is_over(loch_allocator *allocator)
         if (!atomic_compare_exchange_strong_explicit(&allocator->is_closing, &is_closing, false, memory_order_acq_rel,
                                                      memory_order_relaxed))
             return false;
-        lochi_underway_wait(allocator); /* there are no newcomers: no blocks are left to free */
+        lochi_underway_wait(allocator); /* no thread can enter any more, because there is no block left to free */
         if (!lochi_allocator_count_live(allocator)) return true;
-        /* One of those that were inside could not free its block after all, and it is live again. */
+        /* A free that was inside has failed, so its block is live again. */
         atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
         lochi_fence_heavy();
     }
@@ -149,12 +151,13 @@ void loch_allocator_release(loch_allocator *allocator)
 {
     if (!allocator) return;
     lochi_allocator_free_abandoned(allocator);
-    /* Acquire-release: what every owner did is done before the end. */
+    /* Acquire-release: everything that other owners did happens before the destruction. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
     const uint32_t mark = lochi_underway_enter(allocator);
-    if (allocator->pool) lochi_pool_shut(allocator->pool); /* for good: every free looks whether it is the last */
+    /* for good: from now on every free checks whether its block is the last */
+    if (allocator->pool) lochi_pool_shut(allocator->pool);
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
-    lochi_fence_heavy(); /* a free that is under way sees the flag, or its block is seen as gone here */
+    lochi_fence_heavy(); /* a running free sees the flag, or this thread sees that its block is gone */
     const bool is_over = life_is_over(allocator);
     lochi_underway_leave(mark);
     if (is_over) life_destroy(allocator);
@@ -162,7 +165,7 @@ void loch_allocator_release(loch_allocator *allocator)
 
 /* --- one attempt --- */
 
-/* The two slots, or what a wrapper that leaves them out forwards to. */
+/* Calls the alloc slot, or the wrapped allocator if the slot is empty. */
 static loch_status life_call_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
     loch_allocator *inner = allocator->ops.alloc ? NULL : allocator->wrapped;
@@ -179,13 +182,13 @@ static loch_status life_call_free(loch_allocator *allocator, void *address, size
     return allocator->ops.free(allocator->self, address, bytes, stream);
 }
 
-/* Of an allocator with a ledger. A wrapper's figures are others', and so are its failures. */
+/* Counts a failure in the ledger of an allocator. A wrapper's failures are counted by the wrapped allocator. */
 static void life_count_failure(loch_allocator *allocator)
 {
     if (!allocator->wrapped) lochi_ledger_count_failure(allocator->ledger);
 }
 
-/* Gives a block back that could not be entered; the failure to do so is the one to report. */
+/* Frees a block that could not be added to the ledger, and keeps the error of that failure. */
 static LOCHI_RARE void life_undo(loch_allocator *allocator, const loch_request *request, void **out)
 {
     life_count_failure(allocator);
@@ -196,7 +199,8 @@ static LOCHI_RARE void life_undo(loch_allocator *allocator, const loch_request *
     *out = NULL;
 }
 
-/* Asks an allocator that keeps no account for the rounded size, and gives that back: it need not know of rounding. */
+/* Allocates the rounded size from an allocator that keeps no account. The ledger remembers both sizes, so the
+ * allocator need not support rounding. */
 static LOCHI_RARE loch_status life_try_rounded(loch_allocator *allocator, const loch_request *request, void **out)
 {
     loch_request rounded = *request;
@@ -214,7 +218,7 @@ static LOCHI_RARE loch_status life_try_rounded(loch_allocator *allocator, const 
     return status;
 }
 
-/* Enters a block of a wrapper at the address of one that is still noted: that was freed behind the wrapper's back. */
+/* Adds a block at an address where the wrapper's ledger still has one. The old block was freed past the wrapper. */
 static LOCHI_RARE loch_status life_replace(loch_allocator *allocator, const loch_request *request, const void *address)
 {
     lochi_entry stale;
@@ -242,8 +246,8 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
 
 /* --- taking back --- */
 
-/* The account of an allocator that keeps none: checks first, so that a wrong address never reaches it, nor a block that
- * somebody else got from what a wrapper wraps. */
+/* Frees a block of an allocator with a ledger. The ledger is checked first, so the free slot never sees a wrong
+ * address, or a block that another caller got from the wrapped allocator. */
 static loch_status life_free_ledgered(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     lochi_entry entry;
@@ -253,7 +257,7 @@ static loch_status life_free_ledgered(loch_allocator *allocator, void *address, 
         return status;
     }
     if (entry.note == LOCHI_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
-    if (lochi_is_gone(status)) status = LOCH_OK; /* nothing runs there any more */
+    if (lochi_is_gone(status)) status = LOCH_OK; /* no work runs on a lost device */
     if (status == LOCH_OK) status = life_call_free(allocator, address, entry.allocated, stream);
     if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
     return status;
@@ -264,12 +268,13 @@ static loch_status life_take_back(loch_allocator *allocator, void *address, size
     lochi_allocator_note_user(allocator);
     const loch_status status = allocator->ledger ? life_free_ledgered(allocator, address, bytes, stream)
                                                  : life_call_free(allocator, address, bytes, stream);
-    lochi_fence_light(); /* the free before the looks, against the flags before the heavy fence of the other side */
+    /* orders the free before the reads of the flags; pairs with the heavy fence after the flags are set */
+    lochi_fence_light();
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
     return status;
 }
 
-/* Leaves an allocator, and ends one that is closing and has lost its last block. */
+/* Leaves an allocator. Destroys it if it is closing and has no block left. */
 static void life_leave(loch_allocator *allocator, uint32_t mark)
 {
     const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
@@ -282,11 +287,11 @@ void lochi_allocator_count_out(loch_allocator *wrapper)
 {
     const uint32_t mark = lochi_underway_enter(wrapper);
     atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
-    lochi_fence_light(); /* as for a free */
+    lochi_fence_light(); /* pairs with the same heavy fence as a free */
     life_leave(wrapper, mark);
 }
 
-/* The allocator cannot end meanwhile, so there is nothing to mark. */
+/* Does not mark the allocator: the caller's reference keeps it alive. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     lochi_session_block *noted = lochi_session_take(allocator, address);
@@ -304,12 +309,12 @@ loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark
     const loch_status status = life_take_back(allocator, address, bytes, stream);
     if (latency) lochi_latency_note_free(latency, start_ns);
     life_leave(allocator, mark);
-    if (LOCHI_UNLIKELY(noted != NULL))
-        lochi_session_settle(noted, lochi_session_is_gone(status)); /* last: it may end it, too */
+    if (LOCHI_UNLIKELY(noted != NULL)) /* last, because it may destroy the allocator too */
+        lochi_session_settle(noted, lochi_session_is_gone(status));
     return status;
 }
 
-/* --- blocks that nobody has --- */
+/* --- blocks without an owner --- */
 
 typedef struct life_abandoned {
     struct life_abandoned *next;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that may move, for their owners in the layers above: what a buffer keeps in place of an address. */
+/* Blocks that may be remapped to another address. A buffer keeps a lochi_movable in place of an address. */
 #ifndef LOCHI_MOVABLE_H
 #define LOCHI_MOVABLE_H
 
@@ -8,55 +8,58 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Under the pool's lock, but for what is said. The owner keeps it in place while the block lives. */
+/* Guarded by the pool's lock, except where a member says otherwise. The owner must not copy or move this struct
+ * while the block lives. */
 typedef struct lochi_movable {
-    void *address;          /* where the block is; the owner may read it while it has it pinned */
-    atomic_uint pins;       /* how often it is pinned; relaxed where the owner, who has one, asks without the lock */
-    uint64_t generation;    /* how often it has moved */
-    uint64_t buffer;        /* id of the owner, for hooks; set by it */
-    struct pool_lane *lane; /* that moved it last; NULL: none, or it has passed */
-    uint64_t epoch;         /* of that lane, which has to pass before the contents are there */
+    void *address;          /* address of the block; the owner may read it while the block is pinned */
+    atomic_uint pins;       /* number of pins; an owner that has a pin reads it relaxed, without the lock */
+    uint64_t generation;    /* number of moves so far */
+    uint64_t buffer;        /* id of the owner, for hooks; set by the owner */
+    struct pool_lane *lane; /* lane of the last move; NULL: never moved, or the move has finished */
+    uint64_t epoch;         /* epoch of `lane` that must finish before the contents are at `address` */
     const void
-        *torn_from;   /* NULL; or a move onto itself has failed half way: what is not at `address` is still there */
-    size_t torn_done; /* bytes that are at `address` */
+        /* NULL, or the source of an overlapping move that failed half way: bytes not yet at `address` are here */
+        *torn_from;
+    size_t torn_done; /* bytes that are already at `address` */
 } lochi_movable;
 
-/* Makes a block that was just handed out by a pool, and that nobody knows yet, one that may move. Small blocks are moved by a freeze
- * alone; those with an alignment beyond that of all large blocks stay where they are. E_UNSUPPORTED when `allocator` is no pool itself: what stands around one knows blocks by
- * their addresses. */
+/* Makes a new block of a pool movable. No other code has the address yet. Small blocks are moved by a freeze only.
+ * Blocks with an alignment above that of all large blocks are never moved. E_UNSUPPORTED: `allocator` is not a pool
+ * itself; wrappers identify blocks by address. */
 loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t alignment, lochi_movable *movable);
 
-/* The address until unpin, for work on `stream` (NULL: the default stream), which is ordered behind the last move. E_INVALID for a
- * stream of another device, also from unpin. */
+/* Pins the block and returns its address, which is valid until unpin. Work on `stream` (NULL: the default stream) is
+ * ordered after the last move. E_INVALID: the stream belongs to another device. */
 loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);
 
-/* Undoes one pin; work queued so far on `stream` used the block. */
+/* Undoes one pin. Work queued so far on `stream` used the block. E_INVALID: the stream belongs to another device. */
 loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream);
 
-/* Whether somebody has it pinned now. */
+/* Returns whether the block is pinned now. */
 static inline bool lochi_movable_is_pinned(const lochi_movable *movable)
 {
     return atomic_load_explicit(&movable->pins, memory_order_relaxed) != 0;
 }
 
-/* The address until drop, without order: for bookkeeping. They need no memory and do not fail. */
+/* Pins the block without stream order, for bookkeeping, and returns its address until drop. Needs no memory and does
+ * not fail. */
 void *lochi_movable_hold(loch_allocator *allocator, lochi_movable *movable);
 void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable);
 
-/* The block is one like any other again, at the address in `out`, and its contents are there for work on `stream`, which is ordered behind
- * the last move; NULL: for anybody, because the call waits for it. On failure it may move as before. */
+/* Makes the block an ordinary one again, at the address in `out`. Work on `stream` is ordered after the last move;
+ * with NULL the call waits for that move. On failure the block stays movable. */
 loch_status lochi_movable_close(loch_allocator *allocator, lochi_movable *movable, loch_stream *stream, void **out);
 
-/* The owner ends, and the block could not be freed: it is nobody's. */
+/* Detaches the owner from a block that could not be freed. The block has no owner afterwards. */
 void lochi_movable_forget(loch_allocator *allocator, const lochi_movable *movable);
 
-/* The kind of its memory, wherever it is. */
+/* Returns the kind of memory of the allocator's blocks. */
 loch_memory_kind lochi_movable_get_kind(const loch_allocator *allocator);
 
-/* Whether the host must not write to it: it is frozen and protected. */
+/* Returns whether the block is frozen and protected, so that the host must not write to it. */
 bool lochi_movable_is_protected(loch_allocator *allocator, const lochi_movable *movable);
 
-/* How often it has moved. */
+/* Returns how often the block has moved. */
 uint64_t lochi_movable_count(loch_allocator *allocator, const lochi_movable *movable);
 
 #endif

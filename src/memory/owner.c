@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Freeing by address alone: the table of all allocators of the process but those of sessions, and which of them handed
- * a block out.
+/* Freeing by address alone: the table of all allocators of the process, except those of sessions, and the search for
+ * the allocator of a block.
  *
- * Every allocator knows its own live blocks: by its slots, by a ledger, or because what it wraps serves nobody else. A
- * block that came through wrappers is one of each allocator on its way, and goes back to the outermost. Allocators are
- * asked in order of age. What is wrapped is older than its wrapper, and a pool older than the children in ranges of it: so
- * the last one that knows the block is the outermost, if it stands around the one before. Two that know it and do not
- * stand around each other (a user's allocator that cuts up another's block) are not told apart, and the caller is told so.
+ * Every allocator can tell whether a live block is its own: by its slots, by a ledger, or because the wrapped
+ * allocator serves no other. A block that came through wrappers belongs to each allocator on its way and must be
+ * freed through the outermost one. Allocators are asked in order of age. A wrapped allocator is older than its
+ * wrapper, and a pool is older than the child pools in its ranges. So the last allocator that has the block is the
+ * outermost one, if it wraps the one before. If two allocators have the block and neither wraps the other (for
+ * example a user's allocator that cuts up a block of another), the call fails with E_UNSUPPORTED.
  *
- * The cost is one question to each allocator of the process; allocating and freeing by an allocator cost nothing more
- * than before. The lock is a leaf, because nothing is called under it: who asks an allocator has entered it
- * (base/underway.h), and an allocator leaves the table before it waits for those. */
+ * The cost is one query to each allocator of the process. Allocating and freeing through an allocator cost nothing
+ * extra. The lock is a leaf, because nothing is called under it: a thread enters an allocator (base/underway.h) before
+ * it queries it, and an allocator leaves the table before it waits for such threads. */
 #include "memory/owner.h"
 #include "base/fail.h"
 #include "base/underway.h"
@@ -18,8 +19,8 @@
 #include <string.h>
 
 static lochi_lock owner_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);
-static lochi_tree owner_table; /* by age */
-static uintptr_t owner_last;   /* age of the youngest */
+static lochi_tree owner_table; /* ordered by age */
+static uintptr_t owner_last;   /* age of the youngest allocator */
 
 void lochi_owner_add(loch_allocator *allocator)
 {
@@ -37,11 +38,11 @@ void lochi_owner_remove(loch_allocator *allocator)
     lochi_underway_wait_unmarked(allocator); /* the caller took its mark back: other threads may wait for it */
 }
 
-/* The oldest allocator of at least that age, entered; NULL when there is none. */
+/* Enters the oldest allocator of at least `age`, and returns it; NULL if none is left. */
 static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
 {
     loch_allocator *allocator = NULL;
-    (void)lochi_thread_slot(); /* the mark needs it, and the lock of slots is not taken under a leaf */
+    (void)lochi_thread_slot(); /* entering needs a slot, and the lock of slots cannot be taken under a leaf lock */
     lochi_lock_take(&owner_lock);
     lochi_tree_node *node = lochi_tree_at_or_above(&owner_table, age);
     if (node) {
@@ -52,31 +53,31 @@ static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
     return allocator;
 }
 
-/* Tells whether its slots may be called by this thread: by any, or it is the only one that ever used the allocator. */
+/* Returns whether this thread may call the slots: the allocator is thread-safe, or no other thread ever used it. */
 static bool owner_may_ask(const loch_allocator *allocator)
 {
     return allocator->traits & LOCH_TRAIT_THREAD_SAFE ||
            atomic_load_explicit(&allocator->user, memory_order_relaxed) == lochi_thread_number();
 }
 
-/* LOCH_OK when the block is its own; else what a free through it would say. */
+/* Returns LOCH_OK if the block belongs to the allocator, else the error that a free through it would give. */
 static loch_status owner_ask(loch_allocator *allocator, const void *address)
 {
     lochi_entry entry;
     loch_block block = {0};
-    /* Acquire: one that has handed something out is wholly made, which others may not be yet. */
+    /* Acquire: an allocator with a user is complete; others may be under construction. */
     if (!atomic_load_explicit(&allocator->user, memory_order_acquire)) return LOCH_E_FOREIGN;
     switch (allocator->account) {
     case LOCHI_ACCOUNT_LEDGER: return lochi_ledger_find(allocator->ledger, address, &entry);
     case LOCHI_ACCOUNT_OWN:
         return owner_may_ask(allocator) ? allocator->ops.find(allocator->self, address, &block) : LOCH_E_FOREIGN;
     case LOCHI_ACCOUNT_BELOW: return owner_ask(allocator->wrapped, address);
-    case LOCHI_ACCOUNT_NOTES: /* its blocks may go back by what it wraps */ break;
+    case LOCHI_ACCOUNT_NOTES: /* its blocks can be freed through the wrapped allocator */ break;
     }
     return LOCH_E_FOREIGN;
 }
 
-/* Returns what an allocator gets its blocks from; NULL for the device. */
+/* Returns the allocator from which an allocator gets its blocks; NULL: from the device. */
 static const loch_allocator *owner_below(const loch_allocator *allocator)
 {
     if (allocator->wrapped || !allocator->pool) return allocator->wrapped;
@@ -90,13 +91,13 @@ static bool owner_is_around(const loch_allocator *allocator, uintptr_t age)
     return false;
 }
 
-/* What asking them all has found so far. */
+/* Result of the queries so far. */
 typedef struct owner_search {
-    uintptr_t age; /* of the outermost that knows the block; 0 for none yet */
+    uintptr_t age; /* age of the outermost allocator that has the block; 0: none yet */
     char name[LOCHI_ALLOCATOR_NAME_MAX];
-    char other[LOCHI_ALLOCATOR_NAME_MAX]; /* one that knows it too, beside it; "" for none */
-    loch_status status;                   /* without an owner: the last answer other than E_FOREIGN */
-    loch_error error;                     /* and its record */
+    char other[LOCHI_ALLOCATOR_NAME_MAX]; /* another allocator that has it and is not wrapped; "": none */
+    loch_status status;                   /* if no allocator has it: the last answer other than E_FOREIGN */
+    loch_error error;                     /* error record of `status` */
 } owner_search;
 
 static void owner_note(owner_search *search, const loch_allocator *allocator, loch_status status)
@@ -107,7 +108,7 @@ static void owner_note(owner_search *search, const loch_allocator *allocator, lo
         search->age = allocator->node.key;
         memcpy(search->name, allocator->name, sizeof search->name);
     } else if (status == LOCH_E_INTERIOR || status == LOCH_E_DOUBLE_FREE) {
-        search->status = status; /* the youngest is the outermost: it says more than whose blocks it cuts up */
+        search->status = status; /* the youngest is the outermost, so its answer is the most precise */
         search->error = lochi_error_save();
     }
 }

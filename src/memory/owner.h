@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of all allocators of the process, and whose a block is by its address alone (owner.c). */
+/* The table of all allocators of the process, and the search for the allocator of a block by address (owner.c). */
 #ifndef LOCHI_OWNER_H
 #define LOCHI_OWNER_H
 
 #include "memory/allocator_state.h"
 
-/* Enters a new allocator, behind all that are there. */
+/* Adds a new allocator as the youngest. */
 void lochi_owner_add(loch_allocator *allocator);
 
-/* Takes an allocator out that is about to end; returns when nobody asks it any more. The caller is not inside any. */
+/* Removes an allocator before its destruction. Returns when no other thread queries it any more. The caller is
+ * inside no allocator. */
 void lochi_owner_remove(loch_allocator *allocator);
 
-/* Finds the outermost allocator that has a block at an address, and enters it (base/underway.h). E_FOREIGN, E_INTERIOR, E_DOUBLE_FREE,
- * E_UNSUPPORTED when two have it. */
+/* Finds the outermost allocator that has a block at an address, and enters it (base/underway.h). E_FOREIGN,
+ * E_INTERIOR, E_DOUBLE_FREE; E_UNSUPPORTED: two unrelated allocators have the block. */
 loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_t *mark);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Measuring scopes. A scope ends the allocator's segment when it begins, and from then on hears the peaks of every
- * segment that ends (account.c); so it costs nothing while nothing begins or ends.
+/* Measuring scopes. When a scope begins, it ends the allocator's segment. Every segment that ends later raises the
+ * peaks of the scope (account.c). So a scope costs nothing while no scope begins or ends.
  *
- * A scope on a wrapper that keeps no figures of its own is entered at the allocator that does: segments that
- * somebody ends there are then heard of too. */
+ * A scope on a wrapper without statistics of its own is in the list of the allocator that keeps them, so that
+ * segments that end there raise its peaks too. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/format.h"
@@ -15,9 +15,9 @@
 
 struct loch_profile {
     lochi_scope scope;         /* in the list of `keeper` */
-    loch_allocator *allocator; /* retained; it retains the keeper */
-    loch_allocator *keeper;    /* who keeps the figures */
-    loch_stats before;         /* at the beginning */
+    loch_allocator *allocator; /* retained; it retains `keeper` */
+    loch_allocator *keeper;    /* allocator that keeps the statistics */
+    loch_stats before;         /* statistics when the scope began */
     uint64_t begin_ns;
     char label[];
 };
@@ -62,8 +62,9 @@ static uint64_t profile_most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Measures the scope up to now. A peak that is no higher than the one at the beginning is not of this scope: an allocator that
- * cannot start a segment goes on with the old one. */
+/* Fills a report of the scope up to now. An allocator that cannot start a new segment continues the old one; then a
+ * peak that is not above the peak at the beginning may be older than the scope, and the larger of the use at the
+ * beginning and now is reported. */
 static loch_status profile_measure(const loch_profile *profile, loch_profile_report *out)
 {
     lochi_lock_assert_held(&profile->keeper->lock);
@@ -84,7 +85,7 @@ static loch_status profile_measure(const loch_profile *profile, loch_profile_rep
     return LOCH_OK;
 }
 
-/* Copies as much as the caller has room for. */
+/* Copies as many bytes as the caller's struct has. */
 static void profile_hand_over(const loch_profile_report *report, loch_profile_report *out)
 {
     const size_t size = out->size < sizeof *out ? out->size : sizeof *out;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Changing the size of a block: in place where the outermost allocator can, else by an allocation, a copy and a free of
- * that allocator, so that every wrapper sees them and all figures are right. */
+/* Changing the size of a block: in place if the outermost allocator can, else by an allocation, a copy and a free
+ * through that allocator. So every wrapper sees the calls, and all statistics stay right. */
 #include "memory/realloc.h"
 #include "base/fail.h"
 #include "device/device.h"
@@ -17,7 +17,8 @@ static bool realloc_is_refusal(loch_status status)
            status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
 }
 
-/* Notes the new size in a wrapper's own account. The block is there, unless somebody else frees it meanwhile. */
+/* Updates the size in the ledger of a wrapper. The block is in the ledger, unless another thread frees it in
+ * between. */
 static void realloc_note_size(const loch_allocator *allocator, const void *address, size_t bytes)
 {
     lochi_entry entry;
@@ -27,12 +28,12 @@ static void realloc_note_size(const loch_allocator *allocator, const void *addre
     lochi_ledger_put_back(allocator->ledger, &entry);
 }
 
-/* A refusal is no failure, and leaves the record alone: it has to be done another way. */
+/* Leaves the error record alone after a refusal, because the caller then moves the block instead. */
 loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated)
 {
     if (!allocator->ops.resize || !allocator->ops.find) return LOCH_E_UNSUPPORTED;
     if (allocator->ledger && !allocator->wrapped)
-        return LOCH_E_UNSUPPORTED; /* its figures would not hear of the size */
+        return LOCH_E_UNSUPPORTED; /* its statistics would keep the old size */
     const loch_error saved = lochi_error_save();
     const loch_status status = allocator->ops.resize(allocator->self, address, bytes, allocated);
     if (status == LOCH_OK) {
@@ -43,8 +44,8 @@ loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *add
     return status;
 }
 
-/* Tells whether the block may keep its place: what it is used for next, and freed behind, is then in the order of its own
- * stream. A stream that has gone, or another one, needs a block of its own. */
+/* Returns whether the block may keep its address. It may if the next use and the free are on the block's own stream.
+ * With another stream, or if the block's stream was destroyed, a new block is needed. */
 static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream *given, const loch_block *block)
 {
     if (!block->stream_id || lochi_device_is_at_once(allocator->device)) return true;
@@ -56,7 +57,7 @@ static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream 
 
 /* --- by moving --- */
 
-/* Returns how much of the old block is copied. An allocator of a user's may not know what was asked for. */
+/* Computes how many bytes of the old block are copied. A user's allocator may not know the requested size. */
 static loch_status realloc_measure(const loch_allocator *allocator, const loch_block *block, size_t bytes, size_t *out)
 {
     size_t known = block->requested_bytes;
@@ -70,7 +71,7 @@ static loch_status realloc_measure(const loch_allocator *allocator, const loch_b
     return LOCH_OK;
 }
 
-/* The stream to move a block on, retained. */
+/* Returns the stream on which to move a block, retained. */
 static loch_status realloc_choose_stream(const loch_allocator *allocator, loch_stream *given, const loch_block *block,
                                          loch_stream **out)
 {
@@ -82,12 +83,12 @@ static loch_status realloc_choose_stream(const loch_allocator *allocator, loch_s
     *out = block->stream_id ? lochi_stream_find(device, block->stream_id) : NULL;
     if (*out) return LOCH_OK;
     if (!lochi_device_is_at_once(device))
-        LOCH_TRY_RETURN(loch_device_sync(device)); /* the last use is somewhere there */
+        LOCH_TRY_RETURN(loch_device_sync(device)); /* the last use was on some stream of the device */
     *out = lochi_stream_retain(&device->default_stream);
     return LOCH_OK;
 }
 
-/* `request` is complete but for its stream. */
+/* Moves the contents to a new block. `request` is complete except for its stream. */
 static loch_status realloc_move(loch_allocator *allocator, const loch_block *block, loch_request request,
                                 loch_stream *stream, bool keeps_contents, void **out)
 {
@@ -96,7 +97,7 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     request.stream = stream;
     void *moved;
     lochi_session_frame frame;
-    lochi_session_hush(&frame); /* it belongs to the session of the old one, or to none */
+    lochi_session_hush(&frame); /* the new block joins the session of the old one, or none */
     loch_status status = loch_allocator_alloc(allocator, &request, &moved);
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
@@ -113,9 +114,9 @@ static loch_status realloc_move(loch_allocator *allocator, const loch_block *blo
     return status;
 }
 
-/* --- the ways in --- */
+/* --- entry points --- */
 
-/* The block is live, the stream the device's or NULL, the size neither 0 nor too large. */
+/* Resizes a block. The block is live, the stream is NULL or of the device, the size is neither 0 nor too large. */
 static loch_status realloc_block(loch_allocator *allocator, const loch_block *block, const loch_request *request,
                                  bool keeps_contents, void **out)
 {
@@ -147,7 +148,7 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
         return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", request->bytes);
     loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
-    block.address = address; /* whatever a user's allocator wrote there */
+    block.address = address; /* a user's allocator may have written something else */
     loch_request complete = *request;
     complete.tag = block.tag;
     return realloc_block(allocator, &block, &complete, keeps_contents, out);

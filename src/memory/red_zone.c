@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Filling and checking red zones. Looking at device memory goes through a piece of host memory, from the heap or, when
- * there is none, from the stack: checks are made at free, which must not need memory. That piece is filled with what is
- * expected first, so memory without contents, which no copy changes, looks right. */
+/* Filling and checking red zones. Device memory is checked through a host buffer, from the heap, or from the stack
+ * if the heap has no memory: checks run at a free, which must not need memory. The buffer is first filled with the
+ * expected value, so that memory without contents, which a copy does not change, passes the check. */
 #include "memory/red_zone.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -13,7 +13,7 @@
 
 #define RED_ZONE_STAGING_BYTES ((size_t)1 << 20)
 #define RED_ZONE_STACK_BYTES 1024
-#define RED_ZONE_BLOCK_MAX ((size_t)1 << 47) /* more than any address space gives */
+#define RED_ZONE_BLOCK_MAX ((size_t)1 << 47) /* larger than any address space */
 
 loch_status lochi_red_zone_lay_out(size_t zone_bytes, size_t alignment, size_t bytes, lochi_zones *out)
 {
@@ -63,7 +63,7 @@ loch_status lochi_red_zone_poison(loch_stream *stream, const lochi_held *held, u
 
 /* --- looking --- */
 
-/* The place of the first byte that is not `value`; `bytes` when all are. */
+/* Returns the index of the first byte that is not `value`; `bytes` if there is no such byte. */
 static size_t red_zone_differs(const unsigned char *from, size_t bytes, uint8_t value)
 {
     if (!bytes || (from[0] == value && !memcmp(from, from + 1, bytes - 1))) return bytes;
@@ -91,7 +91,7 @@ static loch_status red_zone_look_through(loch_stream *stream, red_zone zone, uin
     return LOCH_OK;
 }
 
-/* Finds the first byte of a zone that is not `value`. */
+/* Finds the first byte of a zone that is not `value`. Waits for `stream` first. */
 static loch_status red_zone_look(loch_stream *stream, red_zone zone, uint8_t value, size_t *out)
 {
     *out = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The directory: groups by the chunks of their addresses. */
+/* The directory of a ledger: groups, found by the chunk of an address. */
 #include "memory/ledger/directory.h"
 #include "base/heap.h"
 #include "memory/ledger/slot.h"
 #include "memory/ledger/stop.h"
 
-#define DIRECTORY_BITS 6 /* at the start */
+#define DIRECTORY_BITS 6 /* of the directory's first size */
 
 __attribute__((noinline)) lochi_group *lochi_ledger_seek_group(const lochi_ledger *ledger, uint64_t chunk)
 {
@@ -17,7 +17,7 @@ __attribute__((noinline)) lochi_group *lochi_ledger_seek_group(const lochi_ledge
     }
 }
 
-/* Puts in a group that is not there yet. The directory has room. */
+/* Inserts a group. The group is not in the directory yet, and the directory has room. */
 static void directory_put(lochi_ledger_place *directory, unsigned shift, lochi_group *group)
 {
     const size_t mask = ((size_t)1 << (64 - shift)) - 1;
@@ -53,7 +53,7 @@ static lochi_group *directory_take_spare(lochi_ledger *ledger)
     return group;
 }
 
-/* Counts the groups with live blocks, while the ledger is stopped. */
+/* Returns the number of groups with live blocks. The ledger is stopped. */
 static size_t directory_count_live(const lochi_ledger *ledger)
 {
     lochi_lock_assert_held(&ledger->lock);
@@ -63,8 +63,8 @@ static size_t directory_count_live(const lochi_ledger *ledger)
     return live;
 }
 
-/* Makes room for another group while the ledger is stopped: drops those without live blocks when they are the most, else
- * doubles the directory. Nothing changes without memory. */
+/* Makes room for another group. Drops the groups without live blocks if they are the majority, else doubles the
+ * directory. Returns false, and changes nothing, without memory. The ledger is stopped. */
 static bool directory_grow(lochi_ledger *ledger)
 {
     lochi_lock_assert_held(&ledger->lock);

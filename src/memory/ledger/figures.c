@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's figures: of all blocks and of tags, in segments: the time between two lochi_ledger_new_segment. */
+/* Statistics of a ledger: of all blocks, and of each tag. Peaks are counted in segments. A segment is the time
+ * between two calls of lochi_ledger_new_segment. */
 #include "memory/ledger/figures.h"
 #include "base/heap.h"
 #include "memory/failure.h"
@@ -34,7 +35,7 @@ LOCHI_RARE void lochi_ledger_count_allocated(lochi_ledger *ledger, lochi_ledger_
 LOCHI_RARE void lochi_ledger_begin_slack(lochi_ledger *ledger)
 {
     lochi_ledger_stop(ledger);
-    if (!lochi_ledger_has_slack(ledger)) { /* so far allocated sizes were the requested ones */
+    if (!lochi_ledger_has_slack(ledger)) { /* so far every allocated size was equal to the requested one */
         uint32_t index = 0;
         for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));) {
             slot->unpublished[LOCHI_LEDGER_ALLOCATED] = slot->unpublished[LOCHI_LEDGER_REQUESTED];
@@ -58,7 +59,8 @@ uint64_t lochi_ledger_count_live(lochi_ledger *ledger)
 {
     int64_t live = 0;
     uint32_t index = 0;
-    atomic_thread_fence(memory_order_seq_cst); /* own takes before the look at the others' */
+    /* orders the takes of this thread before its reads of the other threads' counts */
+    atomic_thread_fence(memory_order_seq_cst);
     for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
         live += atomic_load_explicit(&slot->blocks, memory_order_relaxed);
     return live > 0 ? (uint64_t)live : 0;
@@ -66,7 +68,7 @@ uint64_t lochi_ledger_count_live(lochi_ledger *ledger)
 
 /* --- of tags --- */
 
-/* Returns the figures of a tag; NULL when it has none yet and `make` is false, or there is no memory for them. */
+/* Returns the statistics of a tag. NULL: the tag has none and `make` is false, or there is no memory for them. */
 static lochi_ledger_tag *figures_of_tag(lochi_ledger *ledger, loch_tag tag, bool make)
 {
     _Atomic(lochi_ledger_tag *) *place = &ledger->tags[tag / LOCHI_LEDGER_TAG_CHUNK];
@@ -102,7 +104,8 @@ void lochi_ledger_count_tag(lochi_ledger *ledger, const lochi_entry *entry, int 
 
 /* --- questions --- */
 
-/* Returns 0 for a figure below zero, which comes only of blocks that were not counted in for want of memory. */
+/* Returns 0 for a negative figure. A figure is negative only if a block was not counted in because there was no
+ * memory. */
 static uint64_t figures_clamp(int64_t value)
 {
     return value > 0 ? (uint64_t)value : 0;
@@ -113,7 +116,7 @@ static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
     lochi_lock_assert_held(&ledger->lock);
     lochi_ledger_tag *figures = figures_of_tag(ledger, tag, false);
     if (!figures) return;
-    lochi_ledger_lock(&figures->is_locked); /* a pool counts tags alone, and without entering the ledger */
+    lochi_ledger_lock(&figures->is_locked); /* a pool counts only tags here, and does not enter the ledger */
     out->allocs = figures->allocs;
     out->blocks = figures_clamp(figures->blocks);
     out->frees = figures->allocs - out->blocks;
@@ -124,7 +127,7 @@ static void figures_get_tag(lochi_ledger *ledger, loch_tag tag, loch_stats *out)
     lochi_ledger_unlock(&figures->is_locked);
 }
 
-/* Publishes everything, and sums up what all threads have in use. */
+/* Publishes the changes of all threads, and sums what is in use. */
 static void figures_sum(lochi_ledger *ledger, int64_t now[LOCHI_LEDGER_METRICS])
 {
     lochi_lock_assert_held(&ledger->lock);

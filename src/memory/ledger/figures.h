@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures of a ledger: those of all blocks are in the threads' slots. */
+/* Statistics of a ledger. Those of all blocks are in the threads' slots. */
 #ifndef LOCHI_LEDGER_FIGURES_H
 #define LOCHI_LEDGER_FIGURES_H
 
 #include "base/hint.h"
 #include "memory/ledger/state.h"
 
-/* Makes known to the other threads what the slot has not published yet. From inside, or while the ledger is stopped. */
+/* Publishes the changes of a slot to the other threads. The caller is inside the ledger, or the ledger is stopped. */
 void lochi_ledger_publish(lochi_ledger *ledger, lochi_ledger_slot *slot);
 
-/* Counts allocated bytes, where they are not the requested ones. From inside. */
+/* Counts allocated bytes, once some block has an allocated size that is not its requested size. The caller is inside
+ * the ledger. */
 void lochi_ledger_count_allocated(lochi_ledger *ledger, lochi_ledger_slot *slot, int64_t bytes);
 
-/* Prepares for a block whose allocated size is not the requested one. Not from inside. */
+/* Prepares for blocks whose allocated size is not their requested size. The caller must not be inside the ledger. */
 void lochi_ledger_begin_slack(lochi_ledger *ledger);
 
-/* Tells whether some allocated size was not the requested one. */
+/* Returns whether some block had an allocated size that is not its requested size. */
 static inline bool lochi_ledger_has_slack(const lochi_ledger *ledger)
 {
     return (atomic_load_explicit(&ledger->state, memory_order_relaxed) & LOCHI_LEDGER_SLACK) != 0;
 }
 
-/* Raises a peak. It is what is in use before something goes: so it is looked for where a block is taken out, or figures are
- * asked for. */
+/* Raises a peak to the present use. A peak is the use just before a block is freed, so this is called when a block
+ * is taken out; reading the statistics compares with the present use too. */
 static inline void lochi_ledger_raise(const lochi_ledger *ledger, lochi_ledger_slot *slot, int metric,
                                       int64_t unpublished)
 {
@@ -30,7 +31,8 @@ static inline void lochi_ledger_raise(const lochi_ledger *ledger, lochi_ledger_s
     if (now > slot->peak[metric]) slot->peak[metric] = now;
 }
 
-/* Counts a block in. `is_new`: it was not out for a moment only. From inside. */
+/* Counts a block in. `is_new` is false for a block that is put back after a failed free. The caller is inside the
+ * ledger. */
 static inline void lochi_ledger_count_in(lochi_ledger *ledger, lochi_ledger_slot *slot, size_t requested,
                                          size_t allocated, bool is_new)
 {
@@ -48,7 +50,7 @@ static inline void lochi_ledger_count_in(lochi_ledger *ledger, lochi_ledger_slot
         lochi_ledger_publish(ledger, slot);
 }
 
-/* Counts a block out. From inside. */
+/* Counts a block out. The caller is inside the ledger. */
 static inline void lochi_ledger_count_out(lochi_ledger *ledger, lochi_ledger_slot *slot, size_t requested,
                                           size_t allocated)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Groups: what does not happen at every call. */
+/* Groups: the functions that are off the fast path. */
 #include "memory/ledger/group.h"
 #include "base/heap.h"
 #include <string.h>
 
-#define GROUP_BITS_SECOND 4 /* of the first array that is a piece of its own */
+#define GROUP_BITS_SECOND 4 /* bits of the first array that is allocated separately */
 
 void lochi_group_init(lochi_group *group, uint64_t chunk, uint16_t tag)
 {
@@ -49,7 +49,8 @@ bool lochi_group_write(lochi_group *group, size_t at, const lochi_entry *entry, 
     return true;
 }
 
-/* Copies words and cells into the empty arrays of `to`; false when a word would come to lie on the end. */
+/* Copies words and cells into the empty arrays of `to`. Returns false if a word does not fit in front of the last
+ * place. */
 static bool group_copy(lochi_group *to, const lochi_group *from, bool keep_freed)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -64,7 +65,7 @@ static bool group_copy(lochi_group *to, const lochi_group *from, bool keep_freed
     return true;
 }
 
-/* Empty arrays; cells only where there are some. */
+/* Allocates empty arrays of words, and of cells if `with_cells`. Returns false without memory. */
 static bool group_make_arrays(lochi_group *made, unsigned bits, bool with_cells)
 {
     *made = (lochi_group){.bits = (uint8_t)bits, .count = (1u << bits) + LOCHI_GROUP_REACH};
@@ -75,7 +76,7 @@ static bool group_make_arrays(lochi_group *made, unsigned bits, bool with_cells)
     return false;
 }
 
-/* Whether anything in the cells is in use. */
+/* Returns whether any word uses its cell. */
 static bool group_has_cells(const lochi_group *group)
 {
     for (size_t at = 0; at < group->count; at++)
@@ -106,5 +107,5 @@ bool lochi_group_rebuild(lochi_group *group)
         group->used = made.used;
         return true;
     }
-    return false; /* cannot be: with all bits every offset has a place of its own */
+    return false; /* cannot happen: with all bits, every offset has its own place */
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A group: what the ledger knows of the blocks that start in one chunk of addresses.
+/* A group: what the ledger stores about the blocks that start in one chunk of addresses.
  *
- * Each block has a word of 32 bits, so that those of a million blocks stay in the cache:
+ * Each block has a word of 32 bits, so that the words of a million blocks stay in the cache:
  *
- *     used 1 | offset in the chunk 16 | freed 1 | named 1 | requested size 13
+ *   used 1 | offset in the chunk 16 | freed 1 | named 1 | requested size 13
  *
- * A word's place is its offset, scaled to the array, or the next empty place behind that: neighbours in memory are
- * neighbours here, and blocks of similar sizes find their places free. When places are far off the array is made
- * larger.
+ * The home place of a word is its offset, scaled to the size of the array. If that place is taken, the word goes to
+ * the next empty place after it. So neighbours in memory are neighbours here, and blocks of similar sizes do not
+ * collide. The array grows when a word would lie too far from its home place.
  *
- * What a word cannot hold is in a cell, and the word is wide: larger sizes, tags that are not the group's, an
- * allocated size that is not the requested one, a note. Ids are in cells too, and given when they are first asked
- * for: the word is named then. There are no cells until one is needed. */
+ * A cell holds what a word cannot: larger sizes, a tag that is not the group's tag, an allocated size that is not
+ * the requested size, a note. The word is then called wide. Ids are in cells too. A block gets an id when the id is
+ * first asked for; the word is then called named. Cells are allocated when the first one is needed. */
 #ifndef LOCHI_LEDGER_GROUP_H
 #define LOCHI_LEDGER_GROUP_H
 
@@ -20,15 +20,15 @@
 #include <stdbool.h>
 
 #define LOCHI_CHUNK_BITS 16
-#define LOCHI_GROUP_FEW 2   /* blocks that a group has room for from the start */
-#define LOCHI_GROUP_REACH 8 /* places that a word may be off before the array grows */
+#define LOCHI_GROUP_FEW 2   /* blocks for which a group has room from the start */
+#define LOCHI_GROUP_REACH 8 /* distance from its home place at which a word makes the array grow */
 
 #define LOCHI_WORD_USED 1u
-#define LOCHI_WORD_KEY ((1u << 17) - 1) /* used, and the offset */
+#define LOCHI_WORD_KEY ((1u << 17) - 1) /* the used bit and the offset */
 #define LOCHI_WORD_FREED (1u << 17)
 #define LOCHI_WORD_NAMED (1u << 18)
 #define LOCHI_WORD_SIZE_AT 19
-#define LOCHI_WORD_WIDE ((1u << 13) - 1) /* in the place of the size */
+#define LOCHI_WORD_WIDE ((1u << 13) - 1) /* in place of the size */
 
 typedef struct lochi_cell {
     uint64_t id_note;       /* id << 8 | note */
@@ -38,32 +38,32 @@ typedef struct lochi_cell {
 
 typedef struct lochi_group {
     _Alignas(64) atomic_flag is_locked;
-    uint8_t bits;   /* of the scaled offset: 2^bits home places, and LOCHI_GROUP_REACH more behind them */
-    uint16_t tag;   /* of every block that is not wide */
-    uint32_t count; /* of words but the last, which is always empty */
-    uint32_t used;  /* words that are not empty */
+    uint8_t bits;   /* 2^bits home places, and LOCHI_GROUP_REACH places after them */
+    uint16_t tag;   /* tag of every block that is not wide */
+    uint32_t count; /* number of words without the last one, which is always empty */
+    uint32_t used;  /* number of words that are not empty */
     uint32_t few_words[LOCHI_GROUP_FEW + 1];
     uint32_t *words;
     uint64_t chunk;           /* address >> LOCHI_CHUNK_BITS */
-    lochi_cell *cells;        /* as many as words; NULL when none was needed yet */
-    struct lochi_group *next; /* the ledger's */
+    lochi_cell *cells;        /* one for each word; NULL until the first is needed */
+    struct lochi_group *next; /* in a list of the ledger */
     lochi_cell few_cells[LOCHI_GROUP_FEW];
 } lochi_group;
 
-/* Sets up an empty group in memory that is aligned for it. */
+/* Sets up an empty group. The memory is aligned for it. */
 void lochi_group_init(lochi_group *group, uint64_t chunk, uint16_t tag);
 
-/* Gives back what a group has allocated. */
+/* Frees the arrays of a group. */
 void lochi_group_fini(lochi_group *group);
 
-/* Makes room in a group: throws out marks of freed blocks when they are the most, else doubles the array. False without
- * memory. */
+/* Makes room in a group. Drops the marks of freed blocks if they are the majority, else doubles the array. Returns
+ * false without memory. */
 bool lochi_group_rebuild(lochi_group *group);
 
-/* Tells whether any block of a group is live. */
+/* Returns whether any block of a group is live. */
 bool lochi_group_is_live(const lochi_group *group);
 
-/* Returns the cell of a place; NULL without memory. */
+/* Returns the cell at a place, and allocates the cells if needed; NULL without memory. */
 lochi_cell *lochi_group_cell(lochi_group *group, size_t at);
 
 static inline uint32_t lochi_group_key(uintptr_t address)
@@ -76,7 +76,7 @@ static inline size_t lochi_group_home(uint32_t key, unsigned bits)
     return key >> (LOCHI_CHUNK_BITS + 1 - bits);
 }
 
-/* Returns the place of a key, or the empty one where it would go. */
+/* Returns the place of a key, or the empty place where the key belongs. */
 static inline size_t lochi_group_seek(const lochi_group *group, uint32_t key)
 {
     size_t at = lochi_group_home(key, group->bits);
@@ -85,7 +85,8 @@ static inline size_t lochi_group_seek(const lochi_group *group, uint32_t key)
     return at;
 }
 
-/* Tells whether a new word may go to the empty place `at`. Few words may lie far off: the array is not blown up for them. */
+/* Returns whether a new word may go to the empty place `at`. While an array is almost empty, a word may lie far from
+ * its home place, so that the array does not grow for a few words. */
 static inline bool lochi_group_has_room(const lochi_group *group, uint32_t key, size_t at)
 {
     if (at == group->count) return false;
@@ -102,7 +103,7 @@ static inline bool lochi_word_is_wide(uint32_t word)
     return word >> LOCHI_WORD_SIZE_AT == LOCHI_WORD_WIDE;
 }
 
-/* Reads the entry at a place; its id is 0 when it was never asked for. */
+/* Reads the entry at a place. Its id is 0 if the id was never asked for. */
 static inline void lochi_group_read(const lochi_group *group, size_t at, lochi_entry *out)
 {
     const uint32_t word = group->words[at];
@@ -121,20 +122,21 @@ static inline void lochi_group_read(const lochi_group *group, size_t at, lochi_e
     }
 }
 
-/* Tells whether a word holds all that is known of an entry, its id apart. */
+/* Returns whether a word can hold an entry, apart from the id. */
 static inline bool lochi_group_is_plain(const lochi_group *group, const lochi_entry *entry)
 {
     return entry->requested < LOCHI_WORD_WIDE && entry->requested == entry->allocated && entry->tag == group->tag &&
            !entry->note;
 }
 
-/* Writes a live entry that is plain and has no id. */
+/* Writes a live entry that fits into a word and has no id. */
 static inline void lochi_group_write_plain(lochi_group *group, size_t at, uint32_t key, size_t requested)
 {
     group->words[at] = key | (uint32_t)requested << LOCHI_WORD_SIZE_AT;
 }
 
-/* Writes any live entry, with its id unless that is 0; false, and nothing is written, without memory for a cell. */
+/* Writes any live entry, with its id unless the id is 0. Returns false, and writes nothing, without memory for a
+ * cell. */
 bool lochi_group_write(lochi_group *group, size_t at, const lochi_entry *entry, uint64_t id);
 
 #endif

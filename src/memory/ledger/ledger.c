@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's entries: how a block comes in, goes out, and is found. What is rare is kept out of the way of what is
- * not: these functions are called at every allocation and free. */
+/* Entries of a ledger: adding, taking out, finding. These functions run at every allocation and free, so rare cases
+ * are in functions of their own. */
 #include "memory/ledger/ledger.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -50,7 +50,8 @@ static uint64_t ledger_next_id(lochi_ledger *ledger)
     return atomic_fetch_add_explicit(&ledger->last_id, 1, memory_order_relaxed) + 1;
 }
 
-/* Finds the place for a new entry, which is empty or a mark. E_DRIVER when a live one is there. The group is locked. */
+/* Finds the place for a new entry: an empty place, or the mark of a freed block. E_DRIVER: a live entry is there.
+ * The group is locked. */
 static inline loch_status ledger_find_room(lochi_group *group, uint32_t key, size_t *at)
 {
     for (;;) {
@@ -63,7 +64,7 @@ static inline loch_status ledger_find_room(lochi_group *group, uint32_t key, siz
     }
 }
 
-/* Writes an entry to a place of ledger_find_room. The group is locked. */
+/* Writes an entry to a place that ledger_find_room found. The group is locked. */
 static inline loch_status ledger_write(lochi_group *group, size_t at, uint32_t key, const lochi_entry *entry,
                                        uint64_t id)
 {
@@ -76,11 +77,12 @@ static inline loch_status ledger_write(lochi_group *group, size_t at, uint32_t k
     return LOCH_OK;
 }
 
-/* Makes a group for a new block and enters again; NULL, and not inside, without memory. */
+/* Creates the group for a new block and enters the ledger again. Returns NULL without memory; the thread is then not
+ * inside. */
 static LOCHI_RARE lochi_ledger_slot *ledger_enter_with_group(lochi_ledger *ledger, lochi_ledger_slot *slot,
                                                              uintptr_t address, uint16_t tag, lochi_group **group)
 {
-    while (!*group) { /* a new group may go again while it has no live block */
+    while (!*group) { /* a new group may be dropped again while it has no live block */
         lochi_ledger_leave(slot);
         if (!lochi_ledger_make_group(ledger, address, tag)) return NULL;
         slot = lochi_ledger_enter(ledger);
@@ -89,7 +91,7 @@ static LOCHI_RARE lochi_ledger_slot *ledger_enter_with_group(lochi_ledger *ledge
     return slot;
 }
 
-/* Inlined into its callers, which know much of the entry. */
+/* Adds an entry. Always inlined, because callers know parts of the entry at compile time. */
 static inline __attribute__((always_inline)) loch_status ledger_insert(lochi_ledger *ledger, const lochi_entry *entry,
                                                                        uint64_t id, bool is_new)
 {
@@ -137,7 +139,7 @@ loch_status lochi_ledger_add_plain(lochi_ledger *ledger, const void *address, si
 
 /* --- wrong addresses --- */
 
-/* Looks for a live block that holds `address`: it may take its time. */
+/* Searches all groups for a live block that contains `address`. Slow; called for wrong addresses only. */
 static bool ledger_is_interior(lochi_ledger *ledger, uintptr_t address, lochi_entry *out)
 {
     bool is_found = false;
@@ -157,7 +159,7 @@ static bool ledger_is_interior(lochi_ledger *ledger, uintptr_t address, lochi_en
     return is_found;
 }
 
-/* Says why there is no live block at an address. */
+/* Returns the error for an address without a live block. */
 static LOCHI_RARE loch_status ledger_explain(lochi_ledger *ledger, uintptr_t address, bool is_freed)
 {
     lochi_entry around = {.address = 0};
@@ -168,7 +170,7 @@ static LOCHI_RARE loch_status ledger_explain(lochi_ledger *ledger, uintptr_t add
     return LOCH_FAIL(FOREIGN, "%p was not handed out by this allocator", (void *)address);
 }
 
-/* Says why a block could not be taken out: there is none, or it has another size. */
+/* Returns the error for a block that could not be taken out: there is no live block, or its size is different. */
 static LOCHI_RARE loch_status ledger_refuse_take(lochi_ledger *ledger, uintptr_t address, uint32_t word, size_t bytes,
                                                  const lochi_entry *found)
 {
@@ -207,12 +209,13 @@ loch_status lochi_ledger_take(lochi_ledger *ledger, const void *address, size_t 
 void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry)
 {
     const loch_status status = ledger_insert(ledger, entry, entry->id, false);
-    (void)status; /* the mark is there; only if it was thrown out, and its place filled since, memory may be wanting */
+    (void)status; /* fails only if the mark was dropped, its place was filled since, and there is no memory */
 }
 
 /* --- questions --- */
 
-/* Returns the group of a live block, locked, and its place; or NULL, and whether there is a mark. From inside. */
+/* Returns the group of a live block, locked, and the block's place. Returns NULL if no block is live there;
+ * `is_freed` then says whether there is a mark. The caller is inside the ledger. */
 static lochi_group *ledger_lock_live(lochi_ledger *ledger, uintptr_t address, size_t *at, bool *is_freed)
 {
     *is_freed = false;
@@ -226,7 +229,7 @@ static lochi_group *ledger_lock_live(lochi_ledger *ledger, uintptr_t address, si
     return NULL;
 }
 
-/* Reads a live entry, and gives it an id if it has none yet; false without memory. The group is locked. */
+/* Reads a live entry, and gives it an id if it has no id yet. Returns false without memory. The group is locked. */
 static bool ledger_read_named(lochi_ledger *ledger, lochi_group *group, size_t at, lochi_entry *out)
 {
     lochi_group_read(group, at, out);
@@ -246,7 +249,7 @@ loch_status lochi_ledger_find(lochi_ledger *ledger, const void *address, lochi_e
         lochi_ledger_unlock(&group->is_locked);
     }
     lochi_ledger_leave(slot);
-    if (!is_named) out->id = 0; /* wrappers ask on their way to a free, which must not need memory */
+    if (!is_named) out->id = 0; /* wrappers call this on the path of a free, which must not need memory */
     return group ? LOCH_OK : ledger_explain(ledger, (uintptr_t)address, is_freed);
 }
 

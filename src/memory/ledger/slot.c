@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's slots: what happens once a thread, or while the ledger is stopped. */
+/* Slots of a ledger: the functions that run once a thread, or while the ledger is stopped. */
 #include "memory/ledger/slot.h"
 #include "base/heap.h"
 #include <sched.h>
@@ -11,7 +11,7 @@ void *lochi_ledger_alloc_aligned(size_t bytes, void **memory)
     return *memory ? (void *)(end & ~(uintptr_t)(LOCHI_LEDGER_LINE - 1)) : NULL;
 }
 
-/* Makes the slot at `index`, by its owner; returns the shared one without memory. */
+/* Creates the slot at `index`; called by the thread that owns it. Returns the shared slot without memory. */
 static lochi_ledger_slot *slot_make(lochi_ledger *ledger, uint32_t index)
 {
     void *memory;
@@ -37,7 +37,8 @@ lochi_ledger_slot *lochi_ledger_next_slot(lochi_ledger *ledger, uint32_t *index)
     return &ledger->shared;
 }
 
-/* The whole of entering: for a thread's first call, for the shared slot, and while the ledger is stopped. */
+/* Enters the ledger on the slow path: at a thread's first call, with the shared slot, or while the ledger is
+ * stopped. */
 LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger)
 {
     const uint32_t index = lochi_thread_slot();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots of threads: being inside of a ledger. */
+/* Slots of a ledger: each thread marks in its own slot that it is inside the ledger. */
 #ifndef LOCHI_LEDGER_SLOT_H
 #define LOCHI_LEDGER_SLOT_H
 
@@ -7,16 +7,17 @@
 #include "memory/ledger/spin.h"
 #include "memory/ledger/state.h"
 
-/* Returns zeroed memory that starts a line; NULL without any. What goes back to lochi_free is in *memory. */
+/* Returns zeroed memory that starts at a cache line; NULL without memory. Pass *memory to lochi_free at the end. */
 void *lochi_ledger_alloc_aligned(size_t bytes, void **memory);
 
-/* Returns the next slot that is in use, from *index on, which starts at 0; NULL behind the last. */
+/* Returns the next slot in use from *index on; NULL after the last one. Start with *index = 0. */
 lochi_ledger_slot *lochi_ledger_next_slot(lochi_ledger *ledger, uint32_t *index);
 
-/* Gives the slots back at the end of the ledger. */
+/* Frees the slots when the ledger is destroyed. */
 void lochi_ledger_slots_fini(lochi_ledger *ledger);
 
-/* Enters at a thread's first call, by the shared slot, or while the ledger is stopped. For lochi_ledger_enter. */
+/* Enters at a thread's first call, with the shared slot, or while the ledger is stopped. Helper of
+ * lochi_ledger_enter. */
 lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger);
 
 /* Undoes lochi_ledger_enter. */
@@ -26,7 +27,7 @@ static inline void lochi_ledger_leave(lochi_ledger_slot *slot)
     if (LOCHI_UNLIKELY(slot->is_shared)) lochi_ledger_unlock(&slot->is_locked);
 }
 
-/* Marks the calling thread as inside; waits while the ledger is stopped. */
+/* Marks the calling thread as inside the ledger. Waits while the ledger is stopped. */
 static inline lochi_ledger_slot *lochi_ledger_enter(lochi_ledger *ledger)
 {
     lochi_ledger_slot *slot = atomic_load_explicit(&ledger->slots[lochi_thread_slot()], memory_order_relaxed);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Spin locks of groups, tags and the shared slot: held for a few instructions. */
+/* Spin locks of groups, tags and the shared slot. Held for a few instructions only. */
 #ifndef LOCHI_LEDGER_SPIN_H
 #define LOCHI_LEDGER_SPIN_H
 
 #include "base/hint.h"
 #include <stdatomic.h>
 
-/* Waits for a spin lock that another thread holds, and takes it. */
+/* Takes a spin lock that another thread holds: waits for it. */
 void lochi_ledger_spin(atomic_flag *is_locked);
 
 /* Takes a spin lock. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Stops of the ledger, for those who want a picture of everything, and for forks. */
+/* Stops of a ledger, for consistent reads and for forks. */
 #include "memory/ledger/stop.h"
 #include "memory/ledger/slot.h"
 #include <sched.h>
 #include <stddef.h>
 
-#define STOP_TURNS 1000 /* how often a stop steps back for those whom the last one kept out */
+#define STOP_TURNS 1000 /* how often a stop yields to threads that the last stop kept out */
 
 void lochi_ledger_halt(lochi_ledger *ledger)
 {
     lochi_lock_assert_held(&ledger->lock);
     atomic_fetch_or_explicit(&ledger->state, LOCHI_LEDGER_STOPPED, memory_order_relaxed);
-    lochi_fence_heavy(); /* who is inside is seen to be, or sees the stop */
+    lochi_fence_heavy(); /* a thread that is inside is seen as inside, or it sees the stop */
     uint32_t index = 0;
     for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
         while (atomic_load_explicit(&slot->inside, memory_order_acquire))
@@ -23,7 +23,8 @@ void lochi_ledger_go_on(lochi_ledger *ledger)
     atomic_fetch_and_explicit(&ledger->state, ~(unsigned)LOCHI_LEDGER_STOPPED, memory_order_release);
 }
 
-/* Lets in the threads that the last stop kept out: a thread that asks for figures in a loop would keep them out for good. */
+/* Waits for the threads that the last stop kept out. Without this, a thread that reads statistics in a loop would
+ * keep them out forever. */
 static void stop_let_in(lochi_ledger *ledger)
 {
     for (int turns = STOP_TURNS; turns && atomic_load_explicit(&ledger->kept_out, memory_order_relaxed); turns--)
@@ -45,7 +46,8 @@ void lochi_ledger_resume(lochi_ledger *ledger)
 
 /* --- forks --- */
 
-#define STOP_FORK_TURNS 10000 /* for threads that wait for a group which the thread that forks is visiting */
+/* how often a fork waits for threads that need a group which the forking thread visits */
+#define STOP_FORK_TURNS 10000
 
 static lochi_fork_part stop_part;
 
@@ -54,8 +56,8 @@ static lochi_ledger *stop_of(lochi_fork_item *item)
     return (lochi_ledger *)((char *)item - offsetof(lochi_ledger, in_forks));
 }
 
-/* Waits until nobody is inside. A visitor of a walk may fork: threads that want its group wait inside then, and have changed
- * nothing yet. */
+/* Waits until no thread is inside. If a visitor of a walk forks, threads that need the visited group are inside and
+ * cannot leave; they have changed nothing yet, so the wait for them ends after STOP_FORK_TURNS. */
 static void stop_await(lochi_ledger *ledger)
 {
     const bool is_own = lochi_lock_is_mine(&ledger->lock);
@@ -82,14 +84,14 @@ static void stop_go_on_all(void)
         lochi_ledger_go_on(stop_of(item));
 }
 
-/* Forgets the other threads in the child, where nobody is inside. */
+/* Resets the marks of all other threads in the child of a fork, where no thread is inside. */
 static void stop_forked(void)
 {
     for (lochi_fork_item *item = stop_part.items; item; item = item->next) {
         lochi_ledger *ledger = stop_of(item);
         uint32_t index = 0, count = LOCHI_SLOT_COUNT;
         while (count && !atomic_load_explicit(&ledger->slots[count - 1], memory_order_relaxed))
-            count--; /* a thread may have made its slot, and not counted it yet */
+            count--; /* a thread may have made its slot without counting it yet */
         atomic_store_explicit(&ledger->slot_count, count, memory_order_relaxed);
         for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
             atomic_store_explicit(&slot->inside, false, memory_order_relaxed);
