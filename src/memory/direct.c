@@ -413,7 +413,7 @@ static const loch_allocator_ops direct_ops = {
     .get_attributes = direct_get_attributes,
 };
 
-/* --- in public --- */
+/* --- public functions --- */
 
 static loch_status direct_read_options(loch_device *device, const loch_direct_options *given, loch_direct_options *out)
 {

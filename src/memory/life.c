@@ -23,7 +23,7 @@
 #include <loch/host.h>
 #include <string.h>
 
-/* --- making and ending --- */
+/* --- creating and destroying --- */
 
 static unsigned life_depth(const loch_allocator *allocator)
 {

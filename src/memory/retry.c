@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* When memory is short: pressure functions first, then waiting for another's free (waiting.c). */
+/* Retries when memory is short: first the pressure functions, then waiting for a free of another thread (waiting.c). */
 #include "memory/retry.h"
 #include "base/cancel.h"
 #include "base/thread.h"
@@ -11,10 +11,10 @@
 static bool retry_is_worth_it(loch_status status)
 {
     return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
-           status == LOCH_E_MOVING_FORBIDDEN; /* a move would do, and so would a free */
+           status == LOCH_E_MOVING_FORBIDDEN; /* a move would help, and so would a free */
 }
 
-/* Tries once more, and counts that; the attempt before has not failed then. */
+/* Retries once, and counts the retry. Drops the failure notes of the attempt before. */
 static loch_status retry_once_more(loch_allocator *allocator, const loch_request *request, uint32_t mark, void **out)
 {
     lochi_lock_take(&allocator->lock);
@@ -24,7 +24,7 @@ static loch_status retry_once_more(loch_allocator *allocator, const loch_request
     return lochi_allocator_try(allocator, request, out);
 }
 
-/* Asks each function of one allocator in turn, and tries again after each that gave something back. */
+/* Calls each pressure function of one allocator in turn. Retries after each that freed something. */
 static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, const loch_request *request,
                              uint32_t mark, loch_status status, void **out)
 {
@@ -34,7 +34,7 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
     for (; asked && retry_is_worth_it(status); asked = asked->next) {
         if (asked->is_leaving) continue;
         waiting_call call = {.asked = asked};
-        asked->users++; /* keeps it in the list */
+        asked->users++; /* keeps the function in the list */
         lochi_waiting_note(&call);
         lochi_lock_drop(&allocator->lock);
         const uint32_t paused = lochi_failure_pause();
@@ -49,7 +49,7 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
     return status;
 }
 
-/* Asks the allocator's own functions, then those of what it wraps. */
+/* Calls the pressure functions of the allocator, then those of the allocators that it wraps. */
 static loch_status retry_under_pressure(loch_allocator *allocator, const loch_request *request, uint32_t mark,
                                         loch_status status, void **out)
 {
@@ -60,9 +60,9 @@ static loch_status retry_under_pressure(loch_allocator *allocator, const loch_re
 
 /* --- waiting --- */
 
-/* Tells whether a free by another thread can be on its way: another thread has used an allocator of the stack before. Whether
- * blocks are out, or threads alive, is not asked. The memory may be a block of an allocator outside the stack that shares
- * the source, or one that is between its owner and the figures; and the system's list of threads can miss a live one. */
+/* Returns whether another thread may free memory: another thread has used an allocator of the stack before. Live
+ * blocks and live threads are not checked. The memory may be a block of an allocator outside the stack with the same
+ * source, or a block that is freed but not yet counted; and the system's list of threads can miss a live thread. */
 static bool retry_has_others(const loch_allocator *allocator)
 {
     const uint64_t own = lochi_thread_number();
@@ -73,7 +73,7 @@ static bool retry_has_others(const loch_allocator *allocator)
     return false;
 }
 
-/* Tries until it works, time is up, or no other thread has ever used the stack. */
+/* Retries until it succeeds, the timeout is over, or no other thread has ever used the stack. */
 static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, uint32_t mark,
                                  loch_status status, void **out)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* When memory is short. */
+/* Retries when memory is short. */
 #ifndef LOCHI_RETRY_H
 #define LOCHI_RETRY_H
 
 #include "memory/allocator_state.h"
 
-/* Tries again after pressure functions and frees; `status` is why the first attempt failed, and failures from `mark` on are
- * those of attempts (failure.h). */
+/* Retries after pressure functions and after frees. `status` is the error of the first attempt. Failures noted since
+ * `mark` belong to attempts of this request (failure.h). */
 loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, uint32_t mark, loch_status status,
                         void **out);
 

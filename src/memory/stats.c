@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures: their sum, text and JSON, all from the one list. */
+/* Statistics: sum, text and JSON, all made from one list. */
 #include "base/fail.h"
 #include "memory/format.h"
 #include <loch/stats.h>
@@ -7,7 +7,7 @@
 
 #define STATS_ADD(a, b) ((a) + (b))
 #define STATS_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define STATS_LIMIT(a, b) ((a) && (b) ? (a) + (b) : 0) /* unknown and anything is unknown */
+#define STATS_LIMIT(a, b) ((a) && (b) ? (a) + (b) : 0) /* no limit plus anything is no limit */
 
 void loch_stats_add(loch_stats *a, const loch_stats *b)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tags: a table that only grows. Names are read without a lock: an entry is complete before the count admits it. */
+/* Tags: a table that only grows. Names are read without a lock, because an entry is complete before the count
+ * includes it. */
 #include "memory/tag.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -8,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static char tag_names[LOCH_TAG_COUNT_MAX][LOCH_TAG_NAME_MAX]; /* entry 0 is the empty name; pages come when touched */
+static char tag_names[LOCH_TAG_COUNT_MAX][LOCH_TAG_NAME_MAX]; /* entry 0 is the empty name */
 static atomic_size_t tag_total = 1; /* release after an entry is written, acquire before one is read */
 static lochi_lock tag_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_TAGS);
 

@@ -5,7 +5,7 @@
 
 #include <loch/tag.h>
 
-/* Returns how many tags there are: they are 0 to that number less one. */
+/* Returns the number of tags. Tags are 0 to that number minus 1. */
 size_t lochi_tag_count(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arrays of elements that are initialised and finished. */
+/* Arrays of elements with functions to initialise and finish each element. */
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/sized.h"
@@ -40,7 +40,7 @@ loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, s
     LOCH_TRY_RETURN(loch_alloc_array(allocator, count, type->bytes, &aligned, &block));
     loch_status status = LOCH_OK;
     size_t done = 0;
-    if (type->init && block) { /* it is free in the order of its stream, zeroes too: the host must not overtake that */
+    if (type->init && block) { /* the block is ready, or zeroed, in stream order only, and init runs on the host */
         loch_stream *stream = aligned.stream;
         if (!stream) stream = loch_stream_get_default(loch_allocator_get_device(allocator));
         status = loch_stream_sync(stream);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that wait for memory, and functions that are asked for it.
+/* Threads that wait for memory, and the list of pressure functions.
  *
- * Waiting is one queue for the process, because memory that one allocator gives back may serve a request of another
- * that shares its source. A waiter raises `waiters` of its allocator and of all that it wraps, crosses the heavy
- * fence, notes the generation and tries again; a free crosses the light fence and looks at `waiters`. So either the
- * new attempt finds the memory, or the free finds the waiter: no wake-up is lost, and a free costs one load while
- * nobody waits. A waiter sleeps for a nap at most, because a free of an allocator outside its stack does not wake it. */
+ * There is one queue for the process, because memory that one allocator frees may serve a request of another one
+ * with the same source. A waiter raises `waiters` of its allocator and of all allocators that it wraps, crosses the
+ * heavy fence, reads the generation and tries again. A free crosses the light fence and reads `waiters`. So either
+ * the new attempt finds the memory, or the free sees the waiter: no wake-up is lost, and a free costs one load while
+ * no thread waits. A waiter sleeps for one nap at most, because a free through an allocator outside its stack does
+ * not wake it. */
 #include "memory/waiting.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -17,7 +18,7 @@
 #include <pthread.h>
 #include <time.h>
 
-/* The longest sleep before the (replaceable) clock is read again. Tests make it longer, to see that wake-ups come. */
+/* The longest sleep before the (replaceable) clock is read again. Tests make it longer to check the wake-ups. */
 uint64_t lochi_retry_nap_ns = 10000000;
 
 static lochi_lock waiting_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_LEAF);
@@ -35,7 +36,7 @@ static void waiting_init(void)
     pthread_condattr_destroy(&attributes);
 }
 
-/* --- calls under way, for forks --- */
+/* --- running calls, for forks --- */
 
 static void waiting_stop_waiting(loch_allocator *allocator)
 {
@@ -53,7 +54,8 @@ static void waiting_wait_again(loch_allocator *allocator)
     }
 }
 
-/* Takes all announcements back, because how far another thread had come with its own is not known; makes the own ones again. */
+/* Repairs the state in the child of a fork. It is not known how far the other threads had come, so all announcements
+ * are taken back, and those of the calling thread are made again. */
 static void waiting_forked(void)
 {
     const uint64_t self = lochi_thread_number();
@@ -102,7 +104,7 @@ static void waiting_announce(loch_allocator *allocator, int sign)
         atomic_fetch_add_explicit(&allocator->waiters, (unsigned)sign, memory_order_relaxed);
         if (!allocator->pool) continue;
         if (sign > 0)
-            lochi_pool_shut_waiting(allocator->pool); /* frees take the long way, which looks at the waiters */
+            lochi_pool_shut_waiting(allocator->pool); /* frees then take the slow path, which reads `waiters` */
         else
             lochi_pool_go_waiting(allocator->pool);
     }
@@ -129,7 +131,7 @@ void lochi_retry_wake(void)
 {
     pthread_once(&waiting_once, waiting_init);
     lochi_lock_take(&waiting_lock);
-    atomic_fetch_add_explicit(&waiting_generation, 1, memory_order_release); /* who sees it sees the free */
+    atomic_fetch_add_explicit(&waiting_generation, 1, memory_order_release); /* a thread that sees it sees the free */
     pthread_cond_broadcast(&waiting_cond);
     lochi_lock_drop(&waiting_lock);
 }
@@ -150,7 +152,7 @@ void lochi_waiting_sleep(uint64_t generation, uint64_t ns)
 
 /* --- pressure functions --- */
 
-/* Finds the link to a function, or to the end of the list. */
+/* Finds the link to a function, or the end of the list. */
 static lochi_pressure **waiting_find(loch_allocator *allocator, loch_pressure_function *function, const void *user)
 {
     lochi_lock_assert_held(&allocator->lock);
@@ -183,12 +185,13 @@ loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_press
     if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
     lochi_lock_take(&allocator->lock);
     lochi_pressure **link;
-    while (*(link = waiting_find(allocator, function, user)) && (*link)->users) { /* rare: somebody is inside it */
+    /* rare: a thread is inside the function */
+    while (*(link = waiting_find(allocator, function, user)) && (*link)->users) {
         (*link)->is_leaving = true;
         lochi_lock_drop(&allocator->lock);
         const struct timespec nap = {0, 100000};
         nanosleep(&nap, NULL);
-        lochi_lock_take(&allocator->lock); /* the list may have changed meanwhile */
+        lochi_lock_take(&allocator->lock); /* the list may have changed in between */
     }
     lochi_pressure *found = *link;
     if (found) *link = found->next;

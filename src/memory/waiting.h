@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that wait for memory, and functions that are asked for it. */
+/* Threads that wait for memory, and the list of pressure functions. */
 #ifndef LOCHI_WAITING_H
 #define LOCHI_WAITING_H
 
 #include "memory/allocator_state.h"
 
-/* The longest sleep of a waiter that nobody wakes; constant but for tests. */
+/* The longest sleep of a waiter without a wake-up, in nanoseconds. Only tests change it. */
 extern uint64_t lochi_retry_nap_ns;
 
-/* Wakes everybody who waits for memory. */
+/* Wakes all threads that wait for memory. */
 void lochi_retry_wake(void);
 
-/* Frees the list of pressure functions of an allocator that ends. */
+/* Frees the list of pressure functions of an allocator that is destroyed. */
 void lochi_retry_fini(loch_allocator *allocator);
 
-/* A call under way, on its thread's stack: for the child of a fork, which does not have that thread. */
+/* A running call, on its thread's stack. Kept in a list for the child of a fork, which does not have that thread. */
 typedef struct waiting_call {
     struct waiting_call *next, **link;
     uint64_t thread;
-    loch_allocator *allocator; /* that it waits for, with all that it wraps; NULL: it is in a pressure function */
+    loch_allocator *allocator; /* allocator that the call waits for; NULL: the call is in a pressure function */
     lochi_pressure *asked;
 } waiting_call;
 
-/* Enters a call in the list of those under way. */
+/* Adds a call to the list of running calls. */
 void lochi_waiting_note(waiting_call *call);
-/* Takes a call out of that list. */
+/* Removes a call from the list of running calls. */
 void lochi_waiting_forget(const waiting_call *call);
 
-/* Has frees of an allocator and of all that it wraps wake the calling thread, until lochi_waiting_end. */
+/* Makes frees of an allocator, and of all allocators that it wraps, wake the calling thread until lochi_waiting_end. */
 void lochi_waiting_begin(loch_allocator *allocator);
 void lochi_waiting_end(loch_allocator *allocator);
 
-/* Returns the number of the last free that woke anybody. */
+/* Returns the number of the last free that woke waiters. */
 uint64_t lochi_waiting_get_generation(void);
-/* Sleeps until something was freed after `generation`, or for `ns` at most. */
+/* Sleeps until memory was freed after `generation`, but for `ns` nanoseconds at most. */
 void lochi_waiting_sleep(uint64_t generation, uint64_t ns);
 
 #endif

@@ -116,7 +116,7 @@ LOCHI_RARE bool lochi_ledger_make_group(lochi_ledger *ledger, uintptr_t address,
     return is_there;
 }
 
-/* --- making and ending --- */
+/* --- creating and destroying --- */
 
 bool lochi_ledger_directory_init(lochi_ledger *ledger)
 {

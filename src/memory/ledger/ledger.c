@@ -9,7 +9,7 @@
 #include "memory/ledger/slot.h"
 #include "memory/ledger/stop.h"
 
-/* --- making and ending --- */
+/* --- creating and destroying --- */
 
 loch_status lochi_ledger_create(lochi_ledger **out)
 {

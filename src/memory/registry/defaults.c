@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Each device's default allocators: what memory serves which attributes, and how the library makes its own.
+/* Default allocators of each device: which memory serves which attributes, and how the library creates its own.
  *
- * Two kinds are made for a device: its own memory (attributes 0), and pinned host memory (on-host + GPU-compatible).
- * The many ways to ask are first brought to one of these, so that equal wishes share an allocator. Plain host memory
- * is the default of the device "cpu". An allocator with a scope id tracks its own blocks around the one without, so
- * that scopes share the device's limits and have figures of their own. */
+ * The library creates two allocators for a device: one for the device's own memory (attributes 0), and one for
+ * pinned host memory (on-host and GPU-compatible). The many possible attributes are first mapped to one of these
+ * two, so that equal requests share an allocator. Plain host memory is the default of the device "cpu". An allocator
+ * with a scope id wraps the one without in a tracking wrapper, so that scopes share the device's limits and have
+ * statistics of their own. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/options.h"
@@ -25,7 +26,7 @@
 /* --- scopes --- */
 
 typedef struct default_scope {
-    loch_allocator *wrapped; /* retained by the allocator around this */
+    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
     int32_t scope;
 } default_scope;
 
@@ -47,7 +48,7 @@ static const loch_allocator_ops default_scope_ops = {
     .get_attributes = default_scope_get_attributes,
 };
 
-/* Gives an allocator a scope. */
+/* Wraps an allocator to give it a scope. */
 static loch_status default_scope_create(loch_allocator *wrapped, const char *name, int32_t scope, loch_allocator **out)
 {
     default_scope *self = lochi_zalloc(sizeof *self);
@@ -75,7 +76,7 @@ static loch_status default_make_scoped(loch_device *device, loch_attributes attr
     return status;
 }
 
-/* Without a cache: every block is the driver's own. */
+/* Creates an allocator without a cache: every block is a raw block of the driver. */
 static loch_status default_make_direct(loch_device *device, loch_memory_kind kind, const char *name, size_t limit,
                                        loch_allocator **out)
 {
@@ -113,7 +114,7 @@ static loch_status default_make(loch_device *device, loch_attributes attributes,
 
 /* --- choosing --- */
 
-/* Plain host memory: what "cpu" has by default. */
+/* Returns an allocator of plain host memory: the default of "cpu". */
 static loch_status default_get_host(int32_t scope, loch_allocator **out)
 {
     loch_device *cpu;
@@ -139,7 +140,7 @@ static loch_status default_get_pinned(loch_device *device, int32_t scope, loch_f
                      device->name);
 }
 
-/* What the library itself has for the attributes. */
+/* Returns the library's own allocator for the attributes. */
 static loch_status default_get_own(loch_device *device, loch_attributes attributes, loch_fallback fallback,
                                    loch_allocator **out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Making once what a factory makes. */
+/* Factories: what a factory makes is made once, and shared by all threads that ask for it. */
 #include "memory/registry/making.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -9,10 +9,10 @@
 
 /* --- forks --- */
 
-/* Places of makers that the child of a fork does not have. Written there, alone. */
+/* Unfinished entries of threads that do not exist in the child of a fork. Written only there, where one thread runs. */
 static lochi_registry_made *making_lost;
 
-/* Takes out what other threads were making; returns how many makings are the calling thread's. */
+/* Takes out the unfinished entries of other threads. Returns the number of unfinished entries of the calling thread. */
 static unsigned making_forget_makers(lochi_registry_entry *entry)
 {
     unsigned own = 0;
@@ -34,7 +34,7 @@ static unsigned making_forget_makers(lochi_registry_entry *entry)
 static void making_forked(void)
 {
     pthread_cond_init(&lochi_registry.cond, NULL);
-    lochi_registry.waiters = NULL; /* they are others': who waits does not fork */
+    lochi_registry.waiters = NULL; /* the waiters are other threads: a waiting thread does not fork */
     for (lochi_registry_entry *entry = lochi_registry.list; entry; entry = entry->next)
         entry->users = making_forget_makers(entry);
     lochi_registry.own.users = making_forget_makers(&lochi_registry.own);
@@ -69,7 +69,7 @@ static lochi_registry_made *making_find_made(const lochi_registry_entry *entry, 
     return made;
 }
 
-/* Tells whether the maker, or the thread that it waits for, is the calling thread. */
+/* Returns whether the maker is the calling thread, or waits, directly or through others, for the calling thread. */
 static bool making_waits_for_us(const lochi_registry_made *made)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
@@ -84,7 +84,7 @@ static bool making_waits_for_us(const lochi_registry_made *made)
     return thread == self;
 }
 
-/* Waits until `made` is made, or has failed and is gone. The lock is dropped meanwhile. */
+/* Waits until `made` is finished, or has failed and is removed. Drops the lock while it waits. */
 static void making_wait(const lochi_registry_made *made)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
@@ -107,7 +107,7 @@ static void making_wake(const lochi_registry_made *made)
     pthread_cond_broadcast(&lochi_registry.cond);
 }
 
-/* Makes an allocator by the factory of an entry. The lock is dropped around the factory. */
+/* Makes an allocator with the factory of an entry. Drops the lock around the call of the factory. */
 static loch_status making_make(lochi_registry_entry *entry, loch_device *device, loch_attributes attributes,
                                loch_allocator **out)
 {

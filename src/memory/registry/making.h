@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Making once what a factory makes. */
+/* Factories: what a factory makes is made once, and shared by all threads that ask for it. */
 #ifndef LOCHI_REGISTRY_MAKING_H
 #define LOCHI_REGISTRY_MAKING_H
 
 #include "memory/registry/state.h"
 
-/* Gives what the entry's factory has made or makes now; LOCH_OK and NULL when the entry is to be passed over. The lock is
- * held; it may be dropped meanwhile. */
+/* Returns the allocator that the entry's factory has made, or makes it now. LOCH_OK with NULL means: skip this
+ * entry. The lock is held; it may be dropped in between. */
 loch_status lochi_registry_get_made(lochi_registry_entry *entry, loch_device *device, loch_attributes attributes,
                                     loch_allocator **out);
 

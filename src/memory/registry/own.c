@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the registry keeps for the devices' default allocators. */
+/* The part of the registry that serves the default allocators of devices (defaults.c). */
 #include "memory/registry/own.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -10,7 +10,8 @@ loch_status lochi_registry_get_own(loch_device *device, loch_attributes attribut
                                    loch_allocator **out)
 {
     lochi_lock_take(&lochi_registry.lock);
-    if (!lochi_registry.own.factory) lochi_registry.own.factory = make; /* once: it is read without the lock */
+    /* set once, because it is read without the lock */
+    if (!lochi_registry.own.factory) lochi_registry.own.factory = make;
     const loch_status status = lochi_registry_get_made(&lochi_registry.own, device, attributes, out);
     lochi_lock_drop(&lochi_registry.lock);
     return status;
@@ -27,13 +28,13 @@ loch_allocator *lochi_registry_get_set(const loch_device *device, loch_attribute
     return found;
 }
 
-/* Moves what an entry has for a device to another list. */
+/* Moves the finished allocators of a device from an entry to another list. */
 static void own_detach(lochi_registry_entry *entry, const loch_device *device, lochi_registry_made **to)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
     for (lochi_registry_made **link = &entry->made; *link;) {
         lochi_registry_made *made = *link;
-        if (made->device != device || !made->allocator) { /* what is being made stays: its maker needs the place */
+        if (made->device != device || !made->allocator) { /* unfinished ones stay, because their makers need them */
             link = &made->next;
             continue;
         }

@@ -28,7 +28,7 @@ static lochi_registry_entry **registry_find_link(const char *name, int priority)
     return link;
 }
 
-/* Takes a copy of `given` into the list. */
+/* Copies `given` into the list. */
 static loch_status registry_insert(const lochi_registry_entry *given, const char *name)
 {
     lochi_registry_entry *entry = lochi_alloc(sizeof *entry);
@@ -94,7 +94,7 @@ loch_status loch_registry_remove(const char *name, int priority)
 
 /* --- searching --- */
 
-/* A place in the order of entries that stays one when they come and go. */
+/* A position in the order of entries. It stays valid when entries are added or removed. */
 typedef struct registry_place {
     int priority;
     uint64_t number;
@@ -102,7 +102,7 @@ typedef struct registry_place {
 
 static const registry_place registry_start = {INT_MAX, 0};
 
-/* Returns the entry behind a place, which moves on to it; NULL at the end. */
+/* Returns the first entry after a place, and moves the place to it; NULL at the end. */
 static lochi_registry_entry *registry_next(registry_place *place)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
@@ -114,14 +114,15 @@ static lochi_registry_entry *registry_next(registry_place *place)
     return entry;
 }
 
-/* What is looked for: a name (then any attributes will do), or attributes. */
+/* What a search looks for: a name (any attributes match), or attributes. */
 typedef struct registry_query {
     const char *name;
     loch_device *device;
     loch_attributes attributes;
 } registry_query;
 
-/* A device's own memory is not on the host, unless the device is the host: pinned memory has to be asked for. */
+/* Returns whether an allocator's attributes serve the wanted ones. A device's own memory is not on the host unless
+ * the device is the host, so pinned memory is found only if on-host memory is wanted. */
 static bool registry_serves(const loch_device *device, loch_attributes has, loch_attributes wanted)
 {
     if (!loch_attributes_at_most_as_strict(wanted, has)) return false;
@@ -129,7 +130,8 @@ static bool registry_serves(const loch_device *device, loch_attributes has, loch
            loch_device_can(device, LOCH_CAN_HOST_ACCESS);
 }
 
-/* Asks one entry; LOCH_OK and NULL when it has nothing to do with the query. The lock may be dropped meanwhile. */
+/* Asks one entry. LOCH_OK with NULL means that the entry does not match the query. The lock may be dropped in
+ * between. */
 static loch_status registry_ask(lochi_registry_entry *entry, const registry_query *query, loch_allocator **out)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
@@ -138,7 +140,7 @@ static loch_status registry_ask(lochi_registry_entry *entry, const registry_quer
         return query->device ? lochi_registry_get_made(entry, query->device, query->attributes, out) : LOCH_OK;
     if (query->device && entry->allocator->device != query->device) return LOCH_OK;
     if (!query->name && !registry_serves(entry->allocator->device, entry->attributes, query->attributes))
-        return LOCH_E_UNSUPPORTED; /* the sentence is the search's to write */
+        return LOCH_E_UNSUPPORTED; /* the search writes the sentence */
     *out = loch_allocator_retain(entry->allocator);
     return LOCH_OK;
 }

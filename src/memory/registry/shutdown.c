@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of the registry: what is left is told of and given up. */
+/* The end of the registry: reports live blocks as leaks, and releases everything. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"
 #include "memory/registry/state.h"
 
-/* Returns allocator number `index` of those that the entries of a list keep; NULL past the end. */
+/* Returns allocator number `index` of all allocators in the entries of a list; NULL after the last one. */
 static loch_allocator *shutdown_kept_at(const lochi_registry_entry *list, size_t index)
 {
     for (; list; list = list->next) {
@@ -17,8 +17,8 @@ static loch_allocator *shutdown_kept_at(const lochi_registry_entry *list, size_t
     return NULL;
 }
 
-/* Tells whether the blocks of allocator number `index` are those of another in the list: the same one earlier, or one that it
- * wraps. So every block is told of once. */
+/* Returns whether the blocks of allocator number `index` are reported for another allocator of the list: for the
+ * same allocator earlier in the list, or for one that it wraps. So every block is reported once. */
 static bool shutdown_is_told_elsewhere(const lochi_registry_entry *list, size_t index)
 {
     const loch_allocator *own = shutdown_kept_at(list, index), *other;
@@ -45,7 +45,7 @@ static loch_status shutdown_note_leak(const loch_block *block, void *user)
     return LOCH_OK;
 }
 
-/* Empties all lists into one, when nobody makes anything any more. The lock is dropped while it waits for that. */
+/* Moves all lists into one, when no thread makes an allocator any more. Drops the lock while it waits for that. */
 static lochi_registry_entry *shutdown_close(lochi_registry_entry *own, lochi_registry_entry *set)
 {
     lochi_lock_assert_held(&lochi_registry.lock);
@@ -70,7 +70,7 @@ loch_status loch_registry_clear(loch_leak_visitor *visitor, void *user, size_t *
     if (leaks) *leaks = 0;
     if (lochi_thread_own_small.factories)
         return LOCH_FAIL(BUSY, "a factory cannot shut the registry down while it runs");
-    lochi_registry_entry own, set; /* heads of the list; the entries behind them are the registry's */
+    lochi_registry_entry own, set; /* heads of the list; the entries after them belong to the registry */
     lochi_lock_take(&lochi_registry.lock);
     const lochi_registry_entry *list = shutdown_close(&own, &set);
     lochi_lock_drop(&lochi_registry.lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The registry's state, and giving up what it keeps. */
+/* The state of the registry, and releasing what an entry holds. */
 #include "memory/registry/state.h"
 #include "base/heap.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of sessions: their allocators, how they begin, and how they end. */
+/* Creating and ending sessions, and the allocator of a session. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
@@ -15,14 +15,14 @@ static loch_status life_alloc(void *self, const loch_request *request, void **ou
     return lochi_allocator_try(((loch_session *)self)->wrapped, request, out);
 }
 
-/* Frees a block. The caller looks whether the allocator is over. */
+/* Frees a block. The caller checks whether the allocator must be destroyed. */
 static loch_status life_free(void *self, void *address, size_t bytes, loch_stream *stream)
 {
     loch_session *session = self;
     lochi_session_block *block = lochi_session_take(session->wrapped, address);
     const loch_status status = lochi_allocator_give_back(session->wrapped, address, bytes, stream);
     if (!block) return status;
-    if (block->session != session) /* one of another session on the same allocator */
+    if (block->session != session) /* a block of another session on the same allocator */
         lochi_session_settle(block, lochi_session_is_gone(status));
     else if (lochi_note_settle(block, lochi_session_is_gone(status)))
         atomic_fetch_sub_explicit(&session->allocator->live, 1, memory_order_relaxed);
@@ -81,7 +81,8 @@ loch_allocator *loch_session_get_allocator(const loch_session *session)
     return session ? session->allocator : NULL;
 }
 
-/* Finds the session's own block at an address; those that came through wrappers around its allocator have to be searched. */
+/* Finds a session's block by address. Blocks that came through wrappers around its allocator need a search of the
+ * list. */
 static lochi_session_block *life_find_own(const loch_session *session, const void *address)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -127,7 +128,7 @@ loch_status loch_session_get_stats(loch_session *session, loch_session_stats *ou
 
 /* --- the end --- */
 
-/* Begins the end: from now on nothing comes in. */
+/* Begins the end of a session. From now on no block is added. */
 static loch_status life_begin_end(loch_session *session)
 {
     lochi_lock_take(&lochi_session_lock);
@@ -140,8 +141,8 @@ static loch_status life_begin_end(loch_session *session)
                      entered);
 }
 
-/* Takes out the next block to free; NULL when none is left that was not tried. The session is over then, or as it was with what
- * is left. */
+/* Takes out the next block to free; NULL if every block was tried. The session is over then, or, if a free has
+ * failed, it stays open with the blocks that are left. */
 static lochi_session_block *life_next(loch_session *session, bool has_failed)
 {
     lochi_lock_take(&lochi_session_lock);
@@ -159,7 +160,7 @@ static lochi_session_block *life_next(loch_session *session, bool has_failed)
     return block;
 }
 
-/* Takes out the next block to free; one that its pool may move stays where it is from then on. */
+/* Takes out the next block to free. Pins the block in its pool, so that the pool no longer moves it. */
 static lochi_session_block *life_next_still(loch_session *session, bool has_failed)
 {
     lochi_pool *pool = session->wrapped->pool;
@@ -171,7 +172,7 @@ static lochi_session_block *life_next_still(loch_session *session, bool has_fail
     return block;
 }
 
-/* Keeps a block that could not be freed: it is not tried again by this end. */
+/* Keeps a block that could not be freed. This end does not try it again. */
 static void life_keep(lochi_session_block *block)
 {
     loch_allocator *allocator = block->session->allocator;

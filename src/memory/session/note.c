@@ -12,7 +12,7 @@ bool lochi_note_put_back(lochi_session_block **list, lochi_session_block *block)
     if (block->session->is_over) block->is_promoted = true;
     if (block->is_promoted && !block->is_handled) return false;
     if (lochi_note_find(block->owner, (const void *)block->node.key))
-        return false; /* its address is another's by now */
+        return false; /* another block has the address by now */
     lochi_note_table_add(block);
     if (!block->is_promoted) lochi_note_list_add(list, block);
     return true;

@@ -7,12 +7,12 @@
 #include "memory/allocator.h"
 #include "memory/session/state.h"
 
-/* Guards all tables and lists of sessions. LOCHI_RANK_LEAF: nothing is called under it. */
+/* Guards all tables and lists of sessions. LOCHI_RANK_LEAF: nothing is called while it is held. */
 extern lochi_lock lochi_session_lock;
 
 /* --- the lock is held --- */
 
-/* Returns the note on the block at `address`; NULL: it is in no session. */
+/* Returns the note on the block at `address`; NULL if the block is in no session. */
 static inline lochi_session_block *lochi_note_find(const loch_allocator *owner, const void *address)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -21,7 +21,7 @@ static inline lochi_session_block *lochi_note_find(const loch_allocator *owner, 
     return LOCHI_CONTAINER(node, lochi_session_block, node);
 }
 
-/* Links a note into a list. */
+/* Inserts a note into a list. */
 static inline void lochi_note_link(lochi_session_block **list, lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -31,7 +31,7 @@ static inline void lochi_note_link(lochi_session_block **list, lochi_session_blo
     *list = block;
 }
 
-/* Takes a note out of a list. */
+/* Removes a note from its list. */
 static inline void lochi_note_unlink(lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -39,7 +39,7 @@ static inline void lochi_note_unlink(lochi_session_block *block)
     if (block->next) block->next->link = block->link;
 }
 
-/* Enters a note into the table of its allocator. */
+/* Adds a note to the table of its allocator. */
 static inline void lochi_note_table_add(lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -47,7 +47,7 @@ static inline void lochi_note_table_add(lochi_session_block *block)
     atomic_fetch_add_explicit(&block->owner->session_count, 1, memory_order_relaxed);
 }
 
-/* Takes a note out of the table of its allocator. */
+/* Removes a note from the table of its allocator. */
 static inline void lochi_note_table_remove(lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -55,7 +55,7 @@ static inline void lochi_note_table_remove(lochi_session_block *block)
     atomic_fetch_sub_explicit(&block->owner->session_count, 1, memory_order_relaxed);
 }
 
-/* Adds bytes to those of a session. */
+/* Adds bytes to the bytes of a session. */
 static inline void lochi_note_count_bytes(loch_session *session, size_t bytes)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -63,7 +63,7 @@ static inline void lochi_note_count_bytes(loch_session *session, size_t bytes)
     if (session->bytes > session->peak) session->peak = session->bytes;
 }
 
-/* Enters a note into a list of its session, and counts the block. */
+/* Adds a note to a list of its session, and counts the block. */
 static inline void lochi_note_list_add(lochi_session_block **list, lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -72,7 +72,7 @@ static inline void lochi_note_list_add(lochi_session_block **list, lochi_session
     lochi_note_count_bytes(block->session, block->bytes);
 }
 
-/* Takes a note out of the list of its session, and counts the block out. */
+/* Removes a note from the list of its session, and counts the block out. */
 static inline void lochi_note_list_remove(lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -81,7 +81,7 @@ static inline void lochi_note_list_remove(lochi_session_block *block)
     block->session->bytes -= block->bytes;
 }
 
-/* Takes a note out of table and list; it keeps the session's allocator alive meanwhile. */
+/* Removes a note from its table and list. Until lochi_note_settle the note keeps the session's allocator alive. */
 static inline void lochi_note_take(lochi_session_block *block)
 {
     lochi_lock_assert_held(&lochi_session_lock);
@@ -90,17 +90,17 @@ static inline void lochi_note_take(lochi_session_block *block)
     if (!block->is_handled) atomic_fetch_add_explicit(&block->session->allocator->live, 1, memory_order_relaxed);
 }
 
-/* Puts a note back that lochi_note_take took out. If the session has ended meanwhile, the block belongs to none, like one that
- * was promoted. Returns false when the note is not needed any more. */
+/* Puts back a note that lochi_note_take removed. If the session has ended in between, the block belongs to no
+ * session, like a promoted one. Returns false if the note is not needed any more. */
 bool lochi_note_put_back(lochi_session_block **list, lochi_session_block *block);
 
 /* --- the lock is not held --- */
 
-/* Ends a note that was taken out, or puts it back when the block is still there. Returns whether the session's allocator has
- * one live block less now. */
+/* Frees a note that was removed, or puts it back if the block was not freed. Returns whether the session's allocator
+ * has one live block less now. */
 bool lochi_note_settle(lochi_session_block *block, bool is_gone);
 
-/* Fails with E_INVALID: the session has ended. */
+/* Returns E_INVALID: the session has ended. */
 loch_status lochi_session_refuse(const loch_session *session);
 
 #endif

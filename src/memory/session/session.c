@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks of sessions, as the dispatch hands them out and takes them back. state.h says how sessions work. */
+/* Blocks of sessions on the paths of allocation and free. state.h says how sessions work. */
 #include "memory/session/session.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -15,7 +15,8 @@ bool lochi_session_is_own(const loch_allocator *allocator)
     return allocator->session && allocator->session->allocator == allocator;
 }
 
-/* The outermost level counts, and there who has entered. */
+/* Returns the session of a new block; NULL: no session. The outermost allocator with a session wins; for one
+ * allocator, the session that the thread entered last. */
 static loch_session *session_choose(const loch_allocator *allocator)
 {
     if (lochi_session_top && !lochi_session_top->session) return NULL;
@@ -47,7 +48,7 @@ loch_status lochi_session_begin_alloc(loch_allocator *allocator, lochi_session_a
     return LOCH_OK;
 }
 
-/* Enters a note; false when the session has ended meanwhile. */
+/* Adds a note. Returns false if the session has ended in between. */
 static bool session_add(lochi_session_block *block)
 {
     lochi_session_block *stale = NULL;
@@ -55,7 +56,7 @@ static bool session_add(lochi_session_block *block)
     const bool is_open = !block->session->is_ending;
     if (is_open) {
         stale = lochi_note_find(block->owner, (const void *)block->node.key);
-        if (stale) lochi_note_take(stale); /* was freed behind its allocator's back */
+        if (stale) lochi_note_take(stale); /* the old block was freed past its allocator */
         lochi_note_table_add(block);
         lochi_note_list_add(&block->session->blocks, block);
         if (block->is_handled) atomic_fetch_add_explicit(&block->session->allocator->live, 1, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads in sessions. */
+/* Entering and leaving sessions. */
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"
@@ -9,20 +9,21 @@
 #include "memory/session/session.h"
 #include <pthread.h>
 
-/* One entering of a session, for the child of a fork, which does not have the threads that entered. */
+/* One entry of a thread into a session. Kept in a list for the child of a fork, which does not have the other
+ * threads. */
 typedef struct session_stay {
-    lochi_session_frame frame; /* first, so that a stay is found from its frame */
+    lochi_session_frame frame; /* first member, so that a stay is found from its frame */
     uint64_t thread;
     struct session_stay *next, **link;
 } session_stay;
 
 static session_stay *stay_list; /* under lochi_session_lock */
-static session_stay *stay_lost; /* of threads that the child of a fork does not have; written there, alone */
+static session_stay *stay_lost; /* stays of threads that do not exist in the child of a fork; written only there */
 static pthread_once_t stay_once = PTHREAD_ONCE_INIT;
 static pthread_key_t stay_key;
 static bool stay_has_key;
 
-/* Takes a stay off its list; the lock is held, in the child of a fork by nobody. */
+/* Removes a stay from its list. The lock is held, except in the child of a fork, where one thread runs. */
 static void stay_remove(session_stay *stay)
 {
     stay->frame.session->entered--;
@@ -39,7 +40,7 @@ static void stay_end(lochi_session_frame *frame)
     lochi_free(stay);
 }
 
-/* Ends the stays of a thread that ends inside sessions. */
+/* Ends the stays of a thread that exits inside sessions. */
 static void stay_thread_ends(void *value)
 {
     (void)value;
@@ -50,7 +51,7 @@ static void stay_thread_ends(void *value)
     }
 }
 
-/* Ends the stays of other threads in the child of a fork. */
+/* Ends the stays of all other threads in the child of a fork. */
 static void stay_forked(void)
 {
     for (session_stay *stay = stay_list, *next; stay; stay = next) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The fault wrapper: allocations that fail where they are told to. Attempts are numbered under a lock, so every one is
- * decided once; the same seed gives the same run of luck. Frees never fail. */
+/* The fault wrapper: makes chosen allocations fail. Attempts are numbered under a lock, so each attempt is decided
+ * once. Equal seeds give equal runs of failures. Frees never fail. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/failure.h"
@@ -9,16 +9,16 @@
 #include <stdbool.h>
 
 typedef struct fault {
-    loch_allocator *wrapped; /* retained by the allocator around this */
-    lochi_lock lock;         /* LOCHI_RANK_MEMORY: what follows; nothing is called under it */
+    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
+    lochi_lock lock;         /* LOCHI_RANK_MEMORY: guards the members below; nothing is called under it */
     bool is_set;
     loch_fault_options options;
-    uint64_t attempts; /* that the options are about, since they were set */
+    uint64_t attempts; /* attempts that the options apply to, since the options were set */
     uint64_t luck;
-    _Atomic uint64_t failures; /* of all time */
+    _Atomic uint64_t failures; /* since creation */
 } fault;
 
-/* Numbers without visible order from consecutive ones. */
+/* Maps consecutive numbers to numbers without a visible order. */
 static uint64_t fault_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -26,7 +26,7 @@ static uint64_t fault_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Decides whether an attempt fails, and numbers it. */
+/* Numbers an attempt, and returns whether it fails. */
 static bool fault_decide(fault *self, size_t bytes)
 {
     lochi_lock_assert_held(&self->lock);

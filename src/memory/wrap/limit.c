@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The limit wrapper: bytes asked for, exact under any number of threads.
+/* The limit wrapper: limits the requested bytes, exactly, with any number of threads.
  *
- * One counter is raised before the wrapped allocator is asked, by compare-and-exchange, so it never passes the hard
- * limit; another is raised when a block is there, so that exactly one allocation sees it cross the soft limit. How
- * large a block was is told by the account that the library keeps of every wrapper's blocks. */
+ * The counter `admitted` is raised by compare-and-exchange before the wrapped allocator is called, so it never
+ * passes the hard limit. The counter `in_use` is raised after the allocation, so that exactly one allocation sees it
+ * cross the soft limit. The size of a freed block comes from the ledger that the library keeps for every wrapper. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -13,14 +13,14 @@
 #include <loch/wrapper.h>
 
 typedef struct limit {
-    loch_allocator *wrapped;   /* retained by the allocator around this */
-    loch_allocator *allocator; /* that one */
+    loch_allocator *wrapped;   /* borrowed; the allocator around this struct retains it */
+    loch_allocator *allocator; /* the allocator around this struct */
     loch_limit_function *above;
     void *user;
-    _Atomic uint64_t hard, soft; /* UINT64_MAX for none */
-    _Atomic uint64_t admitted;   /* bytes in use or being asked for */
+    _Atomic uint64_t hard, soft; /* UINT64_MAX: no limit */
+    _Atomic uint64_t admitted;   /* bytes in use or being allocated */
     _Atomic uint64_t in_use;
-    _Atomic uint64_t refused; /* allocations */
+    _Atomic uint64_t refused; /* number of refused allocations */
 } limit;
 
 /* --- handing out --- */
@@ -109,7 +109,7 @@ static const loch_allocator_ops limit_ops = {
     .new_segment = limit_new_segment,
 };
 
-/* --- in public --- */
+/* --- public functions --- */
 
 static void limit_store(limit *self, size_t hard_bytes, size_t soft_bytes)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* The lock wrapper: one thread at a time in the wrapped allocator, whatever the call.
  *
- * The lock has no rank: it lies between the lock of its own allocator and that of the wrapped one, whose ranks are
- * neighbours, and it is held while that allocator does whatever it does. That order is the same everywhere: from the
- * outer allocator to the inner one. It is recursive, so that a function of the user's that the wrapped allocator calls
- * (above a soft limit, say) may use this allocator from inside. */
+ * The lock has no rank. It lies between the lock of its own allocator and the lock of the wrapped one, whose ranks
+ * are neighbours, and it is held during the whole call of the wrapped allocator. The order is the same everywhere:
+ * from the outer allocator to the inner one. The lock is recursive, so that a user's function that the wrapped
+ * allocator calls (above a soft limit, for example) may call this allocator again. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 
 typedef struct locked {
-    loch_allocator *wrapped; /* retained by the allocator around this */
+    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
     lochi_lock lock;         /* LOCHI_RANK_NONE */
-    unsigned depth;          /* of its owner's calls inside each other */
+    unsigned depth;          /* depth of nested calls of the thread that holds the lock */
 } locked;
 
 static locked *locked_take(void *user)

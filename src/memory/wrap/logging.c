@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The logging wrapper: every allocation, free and further use, to the log hook, a CSV file or a trace.
+/* The logging wrapper: writes every allocation, free and further use to the log hook, a CSV file or a trace.
  *
- * Blocks that are logged get numbers of the wrapper's own, which are never used twice. Lines are written, and their
- * times read, under one lock: times never go back in a file. A free is written once it has happened; if another thread
- * gets the address first, its line comes first, under another number. A block that cannot be noted, or a line that
- * cannot be written, does not disturb the program: loch_logging_flush tells of it. */
+ * Each logged block gets a number from the wrapper, which is never reused. Lines are written, and their times read,
+ * under one lock, so times never go backwards in a file. A free is written after it happened. If another thread gets
+ * the address before that, the line of its allocation comes first, with another number. Blocks that could not be
+ * noted and lines that could not be written do not disturb the program; loch_logging_flush reports them. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
@@ -23,46 +23,46 @@
 #include <unistd.h>
 
 typedef struct logging_block {
-    lochi_tree_node node; /* key: its address */
+    lochi_tree_node node; /* key: the address of the block */
     uint64_t id;
     size_t bytes;
     loch_tag tag;
-    unsigned stream; /* of the allocation */
+    unsigned stream; /* stream of the allocation */
 } logging_block;
 
 typedef struct logging {
-    loch_allocator *wrapped;   /* retained by the allocator around this */
-    loch_allocator *allocator; /* that one */
+    loch_allocator *wrapped;   /* borrowed; the allocator around this struct retains it */
+    loch_allocator *allocator; /* the allocator around this struct */
     loch_logging_format format;
     bool only_flagged;
     uint64_t start_ns;
-    char *path;      /* NULL for the hook */
-    lochi_lock lock; /* LOCHI_RANK_MEMORY: what follows; only the file is written under it */
+    char *path;      /* NULL: lines go to the hook */
+    lochi_lock lock; /* LOCHI_RANK_MEMORY: guards the members below; only the file is written under it */
     FILE *file;
-    bool is_forked;           /* the file is the parent's: nothing is written */
-    lochi_fork_item in_forks; /* of one with a file */
-    int error;                /* errno of the first write that failed; nothing is written any more then */
+    bool is_forked;           /* the file belongs to the parent of a fork; nothing is written */
+    lochi_fork_item in_forks; /* used if there is a file */
+    int error;                /* errno of the first failed write; nothing is written after it */
     lochi_tree blocks;
-    uint64_t last_id, lost; /* lost: events that could not be noted for want of host memory */
-    uint64_t *streams;      /* ids of streams; the small number is the place, from 1 on */
+    uint64_t last_id, lost; /* lost: events that could not be noted because there was no host memory */
+    uint64_t *streams;      /* ids of streams; the number in the log is the index plus 1 */
     unsigned streams_count, streams_capacity;
 } logging;
 
-/* What a line is about. */
+/* The contents of one line. */
 typedef struct logging_event {
     const char *what; /* "alloc", "use", "free" */
     uint64_t id;
     const void *address;
     size_t bytes, alignment;
     unsigned stream;
-    bool names_stream; /* a free on a stream that was given */
+    bool names_stream; /* a free with a stream argument */
     loch_tag tag;
     loch_status status;
 } logging_event;
 
 /* --- lines --- */
 
-/* A tag's name with what would end a field replaced. */
+/* Copies a tag's name and replaces the characters that would end a field. */
 static void logging_clean(const char *name, char out[LOCH_TAG_NAME_MAX])
 {
     size_t at = 0;
@@ -94,7 +94,7 @@ static int logging_write_csv(FILE *file, const logging_event *event, uint64_t ns
                    (uintptr_t)event->address, event->bytes, event->stream, tag, loch_status_name(event->status));
 }
 
-/* Writes a line: to the file with the lock held, to the hook without. */
+/* Writes a line: to the file with the lock held, to the hook without it. */
 static void logging_write(logging *self, const logging_event *event)
 {
     LOCHI_NOT_CANCELLED;
@@ -114,7 +114,7 @@ static void logging_write(logging *self, const logging_event *event)
     if (written < 0) self->error = errno ? errno : EIO;
 }
 
-/* Lets the lock go, and writes: before that for a file, after it for the hook. */
+/* Drops the lock and writes a line: to a file before the drop, to the hook after it. */
 static void logging_write_and_drop(logging *self, const logging_event *event)
 {
     lochi_lock_assert_held(&self->lock);
@@ -132,7 +132,7 @@ static logging *logging_of(lochi_fork_item *item)
     return (logging *)((char *)item - offsetof(logging, in_forks));
 }
 
-/* What is not written yet would be written twice. */
+/* Flushes all files before a fork, because parent and child would both write what is still buffered. */
 static void logging_write_all(void)
 {
     for (lochi_fork_item *item = logging_part.items; item; item = item->next) {
@@ -151,7 +151,7 @@ static lochi_fork_part logging_part = {.prepare = logging_write_all, .child = lo
 
 /* --- blocks and streams --- */
 
-/* Gives the small number of a stream, 0 for the default one; false when there is no memory to note it. */
+/* Finds the log's number of a stream; 0 is the default stream. Returns false if there is no memory for a new number. */
 static bool logging_number(logging *self, const loch_stream *stream, unsigned *out)
 {
     lochi_lock_assert_held(&self->lock);
@@ -191,7 +191,7 @@ static logging_event logging_event_of(const char *what, const logging_block *blo
                            .tag = block->tag};
 }
 
-/* Enters a block. One that is noted at its address already was freed behind the wrapper's back, so it ends here. */
+/* Adds a block. A block that is still noted at this address was freed past the wrapper, so its free is logged here. */
 static void logging_insert(logging *self, logging_block *block)
 {
     lochi_lock_assert_held(&self->lock);
@@ -250,7 +250,8 @@ static loch_status logging_alloc(void *user, const loch_request *request, void *
 static void logging_note_free(logging *self, logging_block *block, void *address, loch_stream *stream,
                               loch_status status)
 {
-    if (!block && (self->only_flagged || status == LOCH_OK)) return; /* not logged, or lost when it was made */
+    /* not logged, or its allocation could not be noted */
+    if (!block && (self->only_flagged || status == LOCH_OK)) return;
     logging_event event = {.what = "free", .address = address};
     if (block) event = logging_event_of("free", block);
     event.status = status;
@@ -261,7 +262,7 @@ static void logging_note_free(logging *self, logging_block *block, void *address
     }
     const bool is_freed = lochi_is_freed(status);
     if (block && !is_freed) logging_insert(self, block);
-    if (is_freed && self->format == LOCH_LOGGING_TRACE) event.status = LOCH_OK; /* freed all the same */
+    if (is_freed && self->format == LOCH_LOGGING_TRACE) event.status = LOCH_OK; /* the block was freed anyway */
     logging_write_and_drop(self, &event);
     if (is_freed) lochi_free(block);
 }
@@ -278,7 +279,7 @@ static loch_status logging_free(void *user, void *address, size_t bytes, loch_st
     logging *self = user;
     lochi_lock_take(&self->lock);
     logging_block *block = logging_find(self, address);
-    if (block) lochi_tree_remove(&self->blocks, &block->node); /* before another gets the address */
+    if (block) lochi_tree_remove(&self->blocks, &block->node); /* before another thread can get the address */
     lochi_lock_drop(&self->lock);
     const loch_status status = lochi_allocator_give_back(self->wrapped, address, bytes, stream);
     logging_note_free(self, block, address, stream, status);
@@ -330,7 +331,7 @@ static const loch_allocator_ops logging_ops = {
     .record_use = logging_record_use,
 };
 
-/* --- in public --- */
+/* --- public functions --- */
 
 static loch_status logging_open(logging *self, const char *path)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The red-zone wrapper: every block lies between two red zones inside a larger block of the wrapped allocator.
+/* The red-zone wrapper: every block lies between two red zones, inside a larger block of the wrapped allocator.
  *
- * The wrapper keeps account itself: its blocks have other addresses and sizes than the wrapped allocator's. At free it
- * waits for every stream that used the block, looks at the zones, poisons the block, waits for that, and only then
- * gives the memory back; so nothing that it queued is left when another gets it, whatever the order was. */
+ * The wrapper keeps account of its blocks itself, because their addresses and sizes differ from those of the wrapped
+ * allocator. A free waits for every stream that used the block, checks the zones, poisons the block, waits for the
+ * poison, and only then frees the memory. So no work of the wrapper is queued when another caller gets the memory,
+ * in whatever order that happens. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -20,7 +21,7 @@
 #define GUARD_POISON_FREED 0xdd
 
 typedef struct redzone {
-    loch_allocator *wrapped; /* retained by the allocator around this */
+    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
     loch_redzone_options options;
     lochi_block_table table;
 } redzone;
@@ -37,7 +38,7 @@ static loch_status redzone_take(const redzone *self, const loch_request *request
     loch_request inner = *request;
     inner.bytes = zones.total;
     inner.round_bytes = 0;
-    inner.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* that is done behind the poison */
+    inner.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* the caller zeroes the block after the fill */
     void *base = NULL;
     LOCH_TRY_RETURN(lochi_allocator_try(self->wrapped, &inner, &base));
     held->base = base;
@@ -53,7 +54,7 @@ static loch_status redzone_prepare(const redzone *self, const loch_request *requ
     return lochi_red_zone_poison(request->stream, held, self->options.poison_new);
 }
 
-/* Gives a block back after a failure; the wrapped allocator orders that behind the fills, on their stream. */
+/* Frees a block after a failure. The wrapped allocator orders the free after the fills, on their stream. */
 static void redzone_undo(const redzone *self, const lochi_held *held)
 {
     lochi_allocator_abandon(self->wrapped, held->base, held->taken, held->stream);
@@ -111,7 +112,8 @@ static loch_status redzone_free(void *user, void *address, size_t bytes, loch_st
     lochi_waits waits = {.device = self->wrapped->device};
     loch_status status = given ? lochi_waits_for(&waits, given) : LOCH_OK;
     if (status == LOCH_OK) status = lochi_waits_for_block(&waits, held);
-    if (status == LOCH_OK) status = lochi_pool_unprotect(self->wrapped, held->base); /* poison is written */
+    /* so that the poison can be written */
+    if (status == LOCH_OK) status = lochi_pool_unprotect(self->wrapped, held->base);
     if (status != LOCH_OK) {
         lochi_block_table_cancel_free(&self->table, held);
         return status;
@@ -148,7 +150,7 @@ static loch_status redzone_walk(void *user, loch_block_visitor *visitor, void *v
     return lochi_block_table_walk(&((redzone *)user)->table, visitor, visitor_user);
 }
 
-/* Remembered here for the check, and below for the reuse. */
+/* Records the stream here for the check, and in the wrapped allocator for the reuse. */
 static loch_status redzone_record_use(void *user, void *address, loch_stream *stream)
 {
     redzone *self = user;
@@ -192,7 +194,7 @@ static const loch_allocator_ops redzone_ops = {
     .new_segment = redzone_new_segment,
 };
 
-/* --- in public --- */
+/* --- public functions --- */
 
 static loch_status redzone_read_options(const loch_redzone_options *given, loch_redzone_options *out)
 {
@@ -227,7 +229,7 @@ loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const
     return status;
 }
 
-/* Looks at one live block, in the order of its streams. */
+/* Checks one live block, after waiting for its streams. */
 static loch_status redzone_check_block(const redzone *self, const lochi_held *held)
 {
     lochi_waits waits = {.device = self->wrapped->device};
@@ -252,7 +254,7 @@ loch_status loch_redzone_check(loch_allocator *allocator)
         lochi_block_table_unpin(&self->table, held);
         if (status == LOCH_OK) continue;
         if (first.status == LOCH_OK || status != LOCH_E_CORRUPT) first = lochi_error_save();
-        if (status != LOCH_E_CORRUPT) break; /* the next one would fail as well */
+        if (status != LOCH_E_CORRUPT) break; /* the check of the next block would fail as well */
     }
     if (first.status != LOCH_OK) lochi_error_restore(&first);
     return first.status;

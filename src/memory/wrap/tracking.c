@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The tracking wrapper: a ledger of its own around any allocator, and on request a ring of the latest changes.
+/* The tracking wrapper: a ledger of its own around any allocator, and, if asked for, a ring of the latest changes.
  *
- * A block is looked up before the wrapped allocator is touched, so that a wrong free never reaches it. The ring has
- * one lock and each record reads the clock under it: records lie in the order of their times. Without a ring neither
- * is paid for.
+ * A free looks the block up before it calls the wrapped allocator, so that a wrong free never reaches it. The ring
+ * has one lock, and each record reads the clock under it, so records are in the order of their times. Without a
+ * ring, neither costs anything.
  *
- * Figures: blocks and bytes are this wrapper's own, as asked for; what is held from the device, cached or limited is
- * the wrapped allocator's to say. */
+ * Blocks and bytes in the statistics are the wrapper's own, with requested sizes. Reserved, cached and limited bytes
+ * come from the wrapped allocator. */
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -16,11 +16,11 @@
 #include <string.h>
 
 typedef struct tracking {
-    loch_allocator *wrapped; /* retained by the allocator around this */
+    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
     lochi_ledger *ledger;
-    lochi_lock lock;  /* LOCHI_RANK_MEMORY: the ring; nothing is called under it but the clock */
-    size_t capacity;  /* of the ring; 0: no records are kept */
-    uint64_t written; /* records since the start; the newest is at (written - 1) % capacity */
+    lochi_lock lock;  /* LOCHI_RANK_MEMORY: guards the ring; only the clock is called under it */
+    size_t capacity;  /* of the ring; 0: no records */
+    uint64_t written; /* records since creation; the newest is at (written - 1) % capacity */
     loch_tracking_record ring[];
 } tracking;
 
@@ -34,7 +34,8 @@ static void tracking_record(tracking *self, const lochi_entry *entry, int sign)
     lochi_lock_drop(&self->lock);
 }
 
-/* When a live block was handed out; 0 when its record has been overwritten. A live block has that record only. */
+/* Returns the time when a live block was allocated; 0 if its record was overwritten. A live block has one record
+ * only. */
 static uint64_t tracking_time(tracking *self, uint64_t id)
 {
     uint64_t time_ns = 0;
@@ -50,7 +51,7 @@ static uint64_t tracking_time(tracking *self, uint64_t id)
 
 /* --- the slots --- */
 
-/* Gives a block back that could not be entered; the failure to do so is the one to report. */
+/* Frees a block that could not be added to the ledger, and returns the error of that failure. */
 static __attribute__((cold, noinline)) loch_status tracking_undo(tracking *self, const loch_request *request,
                                                                  void **out, loch_status status)
 {
@@ -60,7 +61,7 @@ static __attribute__((cold, noinline)) loch_status tracking_undo(tracking *self,
     return status;
 }
 
-/* With records every block has its id from the start. */
+/* Adds a block and records it. With records, every block has an id from the start. */
 static __attribute__((noinline)) loch_status tracking_add_recorded(tracking *self, const loch_request *request,
                                                                    const void *address)
 {
@@ -145,7 +146,7 @@ static void tracking_new_segment(void *user)
 {
     tracking *self = user;
     lochi_ledger_new_segment(self->ledger);
-    lochi_wrapper_new_segment(self->wrapped); /* what it holds from the device has peaks too */
+    lochi_wrapper_new_segment(self->wrapped); /* the reserved bytes have peaks too */
 }
 
 static const loch_allocator_ops tracking_ops = {
@@ -161,7 +162,7 @@ static const loch_allocator_ops tracking_ops = {
     .new_segment = tracking_new_segment,
 };
 
-/* --- in public --- */
+/* --- public functions --- */
 
 static loch_status tracking_make(size_t records, tracking **out)
 {
@@ -198,7 +199,8 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
     return status;
 }
 
-/* Copies the first record from number `*next` on that the ring still holds, and sets `*next` behind it; false at `end`. */
+/* Copies the first record from number `*next` on that the ring still holds, and sets `*next` to the number after it.
+ * Returns false at `end`. */
 static bool tracking_read(tracking *self, uint64_t *next, uint64_t end, loch_tracking_record *out)
 {
     lochi_lock_take(&self->lock);

@@ -6,13 +6,13 @@
 #include "base/sized.h"
 #include "memory/allocator.h"
 
-/* Starts a new segment in the wrapped allocator too: for a wrapper with figures of its own. The caller holds the lock
- * of the allocator around the wrapper, whose rank is lower. */
+/* Starts a new segment in the wrapped allocator too, for a wrapper with statistics of its own. The caller holds the
+ * lock of the allocator around the wrapper, whose rank is lower. */
 static inline void lochi_wrapper_new_segment(loch_allocator *wrapped)
 {
     lochi_lock_take(&wrapped->lock);
     const loch_status status = lochi_allocator_end_segment(wrapped);
-    (void)status; /* figures only */
+    (void)status; /* affects statistics only */
     lochi_lock_drop(&wrapped->lock);
 }
 
