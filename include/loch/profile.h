@@ -43,7 +43,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_profile_read(loch_profile *profile, loch
  *  nothing. */
 LOCH_API void loch_profile_end(loch_profile *profile, loch_profile_report *out);
 
-/** Prints a report as one line or as a JSON object. `text`, `bytes` and `length` work as in loch_stats_print. */
+/** Prints a report as one line or as a JSON object. Sizes, `text`, `bytes` and `length` work as in loch_stats_print. */
 LOCH_API LOCH_MUST_USE loch_status loch_profile_print(const loch_profile_report *report, loch_format format, char *text,
                                                       size_t bytes, size_t *length);
 
@@ -82,8 +82,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_census_walk_tags(const loch_census *cens
                                                          loch_census_tag_visitor *visitor, void *user);
 
 /** Prints the blocks that are in `census` and not in `before` (may be NULL): as text, one line for each tag and the
- *  largest blocks; as JSON, an object with the sums, the tags and a list of all blocks. `text`, `bytes` and `length`
- *  work as in loch_stats_print. */
+ *  largest blocks; as JSON, an object with the sums, the tags and a list of all blocks. Sizes, `text`, `bytes`
+ *  and `length` work as in loch_stats_print. */
 LOCH_API LOCH_MUST_USE loch_status loch_census_print(const loch_census *census, const loch_census *before,
                                                      loch_format format, char *text, size_t bytes, size_t *length);
 

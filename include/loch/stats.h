@@ -27,7 +27,7 @@ LOCH_BEGIN_DECLS
     X(reserved_bytes, ADD, "bytes held from the device")                                                               \
     X(peak_reserved_bytes, ADD, "most bytes held from the device")                                                     \
     X(cached_bytes, ADD, "bytes held from the device and not in use")                                                  \
-    X(largest_free_bytes, MAX, "largest piece that is cached")                                                         \
+    X(largest_free_bytes, MAX, "largest free piece that any thread can take")                                          \
     X(retries, ADD, "attempts after the first, made when memory was short")                                            \
     X(waits_ns, ADD, "time spent waiting for memory")
 
@@ -45,7 +45,8 @@ typedef enum loch_format {
     LOCH_FORMAT_JSON  /**< one JSON object */
 } loch_format;
 
-/** Prints statistics: as lines "text: value" without the zeros, or as one JSON object.
+/** Prints statistics: as lines "text: value" without the zeros, or as one JSON object. Text has sizes in B, KiB, MiB or
+ *  GiB, rounded down to a tenth; JSON has exact numbers.
  *
  *  All functions that print have this shape. They write as much as fits into `bytes` and end it with a zero; `text`
  *  may be NULL if `bytes` is 0. `length` (may be NULL) receives the length of the whole text without the zero: if it
@@ -53,7 +54,12 @@ typedef enum loch_format {
 LOCH_API LOCH_MUST_USE loch_status loch_stats_print(const loch_stats *stats, loch_format format, char *text,
                                                     size_t bytes, size_t *length);
 
-/** Returns the fragmentation of the cached bytes: 1 - largest free piece / cached bytes; 0 if nothing is cached. */
+/** Returns the fragmentation of the cached bytes: 1 - largest_free_bytes / cached_bytes; 0 if nothing is cached.
+ *
+ *  In a pool, cached_bytes counts all memory that is not in use. largest_free_bytes does not count memory that a
+ *  pool keeps ready for small blocks, for single threads or for streams that still use it. So the result is an upper
+ *  bound, and can be near 1 for a pool of small blocks with nothing in use. Call loch_allocator_trim(pool, SIZE_MAX,
+ *  NULL) first for the exact value: it merges that memory and gives nothing back to the device. */
 LOCH_API double loch_stats_fragmentation(const loch_stats *stats);
 
 /** Adds the statistics `b` to `a`, each figure by its own rule. */

@@ -50,7 +50,7 @@ loch_status lochi_allocator_read_stats(loch_allocator *allocator, loch_tag tag, 
         return LOCH_OK;
     }
     if (allocator->wrapped) return lochi_allocator_read_stats(allocator->wrapped, tag, out);
-    if (!allocator->ledger) return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" keeps no figures", allocator->name);
+    if (!allocator->ledger) return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" keeps no statistics", allocator->name);
     lochi_ledger_get_stats(allocator->ledger, tag, out);
     if (!tag) { /* there is no cache, so the reserved bytes are the allocated bytes */
         out->reserved_bytes = out->allocated_bytes;
@@ -160,7 +160,7 @@ static void account_hand_over(const loch_stats *stats, loch_stats *out)
 static loch_status account_check(const loch_allocator *allocator, const loch_stats *out)
 {
     if (allocator && out && out->size >= sizeof out->size) return LOCH_OK;
-    return LOCH_FAIL(INVALID, "figures need an allocator and a struct whose size is set");
+    return LOCH_FAIL(INVALID, "statistics need an allocator and a struct whose size is set");
 }
 
 loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
@@ -187,7 +187,7 @@ loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
 loch_status loch_allocator_get_tag_stats(loch_allocator *allocator, loch_tag tag, loch_stats *out)
 {
     LOCH_TRY_RETURN(account_check(allocator, out));
-    if (!tag || tag >= lochi_tag_count()) return LOCH_FAIL(INVALID, "%u is no tag", (unsigned)tag);
+    if (!tag || tag >= lochi_tag_count()) return LOCH_FAIL(INVALID, "tag %u does not exist", (unsigned)tag);
     loch_stats stats = {.size = sizeof stats};
     LOCH_TRY_RETURN(lochi_allocator_read_stats(allocator, tag, &stats));
     account_hand_over(&stats, out);

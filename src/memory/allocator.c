@@ -10,6 +10,7 @@
 #include "base/hint.h"
 #include "base/underway.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "memory/account.h"
 #include "memory/failure.h"
@@ -44,12 +45,14 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         LOCH_TRY_RETURN(lochi_sized_read("a request", given, out, sizeof *out));
     }
     if (out->alignment & (out->alignment - 1))
-        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", out->alignment);
+        return LOCH_FAIL(INVALID, "an alignment of %zu is not a power of two", out->alignment);
     if (out->flags & ~(uint32_t)ALLOCATOR_FLAGS || out->tag >= LOCH_TAG_COUNT_MAX)
-        return LOCH_FAIL(INVALID, "the request holds flags or a tag that are not known");
+        return LOCH_FAIL(INVALID, "the request has an unknown flag or tag: flags 0x%x, tag %u", (unsigned)out->flags,
+                         (unsigned)out->tag);
     if (out->bytes >= LOCHI_ALLOCATOR_BYTES_MAX || out->alignment >= LOCHI_ALLOCATOR_BYTES_MAX ||
         (out->round_bytes > 1 && !allocator_can_round(out)))
-        return LOCH_FAIL(OVERFLOW, "%zu bytes aligned to %zu do not fit the address space", out->bytes, out->alignment);
+        return LOCH_FAIL(OVERFLOW, "a block of %s with an alignment of %s does not fit the address space",
+                         LOCHI_SIZE(out->bytes), LOCHI_SIZE(out->alignment));
     if (!out->stream)
         out->stream = &allocator->device->default_stream;
     else
@@ -97,7 +100,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 {
     if (out) *out = NULL;
     if (!allocator || !request || !out)
-        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request, a place");
+        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and a place for the result");
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
     if (!read.bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
@@ -171,7 +174,7 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
                                                  loch_stream *stream)
 {
     if (!address) return LOCH_OK;
-    if (!allocator) return LOCH_FAIL(INVALID, "there is no allocator to give a block back to");
+    if (!allocator) return LOCH_FAIL(INVALID, "a free needs the allocator of the block");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
     return lochi_allocator_free_inside(allocator, lochi_underway_enter(allocator), address, bytes, stream);
 }
@@ -211,7 +214,8 @@ loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, 
         loch_block block = {.size = sizeof block, .requested_bytes = 1};
         if (allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)
             LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
-        if (block.requested_bytes) return LOCH_FAIL(INVALID, "the block at %p has not 0 bytes", address);
+        if (block.requested_bytes)
+            return LOCH_FAIL(INVALID, "the block at %p is not empty, but the free says that it has 0 bytes", address);
     }
     return allocator_free_any(allocator, address, bytes, NULL);
 }
@@ -233,7 +237,7 @@ loch_status loch_allocator_record_use(loch_allocator *allocator, void *address, 
     if (allocator->ops.record_use) return allocator->ops.record_use(allocator->self, address, stream);
     if (allocator->wrapped) return loch_allocator_record_use(allocator->wrapped, address, stream);
     if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, LOCHI_NOTE_USED_ELSEWHERE);
-    return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" does not know further streams", allocator->name);
+    return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" cannot record further streams", allocator->name);
 }
 
 /* --- questions --- */

@@ -3,6 +3,7 @@
 #include "memory/block_table.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/device.h"
 #include <sched.h>
 
@@ -85,9 +86,9 @@ static loch_status block_table_explain(lochi_block_table *table, const void *add
     const size_t requested = is_inside ? held->requested : 0;
     lochi_lock_drop(&table->lock);
     if (is_inside)
-        return LOCH_FAIL(INTERIOR, "%p lies %zu bytes %s the block of %zu bytes at %p", address,
+        return LOCH_FAIL(INTERIOR, "%p lies %zu bytes %s the block of %s at %p", address,
                          is_before ? (size_t)(start - key) : (size_t)(key - start),
-                         is_before ? "in front of" : "inside", requested, (void *)start);
+                         is_before ? "in front of" : "inside", LOCHI_SIZE(requested), (void *)start);
     lochi_entry entry;
     const loch_status status = lochi_ledger_find(table->ledger, address, &entry);
     if (status != LOCH_E_INTERIOR && status != LOCH_OK) return status;
@@ -196,7 +197,7 @@ static loch_status block_table_note_stream(const lochi_block_table *table, lochi
     for (size_t i = 0; i < held->further_count; i++)
         if (held->further[i] == stream) return LOCH_OK;
     loch_stream **further = lochi_realloc(held->further, (held->further_count + 1) * sizeof(loch_stream *));
-    if (!further) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a further stream of a block");
+    if (!further) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a further stream of a block");
     held->further = further;
     held->further[held->further_count++] = lochi_stream_retain(stream);
     return LOCH_OK;

@@ -4,6 +4,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "memory/allocator.h"
 #include "memory/format.h"
 #include <inttypes.h>
@@ -53,7 +54,7 @@ static loch_status census_note(const loch_block *block, void *user)
 loch_status loch_census_create(loch_allocator *allocator, loch_census **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a census needs an allocator and a place");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a census needs an allocator and a place for the result");
     loch_status status = LOCH_E_HOST_MEMORY;
     const uint64_t live = lochi_allocator_count_live(allocator);
     loch_census *census = lochi_zalloc(sizeof *census);
@@ -194,8 +195,8 @@ static void census_print_tags(lochi_text *out, const loch_census *before, const 
     }
     for (size_t i = 0; i < count; i++) {
         const char *name = loch_tag_name(sums[i].tag);
-        lochi_text_write(out, "  %s: %" PRIu64 " block%s, %" PRIu64 " bytes\n", *name ? name : "(no tag)",
-                         sums[i].blocks, census_plural(sums[i].blocks), sums[i].requested_bytes);
+        lochi_text_write(out, "  %s: %" PRIu64 " block%s, %s\n", *name ? name : "(no tag)", sums[i].blocks,
+                         census_plural(sums[i].blocks), LOCHI_SIZE(sums[i].requested_bytes));
     }
     lochi_free(sums);
 }
@@ -205,14 +206,14 @@ static void census_print_lines(lochi_text *out, const loch_census *before, const
     const loch_block *largest[CENSUS_LARGEST];
     uint64_t blocks, requested;
     const size_t shown = census_find_largest(before, after, largest, &blocks, &requested);
-    lochi_text_write(out, "%" PRIu64 " block%s, %" PRIu64 " bytes\n", blocks, census_plural(blocks), requested);
+    lochi_text_write(out, "%" PRIu64 " block%s, %s\n", blocks, census_plural(blocks), LOCHI_SIZE(requested));
     if (!blocks) return;
     census_print_tags(out, before, after);
     lochi_text_write(out, "largest:\n");
     for (size_t i = 0; i < shown; i++) {
         const char *name = loch_tag_name(largest[i]->tag);
-        lochi_text_write(out, "  block %" PRIu64 " at %p: %zu bytes%s%s\n", largest[i]->id, largest[i]->address,
-                         largest[i]->requested_bytes, *name ? ", " : "", name);
+        lochi_text_write(out, "  block %" PRIu64 " at %p: %s%s%s\n", largest[i]->id, largest[i]->address,
+                         LOCHI_SIZE(largest[i]->requested_bytes), *name ? ", " : "", name);
     }
 }
 

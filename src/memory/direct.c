@@ -11,6 +11,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/block_table.h"
@@ -49,8 +50,8 @@ static loch_status direct_admit(direct *self, size_t bytes)
     if (fits) self->held += bytes;
     lochi_lock_drop(&self->table.lock);
     if (fits) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "%zu bytes more than the %zu that are in use or deferred would exceed the limit of %zu",
-                     bytes, held, limit);
+    return LOCH_FAIL(LIMIT, "%s more do not fit: the direct allocator is at its limit of %s (%s in use or deferred)",
+                     LOCHI_SIZE(bytes), LOCHI_SIZE(limit), LOCHI_SIZE(held));
 }
 
 static void direct_unadmit(direct *self, size_t bytes)
@@ -112,7 +113,8 @@ static void direct_undo(direct *self, const lochi_held *held)
     (void)waited; /* the memory is freed even if waiting failed, because no later call will free it */
     const loch_status status = loch_raw_free(held->base);
     if (status != LOCH_OK)
-        LOCHI_LOG(ERROR, "%zu bytes at %p are lost: %s", held->taken, (void *)held->base, loch_error_get()->sentence);
+        LOCHI_LOG(ERROR, "%s at %p are lost: %s", LOCHI_SIZE(held->taken), (void *)held->base,
+                  loch_error_get()->sentence);
     lochi_error_restore(&saved);
     if (status != LOCH_OK) return; /* the bytes stay counted as reserved */
     lochi_lock_take(&self->table.lock);
@@ -123,7 +125,8 @@ static void direct_undo(direct *self, const lochi_held *held)
 static loch_status direct_make(direct *self, const loch_request *request, void **out)
 {
     lochi_held *held = lochi_held_create(request);
-    if (!held) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block of %zu bytes", request->bytes);
+    if (!held)
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block of %s", LOCHI_SIZE(request->bytes));
     loch_status status = direct_take(self, request, held);
     if (status == LOCH_OK) {
         direct_reserve(self, held->taken);
@@ -339,7 +342,7 @@ static void direct_destroy(void *user)
     if (!self) return;
     direct_ending ending = {.waits.device = self->device, .is_final = true};
     direct_end(self, &ending);
-    if (ending.status != LOCH_OK) LOCHI_LOG(ERROR, "at the end of a direct allocator: %s", ending.error.sentence);
+    if (ending.status != LOCH_OK) LOCHI_LOG(ERROR, "a direct allocator ended with an error: %s", ending.error.sentence);
     lochi_held_forget_all(&self->deferred); /* the driver keeps the memory that it refuses to take back */
     lochi_block_table_fini(&self->table);
     lochi_free(self);
@@ -420,10 +423,11 @@ static loch_status direct_read_options(loch_device *device, const loch_direct_op
     *out = (loch_direct_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of direct options", given, out, sizeof *out));
     if ((unsigned)out->when > LOCH_DIRECT_FREE_DEFERRED || (unsigned)out->kind > LOCH_MEMORY_MANAGED)
-        return LOCH_FAIL(INVALID, "direct options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the direct options have an unknown time of free %d or kind of memory %d",
+                         (int)out->when, (int)out->kind);
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
-        return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
-                         LOCHI_RED_ZONE_MAX);
+        return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than the maximum of %s", out->red_zone_bytes,
+                         LOCHI_SIZE(LOCHI_RED_ZONE_MAX));
     const uint32_t needed = out->kind == LOCH_MEMORY_PINNED    ? LOCH_CAN_PINNED
                             : out->kind == LOCH_MEMORY_MANAGED ? LOCH_CAN_MANAGED
                                                                : 0;
@@ -436,7 +440,7 @@ loch_status loch_direct_create(loch_device *device, const char *name, const loch
                                loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a direct allocator needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "a direct allocator needs a device and a place for the result");
     loch_direct_options read;
     LOCH_TRY_RETURN(direct_read_options(device, options, &read));
     direct *self = lochi_zalloc(sizeof *self);
@@ -455,7 +459,7 @@ loch_status loch_direct_free_deferred(loch_allocator *allocator, size_t *release
 {
     if (released) *released = 0;
     if (!allocator || allocator->ops.alloc != direct_alloc)
-        return LOCH_FAIL(INVALID, "sessions are a direct allocator's");
+        return LOCH_FAIL(INVALID, "deferred frees need a direct allocator");
     direct_ending ending = {.waits.device = allocator->device};
     direct_end(allocator->self, &ending);
     if (released) *released = ending.released;

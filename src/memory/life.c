@@ -38,9 +38,9 @@ static loch_status life_check_ops(const char *name, const loch_allocator_ops *op
 {
     const size_t needed = offsetof(loch_allocator_ops, destroy) + sizeof ops->destroy;
     if (!name || !*name || strlen(name) >= LOCHI_ALLOCATOR_NAME_MAX)
-        return LOCH_FAIL(INVALID, "an allocator's name has 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
+        return LOCH_FAIL(INVALID, "the name of an allocator needs 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
     if (!ops || ops->size < needed || !ops->kind || (!is_wrapper && (!ops->alloc || !ops->free)))
-        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table with its size%s", name,
+        return LOCH_FAIL(INVALID, "allocator \"%s\" needs a table of operations with its size%s", name,
                          is_wrapper ? " and kind" : ", kind, alloc and free");
     return LOCH_OK;
 }
@@ -67,7 +67,8 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     LOCH_TRY_RETURN(life_check_ops(name, ops, wrapped != NULL));
     const unsigned depth = wrapped ? life_depth(wrapped) + 1 : 0;
     if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
-        return LOCH_FAIL(LIMIT, "allocator \"%s\" would be the %uth wrapper around another", name, depth);
+        return LOCH_FAIL(LIMIT, "allocator \"%s\" would be wrapper number %u around one allocator; the maximum is %d",
+                         name, depth, LOCHI_ALLOCATOR_DEPTH_MAX - 1);
     lochi_fence_prepare();
     loch_allocator *allocator = lochi_zalloc(sizeof *allocator);
     if (!allocator) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
@@ -103,7 +104,7 @@ loch_status loch_allocator_create(loch_device *device, const char *name, const l
                                   loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place for the result");
     return life_make(device, NULL, name, ops, self, LOCHI_ACCOUNT_OWN, out);
 }
 
@@ -117,7 +118,7 @@ loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap, and a place");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap and a place for the result");
     return lochi_wrapper_create(wrapped, name, ops, self, LOCHI_ACCOUNT_LEDGER, out);
 }
 

@@ -127,7 +127,8 @@ static loch_status owner_find(const void *address, uintptr_t *age)
     *age = search.age;
     if (search.age && !search.other[0]) return LOCH_OK;
     if (search.age)
-        return LOCH_FAIL(UNSUPPORTED, "allocators \"%s\" and \"%s\" both have a block at %p: free it by one of them",
+        return LOCH_FAIL(UNSUPPORTED,
+                         "allocators \"%s\" and \"%s\" both have a block at %p: free it through one of them",
                          search.other, search.name, address);
     if (search.status != LOCH_E_FOREIGN) return search.status;
     return LOCH_FAIL(FOREIGN, "no allocator of the process has a block at %p", address);
@@ -139,6 +140,6 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     LOCH_TRY_RETURN(owner_find(address, &age));
     *out = owner_enter(age, mark);
     if (*out && (*out)->node.key == age) return LOCH_OK;
-    if (*out) lochi_underway_leave(*mark);
-    return LOCH_FAIL(DOUBLE_FREE, "another thread has freed the block at %p meanwhile", address);
+    if (*out) lochi_inside_leave(*mark);
+    return LOCH_FAIL(DOUBLE_FREE, "another thread freed the block at %p at the same time", address);
 }

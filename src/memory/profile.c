@@ -6,6 +6,7 @@
  * segments that end there raise its peaks too. */
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "memory/format.h"
 #include "memory/allocator.h"
 #include <inttypes.h>
@@ -32,7 +33,8 @@ static loch_allocator *profile_keeper(loch_allocator *allocator)
 loch_status loch_profile_begin(loch_allocator *allocator, const char *label, loch_profile **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a measuring scope needs an allocator and a place");
+    if (!allocator || !out)
+        return LOCH_FAIL(INVALID, "a measuring scope needs an allocator and a place for the result");
     const size_t length = label ? strlen(label) : 0;
     loch_profile *profile = lochi_zalloc(sizeof *profile + length + 1);
     if (!profile) return LOCH_FAIL(HOST_MEMORY, "no host memory for a measuring scope");
@@ -128,8 +130,10 @@ void loch_profile_end(loch_profile *profile, loch_profile_report *out)
 static void profile_print_line(const loch_profile_report *report, lochi_text *out)
 {
     if (report->label && *report->label) lochi_text_write(out, "%s: ", report->label);
-    lochi_text_write(out, "%" PRIu64 " bytes in use (%+" PRId64 "), peak %" PRIu64, report->requested_bytes,
-                     report->delta_bytes, report->peak_bytes);
+    const bool is_less = report->delta_bytes < 0;
+    const uint64_t change = is_less ? 0 - (uint64_t)report->delta_bytes : (uint64_t)report->delta_bytes;
+    lochi_text_write(out, "%s in use (%c%s), peak %s", LOCHI_SIZE(report->requested_bytes), is_less ? '-' : '+',
+                     LOCHI_SIZE(change), LOCHI_SIZE(report->peak_bytes));
     lochi_text_write(out, "; %" PRIu64 " blocks (%+" PRId64 ")", report->blocks, report->delta_blocks);
     lochi_text_write(out, "; %" PRIu64 " allocations, %" PRIu64 " frees; %" PRIu64 ".%03" PRIu64 " ms\n",
                      report->allocs, report->frees, report->duration_ns / 1000000, report->duration_ns / 1000 % 1000);

@@ -3,6 +3,7 @@
  * through that allocator. So every wrapper sees the calls, and all statistics stay right. */
 #include "memory/realloc.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "memory/life.h"
 #include "memory/pool/pool.h"
@@ -145,7 +146,7 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
     if (!request->bytes)
         return stream ? loch_allocator_free_on(allocator, address, stream) : loch_free(allocator, address);
     if (request->bytes >= LOCHI_ALLOCATOR_BYTES_MAX)
-        return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", request->bytes);
+        return LOCH_FAIL(OVERFLOW, "a block of %s does not fit the address space", LOCHI_SIZE(request->bytes));
     loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     block.address = address; /* a user's allocator may have written something else */
@@ -158,7 +159,8 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
                                    void **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place");
+    if (!allocator || !out)
+        return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place for the result");
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
     if (address) return lochi_allocator_resize(allocator, address, &request, true, out);
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/text.h"
 #include "device/copy.h"
 #include <loch/copy.h>
 #include <string.h>
@@ -22,7 +23,8 @@ loch_status lochi_red_zone_lay_out(size_t zone_bytes, size_t alignment, size_t b
                       (lochi_round_up(zone_bytes, alignment, &zones.front) &&
                        lochi_add(zones.front, bytes, &zones.total) && lochi_add(zones.total, zone_bytes, &zones.total));
     if (!fits || zones.total >= RED_ZONE_BLOCK_MAX)
-        return LOCH_FAIL(OVERFLOW, "%zu bytes and the red zones around them do not fit the address space", bytes);
+        return LOCH_FAIL(OVERFLOW, "a block of %s with its red zones does not fit the address space",
+                         LOCHI_SIZE(bytes));
     *out = zones;
     return LOCH_OK;
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics: sum, text and JSON, all made from one list. */
 #include "base/fail.h"
+#include "base/text.h"
 #include "memory/format.h"
 #include <loch/stats.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
 
 #define STATS_ADD(a, b) ((a) + (b))
 #define STATS_MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -39,10 +42,20 @@ uint64_t loch_histogram_percentile(const loch_histogram *histogram, double fract
     return UINT64_MAX;
 }
 
+/* Prints a figure unless it is 0. Figures whose names end with "_bytes" are sizes. */
+static void stats_print_line(lochi_text *out, const char *name, const char *line, uint64_t value)
+{
+    const size_t length = strlen(name), suffix = strlen("_bytes");
+    const bool is_size = length > suffix && !strcmp(name + length - suffix, "_bytes");
+    if (is_size && value)
+        lochi_text_write(out, "%s: %s\n", line, LOCHI_SIZE(value));
+    else if (value)
+        lochi_text_write(out, "%s: %" PRIu64 "\n", line, value);
+}
+
 static void stats_print_lines(const loch_stats *stats, lochi_text *out)
 {
-#define STATS_LINE(name, sum, line)                                                                                    \
-    if (stats->name) lochi_text_write(out, "%s: %" PRIu64 "\n", line, stats->name);
+#define STATS_LINE(name, sum, line) stats_print_line(out, #name, line, stats->name);
     LOCH_STATS_LIST(STATS_LINE)
 #undef STATS_LINE
     lochi_text_write(out, "fragmentation: %.3f\n", loch_stats_fragmentation(stats));

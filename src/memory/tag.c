@@ -22,11 +22,11 @@ static loch_tag tag_search(const char *name, size_t from, size_t count)
 
 loch_status loch_tag_create(const char *name, loch_tag *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a tag needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "a tag needs a place for the result");
     *out = 0;
     const size_t length = name ? strnlen(name, LOCH_TAG_NAME_MAX) : 0;
     if (!length || length == LOCH_TAG_NAME_MAX)
-        return LOCH_FAIL(INVALID, "a tag's name has 1 to %d characters", LOCH_TAG_NAME_MAX - 1);
+        return LOCH_FAIL(INVALID, "the name of a tag needs 1 to %d characters", LOCH_TAG_NAME_MAX - 1);
     const size_t seen = atomic_load_explicit(&tag_total, memory_order_acquire);
     loch_tag tag = tag_search(name, 1, seen);
     if (!tag) {
@@ -40,7 +40,7 @@ loch_status loch_tag_create(const char *name, loch_tag *out)
         }
         lochi_lock_drop(&tag_lock);
     }
-    if (!tag) return LOCH_FAIL(LIMIT, "there are %d tags already", LOCH_TAG_COUNT_MAX - 1);
+    if (!tag) return LOCH_FAIL(LIMIT, "all %d tags are in use", LOCH_TAG_COUNT_MAX - 1);
     *out = tag;
     return LOCH_OK;
 }

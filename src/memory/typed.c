@@ -11,7 +11,7 @@ static loch_status typed_check(const loch_allocator *allocator, const loch_type 
     if (!allocator || !type || type->size < sizeof *type)
         return LOCH_FAIL(INVALID, "typed memory needs an allocator and a type whose size is set");
     if (!type->bytes || (type->alignment && !lochi_is_power_of_two(type->alignment)))
-        return LOCH_FAIL(INVALID, "an element has bytes, and an alignment that is a power of two");
+        return LOCH_FAIL(INVALID, "an element needs a size above 0 and an alignment that is a power of two");
     if (!lochi_mul(count, type->bytes, bytes))
         return LOCH_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit the address space", count, type->bytes);
     const loch_attributes attributes = loch_allocator_get_attributes(allocator);
@@ -29,7 +29,7 @@ static void typed_finish(const loch_type *type, char *elements, size_t count)
 loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, size_t count,
                              const loch_request *request, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "typed memory needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "typed memory needs a place for the result");
     *out = NULL;
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
@@ -69,7 +69,7 @@ loch_status loch_free_typed(loch_allocator *allocator, void *address, const loch
     loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     if (block.requested_bytes != bytes)
-        return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu elements of %zu", address,
+        return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu elements of %zu bytes", address,
                          block.requested_bytes, count, type->bytes);
     typed_finish(type, address, count);
     return loch_allocator_free(allocator, address);

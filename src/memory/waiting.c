@@ -164,9 +164,10 @@ static lochi_pressure **waiting_find(loch_allocator *allocator, loch_pressure_fu
 
 loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
 {
-    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    if (!allocator || !function)
+        return LOCH_FAIL(INVALID, "a pressure function needs an allocator, and must not be NULL");
     lochi_pressure *added = lochi_zalloc(sizeof *added);
-    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a pressure function");
+    if (!added) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a pressure function");
     added->function = function;
     added->user = user;
     lochi_lock_take(&allocator->lock);
@@ -176,13 +177,14 @@ loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure
     lochi_lock_drop(&allocator->lock);
     if (is_new) return LOCH_OK;
     lochi_free(added);
-    return LOCH_FAIL(EXISTS, "that pressure function is there already");
+    return LOCH_FAIL(EXISTS, "the pressure function was added already, with the same user pointer");
 }
 
 loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    if (!allocator || !function) return LOCH_FAIL(INVALID, "pressure needs an allocator and a function");
+    if (!allocator || !function)
+        return LOCH_FAIL(INVALID, "a pressure function needs an allocator, and must not be NULL");
     lochi_lock_take(&allocator->lock);
     lochi_pressure **link;
     /* rare: a thread is inside the function */
@@ -197,7 +199,7 @@ loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_press
     if (found) *link = found->next;
     lochi_lock_drop(&allocator->lock);
     lochi_free(found);
-    return found ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "there is no such pressure function");
+    return found ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "the pressure function was not added with this user pointer");
 }
 
 void lochi_retry_fini(loch_allocator *allocator)

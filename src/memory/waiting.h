@@ -33,7 +33,7 @@ void lochi_waiting_end(loch_allocator *allocator);
 
 /* Returns the number of the last free that woke waiters. */
 uint64_t lochi_waiting_get_generation(void);
-/* Sleeps until memory was freed after `generation`, but for `ns` nanoseconds at most. */
+/* Sleeps until memory was freed after `generation`, `ns` nanoseconds at most. */
 void lochi_waiting_sleep(uint64_t generation, uint64_t ns);
 
 #endif

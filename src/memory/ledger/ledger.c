@@ -4,6 +4,7 @@
 #include "memory/ledger/ledger.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "memory/ledger/directory.h"
 #include "memory/ledger/figures.h"
 #include "memory/ledger/slot.h"
@@ -117,7 +118,7 @@ static inline __attribute__((always_inline)) loch_status ledger_insert(lochi_led
 
 static LOCHI_RARE loch_status ledger_refuse(uintptr_t address, loch_status status)
 {
-    if (status == LOCH_E_DRIVER) return LOCH_FAIL(DRIVER, "a live block is at %p already", (void *)address);
+    if (status == LOCH_E_DRIVER) return LOCH_FAIL(DRIVER, "there is a live block at %p already", (void *)address);
     return LOCH_FAIL(HOST_MEMORY, "no host memory to keep account of blocks");
 }
 
@@ -164,8 +165,8 @@ static LOCHI_RARE loch_status ledger_explain(lochi_ledger *ledger, uintptr_t add
 {
     lochi_entry around = {.address = 0};
     if (ledger_is_interior(ledger, address, &around))
-        return LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the block of %zu bytes at %p", (void *)address,
-                         (size_t)(address - around.address), around.requested, (void *)around.address);
+        return LOCH_FAIL(INTERIOR, "%p lies %zu bytes inside the block of %s at %p", (void *)address,
+                         (size_t)(address - around.address), LOCHI_SIZE(around.requested), (void *)around.address);
     if (is_freed) return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", (void *)address);
     return LOCH_FAIL(FOREIGN, "%p was not handed out by this allocator", (void *)address);
 }

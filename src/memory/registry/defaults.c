@@ -136,7 +136,7 @@ static loch_status default_get_pinned(loch_device *device, int32_t scope, loch_f
         return lochi_registry_get_own(device, (loch_attributes){0, scope}, default_make, out);
     if (fallback == LOCH_FALLBACK_PAGEABLE) return default_get_host(scope, out);
     if (is_there) return LOCH_FAIL(UNSUPPORTED, "pinned memory is switched off by the option `pinned`");
-    return LOCH_FAIL(UNSUPPORTED, "%s has no pinned memory: ask another device, or for LOCH_FALLBACK_PAGEABLE",
+    return LOCH_FAIL(UNSUPPORTED, "%s has no pinned memory: use another device, or LOCH_FALLBACK_PAGEABLE",
                      device->name);
 }
 
@@ -148,14 +148,14 @@ static loch_status default_get_own(loch_device *device, loch_attributes attribut
     const bool is_host = loch_device_can(device, LOCH_CAN_HOST_ACCESS),
                is_on_host = is_host || bits & LOCH_ATTRIBUTE_ON_HOST;
     if (bits & LOCH_ATTRIBUTES_OF_DEVICE)
-        return LOCH_FAIL(UNSUPPORTED, "no allocator of %s knows the device's own attributes 0x%x", device->name,
+        return LOCH_FAIL(UNSUPPORTED, "no allocator of %s serves the device's own attributes 0x%x", device->name,
                          (unsigned)(bits & LOCH_ATTRIBUTES_OF_DEVICE));
     if (is_on_host && bits & (LOCH_ATTRIBUTE_GPU_COMPATIBLE | LOCH_ATTRIBUTE_NIC_COMPATIBLE))
         return default_get_pinned(device, attributes.scope, fallback, out);
     if (bits & LOCH_ATTRIBUTE_NIC_COMPATIBLE)
         return LOCH_FAIL(UNSUPPORTED,
-                         "raw memory of %s is not for network cards: create handles with LOCH_RDMA_ON, or "
-                         "ask for memory on the host",
+                         "network cards cannot use raw memory of %s: create handles with LOCH_RDMA_ON, or "
+                         "use memory on the host",
                          device->name);
     if (is_on_host && !is_host) return default_get_host(attributes.scope, out);
     return lochi_registry_get_own(device, (loch_attributes){0, attributes.scope}, default_make, out);
@@ -165,7 +165,7 @@ loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes a
                                           loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "asking for an allocator needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "acquiring an allocator needs a device and a place for the result");
     if (attributes.bits & ~DEFAULT_KNOWN || (unsigned)fallback > LOCH_FALLBACK_PAGEABLE)
         return LOCH_FAIL(INVALID, "attributes 0x%x or fallback %d are not known", (unsigned)attributes.bits,
                          (int)fallback);
@@ -185,7 +185,7 @@ loch_status loch_device_set_allocator(loch_device *device, loch_allocator *alloc
 {
     if (!device) return LOCH_FAIL(INVALID, "there is no device to set an allocator for");
     if (allocator && allocator->device != device)
-        return LOCH_FAIL(INVALID, "allocator \"%s\" is of %.80s, not of %.80s", allocator->name,
+        return LOCH_FAIL(INVALID, "allocator \"%s\" belongs to %.80s, not to %.80s", allocator->name,
                          allocator->device->name, device->name);
     return lochi_registry_set(device, allocator);
 }

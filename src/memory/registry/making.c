@@ -115,7 +115,7 @@ static loch_status making_make(lochi_registry_entry *entry, loch_device *device,
     LOCHI_NOT_CANCELLED;
     lochi_fork_add(&making_part);
     lochi_registry_made *made = lochi_zalloc(sizeof *made);
-    if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory to note what a factory makes");
+    if (!made) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of what a factory makes");
     *made = (lochi_registry_made){entry->made, loch_device_retain(device), attributes, NULL, lochi_thread_number()};
     entry->made = made;
     loch_allocator *allocator = NULL;
@@ -124,7 +124,7 @@ static loch_status making_make(lochi_registry_entry *entry, loch_device *device,
     loch_status status = entry->factory(device, attributes, entry->user, &allocator);
     lochi_thread_own_small.factories--;
     if (status == LOCH_OK && !allocator)
-        status = LOCH_FAIL(INVALID, "factory \"%s\" said that it made an allocator, and gave none", entry->name);
+        status = LOCH_FAIL(INVALID, "factory \"%s\" returned LOCH_OK without an allocator", entry->name);
     lochi_lock_take(&lochi_registry.lock);
     making_wake(made);
     if (status == LOCH_OK) {

@@ -14,7 +14,7 @@
 static loch_status registry_check(const char *name, int priority)
 {
     if (!name || !*name || strlen(name) >= LOCHI_ALLOCATOR_NAME_MAX)
-        return LOCH_FAIL(INVALID, "the registry takes names of 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
+        return LOCH_FAIL(INVALID, "a name in the registry needs 1 to %d characters", LOCHI_ALLOCATOR_NAME_MAX - 1);
     if (priority < 0) return LOCH_FAIL(INVALID, "the priority of \"%s\" is %d: it cannot be negative", name, priority);
     return LOCH_OK;
 }
@@ -164,7 +164,7 @@ static loch_status registry_search(const registry_query *query, loch_allocator *
     const char *name = query->name ? query->name : "", *device = query->device ? query->device->name : "any device";
     if (is_refused)
         return LOCH_FAIL(
-            UNSUPPORTED, "of what is registered%s%.64s nothing serves %.80s with attributes 0x%x, scope %d",
+            UNSUPPORTED, "nothing that is registered%s%.64s serves %.80s with attributes 0x%x and scope %d",
             *name ? " as " : "", name, device, (unsigned)query->attributes.bits, (int)query->attributes.scope);
     return LOCH_FAIL(NOT_FOUND, "nothing is registered%s%.64s for %.80s", *name ? " as " : "", name, device);
 }
@@ -172,7 +172,8 @@ static loch_status registry_search(const registry_query *query, loch_allocator *
 loch_status loch_registry_acquire(const char *name, loch_device *device, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!name || !*name || !out) return LOCH_FAIL(INVALID, "finding an allocator needs a name and a place");
+    if (!name || !*name || !out)
+        return LOCH_FAIL(INVALID, "finding an allocator needs a name and a place for the result");
     const registry_query query = {.name = name, .device = device};
     return registry_search(&query, out);
 }
@@ -180,7 +181,7 @@ loch_status loch_registry_acquire(const char *name, loch_device *device, loch_al
 loch_status loch_registry_acquire_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs a place");
+    if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs a place for the result");
     const registry_query query = {.device = device, .attributes = attributes};
     return registry_search(&query, out);
 }

@@ -68,8 +68,7 @@ loch_status loch_registry_clear(loch_leak_visitor *visitor, void *user, size_t *
 {
     LOCHI_NOT_CANCELLED;
     if (leaks) *leaks = 0;
-    if (lochi_thread_own_small.factories)
-        return LOCH_FAIL(BUSY, "a factory cannot shut the registry down while it runs");
+    if (lochi_thread_own_small.factories) return LOCH_FAIL(BUSY, "a factory cannot clear the registry while it runs");
     lochi_registry_entry own, set; /* heads of the list; the entries after them belong to the registry */
     lochi_lock_take(&lochi_registry.lock);
     const lochi_registry_entry *list = shutdown_close(&own, &set);

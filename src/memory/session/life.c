@@ -59,7 +59,7 @@ static const loch_allocator_ops life_ops = {
 loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and a place");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and a place for the result");
     while (lochi_session_is_own(allocator))
         allocator = allocator->wrapped;
     loch_session *session = lochi_zalloc(sizeof *session);
@@ -109,13 +109,13 @@ loch_status loch_session_promote(loch_session *session, void *address)
     lochi_lock_drop(&lochi_session_lock);
     lochi_free(gone);
     if (block) return LOCH_OK;
-    return LOCH_FAIL(FOREIGN, "the session \"%s\" has no block at %p", session->allocator->name, address);
+    return LOCH_FAIL(FOREIGN, "session \"%s\" has no block at %p", session->allocator->name, address);
 }
 
 loch_status loch_session_get_stats(loch_session *session, loch_session_stats *out)
 {
     if (!session || !out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "a session's figures need a session and a place with its size");
+        return LOCH_FAIL(INVALID, "session statistics need a session and a struct whose size is set");
     loch_session_stats stats = {.size = out->size};
     lochi_lock_take(&lochi_session_lock);
     stats.blocks = session->count;
@@ -137,8 +137,9 @@ static loch_status life_begin_end(loch_session *session)
     if (!is_busy) session->is_ending = true;
     lochi_lock_drop(&lochi_session_lock);
     if (!is_busy) return LOCH_OK;
-    return LOCH_FAIL(BUSY, "the session \"%s\" cannot end: threads are in it %zu times", session->allocator->name,
-                     entered);
+    if (!entered) return LOCH_FAIL(BUSY, "session \"%s\" is being ended already", session->allocator->name);
+    return LOCH_FAIL(BUSY, "session \"%s\" cannot end: threads entered it %zu times and did not leave",
+                     session->allocator->name, entered);
 }
 
 /* Takes out the next block to free; NULL if every block was tried. The session is over then, or, if a free has
@@ -160,7 +161,7 @@ static lochi_session_block *life_next(loch_session *session, bool has_failed)
     return block;
 }
 
-/* Takes out the next block to free. Pins the block in its pool, so that the pool no longer moves it. */
+/* Takes out the next block to free. From then on its pool no longer moves the block. */
 static lochi_session_block *life_next_still(loch_session *session, bool has_failed)
 {
     lochi_pool *pool = session->wrapped->pool;

@@ -33,5 +33,5 @@ bool lochi_note_settle(lochi_session_block *block, bool is_gone)
 
 loch_status lochi_session_refuse(const loch_session *session)
 {
-    return LOCH_FAIL(INVALID, "the session \"%s\" has ended", session->allocator->name);
+    return LOCH_FAIL(INVALID, "session \"%s\" has ended", session->allocator->name);
 }

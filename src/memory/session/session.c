@@ -15,8 +15,8 @@ bool lochi_session_is_own(const loch_allocator *allocator)
     return allocator->session && allocator->session->allocator == allocator;
 }
 
-/* Returns the session of a new block; NULL: no session. The outermost allocator with a session wins; for one
- * allocator, the session that the thread entered last. */
+/* Returns the session of a new block; NULL: no session. The outermost allocator with a session wins. For one
+ * allocator, the session that the thread entered last comes before the session to which the allocator belongs. */
 static loch_session *session_choose(const loch_allocator *allocator)
 {
     if (lochi_session_top && !lochi_session_top->session) return NULL;
@@ -42,7 +42,7 @@ loch_status lochi_session_begin_alloc(loch_allocator *allocator, lochi_session_a
     if (alloc->session) {
         if (session_is_ending(alloc->session)) return lochi_session_refuse(alloc->session);
         alloc->block = lochi_zalloc(sizeof *alloc->block);
-        if (!alloc->block) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block of a session");
+        if (!alloc->block) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a session's block");
     }
     lochi_session_hush(&alloc->frame);
     return LOCH_OK;

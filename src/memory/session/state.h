@@ -10,7 +10,7 @@
  *
  * One lock guards all tables and lists. It is a leaf, because nothing is called under it. When a pool moves a block,
  * which it does under its own lock, it updates the note. The end of a session takes notes out under the pool's lock,
- * and pins the block.
+ * and makes the block stay at its address.
  *
  * The session lies in the memory of its allocator, so that allocator must live as long as anything refers to the
  * session. Until the end, the session's own reference keeps it alive. Afterwards its live blocks do; promoted ones

@@ -119,7 +119,7 @@ loch_status loch_session_leave(loch_session *session)
 {
     lochi_session_frame *frame = lochi_session_top;
     if (!session || !frame || frame->session != session)
-        return LOCH_FAIL(INVALID, "that is not the session that this thread entered last");
+        return LOCH_FAIL(INVALID, "the session is not the one that this thread entered last");
     lochi_session_top = frame->next;
     stay_end(frame);
     return LOCH_OK;

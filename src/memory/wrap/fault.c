@@ -3,6 +3,7 @@
  * once. Equal seeds give equal runs of failures. Frees never fail. */
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "memory/failure.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
@@ -48,8 +49,8 @@ static loch_status fault_alloc(void *user, const loch_request *request, void **o
     if (!fails) return lochi_allocator_try(self->wrapped, request, out);
     lochi_failure_count(&self->failures);
     if (status == LOCH_OK) status = LOCH_E_DEVICE_MEMORY;
-    return loch_error_set(status, NULL, 0, "allocation %llu, of %zu bytes, fails because it was told to",
-                          (unsigned long long)number, request->bytes);
+    return loch_error_set(status, NULL, 0, "allocation %llu, of %s, fails by fault injection",
+                          (unsigned long long)number, LOCHI_SIZE(request->bytes));
 }
 
 static void fault_destroy(void *user)
@@ -87,7 +88,7 @@ static loch_status fault_read(const loch_fault_options *given, loch_fault_option
     *out = (loch_fault_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of fault options", given, out, sizeof *out));
     if ((unsigned)out->status >= LOCH_STATUS_COUNT)
-        return LOCH_FAIL(INVALID, "%d is no status to fail with", (int)out->status);
+        return LOCH_FAIL(INVALID, "%d is not a status to fail with", (int)out->status);
     return LOCH_OK;
 }
 
@@ -95,7 +96,8 @@ loch_status loch_fault_create(loch_allocator *wrapped, const char *name, const l
                               loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "fault injection needs an allocator to wrap, and a place");
+    if (!wrapped || !out)
+        return LOCH_FAIL(INVALID, "fault injection needs an allocator to wrap and a place for the result");
     loch_fault_options read;
     LOCH_TRY_RETURN(fault_read(options, &read));
     fault *self = lochi_zalloc(sizeof *self);
@@ -115,7 +117,8 @@ loch_status loch_fault_create(loch_allocator *wrapped, const char *name, const l
 
 loch_status loch_fault_set(loch_allocator *allocator, const loch_fault_options *options)
 {
-    if (!allocator || allocator->ops.alloc != fault_alloc) return LOCH_FAIL(INVALID, "that is no fault wrapper");
+    if (!allocator || allocator->ops.alloc != fault_alloc)
+        return LOCH_FAIL(INVALID, "the allocator is not a fault wrapper");
     loch_fault_options read;
     LOCH_TRY_RETURN(fault_read(options, &read));
     fault *self = allocator->self;

@@ -121,7 +121,7 @@ loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const l
                               loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap, and a place");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap and a place for the result");
     loch_limit_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of limit options", options, &read, sizeof read));
     limit *self = lochi_zalloc(sizeof *self);
@@ -142,7 +142,8 @@ loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const l
 
 loch_status loch_limit_set(loch_allocator *allocator, size_t hard_bytes, size_t soft_bytes)
 {
-    if (!allocator || allocator->ops.alloc != limit_alloc) return LOCH_FAIL(INVALID, "that is no limit wrapper");
+    if (!allocator || allocator->ops.alloc != limit_alloc)
+        return LOCH_FAIL(INVALID, "the allocator is not a limit wrapper");
     limit_store(allocator->self, hard_bytes, soft_bytes);
     return LOCH_OK;
 }

@@ -357,7 +357,7 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "logging needs an allocator to wrap, and a place");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "logging needs an allocator to wrap and a place for the result");
     loch_logging_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of logging options", options, &read, sizeof read));
     if ((unsigned)read.format > LOCH_LOGGING_TRACE)
@@ -385,7 +385,8 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
 loch_status loch_logging_flush(loch_allocator *allocator)
 {
     LOCHI_NOT_CANCELLED;
-    if (!allocator || allocator->ops.alloc != logging_alloc) return LOCH_FAIL(INVALID, "that is no logging wrapper");
+    if (!allocator || allocator->ops.alloc != logging_alloc)
+        return LOCH_FAIL(INVALID, "the allocator is not a logging wrapper");
     logging *self = allocator->self;
     lochi_lock_take(&self->lock);
     if (self->file && !self->error && fflush(self->file) != 0) self->error = errno ? errno : EIO;
@@ -394,11 +395,11 @@ loch_status loch_logging_flush(loch_allocator *allocator)
     const uint64_t lost = self->lost;
     lochi_lock_drop(&self->lock);
     if (is_forked)
-        return LOCH_FAIL(FORKED, "%.150s was opened before a fork and is the parent's: nothing is logged here",
+        return LOCH_FAIL(FORKED, "%.150s was opened before a fork and belongs to the parent: this process logs nothing",
                          self->path);
     if (error) return LOCH_FAIL(IO, "%s is not complete: %s", self->path, strerror(error));
     if (lost)
-        return LOCH_FAIL(HOST_MEMORY, "%llu events are not in the log, for want of host memory",
+        return LOCH_FAIL(HOST_MEMORY, "%llu events are not in the log: there was no host memory",
                          (unsigned long long)lost);
     return LOCH_OK;
 }

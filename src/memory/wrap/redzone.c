@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
 #include "memory/block_table.h"
@@ -64,7 +65,8 @@ static loch_status redzone_make(redzone *self, const loch_request *request, void
 {
     lochi_held *held = lochi_held_create(request);
     if (!held)
-        return LOCH_FAIL(HOST_MEMORY, "no host memory for the red zones of a block of %zu bytes", request->bytes);
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block of %s with red zones",
+                         LOCHI_SIZE(request->bytes));
     loch_status status = redzone_take(self, request, held);
     if (status == LOCH_OK) {
         status = redzone_prepare(self, request, held);
@@ -201,8 +203,8 @@ static loch_status redzone_read_options(const loch_redzone_options *given, loch_
     *out = (loch_redzone_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of red-zone options", given, out, sizeof *out));
     if (out->red_zone_bytes > LOCHI_RED_ZONE_MAX)
-        return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than %zu", out->red_zone_bytes,
-                         LOCHI_RED_ZONE_MAX);
+        return LOCH_FAIL(INVALID, "a red zone of %zu bytes is longer than the maximum of %s", out->red_zone_bytes,
+                         LOCHI_SIZE(LOCHI_RED_ZONE_MAX));
     if (!out->red_zone_bytes) out->red_zone_bytes = GUARD_ZONE_BYTES;
     if (!out->poison_new) out->poison_new = GUARD_POISON_NEW;
     if (!out->poison_freed) out->poison_freed = GUARD_POISON_FREED;
@@ -213,7 +215,8 @@ loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a red-zone wrapper needs an allocator to wrap and a place");
+    if (!wrapped || !out)
+        return LOCH_FAIL(INVALID, "a red-zone wrapper needs an allocator to wrap and a place for the result");
     loch_redzone_options read;
     LOCH_TRY_RETURN(redzone_read_options(options, &read));
     redzone *self = lochi_zalloc(sizeof *self);

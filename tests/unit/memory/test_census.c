@@ -130,12 +130,12 @@ static void leaks_are_summed_by_tag(void **state)
     char text[2048], json[4096], line[128];
     size_t length = test_census_print(before, after, text, sizeof text);
     assert_int_equal(length, strlen(text));
-    assert_non_null(strstr(text, "4 blocks, 10500 bytes\n"));
-    assert_non_null(strstr(text, "  weights \"w\": 1 block, 7000 bytes\n  cache: 2 blocks, 3000 bytes\n"
-                                 "  (no tag): 1 block, 500 bytes\nlargest:\n"));
+    assert_non_null(strstr(text, "4 blocks, 10.2 KiB\n"));
+    assert_non_null(strstr(text, "  weights \"w\": 1 block, 6.8 KiB\n  cache: 2 blocks, 2.9 KiB\n"
+                                 "  (no tag): 1 block, 500 B\nlargest:\n"));
     loch_block block = {.size = sizeof block};
     CHECK_OK(loch_allocator_find(a, blocks[1], &block));
-    snprintf(line, sizeof line, "  block %" PRIu64 " at %p: 2000 bytes, cache\n", block.id, blocks[1]);
+    snprintf(line, sizeof line, "  block %" PRIu64 " at %p: 1.9 KiB, cache\n", block.id, blocks[1]);
     assert_non_null(strstr(text, line));
     length = test_census_print_json(before, after, json, sizeof json);
     assert_int_equal(length, strlen(json));
@@ -148,7 +148,7 @@ static void leaks_are_summed_by_tag(void **state)
     assert_true(test_census_print(before, after, text, 5) > 5);
     assert_string_equal(text, "4 bl");
     test_census_print(after, after, text, sizeof text);
-    assert_string_equal(text, "0 blocks, 0 bytes\n");
+    assert_string_equal(text, "0 blocks, 0 B\n");
     test_census_print_json(after, after, json, sizeof json);
     assert_true(json_is_valid(json));
     for (int i = 0; i < 4; i++)
@@ -174,7 +174,7 @@ static void the_largest_are_named(void **state)
     assert_non_null(at);
     for (int bytes = 124; bytes > 114; bytes--) {
         char wanted[32];
-        snprintf(wanted, sizeof wanted, ": %d bytes\n", bytes);
+        snprintf(wanted, sizeof wanted, ": %d B\n", bytes);
         at = strstr(at, wanted);
         assert_non_null(at);
         at += strlen(wanted);

@@ -62,7 +62,10 @@ static void text_and_json_have_every_figure(void **state)
     assert_int_equal(json_length, strlen(json));
     assert_true(json_is_valid(json));
 #define FIND(name, sum, line)                                                                                          \
-    snprintf(expected, sizeof expected, "%s: %" PRIu64 "\n", line, stats.name);                                        \
+    if (strstr(#name, "_bytes"))                                                                                       \
+        snprintf(expected, sizeof expected, "%s: 15.9 EiB\n", line);                                                   \
+    else                                                                                                               \
+        snprintf(expected, sizeof expected, "%s: %" PRIu64 "\n", line, stats.name);                                    \
     assert_non_null(strstr(text, expected));                                                                           \
     snprintf(expected, sizeof expected, "\"%s\": %" PRIu64 ",", #name, stats.name);                                    \
     assert_non_null(strstr(json, expected));
@@ -78,6 +81,23 @@ static void text_and_json_have_every_figure(void **state)
     assert_int_equal(test_stats_print_json(&stats, text, 10), json_length);
     assert_int_equal(strlen(text), 9);
     assert_int_equal(text[10], '#');
+}
+
+static void text_has_sizes_for_people_and_json_exact_numbers(void **state)
+{
+    (void)state;
+    const loch_stats stats = {
+        .size = sizeof stats, .allocs = 4096, .requested_bytes = 4097, .largest_bytes = 700, .cached_bytes = 3 << 20};
+    char text[512], json[2048];
+    test_stats_print(&stats, text, sizeof text);
+    assert_string_equal(text, "allocations that succeeded: 4096\n"
+                              "bytes in use, as asked for: 4 KiB\n"
+                              "largest request that succeeded: 700 B\n"
+                              "bytes held from the device and not in use: 3 MiB\n"
+                              "fragmentation: 1.000\n");
+    test_stats_print_json(&stats, json, sizeof json);
+    assert_non_null(strstr(json, "\"requested_bytes\": 4097,"));
+    assert_non_null(strstr(json, "\"cached_bytes\": 3145728,"));
 }
 
 static void percentiles_lie_inside_their_buckets(void **state)
@@ -196,6 +216,7 @@ int main(void)
         cmocka_unit_test(each_figure_sums_by_its_own_rule),
         cmocka_unit_test(fragmentation_is_what_is_not_in_the_largest_piece),
         cmocka_unit_test(text_and_json_have_every_figure),
+        cmocka_unit_test(text_has_sizes_for_people_and_json_exact_numbers),
         cmocka_unit_test(percentiles_lie_inside_their_buckets),
         cmocka_unit_test(measurements_begin_when_switched_on),
         cmocka_unit_test(a_reset_starts_peaks_and_counts_anew),
