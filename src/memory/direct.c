@@ -277,7 +277,7 @@ static loch_status direct_free(void *user, void *address, size_t bytes, loch_str
     return LOCH_OK;
 }
 
-/* --- sessions --- */
+/* --- deferred frees --- */
 
 /* State and result of the freeing of all deferred blocks. */
 typedef struct direct_ending {

@@ -54,7 +54,7 @@ static const loch_allocator_ops life_ops = {
     .resize = life_resize,
 };
 
-/* --- beginning, promoting, figures --- */
+/* --- beginning, promoting, statistics --- */
 
 loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out)
 {

@@ -81,7 +81,7 @@ static void limit_destroy(void *user)
     lochi_free(user);
 }
 
-/* --- figures --- */
+/* --- statistics --- */
 
 static loch_status limit_get_stats(void *user, loch_tag tag, loch_stats *out)
 {

@@ -299,7 +299,7 @@ static void reports_are_text_and_valid_json(void **state)
     assert_int_equal(test_profile_print_json(&report, NULL, 0), strlen(json));
     report = end(profile);
     assert_true(test_profile_print(&report, text, 8) > 8); /* without a label, cut */
-    assert_string_equal(text, "0 bytes");
+    assert_string_equal(text, "0 B in ");
     test_profile_print_json(&report, json, sizeof json);
     assert_true(json_is_valid(json));
     loch_host_set_clock(NULL, NULL);
