@@ -31,7 +31,7 @@
 static bool allocator_can_round(const loch_request *request)
 {
     return request->round_bytes < LOCHI_ALLOCATOR_BYTES_MAX &&
-           /* the sum of two numbers below 2^47 does not overflow */
+           /* The sum of two numbers below 2^47 does not overflow. */
            lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX;
 }
 

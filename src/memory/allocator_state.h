@@ -52,7 +52,7 @@ struct loch_allocator {
     loch_allocator *wrapped;
     loch_allocator *keeper;  /* allocator that keeps the statistics: this one, or the nearest wrapped one that does */
     struct lochi_pool *pool; /* the pool behind this allocator, for the fast paths, or NULL */
-    /* live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
+    /* Live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
     lochi_ledger *ledger;
     lochi_tree_node node; /* in the table of all allocators, ordered by age (owner.c) */
     uint32_t traits;
@@ -75,7 +75,7 @@ struct loch_allocator {
     lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: guards the members below */
     loch_stats base;         /* counts at the last reset */
     lochi_scope since_reset; /* in the list of the keeper, under the keeper's lock */
-    /* of a wrapper that is its own keeper: since its segment began; in the list of the next keeper below */
+    /* Of a wrapper that is its own keeper: since its segment began; in the list of the next keeper below. */
     lochi_scope below;
     lochi_scope *scopes; /* list of a keeper */
     lochi_pressure *pressure;

@@ -19,7 +19,7 @@
 #include <loch/direct.h>
 #include <stddef.h>
 
-/* the largest alignment for which the allocator helps a driver that aligns less */
+/* The largest alignment for which the allocator helps a driver that aligns less. */
 #define DIRECT_ALIGNMENT_MAX ((size_t)1 << 30)
 
 typedef struct direct {
@@ -28,7 +28,7 @@ typedef struct direct {
     lochi_block_table table;
     /* Under the table's lock: */
     lochi_tree deferred;
-    /* requested bytes that are in use, deferred or being allocated; the limit counts these */
+    /* Requested bytes that are in use, deferred or being allocated; the limit counts these. */
     size_t held;
     size_t reserved, peak_reserved; /* bytes from the driver, and their peak in this segment */
     size_t cached;                  /* the reserved bytes of deferred blocks */

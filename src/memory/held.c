@@ -77,7 +77,7 @@ loch_status lochi_waits_for(lochi_waits *waits, loch_stream *stream)
         waits->done[waits->count++ % LOCHI_WAITS_MAX] = stream;
         return LOCH_OK;
     }
-    /* the device's work includes the work of the stream */
+    /* The device's work includes the work of the stream. */
     if (!lochi_is_gone(status)) status = loch_device_sync(waits->device);
     if (lochi_is_gone(status)) status = LOCH_OK;
     waits->is_device_done = status == LOCH_OK;

@@ -95,7 +95,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     memcpy(allocator->name, name, strlen(name) + 1);
     lochi_account_open(allocator);
     *out = allocator;
-    /* a session's blocks are freed through the wrapped allocator */
+    /* A session's blocks are freed through the wrapped allocator. */
     if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator);
     return LOCH_OK;
 }
@@ -154,8 +154,8 @@ void loch_allocator_release(loch_allocator *allocator)
     lochi_allocator_free_abandoned(allocator);
     /* Acquire-release: everything that other owners did happens before the destruction. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
-    const uint32_t mark = lochi_underway_enter(allocator);
-    /* for good: from now on every free checks whether its block is the last */
+    const uint32_t mark = lochi_inside_enter(allocator);
+    /* For good: from now on every free checks whether its block is the last. */
     if (allocator->pool) lochi_pool_shut(allocator->pool);
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a running free sees the flag, or this thread sees that its block is gone */
@@ -269,7 +269,7 @@ static loch_status life_take_back(loch_allocator *allocator, void *address, size
     lochi_allocator_note_user(allocator);
     const loch_status status = allocator->ledger ? life_free_ledgered(allocator, address, bytes, stream)
                                                  : life_call_free(allocator, address, bytes, stream);
-    /* orders the free before the reads of the flags; pairs with the heavy fence after the flags are set */
+    /* Orders the free before the reads of the flags; pairs with the heavy fence after the flags are set. */
     lochi_fence_light();
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();
     return status;

@@ -17,10 +17,8 @@ typedef struct lochi_movable {
     uint64_t buffer;        /* id of the owner, for hooks; set by the owner */
     struct pool_lane *lane; /* lane of the last move; NULL: never moved, or the move has finished */
     uint64_t epoch;         /* epoch of `lane` that must finish before the contents are at `address` */
-    const void
-        /* NULL, or the source of an overlapping move that failed half way: bytes not yet at `address` are here */
-        *torn_from;
-    size_t torn_done; /* bytes that are already at `address` */
+    const void *torn_from;  /* NULL, or source of a failed overlapping move; holds the bytes not at `address` */
+    size_t torn_done;       /* bytes that are already at `address` */
 } lochi_movable;
 
 /* Makes a new block of a pool movable. No other code has the address yet. Small blocks are moved by a freeze only.

@@ -187,7 +187,7 @@ loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_press
         return LOCH_FAIL(INVALID, "a pressure function needs an allocator, and must not be NULL");
     lochi_lock_take(&allocator->lock);
     lochi_pressure **link;
-    /* rare: a thread is inside the function */
+    /* Rare: a thread is inside the function. */
     while (*(link = waiting_find(allocator, function, user)) && (*link)->users) {
         (*link)->is_leaving = true;
         lochi_lock_drop(&allocator->lock);

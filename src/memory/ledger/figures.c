@@ -59,7 +59,7 @@ uint64_t lochi_ledger_count_live(lochi_ledger *ledger)
 {
     int64_t live = 0;
     uint32_t index = 0;
-    /* orders the takes of this thread before its reads of the other threads' counts */
+    /* Orders the takes of this thread before its reads of the other threads' counts. */
     atomic_thread_fence(memory_order_seq_cst);
     for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
         live += atomic_load_explicit(&slot->blocks, memory_order_relaxed);

@@ -74,7 +74,7 @@ typedef struct lochi_ledger {
     atomic_uint state;
     atomic_uint kept_out;   /* threads that a stop kept waiting and that have not entered since */
     atomic_uint slot_count; /* slots from this index on were never used; does not count the shared slot */
-    /* created at a thread's first call; NULL: the thread uses the shared slot */
+    /* Created at a thread's first call; NULL: the thread uses the shared slot. */
     _Atomic(lochi_ledger_slot *) slots[LOCHI_SLOT_COUNT];
     _Atomic(lochi_ledger_tag *) tags[LOCH_TAG_COUNT_MAX / LOCHI_LEDGER_TAG_CHUNK];
     _Alignas(LOCHI_LEDGER_LINE) _Atomic int64_t published[LOCHI_LEDGER_METRICS];

@@ -46,7 +46,7 @@ void lochi_ledger_resume(lochi_ledger *ledger)
 
 /* --- forks --- */
 
-/* how often a fork waits for threads that need a group which the forking thread visits */
+/* How often a fork waits for threads that need a group which the forking thread visits. */
 #define STOP_FORK_TURNS 10000
 
 static lochi_fork_part stop_part;

@@ -10,7 +10,7 @@ loch_status lochi_registry_get_own(loch_device *device, loch_attributes attribut
                                    loch_allocator **out)
 {
     lochi_lock_take(&lochi_registry.lock);
-    /* set once, because it is read without the lock */
+    /* Set once, because it is read without the lock. */
     if (!lochi_registry.own.factory) lochi_registry.own.factory = make;
     const loch_status status = lochi_registry_get_made(&lochi_registry.own, device, attributes, out);
     lochi_lock_drop(&lochi_registry.lock);

@@ -56,7 +56,7 @@ typedef struct lochi_registry_state {
     lochi_registry_entry *list; /* highest priority first, then lowest number */
     uint64_t number;            /* number of the last registration */
     lochi_registry_entry own;   /* the library's own allocators, made by the factory of lochi_registry_get_own */
-    /* allocators that were set; only `made` is used, with the attributes of the allocators */
+    /* Allocators that were set; only `made` is used, with the attributes of the allocators. */
     lochi_registry_entry set;
     lochi_registry_waiter *waiters;
 } lochi_registry_state;

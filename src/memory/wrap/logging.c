@@ -250,7 +250,7 @@ static loch_status logging_alloc(void *user, const loch_request *request, void *
 static void logging_note_free(logging *self, logging_block *block, void *address, loch_stream *stream,
                               loch_status status)
 {
-    /* not logged, or its allocation could not be noted */
+    /* Not logged, or its allocation could not be noted. */
     if (!block && (self->only_flagged || status == LOCH_OK)) return;
     logging_event event = {.what = "free", .address = address};
     if (block) event = logging_event_of("free", block);

@@ -114,7 +114,7 @@ static loch_status redzone_free(void *user, void *address, size_t bytes, loch_st
     lochi_waits waits = {.device = self->wrapped->device};
     loch_status status = given ? lochi_waits_for(&waits, given) : LOCH_OK;
     if (status == LOCH_OK) status = lochi_waits_for_block(&waits, held);
-    /* so that the poison can be written */
+    /* So that the poison can be written. */
     if (status == LOCH_OK) status = lochi_pool_unprotect(self->wrapped, held->base);
     if (status != LOCH_OK) {
         lochi_block_table_cancel_free(&self->table, held);
