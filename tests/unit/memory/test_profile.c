@@ -286,8 +286,8 @@ static void reports_are_text_and_valid_json(void **state)
     report.label = "forward";
     size_t length = test_profile_print(&report, text, sizeof text);
     assert_int_equal(length, strlen(text));
-    assert_string_equal(
-        text, "forward: 0 B in use (-4 KiB), peak 4 KiB; 0 blocks (-1); 0 allocations, 1 frees; 1.234 ms\n");
+    assert_string_equal(text,
+                        "forward: 0 B in use (-4 KiB), peak 4 KiB; 0 blocks (-1); 0 allocations, 1 frees; 1.234 ms\n");
     report = read_report(profile);
     length = test_profile_print_json(&report, json, sizeof json);
     assert_int_equal(length, strlen(json));
