@@ -154,7 +154,7 @@ void loch_allocator_release(loch_allocator *allocator)
     lochi_allocator_free_abandoned(allocator);
     /* Acquire-release: everything that other owners did happens before the destruction. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
-    const uint32_t mark = lochi_inside_enter(allocator);
+    const uint32_t mark = lochi_underway_enter(allocator);
     /* For good: from now on every free checks whether its block is the last. */
     if (allocator->pool) lochi_pool_shut(allocator->pool);
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);

@@ -140,6 +140,6 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     LOCH_TRY_RETURN(owner_find(address, &age));
     *out = owner_enter(age, mark);
     if (*out && (*out)->node.key == age) return LOCH_OK;
-    if (*out) lochi_inside_leave(*mark);
+    if (*out) lochi_underway_leave(*mark);
     return LOCH_FAIL(DOUBLE_FREE, "another thread freed the block at %p at the same time", address);
 }
