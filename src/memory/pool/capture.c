@@ -27,25 +27,25 @@ static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
     }
 }
 
-loch_status loch_pool_release_capture(loch_allocator *allocator, uint64_t capture_id)
+loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id)
 {
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
-    lochi_lock_take(&pool->lock);
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    lochi_lock_take(&self->lock);
     bool is_known = false;
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+    for (const pool_lane *lane = self->lanes; lane; lane = lane->next)
         is_known |= capture_id && lane->capture == capture_id;
     loch_status status;
     if (is_known)
-        status = loch_device_sync(pool->device); /* its last launch may still run */
+        status = loch_device_sync(self->device); /* its last launch may still run */
     else
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
     if (status == LOCH_OK) {
-        lochi_pool_flush_threads(pool);
-        status = lochi_pool_wipe_capture(pool, capture_id);
+        lochi_pool_flush_threads(self);
+        status = lochi_pool_wipe_capture(self, capture_id);
     }
-    if (status == LOCH_OK) capture_release_lanes(pool, capture_id);
-    lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    if (status == LOCH_OK) capture_release_lanes(self, capture_id);
+    lochi_pool_look_at_idle(self);
+    lochi_lock_drop(&self->lock);
     return status;
 }

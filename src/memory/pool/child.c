@@ -134,22 +134,22 @@ void lochi_child_close(lochi_pool *pool)
 
 /* --- for users --- */
 
-loch_allocator *loch_pool_get_parent(const loch_allocator *allocator)
+loch_allocator *loch_pool_get_parent(const loch_allocator *pool)
 {
-    while (allocator && allocator->wrapped)
-        allocator = allocator->wrapped;
-    const lochi_pool *pool = allocator ? allocator->pool : NULL;
-    return pool && pool->family.parent ? pool->family.parent->allocator : NULL;
+    while (pool && pool->wrapped)
+        pool = pool->wrapped;
+    const lochi_pool *self = pool ? pool->pool : NULL;
+    return self && self->family.parent ? self->family.parent->allocator : NULL;
 }
 
-loch_status loch_pool_walk_children(loch_allocator *allocator, loch_child_visitor *visitor, void *user)
+loch_status loch_pool_walk_children(loch_allocator *pool, loch_child_visitor *visitor, void *user)
 {
     LOCHI_NOT_CANCELLED;
-    const lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || !visitor) return LOCH_FAIL(INVALID, "walking the children needs a pool and a visitor");
+    const lochi_pool *self = lochi_pool_of(pool);
+    if (!self || !visitor) return LOCH_FAIL(INVALID, "walking the children needs a pool and a visitor");
     loch_status status = LOCH_OK;
     uint64_t number = 0;
-    for (loch_allocator *child; status == LOCH_OK && (child = lochi_family_next_child(pool, &number));) {
+    for (loch_allocator *child; status == LOCH_OK && (child = lochi_family_next_child(self, &number));) {
         status = visitor(child, user);
         loch_allocator_release(child);
     }

@@ -260,54 +260,54 @@ static void compact_tell(const pool_plan *plan, loch_compact_report *report)
     memcpy(report, &full, size);
 }
 
-loch_status loch_pool_compact(loch_allocator *allocator, const loch_compact_options *given, loch_compact_report *report)
+loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *options, loch_compact_report *report)
 {
-    lochi_pool *pool;
-    loch_compact_options options;
-    LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
-    pool_plan plan = {.pool = pool};
-    lochi_lock_take(&pool->lock);
-    loch_status status = compact_plan(&plan, &options, true);
+    lochi_pool *self;
+    loch_compact_options read;
+    LOCH_TRY_RETURN(compact_read(pool, options, &read, &self));
+    pool_plan plan = {.pool = self};
+    lochi_lock_take(&self->lock);
+    loch_status status = compact_plan(&plan, &read, true);
     if (status == LOCH_OK) status = compact_carry_out(&plan);
     if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
-    lochi_lock_drop(&pool->lock);
+    lochi_lock_drop(&self->lock);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
     return status;
 }
 
-loch_status loch_pool_plan_compact(loch_allocator *allocator, const loch_compact_options *given,
+loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_options *options,
                                    loch_move_function *visitor, void *user, loch_compact_report *report)
 {
     LOCHI_NOT_CANCELLED;
-    lochi_pool *pool;
-    loch_compact_options options;
-    LOCH_TRY_RETURN(compact_read(allocator, given, &options, &pool));
-    pool_plan plan = {.pool = pool};
-    lochi_lock_take(&pool->lock);
-    const loch_status status = compact_plan(&plan, &options, false);
+    lochi_pool *self;
+    loch_compact_options read;
+    LOCH_TRY_RETURN(compact_read(pool, options, &read, &self));
+    pool_plan plan = {.pool = self};
+    lochi_lock_take(&self->lock);
+    const loch_status status = compact_plan(&plan, &read, false);
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
         const plan_move *planned = &plan.moves[i];
         const plan_item *item = &plan.items[planned->from];
         const pool_block *block = item->kind == PLAN_TARGET ? plan.items[item->origin].block : item->block;
         const loch_move move = {(void *)planned->source, (void *)planned->target, lochi_pool_requested(block),
                                 block->tag, block->owner->buffer};
-        visitor(pool->allocator, &move, user);
+        visitor(self->allocator, &move, user);
     }
-    lochi_lock_drop(&pool->lock);
+    lochi_lock_drop(&self->lock);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
     return status;
 }
 
-loch_status loch_pool_set_move_hook(loch_allocator *allocator, loch_move_function *hook, void *user)
+loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *hook, void *user)
 {
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "only pools move memory");
-    lochi_lock_take(&pool->lock);
-    pool->move_hook = hook;
-    pool->move_hook_user = user;
-    lochi_lock_drop(&pool->lock);
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "only pools move memory");
+    lochi_lock_take(&self->lock);
+    self->move_hook = hook;
+    self->move_hook_user = user;
+    lochi_lock_drop(&self->lock);
     return LOCH_OK;
 }
 

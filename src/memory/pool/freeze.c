@@ -310,45 +310,45 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     return LOCH_OK;
 }
 
-loch_status loch_pool_freeze(loch_allocator *allocator, const loch_freeze_options *given, loch_freeze_report *report)
+loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *options, loch_freeze_report *report)
 {
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "only a pool is frozen");
-    loch_freeze_options options = {.size = sizeof options};
-    LOCH_TRY_RETURN(lochi_sized_read("a struct of options for freezing", given, &options, sizeof options));
-    if ((unsigned)options.writes > LOCH_FREEZE_PROTECTED || options.tag >= LOCH_TAG_COUNT_MAX)
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    loch_freeze_options read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of options for freezing", options, &read, sizeof read));
+    if ((unsigned)read.writes > LOCH_FREEZE_PROTECTED || read.tag >= LOCH_TAG_COUNT_MAX)
         return LOCH_FAIL(INVALID, "options for freezing hold values that are not known");
-    if (!options.stream) options.stream = pool->default_stream;
-    LOCH_TRY_RETURN(lochi_stream_check(options.stream, pool->device));
+    if (!read.stream) read.stream = self->default_stream;
+    LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
     loch_freeze_report full = {.size = report ? report->size : 0};
-    lochi_lock_take(&pool->lock);
-    lochi_pool_stop(pool); /* threads keep nothing that is live */
-    const loch_status status = freeze_locked(pool, &options, &full);
-    if (status != LOCH_OK) freeze_undo(pool);
-    lochi_pool_go(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_lock_take(&self->lock);
+    lochi_pool_stop(self); /* threads keep nothing that is live */
+    const loch_status status = freeze_locked(self, &read, &full);
+    if (status != LOCH_OK) freeze_undo(self);
+    lochi_pool_go(self);
+    lochi_lock_drop(&self->lock);
     if (status != LOCH_OK) full.blocks = full.bytes = 0;
     if (report) memcpy(report, &full, full.size < sizeof full ? full.size : sizeof full);
     return status;
 }
 
-loch_status loch_pool_unfreeze(loch_allocator *allocator, loch_tag tag, size_t *bytes)
+loch_status loch_pool_unfreeze(loch_allocator *pool, loch_tag tag, size_t *bytes)
 {
     if (bytes) *bytes = 0;
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "only a pool is frozen");
     if (tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "there is no tag %u", (unsigned)tag);
     loch_status status = LOCH_OK;
     size_t blocks = 0, small = 0;
-    lochi_lock_take(&pool->lock);
-    for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
+    lochi_lock_take(&self->lock);
+    for (pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(self, block));) {
         freeze_mark_small(block, tag, false, &blocks, &small);
         if (!block->frozen || !freeze_is_of(block, tag)) continue;
-        status = lochi_pool_thaw(pool, block);
+        status = lochi_pool_thaw(self, block);
         if (status == LOCH_OK && bytes) *bytes += lochi_pool_requested(block);
     }
     if (bytes) *bytes += small;
-    lochi_lock_drop(&pool->lock);
+    lochi_lock_drop(&self->lock);
     return status;
 }
 

@@ -213,14 +213,13 @@ static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, si
     return status;
 }
 
-loch_status loch_pool_alloc_growable(loch_allocator *allocator, size_t max_bytes, const loch_request *request,
-                                     void **out)
+loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks come from a pool itself");
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self || pool->wrapped) return LOCH_FAIL(INVALID, "growable blocks come from a pool itself");
     if (!out || !max_bytes) return LOCH_FAIL(INVALID, "a growable block needs a place, and bytes that it may hold");
-    if (!pool->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", allocator->name);
+    if (!self->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", pool->name);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     if (read.alignment & (read.alignment - 1))
@@ -228,27 +227,27 @@ loch_status loch_pool_alloc_growable(loch_allocator *allocator, size_t max_bytes
     if (read.tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "the request holds a tag that is not known");
     if (read.bytes > max_bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu to be reserved", read.bytes, max_bytes);
-    if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, pool->device));
-    if (!lochi_session_concerns(allocator)) return growable_alloc(pool, &read, max_bytes, out);
+    if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
+    if (!lochi_session_concerns(pool)) return growable_alloc(self, &read, max_bytes, out);
     lochi_session_alloc alloc;
-    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
-    const loch_status status = growable_alloc(pool, &read, max_bytes, out);
+    LOCH_TRY_RETURN(lochi_session_begin_alloc(pool, &alloc));
+    const loch_status status = growable_alloc(self, &read, max_bytes, out);
     return lochi_session_end_alloc(&alloc, status, read.bytes, out);
 }
 
-loch_status loch_pool_resize_growable(loch_allocator *allocator, void *address, size_t bytes)
+loch_status loch_pool_resize_growable(loch_allocator *pool, void *address, size_t bytes)
 {
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || allocator->wrapped) return LOCH_FAIL(INVALID, "growable blocks are a pool's own");
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self || pool->wrapped) return LOCH_FAIL(INVALID, "growable blocks are a pool's own");
     if (!address) return LOCH_FAIL(INVALID, "there is no block to resize");
-    const uintptr_t page = lochi_pool_find_page(pool, (uintptr_t)address);
+    const uintptr_t page = lochi_pool_find_page(self, (uintptr_t)address);
     const pool_block *block = lochi_pool_page_block(page);
     if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
         return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
     size_t allocated;
-    loch_status status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
-    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, bytes, false))
-        status = allocator->ops.resize(allocator->self, address, bytes, &allocated);
-    if (status == LOCH_OK) lochi_session_note_size(allocator, address, bytes);
+    loch_status status = pool->ops.resize(pool->self, address, bytes, &allocated);
+    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(self, bytes, false))
+        status = pool->ops.resize(pool->self, address, bytes, &allocated);
+    if (status == LOCH_OK) lochi_session_note_size(pool, address, bytes);
     return status;
 }

@@ -300,38 +300,38 @@ loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *pe
     return LOCH_OK;
 }
 
-loch_status loch_pool_set_limit(loch_allocator *allocator, size_t limit_bytes)
+loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
 {
-    POOL_NEEDED(pool, allocator);
-    if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child's range stays as large as it is");
-    lochi_lock_take(&pool->lock);
-    const loch_status status = lochi_family_set_limit(pool, limit_bytes);
+    POOL_NEEDED(self, pool);
+    if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child's range stays as large as it is");
+    lochi_lock_take(&self->lock);
+    const loch_status status = lochi_family_set_limit(self, limit_bytes);
     if (status == LOCH_OK) {
-        pool->limit = limit_bytes;
-        pool->is_obedient |= limit_bytes != 0;
+        self->limit = limit_bytes;
+        self->is_obedient |= limit_bytes != 0;
     }
-    if (status == LOCH_OK && limit_bytes && pool->reserved > limit_bytes) {
-        const size_t excess = pool->reserved - limit_bytes, free = lochi_pool_free_bytes(pool);
-        lochi_pool_trim(pool, free > excess ? free - excess : 0);
+    if (status == LOCH_OK && limit_bytes && self->reserved > limit_bytes) {
+        const size_t excess = self->reserved - limit_bytes, free = lochi_pool_free_bytes(self);
+        lochi_pool_trim(self, free > excess ? free - excess : 0);
     }
-    lochi_lock_drop(&pool->lock);
-    if (status == LOCH_OK) (void)lochi_pool_ask_family(pool, 0, true);
+    lochi_lock_drop(&self->lock);
+    if (status == LOCH_OK) (void)lochi_pool_ask_family(self, 0, true);
     return status;
 }
 
-loch_status loch_pool_set_idle(loch_allocator *allocator, size_t idle_bytes)
+loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)
 {
-    POOL_NEEDED(pool, allocator);
-    if (pool->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range to its end");
-    lochi_lock_take(&pool->lock);
-    pool->idle = idle_bytes;
-    pool->is_small_capped = false;
-    pool->is_obedient |= idle_bytes != 0;
-    lochi_pool_stop(pool);
-    pool->is_capped = idle_bytes != 0;
-    lochi_pool_go(pool);
-    if (idle_bytes) lochi_pool_trim(pool, idle_bytes);
-    lochi_lock_drop(&pool->lock);
+    POOL_NEEDED(self, pool);
+    if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range to its end");
+    lochi_lock_take(&self->lock);
+    self->idle = idle_bytes;
+    self->is_small_capped = false;
+    self->is_obedient |= idle_bytes != 0;
+    lochi_pool_stop(self);
+    self->is_capped = idle_bytes != 0;
+    lochi_pool_go(self);
+    if (idle_bytes) lochi_pool_trim(self, idle_bytes);
+    lochi_lock_drop(&self->lock);
     return LOCH_OK;
 }
 
@@ -345,15 +345,15 @@ loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *addres
     return is_asleep ? lochi_pool_refuse_at(address) : LOCH_OK;
 }
 
-loch_status loch_pool_get_info(loch_allocator *allocator, loch_pool_info *out)
+loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out)
 {
-    POOL_NEEDED(pool, allocator);
+    POOL_NEEDED(self, pool);
     if (!out || out->size < sizeof out->size) return LOCH_FAIL(INVALID, "a pool's figures need a place with its size");
     loch_pool_info info = {.size = out->size};
-    lochi_lock_take(&pool->lock);
-    lochi_pool_obey_idle(pool, true);
-    lochi_pool_read_info(pool, &info);
-    lochi_lock_drop(&pool->lock);
+    lochi_lock_take(&self->lock);
+    lochi_pool_obey_idle(self, true);
+    lochi_pool_read_info(self, &info);
+    lochi_lock_drop(&self->lock);
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return LOCH_OK;
 }

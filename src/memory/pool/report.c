@@ -128,8 +128,7 @@ static void report_write_tags(lochi_pool *pool, lochi_text *out)
         }
     }
     for (size_t i = 0; i < REPORT_TAGS && top[i].bytes; i++)
-        lochi_text_write(out, "  tag \"%s\": %llu bytes\n", loch_tag_name(top[i].tag),
-                         (unsigned long long)top[i].bytes);
+        lochi_text_write(out, "  tag \"%s\": %s\n", loch_tag_name(top[i].tag), LOCHI_SIZE(top[i].bytes));
 }
 
 static void report_write_family(const lochi_pool *pool, lochi_text *out)
@@ -140,34 +139,35 @@ static void report_write_family(const lochi_pool *pool, lochi_text *out)
     if (parent && pool->range)
         lochi_text_write(out, "  a range of \"%s\"\n", loch_allocator_get_name(parent->allocator));
     else if (parent)
-        lochi_text_write(out, "  a quota of \"%s\", minimum %zu bytes\n", loch_allocator_get_name(parent->allocator),
-                         pool->family.minimum);
-    if (children) lochi_text_write(out, "  children: %zu, for which %zu bytes count in the limit\n", children, bytes);
+        lochi_text_write(out, "  a quota of \"%s\", minimum %s\n", loch_allocator_get_name(parent->allocator),
+                         LOCHI_SIZE(pool->family.minimum));
+    if (children)
+        lochi_text_write(out, "  children: %zu, with %s in the limit of this pool\n", children, LOCHI_SIZE(bytes));
 }
 
-loch_status loch_pool_print(loch_allocator *allocator, char *text, size_t bytes, size_t *length)
+loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size_t *length)
 {
-    LOCH_TRY_RETURN(lochi_printing_begin(allocator, text, bytes, length));
+    LOCH_TRY_RETURN(lochi_printing_begin(pool, text, bytes, length));
     lochi_text out = lochi_text_begin(text, bytes);
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
     loch_pool_info info = {.size = sizeof info};
-    lochi_lock_take(&pool->lock);
-    lochi_pool_obey_idle(pool, true);
-    lochi_pool_read_info(pool, &info);
-    const size_t idle = lochi_pool_count_idle(pool);
-    lochi_lock_drop(&pool->lock);
-    lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(allocator), pool->device->name);
-    lochi_text_write(&out, "  held from the device: %zu bytes in %zu handles, peak %zu, limit %zu%s\n",
-                     info.reserved_bytes, info.handles, info.peak_reserved_bytes, info.limit_bytes,
-                     info.limit_bytes ? "" : " (none)");
-    lochi_text_write(&out, "  in blocks: %zu bytes\n", info.used_bytes);
-    lochi_text_write(&out, "  free: %zu bytes, the largest piece %zu, whole handles %zu\n", info.free_bytes,
-                     info.largest_free_bytes, idle);
-    lochi_text_write(&out, "  kept by threads: %zu bytes; waiting for streams: %zu; with captures: %zu\n",
-                     info.thread_bytes, info.waiting_bytes, info.captured_bytes);
-    report_write_family(pool, &out);
-    if (info.asleep_bytes) lochi_text_write(&out, "  asleep: %zu bytes\n", info.asleep_bytes);
-    report_write_tags(pool, &out);
+    lochi_lock_take(&self->lock);
+    lochi_pool_obey_idle(self, true);
+    lochi_pool_read_info(self, &info);
+    const size_t idle = lochi_pool_count_idle(self);
+    lochi_lock_drop(&self->lock);
+    lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(pool), self->device->name);
+    lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, limit %s\n",
+                     LOCHI_SIZE(info.reserved_bytes), info.handles, LOCHI_SIZE(info.peak_reserved_bytes),
+                     info.limit_bytes ? LOCHI_SIZE(info.limit_bytes) : "none");
+    lochi_text_write(&out, "  in blocks: %s\n", LOCHI_SIZE(info.used_bytes));
+    lochi_text_write(&out, "  free: %s, largest piece %s, in whole handles %s\n", LOCHI_SIZE(info.free_bytes),
+                     LOCHI_SIZE(info.largest_free_bytes), LOCHI_SIZE(idle));
+    lochi_text_write(&out, "  cached by threads: %s; waiting for streams: %s; kept for captures: %s\n",
+                     LOCHI_SIZE(info.thread_bytes), LOCHI_SIZE(info.waiting_bytes), LOCHI_SIZE(info.captured_bytes));
+    report_write_family(self, &out);
+    if (info.asleep_bytes) lochi_text_write(&out, "  asleep: %s\n", LOCHI_SIZE(info.asleep_bytes));
+    report_write_tags(self, &out);
     return lochi_printing_end(&out, length);
 }

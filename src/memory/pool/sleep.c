@@ -261,34 +261,34 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
     return LOCH_OK;
 }
 
-loch_status loch_pool_sleep(loch_allocator *allocator, const loch_sleep_options *options, size_t *released)
+loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *options, size_t *released)
 {
     if (released) *released = 0;
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
     loch_sleep_options read;
-    LOCH_TRY_RETURN(sleep_read_options(pool, options, &read));
+    LOCH_TRY_RETURN(sleep_read_options(self, options, &read));
     pool_nap *nap = lochi_zalloc(sizeof *nap);
     if (!nap) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's sleep");
     nap->tag = read.tag;
     pool_stage stage = {0};
     size_t gone = 0;
     bool is_done = false;
-    loch_status status = lochi_keep_open(&nap->keep, pool->device, &read);
-    if (status == LOCH_OK && nap->keep.allocator && lochi_pool_of(nap->keep.allocator) == pool)
-        status = LOCH_FAIL(INVALID, "the pool \"%s\" cannot keep its contents in itself",
-                           loch_allocator_get_name(allocator));
-    if (status == LOCH_OK && nap->keep.is_staged) status = lochi_stage_open(&stage, pool->device);
-    nap->keep.is_wiped = stage.is_wiped = pool->is_wiped;
+    loch_status status = lochi_keep_open(&nap->keep, self->device, &read);
+    if (status == LOCH_OK && nap->keep.allocator && lochi_pool_of(nap->keep.allocator) == self)
+        status =
+            LOCH_FAIL(INVALID, "the pool \"%s\" cannot keep its contents in itself", loch_allocator_get_name(pool));
+    if (status == LOCH_OK && nap->keep.is_staged) status = lochi_stage_open(&stage, self->device);
+    nap->keep.is_wiped = stage.is_wiped = self->is_wiped;
     for (int i = 0; status == LOCH_OK && !is_done && i < SLEEP_TRIES; i++) {
         status = lochi_keep_grow(&nap->keep, nap->bytes);
-        if (status == LOCH_OK) status = sleep_locked(pool, nap, &stage, &gone, &is_done);
+        if (status == LOCH_OK) status = sleep_locked(self, nap, &stage, &gone, &is_done);
     }
     if (status == LOCH_OK && !is_done)
-        status = LOCH_FAIL(BUSY, "others fill the pool \"%s\" faster than it can be saved",
-                           loch_allocator_get_name(allocator));
+        status =
+            LOCH_FAIL(BUSY, "others fill the pool \"%s\" faster than it can be saved", loch_allocator_get_name(pool));
     if (status != LOCH_OK) {
-        lochi_rest_settle(pool);
+        lochi_rest_settle(self);
         lochi_nap_destroy(nap);
     }
     lochi_stage_close(&stage);

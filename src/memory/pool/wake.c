@@ -218,15 +218,15 @@ static size_t wake_make_room(lochi_pool *pool, loch_status why)
     return gone;
 }
 
-loch_status loch_pool_wake(loch_allocator *allocator, size_t *restored)
+loch_status loch_pool_wake(loch_allocator *pool, size_t *restored)
 {
     size_t bytes = 0;
     if (restored) *restored = 0;
-    lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator));
-    loch_status status = wake_once(pool, &bytes);
+    lochi_pool *self = lochi_pool_of(pool);
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    loch_status status = wake_once(self, &bytes);
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT;
-    if (is_short && wake_make_room(pool, status)) status = wake_once(pool, &bytes);
+    if (is_short && wake_make_room(self, status)) status = wake_once(self, &bytes);
     if (restored) *restored = bytes;
     return status;
 }
