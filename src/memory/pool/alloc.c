@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Handing out blocks: the ways in under the pool's lock. A request is small, and comes from a slab, or large, and comes from the heap;
- * what is missing is climbed for (ladder.c). */
+/* Hands out blocks, with the pool's lock held. A small request is served from a slab, a large one from the heap.
+ * When nothing fits, ladder.c tries to make room. */
 #include "memory/pool/alloc.h"
 #include "base/fail.h"
 #include "memory/failure.h"
@@ -17,11 +17,11 @@
 #include "memory/pool/slab.h"
 
 #define ALLOC_WHOLE_SLACK                                                                                              \
-    ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: by less than this a big block may exceed the request */
+    ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: a big block exceeds the request by less than this */
 
 /* --- large blocks --- */
 
-/* Finds a block that is handed out as it is, for the preset of whole blocks; NULL for none. */
+/* Finds a free block that can be handed out uncut (preset LOCH_POOL_WHOLE_BLOCKS). Returns NULL for none. */
 static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
 {
     pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
@@ -39,8 +39,8 @@ static pool_block *alloc_fit_large(lochi_pool *pool, const pool_want *want, loch
     return block;
 }
 
-/* Cuts a block out of a nest, and makes one where none has room and its memory is at hand. NULL with LOCH_OK: the request itself may
- * still fit. */
+/* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
+ * NULL with LOCH_OK if there is no nest: the request may still fit outside of one. */
 static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
@@ -58,7 +58,7 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
     return lochi_pool_fit_nest(pool, want->lane, want, status);
 }
 
-/* Takes a block and enters it in the table of pages; NULL with the status. */
+/* Finds a block for a request and enters it in the table of pages. Returns NULL with the status on failure. */
 static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     *status = LOCH_OK;
@@ -71,7 +71,8 @@ static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loc
     return *status == LOCH_OK ? block : NULL;
 }
 
-/* Merges what the thread keeps before a request is cut from larger blocks: all of it where none would fit. */
+/* Merges the thread's last cached block, and all of its cached blocks if the request would not fit otherwise, before
+ * the request is cut from a larger block. */
 static void alloc_flush_for(lochi_pool *pool, pool_cache *cache, size_t bytes, size_t alignment)
 {
     lochi_pool_flush_last(pool, cache);
@@ -104,10 +105,10 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
 
 /* --- small blocks --- */
 
-/* Tells whether a request is served from slabs, and the class then. */
+/* Tells whether a request is served from slabs. Sets its class. */
 static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
 {
-    if (alignment > pool->unit) { /* classes that are powers of two lie at their multiples */
+    if (alignment > pool->unit) { /* classes that are powers of two are aligned to their size */
         if (alignment > POOL_SMALL_MAX || bytes > POOL_SMALL_MAX) return false;
         size_t power = alignment;
         while (power < bytes)
@@ -171,7 +172,7 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
     lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
-    if (lochi_pool_is_out_of_use(pool)) /* only the long way gets here then: the gate is closed */
+    if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
     else
         status = alloc_locked(pool, request, request->stream, out);
@@ -187,17 +188,19 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
     if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
     if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
     lochi_lock_take(&pool->lock);
-    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0; /* it is closed under the lock */
+    const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) ==
+                         0; /* relaxed: the gate is closed with the lock held */
     if (is_open) *status = alloc_locked(pool, request, stream, out);
     lochi_pool_look_at_idle(pool);
     lochi_lock_drop(&pool->lock);
     return is_open;
 }
 
-/* Has others give back what they do not use, where that could help; says how much. */
+/* Asks other pools to give back unused memory if that can help. Returns the bytes given back. */
 static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, loch_status status)
 {
-    const bool is_forbidden = status == LOCH_E_MOVING_FORBIDDEN; /* moves would do, and so would memory of either */
+    const bool is_forbidden =
+        status == LOCH_E_MOVING_FORBIDDEN; /* moves would make room, and so would memory of other pools */
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
     size_t gone = 0;
     if (status == LOCH_E_LIMIT || is_forbidden)

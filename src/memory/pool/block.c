@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks in use: sizes, the way in and the way out, with figures and the table of pages. Who finds the memory for a block is
- * further up (alloc.c); where it goes is further down (heap.c). */
+/* Large blocks in use: rounds their sizes, counts them in and out, and enters them in the table of pages. alloc.c
+ * finds the memory for a block; heap.c takes it back. */
 #include "memory/pool/block.h"
 #include "memory/ledger/ledger.h"
 #include "memory/pool/bounds.h"
@@ -17,7 +17,8 @@ size_t lochi_pool_round_request(const lochi_pool *pool, size_t bytes)
 size_t lochi_pool_round_large(const lochi_pool *pool, size_t bytes)
 {
     bytes = lochi_pool_round_request(pool, bytes);
-    if (bytes <= POOL_PAGE) bytes = POOL_PAGE + 1; /* at most one block starts in a page */
+    if (bytes <= POOL_PAGE)
+        bytes = POOL_PAGE + 1; /* a large block is longer than a page, so at most one block starts in a page */
     return (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1);
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of pages: from any address of a pool to the block that it lies in, without the pool's lock. Frees find their blocks by
- * it, and copies and fills are checked by it.
+/* The table of pages: finds the block that contains an address, without the pool's lock. Frees find their block with
+ * it; copies and fills are checked with it.
  *
- * The table leads to a block from the page of its start alone. For addresses further inside there is a bit for each
- * page that leads to a block or a slab, a bit for each word of those bits, and so on up to one word: the last start before
- * an address is a few loads away, however large the block is. Raw segments have the bits of a cell behind its pages.
+ * The table has an entry only for the page in which a block starts. For addresses further inside a block there are
+ * bits: one bit for each page with an entry, one bit for each non-zero word of those bits, and so on up to a single
+ * word. So the last start before an address is found with a few loads, however large the block is. In raw segments
+ * the bits of a cell lie behind its page entries.
  *
- * Who asks for an address in a block that is handed out finds that block, whatever other threads do meanwhile: its own bits and
- * page stay as they are until it is freed, and between its start and the address there is nothing else to be found.
- * Where the start lies in its page is a part of the page's entry, so no other block's record is read. */
+ * A lookup of an address inside a live block always finds that block, whatever other threads do: the block's own
+ * bits and page entry do not change until it is freed, and no other block starts between its start and the address.
+ * The page entry contains the position of the start in the page, so the record of no other block is read. */
 #include "memory/pool/bounds.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -19,7 +20,7 @@
 
 /* --- bits --- */
 
-/* Words that a level needs for `count` bits. */
+/* Returns the number of words that a level with `count` bits needs. */
 static size_t bounds_words(size_t count)
 {
     return (count + BOUNDS_BITS - 1) / BOUNDS_BITS;
@@ -49,7 +50,8 @@ static uint64_t bounds_load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* Changes one bit. A store does, because nobody else writes. Returns the word before and after. */
+/* Changes one bit. A plain store is enough, because the lock holder is the only writer. Returns the word before and
+ * after. */
 static void bounds_change(_Atomic uint64_t *word, uint64_t bit, bool is_set, uint64_t *before, uint64_t *after)
 {
     *before = bounds_load(word);
@@ -63,7 +65,7 @@ static void bounds_note(lochi_pool *pool, size_t index, bool is_set)
         uint64_t before, after;
         bounds_change(&pool->starts[level][index / BOUNDS_BITS], (uint64_t)1 << index % BOUNDS_BITS, is_set, &before,
                       &after);
-        if (is_set ? before != 0 : after != 0) return; /* the levels above know of the word */
+        if (is_set ? before != 0 : after != 0) return; /* the levels above already have the right bit */
     }
 }
 
@@ -72,13 +74,13 @@ static size_t bounds_highest(uint64_t bits)
     return (size_t)63 - (size_t)__builtin_clzll(bits);
 }
 
-/* The bits of a word below `index`. */
+/* Returns the bits of a word below `index`. */
 static uint64_t bounds_below(const _Atomic uint64_t *words, size_t index)
 {
     return bounds_load(&words[index / BOUNDS_BITS]) & (((uint64_t)1 << index % BOUNDS_BITS) - 1);
 }
 
-/* The last page before `index` that leads somewhere. */
+/* Finds the last page before `index` that has an entry. */
 static size_t bounds_find_before(const lochi_pool *pool, size_t index)
 {
     for (size_t level = 0; level < pool->start_levels; level++, index /= BOUNDS_BITS) {
@@ -87,7 +89,7 @@ static size_t bounds_find_before(const lochi_pool *pool, size_t index)
         index = index / BOUNDS_BITS * BOUNDS_BITS + bounds_highest(bits);
         while (level--) {
             bits = bounds_load(&pool->starts[level][index]);
-            if (!bits) return BOUNDS_NONE; /* freed meanwhile: nobody's block is asked for */
+            if (!bits) return BOUNDS_NONE; /* freed meanwhile: the address is not in a live block */
             index = index * BOUNDS_BITS + bounds_highest(bits);
         }
         return index;
@@ -160,7 +162,7 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
                   &before, &after);
 }
 
-/* The last page of a raw segment before that of `address` that leads somewhere: its address, 0 for none. */
+/* Finds the last page of a raw segment before the page of `address` that has an entry. Returns its address, or 0. */
 static uintptr_t bounds_find_raw_before(const lochi_pool *pool, uintptr_t address)
 {
     const size_t in_cell = pool->cell_bytes >> POOL_PAGE_SHIFT;
@@ -170,7 +172,7 @@ static uintptr_t bounds_find_raw_before(const lochi_pool *pool, uintptr_t addres
         _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, base);
         const _Atomic uint64_t *words = pages ? bounds_get_cell_bits(pool, pages) : NULL;
         for (size_t end = words ? past : 0; end; end = (end - 1) / BOUNDS_BITS * BOUNDS_BITS) {
-            const size_t last = end - 1; /* the highest that may be it */
+            const size_t last = end - 1; /* highest candidate */
             const uint64_t bits = bounds_load(&words[last / BOUNDS_BITS]) << (63 - last % BOUNDS_BITS);
             if (bits) return base + ((last - (63 - bounds_highest(bits))) << POOL_PAGE_SHIFT);
         }
@@ -196,9 +198,10 @@ uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address,
     uintptr_t page = lochi_pool_find_page(pool, address), at = address;
     const bool leads = page && !(page & POOL_IS_FREED);
     if (!leads || (!(page & POOL_IS_SLAB) && bounds_start(at, page) > address)) {
-        at = bounds_find_page_before(pool, address); /* nothing starts here, or above the address */
+        at = bounds_find_page_before(pool, address); /* no block starts in this page at or before the address */
         page = at ? lochi_pool_find_page(pool, at) : 0;
-        if (page & (POOL_IS_FREED | POOL_IS_SLAB)) return 0; /* a slab has all of its pages: the address is behind it */
+        if (page & (POOL_IS_FREED | POOL_IS_SLAB))
+            return 0; /* every page of a slab has an entry, so the address is behind the slab */
     }
     *start = page & POOL_IS_SLAB ? 0 : bounds_start(at, page);
     return page;
@@ -215,7 +218,7 @@ pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
 
 /* --- checking --- */
 
-/* A block that is handed out, or the range of a child pool. */
+/* A live block, or the range of a child pool. */
 typedef struct bounds_extent {
     uintptr_t start;
     size_t bytes; /* as requested */
@@ -263,14 +266,14 @@ static loch_status bounds_check_any(const lochi_pool *pool, uintptr_t start, siz
                      (void *)start, what, extent.bytes, (void *)extent.start, name);
 }
 
-/* Most copies are of small blocks, or of large ones from their first page on: one look at the table of pages. */
+/* Checks a range. Small blocks, and large blocks from their first page, need one look at the table of pages. */
 static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, size_t bytes, const char *what)
 {
     const lochi_pool *pool = LOCHI_CONTAINER(tenant, lochi_pool, tenant);
     const size_t offset = start - pool->base;
     if (LOCHI_UNLIKELY(offset >= pool->span)) return bounds_check_any(pool, start, bytes, what); /* a raw segment */
     const uintptr_t page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
-    size_t before, has = 0; /* bytes of the block before `start`, and in all */
+    size_t before, has = 0; /* bytes of the block before `start`, and its size */
     if (page & POOL_IS_SLAB) {
         const pool_slab *slab = lochi_pool_page_slab(page);
         const uint64_t inside = start - slab->start;
@@ -280,7 +283,8 @@ static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, siz
         if (seen & POOL_WORD_LIVE) has = seen & POOL_WORD_BYTES;
     } else {
         const pool_block *block = lochi_pool_page_block(page);
-        before = (start & (POOL_PAGE - 1)) - lochi_pool_page_offset(page); /* wraps for a block that starts above */
+        before = (start & (POOL_PAGE - 1)) -
+                 lochi_pool_page_offset(page); /* wraps around if the block starts above `start` */
         if (block && lochi_pool_is_out(lochi_pool_state(block)) && !lochi_pool_is_range(block))
             has = lochi_pool_requested(block);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of pages: from an address to the block that starts there, or that it lies in. */
+/* The table of pages: finds the block that starts at an address, or that contains it. */
 #ifndef LOCHI_POOL_BOUNDS_H
 #define LOCHI_POOL_BOUNDS_H
 
 #include "memory/pool/state.h"
 
 uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address);
-/* What the table of pages says of an address. Without the lock. */
+/* Returns the table entry of the page of an address. No lock needed. */
 static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t address)
 {
     const size_t offset = address - pool->base;
@@ -16,21 +16,21 @@ static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t a
 
 /* Makes sure that the pages of [start, start + bytes) can be entered. E_HOST_MEMORY. */
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes);
-/* Enters what a page leads to. */
+/* Sets the table entry of a page. */
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value);
 
-/* Counts the words of the bits for a table of `pages`. */
+/* Returns the number of words of start bits for a table of `pages`. */
 size_t lochi_pool_count_starts(size_t pages);
-/* Sets the place of those words, before the first page is entered. */
+/* Sets the memory of the start bits. Called before the first page is entered. */
 void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pages);
 
-/* Finds the entry of the block that starts last at or before `address`, and that start, or of the slab around it; 0 for none.
- * The block may end before the address. Without the lock. */
+/* Finds the table entry of the slab around `address`, or of the last block that starts at or before it, and sets
+ * that start. Returns 0 for none. The block may end before the address. No lock needed. */
 uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address, uintptr_t *start);
-/* Finds the block that an address lies in; NULL when it is in none. */
+/* Finds the block that contains an address; NULL for none. */
 pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
 
-/* Makes the pool's tenant, which checks copies. */
+/* Sets up the pool's tenant, which checks copies. */
 void lochi_pool_open_bounds(lochi_pool *pool);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What single threads keep, seen from under the pool's lock: filling, counting and flushing. The short ways (quick.h) take from it and
- * give to it without the lock. */
+/* Fills, counts and flushes the threads' caches, with the pool's lock held. The fast path (quick.h) uses the caches
+ * without the lock. */
 #include "memory/pool/cache.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -12,13 +12,13 @@
 #include "memory/session/session.h"
 #include <string.h>
 
-#define CACHE_CLASS_BYTES ((size_t)64 << 10) /* of one class that a thread keeps */
+#define CACHE_CLASS_BYTES ((size_t)64 << 10) /* cached by a thread for one class, at most */
 #define CACHE_CLASS_MIN 4
 #define CACHE_CLASS_MAX 64
 
 /* --- counting --- */
 
-/* Tells whether a thread has so much unpublished that others' peaks would be far off. */
+/* Tells whether a thread has so many unpublished bytes that the pool's peak would be far off. */
 static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
 {
     const pool_metric *metric = &cache->metrics[POOL_ALLOCATED];
@@ -79,8 +79,8 @@ void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t reques
 
 /* --- finding and filling --- */
 
-/* Lets a cache serve its lane's stream, which may be a new one, without the lock. Streams that may be captured are asked
- * about it at every allocation. */
+/* Lets a cache serve its lane's stream on the fast path, without the lock. The stream may be a new one. A stream
+ * that can be captured is asked for its capture state at every allocation. */
 static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
 {
     const pool_lane *lane = cache->lane;
@@ -128,7 +128,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
     return cache_serve(pool, cache);
 }
 
-/* Gives the `count` oldest of a stack back to their slabs. */
+/* Gives the `count` oldest blocks of a stack back to their slabs. */
 static void cache_spill(lochi_pool *pool, pool_stack *stack, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -165,7 +165,8 @@ loch_status lochi_pool_cache_take(const lochi_pool *pool, pool_cache *cache, uin
     if (!stack->count) {
         if (!cache_make_stack(pool, cache, class)) return LOCH_FAIL(HOST_MEMORY, "no host memory for a thread's cache");
         stack->count = (uint32_t)lochi_pool_slab_take(cache->lane, class, stack->entries, (stack->capacity + 1) / 2);
-        for (uint32_t i = 0; i < stack->count / 2; i++) { /* the lowest address is handed out first */
+        for (uint32_t i = 0; i < stack->count / 2;
+             i++) { /* reverse the stack: the lowest address is handed out first */
             const pool_entry entry = stack->entries[i];
             stack->entries[i] = stack->entries[stack->count - 1 - i];
             stack->entries[stack->count - 1 - i] = entry;
@@ -326,7 +327,7 @@ pool_cache *lochi_pool_take_caches(lochi_pool *pool, uint32_t slot)
         pool->allocs += cache->allocs;
         if (cache->largest > pool->largest) pool->largest = cache->largest;
     }
-    /* Others look at caches under the lock alone, and the owner is here. */
+    /* Relaxed: other threads read caches only with the lock held, and the owner is the calling thread. */
     atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
     return first;
 }

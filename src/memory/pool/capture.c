@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a capture: its memory is that of its stream again. */
+/* Ends a capture: its memory belongs to its stream again. */
 #include "base/fail.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/heap.h"
@@ -8,7 +8,7 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/wipe.h"
 
-/* Makes memory of a capture that of its stream. Nobody uses it now, and threads keep nothing of it. */
+/* Gives the memory of a capture to the capture's stream. The memory must be idle and not cached by threads. */
 static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -18,7 +18,7 @@ static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
         lane->is_spare = lochi_pool_find_lane(pool, lane->stream, 0) != NULL;
         lane->capture = 0;
         lane->done = lane->epoch++;
-        if (lane->is_closed) lane->done = lane->epoch; /* nothing will mark it */
+        if (lane->is_closed) lane->done = lane->epoch; /* no event will end the epoch of a closed lane */
     }
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!block->is_captured || block->lane->capture) continue;
@@ -37,7 +37,7 @@ loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id)
         is_known |= capture_id && lane->capture == capture_id;
     loch_status status;
     if (is_known)
-        status = loch_device_sync(self->device); /* its last launch may still run */
+        status = loch_device_sync(self->device); /* the last launch of the graph may still run */
     else
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
     if (status == LOCH_OK) {

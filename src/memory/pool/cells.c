@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The cells of a pool's addresses: one for each granule, which knows the handle that is mapped there. Chunks of cells are made
- * when memory first comes to their addresses and stay until the pool ends, so they are read without the lock. Raw segments
- * lie anywhere: a hash table leads to their chunks. */
+/* The cells of a pool's addresses: one for each granule, with the handle that is mapped there. A chunk of cells is
+ * made when its addresses first get memory, and stays until the pool ends, so it is read without the lock. Raw
+ * segments lie anywhere in the address space: a hash table finds their chunks. */
 #include "memory/pool/cells.h"
 #include "base/fail.h"
 #include "base/heap.h"
 
-/* Chunks of raw segments, which lie anywhere: a hash table that grows by being replaced, because it is read without a
- * lock. Old ones are kept until the end. */
+/* The hash table of the chunks of raw segments. It is read without a lock, so it grows by being replaced. Old tables
+ * are kept until the pool ends. */
 struct pool_directory {
     struct pool_directory *old;
     size_t mask, count;
@@ -86,7 +86,7 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
 {
     lochi_lock_assert_held(&pool->lock);
     const size_t step = (size_t)1 << (pool->cell_shift + POOL_CHUNK_SHIFT);
-    const uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation begins at any cell */
+    const uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation starts at any cell */
     for (uintptr_t at = start; at < start + bytes; at = origin + ((at - origin) & ~(step - 1)) + step)
         LOCH_TRY_RETURN(cells_make_chunk(pool, at));
     return LOCH_OK;
@@ -95,13 +95,12 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
 void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_handle *handle)
 {
     lochi_lock_assert_held(&pool->lock);
-    const uintptr_t first = start & ~(uintptr_t)(pool->cell_bytes - 1); /* a child's range begins anywhere */
+    const uintptr_t first = start & ~(uintptr_t)(pool->cell_bytes - 1); /* the range of a child starts anywhere */
     for (uintptr_t at = first; at < start + bytes; at += pool->cell_bytes)
         lochi_pool_find_cell(pool, at)->handle = handle;
 }
 
-/* Chunks of cells that the reservation begins. */
-/* Chunks of cells that the reservation begins. */
+/* Returns the number of chunks of cells for the reservation. */
 static size_t cells_count_chunks(const lochi_pool *pool)
 {
     const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;

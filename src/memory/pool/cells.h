@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* From an address to its cell, and from there to the handle under it. Reading needs no lock where it says so. */
+/* Finds the cell of an address, and the handle mapped there. Functions that need no lock say so. */
 #ifndef LOCHI_POOL_CELLS_H
 #define LOCHI_POOL_CELLS_H
 
 #include "memory/pool/state.h"
 
 pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address);
-/* The cell of an address; NULL when none of the pool's memory was ever there. Without the lock. */
+/* Finds the cell of an address; NULL if the pool never had memory there. No lock needed. */
 static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t address)
 {
     pool_chunk *chunk;
@@ -21,28 +21,28 @@ static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t 
     return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 
-/* Returns the handle at an address; NULL when nothing is mapped there. */
+/* Returns the handle at an address; NULL if nothing is mapped there. */
 static inline pool_handle *lochi_pool_find_handle(const lochi_pool *pool, uintptr_t address)
 {
     const pool_cell *cell = lochi_pool_find_cell(pool, address);
     return cell ? cell->handle : NULL;
 }
 
-/* Returns where the handle at an address ends, or the cell when `handle` is NULL. */
+/* Returns the end of the handle at an address, or the end of the cell if `handle` is NULL. */
 static inline uintptr_t lochi_pool_find_end(const lochi_pool *pool, const pool_handle *handle, uintptr_t address)
 {
     return handle ? handle->at + handle->bytes : (address & ~(uintptr_t)(pool->cell_bytes - 1)) + pool->cell_bytes;
 }
 
-/* Tells whether a handle, which may be NULL, has no memory. */
+/* Tells whether a handle is asleep (has no memory). NULL is not asleep. */
 static inline bool lochi_pool_is_asleep(const pool_handle *handle)
 {
     return handle && handle->rest >= POOL_ASLEEP;
 }
 
-/* Makes the chunks of cells of addresses. E_HOST_MEMORY. */
+/* Makes the chunks of cells of a range of addresses. E_HOST_MEMORY. */
 loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t bytes);
-/* Notes the handle that is mapped at addresses; NULL for none. */
+/* Sets the handle that is mapped at a range of addresses; NULL for none. */
 void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_handle *handle);
 
 /* Makes the table of chunks of a reservation. Returns false without host memory. */
@@ -50,12 +50,13 @@ bool lochi_pool_open_cells(lochi_pool *pool);
 /* Frees all chunks of a pool that ends. */
 void lochi_pool_close_cells(lochi_pool *pool);
 
-/* Finds the first handle that lies wholly between two addresses of free memory and is mapped nowhere else; NULL for none. */
+/* Finds the first handle that lies wholly between two addresses of free memory and has no second mapping. Returns
+ * NULL for none. */
 pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t end);
 
-/* Tells whether memory of [start, start + bytes) sleeps. */
+/* Tells whether memory in [start, start + bytes) is asleep. */
 bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes);
-/* Tells whether memory sleeps, at the cost of one load while nothing of the pool does. */
+/* Tells whether memory is asleep. Costs one load while the whole pool is awake. */
 static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);

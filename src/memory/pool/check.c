@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A walk over the invariants (state.h), for tests. */
+/* Checks the invariants of state.h, for tests. */
 #include "memory/pool/check.h"
 #include "memory/movable.h"
 #include "memory/pool/bounds.h"
@@ -27,11 +27,12 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
         const bool is_mapped = cell && cell->handle;
         if (has_memory && !is_mapped) return "a block lacks memory";
         if (state == POOL_FREE && cell->handle->rest != POOL_AWAKE) return "a free block sleeps";
-        const uintptr_t inside = at > block->start ? at : block->start; /* a child's range begins anywhere in a cell */
+        const uintptr_t inside =
+            at > block->start ? at : block->start; /* the range of a child starts anywhere in a cell */
         if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
             return "a cell knows the wrong handle";
         if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
-        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the addresses */
+        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the address space */
     }
     if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT)
         return "two dormant blocks are neighbours";
@@ -41,7 +42,8 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
     if ((lochi_pool_is_out(state) || state == POOL_CACHED) && page != lochi_pool_page_of(block))
         return "an address does not lead to its block";
     if (state == POOL_SLAB && lochi_pool_page_slab(page) != block->slab) return "an address does not lead to its slab";
-    const size_t bytes = state == POOL_SLAB ? pool->slab_bytes[block->slab->class] : block->bytes; /* of a piece more */
+    const size_t bytes = state == POOL_SLAB ? pool->slab_bytes[block->slab->class]
+                                            : block->bytes; /* a piece may be larger than its slab */
     if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
         lochi_pool_find_around(pool, block->start + bytes - 1) != block)
         return "the end of a block does not lead to it";
@@ -61,7 +63,7 @@ static const char *check_bins(const pool_bins *bins, pool_state state, size_t *b
     return NULL;
 }
 
-/* Checks that blocks and their owners know each other, and the figures on them. */
+/* Checks that blocks and owners point to each other, and the figures about them. */
 static const char *check_owners(const lochi_pool *pool)
 {
     size_t movable = 0, guarded = 0;

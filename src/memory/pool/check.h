@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The walk over the invariants. */
+/* Checks the invariants of a pool, for tests. */
 #ifndef LOCHI_POOL_CHECK_H
 #define LOCHI_POOL_CHECK_H
 
 #include "memory/pool/state.h"
 
-/* Returns what does not hold; NULL when all does. The gate is stopped. For tests. */
+/* Returns a description of the first invariant that is broken; NULL if all hold. The gate must be stopped. */
 const char *lochi_pool_check(lochi_pool *pool);
 
 #endif

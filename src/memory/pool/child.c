@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools inside pools.
+/* Child pools.
  *
- * A range is a block of the parent like any other, and the only raw segment of the child: nothing else can lie in it, and it
- * goes back like any block, behind the streams that used it. A quota is a pool of its own whose memory counts further up
- * (family.c). */
+ * A range is a block of the parent and the only raw segment of the child. Nothing else lies in it. It is freed like
+ * any block, ordered after the streams that used it. A quota is a pool of its own whose memory counts in the limits
+ * of its parents (family.c). */
 #include "memory/pool/child.h"
 #include "base/cancel.h"
 #include "base/checked.h"
@@ -17,7 +17,7 @@
 #include "memory/pool/segment.h"
 #include "memory/session/session.h"
 
-#define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent, and holds small ones */
+#define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent and serves small ones */
 
 static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *options)
 {
@@ -63,7 +63,7 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a child cannot be made in a capture");
     lochi_session_frame frame;
-    lochi_session_hush(&frame); /* it lives as long as the child, whatever the thread is in */
+    lochi_session_hush(&frame); /* the range outlives the session that the thread is in */
     status = loch_allocator_alloc(parent->allocator, &request, &range);
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
@@ -71,15 +71,15 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     pool->range = range;
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
     pool->idle = 0;
-    pool->is_capped = pool->is_obedient = false; /* it keeps what it has */
+    pool->is_capped = pool->is_obedient = false; /* a range never gives memory back */
     lochi_lock_take(&pool->lock);
     status = lochi_pool_adopt_range(pool, pool->limit, lane);
     lochi_lock_drop(&pool->lock);
     return status;
 }
 
-/* Has a range go back behind the work of a lane: false when that has to be waited for. The parent's lock is taken without the
- * child's. */
+/* Orders the free of a range after the work of a lane. Returns false if that is not possible and the caller has to
+ * wait. Takes the child's lock and the parent's lock one after the other, never both. */
 static bool child_note_lane(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_take(&pool->lock);
@@ -95,7 +95,7 @@ void lochi_child_note_uses(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
     bool is_noted = true;
-    for (pool_lane *lane = pool->lanes; lane && is_noted; lane = lane->next) /* captures are waited for by themselves */
+    for (pool_lane *lane = pool->lanes; lane && is_noted; lane = lane->next) /* captures are waited for elsewhere */
         if (lane->done != UINT64_MAX && !lane->capture) is_noted = child_note_lane(pool, lane);
     if (!is_noted) {
         lochi_lock_take(&pool->lock);
@@ -123,7 +123,7 @@ void lochi_child_close(lochi_pool *pool)
     lochi_family_unlink(pool);
     if (pool->range) {
         lochi_pool_keep_range(parent, pool->range, NULL);
-        if (pool->dirty || pool->dirty_words) /* nobody is to read it: it stays out for good */
+        if (pool->dirty || pool->dirty_words) /* not wiped: the memory must never be handed out again */
             LOCHI_LOG(ERROR, "a child's range of %zu bytes could not be wiped, and is lost", pool->limit);
         else if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
             LOCHI_LOG(ERROR, "a child's range is lost: %s", loch_error_get()->sentence);

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools inside pools. */
+/* Child pools. */
 #ifndef LOCHI_POOL_CHILD_H
 #define LOCHI_POOL_CHILD_H
 
 #include "memory/pool/state.h"
 
-/* How a child comes into a new pool: its options, read. */
+/* The parent and the checked options of a new child pool. */
 typedef struct pool_descent {
     lochi_pool *parent;
     loch_child_options options;
 } pool_descent;
 
-/* Takes a child's part of its parent: after the device's facts are known, before anybody else sees the pool. */
+/* Takes a child's memory from its parent. Called after the device's properties are read and before another thread
+ * can use the pool. */
 loch_status lochi_child_open(lochi_pool *pool, const pool_descent *descent);
-/* Notes all streams that used a range with the parent, so that it goes back behind them; or waits. */
+/* Records all streams that used a range with the parent, so that the free is ordered after them. Waits for a stream
+ * that cannot be recorded. */
 void lochi_child_note_uses(lochi_pool *pool);
-/* Gives the part back and lets go of the parent; nothing for a pool without. Without locks. */
+/* Gives a child's memory back and releases the parent. Does nothing for a pool without a parent. Call without locks. */
 void lochi_child_close(lochi_pool *pool);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Compaction: moves blocks that may move, so that free memory that lies in pieces can serve one block.
+/* Compaction: moves movable blocks, so that scattered free memory can serve one large block.
  *
- * Where handles can be mapped elsewhere, free memory is as good as joined once it is in whole handles: so handles are vacated. For less
- * than a handle, and in raw segments, which do not move, a window of neighbours is emptied. Where nothing fits anywhere, neighbours
- * slide together. Of these ways (plan.h) the one that moves the least is taken.
+ * There are three ways (plan.h). Where handles can be remapped, free memory in whole handles serves any request, so
+ * handles are emptied. For less than a handle, and in raw segments, which cannot be remapped, a window of
+ * neighbouring blocks is emptied. Where no hole is large enough for any block, neighbours slide together. The way
+ * that moves the fewest bytes is taken.
  *
- * First all free memory is given to the stream that will copy, which waits for the others on the device: so free neighbours are one
- * block, as they are in the plan, and every move of the plan finds the addresses behind the block that stood before them in the
- * plan. Moves are carried out in the order of the plan; what fails in between leaves a whole pool. */
+ * First, all free memory is given to the lane whose stream copies. That stream waits for the other streams on the
+ * device. After that, free neighbours are one block, as in the plan, and each move finds its target behind the block
+ * that precedes it in the plan. Moves are carried out in the order of the plan. A failure half way leaves a
+ * consistent pool. */
 #include "memory/pool/compact.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -28,8 +30,9 @@
 
 /* --- planning --- */
 
-/* Clears what threads keep and what streams have freed out of the way. Gives free memory to the lane, which waits for the others; what
- * it cannot wait for is left out, and so are blocks that captured work uses. */
+/* Flushes the threads' caches, collects blocks that waited for streams, and gives all free memory to `lane`, which
+ * waits for the other lanes on the device. Leaves out memory of lanes that cannot be waited for, and blocks that
+ * captured work uses. */
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -37,7 +40,8 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
     for (pool_lane *other = pool->lanes; other; other = other->next) {
-        if (other->unmarked_bytes && !other->is_closed) lochi_pool_mark(pool, other); /* blocks wait for it */
+        if (other->unmarked_bytes && !other->is_closed)
+            lochi_pool_mark(pool, other); /* waiting blocks need this event */
         lochi_pool_poll(pool, other);
         other->is_out_of_reach = other->capture || lochi_pool_is_under_capture(pool, other);
     }
@@ -45,7 +49,7 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     for (pool_lane *other = pool->lanes; other; other = other->next)
         lochi_pool_slab_trim(pool, other);
     lochi_pool_join_lanes(pool);
-    (void)!lochi_pool_mend_all(pool, lane); /* or they stay */
+    (void)!lochi_pool_mend_all(pool, lane); /* torn blocks that cannot be mended stay torn */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
             continue;
@@ -57,7 +61,7 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_error_restore(&saved);
 }
 
-/* The largest hole. */
+/* Returns the size of the largest hole. */
 static size_t compact_largest(const pool_plan *plan)
 {
     size_t largest = 0;
@@ -66,7 +70,8 @@ static size_t compact_largest(const pool_plan *plan)
     return largest;
 }
 
-/* Plans so that `bytes` are in one piece, if that can be with no more than the budget; joins less than `bytes` if not. */
+/* Plans moves that join `bytes` in one piece without moving more than `budget` bytes. Sets joined_bytes below
+ * `bytes` if that is not possible. */
 typedef void compact_way(pool_plan *plan, size_t bytes, size_t budget);
 
 static void compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
@@ -76,7 +81,8 @@ static void compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
     if (plan->joined_bytes < goal) plan->joined_bytes = 0;
 }
 
-/* Handles are large in a large pool: for less than one, a part of it is enough. */
+/* Empties a window of neighbours. In a pool with virtual memory only for requests of at most one handle: emptying
+ * part of a large handle moves less than emptying all of it. */
 static void compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
 {
     size_t largest = 0;
@@ -86,7 +92,7 @@ static void compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
     if (!plan->pool->is_virtual || bytes <= largest) lochi_plan_window(plan, bytes, budget);
 }
 
-/* Tries the ways in turn, on plans of their own: the one that moves the least stays. */
+/* Tries the three ways, each on a plan of its own, and keeps the plan that moves the fewest bytes. */
 static loch_status compact_try_ways(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
 {
     static compact_way *const ways[] = {compact_by_window, compact_by_handles, lochi_plan_slides};
@@ -113,7 +119,7 @@ static loch_status compact_make_piece(pool_plan *plan, size_t bytes, size_t budg
 {
     LOCH_TRY_RETURN(lochi_plan_look(plan));
     const size_t largest = compact_largest(plan);
-    if (!is_in_handles && largest >= bytes) { /* is there: nothing has to move */
+    if (!is_in_handles && largest >= bytes) { /* already there: nothing has to move */
         if (plan->joined_bytes < largest) plan->joined_bytes = largest;
         return LOCH_OK;
     }
@@ -133,15 +139,15 @@ static loch_status compact_make(pool_plan *plan, pool_goal goal, size_t bytes, s
 
 /* --- carrying out --- */
 
-/* The free block that begins behind an item. */
+/* Finds the free block that starts behind an item. */
 static pool_block *compact_find_free(const pool_plan *plan, uint32_t before, uintptr_t start)
 {
     if (before != PLAN_NONE) return plan->items[before].block->behind;
-    const pool_cell *cell = lochi_pool_find_cell(plan->pool, start); /* the first of its region */
+    const pool_cell *cell = lochi_pool_find_cell(plan->pool, start); /* the first block of its region */
     return plan->pool->is_virtual ? plan->pool->first : cell->handle->first;
 }
 
-/* Cuts a target out of its hole. It is marked as used, so that nothing merges with it. */
+/* Cuts a target out of its hole. Marks it as used, so that it does not merge with neighbours. */
 static loch_status compact_cut(pool_plan *plan, const plan_move *move)
 {
     plan_item *target = &plan->items[move->to];
@@ -154,7 +160,7 @@ static loch_status compact_cut(pool_plan *plan, const plan_move *move)
     return LOCH_OK;
 }
 
-/* Carries out the moves of one batch, from `first` on. What was cut and is not needed becomes free again. */
+/* Carries out the moves of one batch, starting at `first`. Targets that were cut but not needed become free again. */
 static loch_status compact_run_batch(pool_plan *plan, size_t first, size_t end)
 {
     loch_status status = LOCH_OK;
@@ -198,7 +204,8 @@ static loch_status compact_carry_out(pool_plan *plan)
         status = plan->moves[first].is_slide ? compact_run_slide(plan, &plan->moves[first])
                                              : compact_run_batch(plan, first, end);
     }
-    if (count) lochi_pool_mark(plan->pool, plan->lane); /* can be waited for even if the stream is captured next */
+    if (count)
+        lochi_pool_mark(plan->pool, plan->lane); /* the event can be waited for even if the stream is captured next */
     return status;
 }
 
@@ -229,7 +236,8 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
     return lochi_stream_check(options->stream, (*pool)->device);
 }
 
-/* The lane that compacts. That of a capture cannot: free memory that it was given would be the capture's. */
+/* Finds the lane that compacts. The lane of a capture cannot compact: free memory given to it would belong to the
+ * capture. */
 static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     pool_lane *lane = lochi_pool_lane(pool, stream, status);
@@ -269,7 +277,7 @@ loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *
     lochi_lock_take(&self->lock);
     loch_status status = compact_plan(&plan, &read, true);
     if (status == LOCH_OK) status = compact_carry_out(&plan);
-    if (status != LOCH_OK) plan.joined_bytes = 0; /* what was planned did not come */
+    if (status != LOCH_OK) plan.joined_bytes = 0; /* the plan was not completed */
     lochi_lock_drop(&self->lock);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
@@ -311,7 +319,7 @@ loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *ho
     return LOCH_OK;
 }
 
-/* Adds to how often moving is forbidden. */
+/* Raises or lowers the count of reasons why moving is forbidden. */
 static loch_status compact_forbid(loch_allocator *allocator, bool is_more)
 {
     lochi_pool *pool = lochi_pool_of(allocator);

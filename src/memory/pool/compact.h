@@ -5,14 +5,15 @@
 
 #include "memory/pool/state.h"
 
-/* What a compaction is to free. */
+/* The goal of a compaction. */
 typedef enum pool_goal {
-    POOL_GOAL_ALL,    /* as much as can be joined */
-    POOL_GOAL_PIECE,  /* bytes in one piece */
-    POOL_GOAL_HANDLES /* bytes in whole handles, which new ones can stand beside */
+    POOL_GOAL_ALL,    /* join as much as possible */
+    POOL_GOAL_PIECE,  /* join bytes in one piece */
+    POOL_GOAL_HANDLES /* free bytes in whole handles, for mapping next to new ones */
 } pool_goal;
 
-/* Moves blocks until `bytes` (0 for all) can be had on the lane. LOCH_OK when that is so now. E_FRAGMENTED: it cannot be reached. */
+/* Moves blocks until `bytes` (0: as much as possible) can be allocated on the lane. LOCH_OK: the goal is reached.
+ * E_FRAGMENTED: it cannot be reached. */
 loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal, size_t bytes);
 
 #endif

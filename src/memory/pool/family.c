@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pool, its parents and its children hold together. Each related pool has a sum: what it holds itself, and for each child
- * the child's sum or its minimum, whichever is more. Memory is counted in all the way up before it is taken from the device,
- * under one lock, so that no sum exceeds its pool's limit and a minimum is there before its child asks for it:
+/* Counts what a pool, its parents and its children hold together. Each related pool has a sum: the bytes that it
+ * holds itself, and for each child the larger of the child's sum and the child's minimum. Memory is counted in the
+ * pool and in all pools above it before it is taken from the device, under one lock. So no sum exceeds the limit of
+ * its pool, and a promised minimum is always available:
  *
  *   sum(pool) = reserved(pool) + sum over children of max(sum(child), minimum(child)) <= limit(pool)
  *
- * A child keeps its parent's allocator, so whoever is above a pool is there as long as the pool. */
+ * A child retains the allocator of its parent, so all pools above a pool exist as long as the pool. */
 #include "memory/pool/family.h"
 #include "base/fail.h"
 
-/* Guards sums, limits and lists of children of all pools: held for a few additions. */
+/* Guards sums, limits and lists of children of all pools. Held for a few additions only. */
 static lochi_lock family_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_FAMILY);
 
 static uint64_t family_number; /* children made so far */
 
 /* --- sums --- */
 
-/* Returns the pool that counts what a pool holds; NULL for none. */
+/* Returns the parent that counts the memory of a pool; NULL for none. */
 static lochi_pool *family_counter(const lochi_pool *pool)
 {
     return pool->family.is_counted ? pool->family.parent : NULL;
 }
 
-/* Returns the bytes that a pool counts for further up. */
+/* Returns the bytes that a pool contributes to the sum of its parent. */
 static size_t family_share(const lochi_pool *pool, int sum)
 {
     const size_t bytes = pool->family.sums[sum];
@@ -49,13 +50,15 @@ static void family_lower(lochi_pool *pool, int sum, size_t bytes)
     }
 }
 
-/* Returns the part of the minimum that is not held: bytes that a claim does not need from further up. */
+/* Returns the part of the minimum that the pool does not hold yet. A claim needs no room in the parent for these
+ * bytes. */
 static size_t family_spare(const lochi_pool *pool)
 {
     return family_share(pool, POOL_HELD) - pool->family.sums[POOL_HELD];
 }
 
-/* Returns the limit of a pool; SIZE_MAX: none. A family without one has the device's, so that minima mean something. */
+/* Returns the limit of a pool; SIZE_MAX for none. A family without a limit has the memory of the device as its
+ * limit, so that minima have a meaning. */
 static size_t family_limit(const lochi_pool *pool)
 {
     if (pool->family.limit) return pool->family.limit;
@@ -140,8 +143,8 @@ loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes)
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
 {
     lochi_pool *full = NULL;
-    size_t needed =
-        bytes ? lochi_pool_round(pool, bytes) + pool->cell_bytes : 0; /* whole cells, and what aligning takes */
+    size_t needed = bytes ? lochi_pool_round(pool, bytes) + pool->cell_bytes
+                          : 0; /* whole cells, and the bytes that alignment costs */
     lochi_lock_take(&family_lock);
     for (lochi_pool *at = pool->is_related ? pool : NULL; at; at = family_counter(at)) {
         const size_t held = at->family.sums[POOL_HELD];
@@ -262,7 +265,7 @@ void lochi_family_unlink(lochi_pool *pool)
     lochi_lock_drop(&family_lock);
 }
 
-/* Takes a reference, unless the last has gone. */
+/* Takes a reference unless the last one has been released. */
 static bool family_try_retain(loch_allocator *allocator)
 {
     size_t seen = atomic_load_explicit(&allocator->references, memory_order_relaxed);

@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: MIT */
-/* What parents and children hold together. */
+/* Limits that parents and children share. */
 #ifndef LOCHI_POOL_FAMILY_H
 #define LOCHI_POOL_FAMILY_H
 
 #include "memory/pool/state.h"
 
-/* Returns the bytes that the limits of a related pool and of those above it leave; SIZE_MAX: there are none. */
+/* Returns the bytes that the limits of a related pool and of all pools above it leave; SIZE_MAX if there is no
+ * limit. */
 size_t lochi_family_room(const lochi_pool *pool);
-/* Counts bytes of a related pool in, all the way up. Returns false when they do not fit. */
+/* Counts bytes of a related pool in, in all pools above it too. Returns false if a limit would be exceeded. */
 bool lochi_family_claim(lochi_pool *pool, size_t bytes);
-/* Counts bytes of a related pool out, all the way up. */
+/* Counts bytes of a related pool out, in all pools above it too. */
 void lochi_family_unclaim(lochi_pool *pool, size_t bytes);
-/* Returns by how much a related pool, or one above it, exceeds a limit that was lowered. */
+/* Returns by how many bytes a related pool, or a pool above it, exceeds a limit that was lowered. */
 size_t lochi_family_excess(const lochi_pool *pool);
-/* Sets the copy of a limit. E_LIMIT when minima would not fit. */
+/* Sets the family's copy of a pool's limit. E_LIMIT if the promised minima do not fit. */
 loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes);
-/* Finds the topmost pool that has not `bytes` more for `pool`, which may be itself; NULL: there is none. */
+/* Finds the topmost pool, `pool` included, whose limit does not leave `bytes` more for `pool`. Returns NULL if all
+ * leave enough. */
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
-/* Finds the pool whose limit keeps `pool` from `bytes` more: itself, or the topmost one above it that is full. Reads that limit,
- * and what counts in it. */
+/* Finds the pool whose limit refuses `bytes` more for `pool`: `pool` itself, or the topmost full pool above it. Sets
+ * that limit and the bytes counted in it. */
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);
-/* Tells whether what `pool` holds counts in `above`, or is its own. */
+/* Tells whether the memory of `pool` counts in the limit of `above`. A pool counts in its own limit. */
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);
-/* Returns the free bytes that cannot be lent to another pool of the family: what the minimum covers. */
+/* Returns the free bytes that the pool's minimum covers. They are not given to other pools of the family. */
 size_t lochi_family_get_keep(const lochi_pool *pool);
-/* Counts a pool's children, and the bytes that count in its limit for them. */
+/* Returns the number of children, and sets the bytes that count for them in the pool's limit. */
 size_t lochi_family_count(const lochi_pool *pool, size_t *bytes);
-/* Tells whether a related pool's sum is what it and its children hold, while nobody makes or ends one. */
+/* Tells whether the sum of a related pool equals the bytes that it and its children hold. Valid only while no child
+ * is made or ended. */
 bool lochi_family_check(const lochi_pool *pool);
 
-/* Counts the minimum of a new child in, all the way up. Returns false when it does not fit. Takes the parent's lock. */
+/* Counts the minimum of a new child in, in all pools above it too. Returns false if it does not fit. Takes the
+ * parent's lock. */
 bool lochi_family_promise(lochi_pool *parent, size_t minimum);
 /* Enters a new child in its parent's list. */
 void lochi_family_link(lochi_pool *pool);
-/* Takes a child out of its parent's list and sums. Its memory has gone back to the device. */
+/* Takes a child out of its parent's list and sums. Its memory must have been given back to the device. */
 void lochi_family_unlink(lochi_pool *pool);
-/* Finds the first child that was made after number `*number`, which becomes its own. The caller releases it. NULL: none. */
+/* Finds the first child made after number `*number`, and sets `*number` to its number. The caller releases it.
+ * Returns NULL at the end. */
 loch_allocator *lochi_family_next_child(const lochi_pool *pool, uint64_t *number);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The live block at an address, and marks on it. */
+/* Finds the live block at an address, and marks it. */
 #include "memory/pool/find.h"
 #include "base/fail.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 
-/* For an error message. */
+/* Tells whether an address lies inside a live block, for the error sentence. */
 static bool find_is_inside(const lochi_pool *pool, uintptr_t address)
 {
     const pool_block *block = lochi_pool_find_around(pool, address);
@@ -24,7 +24,7 @@ static loch_status find_refuse(lochi_pool *pool, const void *address, uintptr_t 
 static loch_status find_small(lochi_pool *pool, const void *address, pool_slab *slab, pool_found *out)
 {
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)address);
-    if (!word) { /* whether it points into a block that is out */
+    if (!word) { /* may point into a live block */
         const uint32_t index = (uint32_t)(((uintptr_t)address - slab->start) / slab->object_bytes);
         const bool is_live =
             index < slab->count && atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_LIVE;
@@ -76,11 +76,11 @@ void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *ch
     lochi_lock_take(&pool->lock);
     if (lochi_pool_find_live(pool, address, &found) == LOCH_OK) {
         atomic_store_explicit(&found.block->child, child, memory_order_release);
-        /* what lies in it is told by the child */
+        /* The child pool marks its own contents for valgrind. */
         if (pool->checker == POOL_CHECKER_VALGRIND && child) lochi_poison_take_back(pool, (uintptr_t)address, 0);
         if (pool->checker == POOL_CHECKER_VALGRIND && !child)
             lochi_poison_hand_out(pool, (uintptr_t)address, found.requested);
-        if (child) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the long way, which looks */
+        if (child) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the slow path, which refuses it */
     }
     lochi_lock_drop(&pool->lock);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The live block at an address. */
+/* Finds the live block at an address. */
 #ifndef LOCHI_POOL_FIND_H
 #define LOCHI_POOL_FIND_H
 
 #include "memory/pool/state.h"
 
-/* A live block that was found. */
+/* A live block. */
 typedef struct pool_found {
     pool_block *block;
-    pool_word *word; /* of a small block */
+    pool_word *word; /* NULL for a large block */
     size_t requested, allocated;
     loch_tag tag;
 } pool_found;
@@ -17,7 +17,7 @@ typedef struct pool_found {
 loch_status lochi_pool_find_live(lochi_pool *pool, const void *address, pool_found *out);
 /* Marks a block that further streams use. */
 void lochi_pool_set_elsewhere(const pool_found *found);
-/* Marks a block as the range of `child`, or of none: while it is one it cannot be freed or resized. Takes the lock. */
+/* Marks a block as the range of `child`; NULL removes the mark. A range cannot be freed or resized. Takes the lock. */
 void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *child);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Taking blocks back, under the pool's lock, and uses on further streams. */
+/* Frees blocks, with the pool's lock held, and records uses on further streams. */
 #include "memory/pool/free.h"
 #include "base/fail.h"
 #include "memory/pool/block.h"
@@ -17,8 +17,8 @@
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
 
-/* Frees a block on another stream than its own, which the caller has ordered behind all uses: the block waits for that
- * stream. Without host memory for that, the host waits. */
+/* Frees a block on another stream than its own. The caller has ordered that stream after all uses, so the block
+ * waits for that stream. The host waits instead if there is no host memory for the record. */
 static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, const void *address, loch_stream *stream)
 {
     loch_status status;
@@ -27,7 +27,7 @@ static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, con
     if (lane == found->block->lane || lane->done == UINT64_MAX) return LOCH_OK;
     if (!found->word && !lane->capture && !found->block->is_captured &&
         lochi_pool_state(found->block) != POOL_GROWABLE) {
-        found->block->lane = lane; /* free in that stream's order from now on */
+        found->block->lane = lane; /* the block is free in the order of that stream from now on */
         pool->crossed_bytes += found->block->bytes;
         return LOCH_OK;
     }
@@ -98,7 +98,7 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
         pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
         lochi_pool_count_free(pool, cache, found.requested, found.allocated);
         lochi_pool_count_tag(pool, found.tag, found.requested, -1);
-        if (pool->naps) cache = NULL; /* threads keep nothing that sleeps */
+        if (pool->naps) cache = NULL; /* threads do not cache memory that is asleep */
         if (found.word)
             free_small(pool, cache, &found, (uintptr_t)address);
         else
@@ -123,7 +123,7 @@ bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
     const bool is_freed = is_open && free_locked(pool, address, 0, NULL) == LOCH_OK;
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock); /* the last touch: with the gate open nobody can have begun to end the pool before */
+    lochi_lock_drop(&pool->lock); /* last access to the pool: after the gate opens, another thread may end the pool */
     return is_freed;
 }
 

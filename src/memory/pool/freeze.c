@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezing: blocks that will live long are put together, stay where they are from then on, and may be protected from the host's
- * writes.
+/* Freezing: packs long-lived blocks together, keeps them in place from then on, and protects them from writes by the
+ * host if asked to.
  *
- * Putting together. First the pool is compacted, so that what is free lies in whole handles. Then blocks of the tag that share a handle
- * with others are moved side by side into a zone of their own: a block that is taken like any other, as large as can be had, and
- * cut up. What the others are left with is compacted again, which may free memory for a larger zone: a few rounds. Blocks that were
- * handed out as raw addresses are frozen where they are. Small blocks (8 KiB and less) that may move go into slabs at the front of the
- * zone, which take no others; the rest stay in theirs. All of them carry a mark in their word.
+ * Packing. First the pool is compacted, so that free memory lies in whole handles. Then blocks of the tag that share
+ * a handle with other blocks are moved into a zone: a block taken like any other, as large as available, and cut up.
+ * The rest is compacted again, which may free memory for a larger zone; this takes a few rounds. Blocks whose raw
+ * address was handed out are frozen in place. Small blocks (8 KiB and less) that may move go into closed slabs at
+ * the front of the zone, which take no other blocks; other small blocks stay in their slabs. Every frozen small
+ * block has a mark in its word.
  *
- * A frozen block is one like any other with a mark: planners see it as one that stays, and a free takes the mark off, and the
- * protection of its whole pages, before it gives the block back. */
+ * A frozen block is an ordinary block with a mark. Plans treat it as fixed. A free removes the mark, and the
+ * protection of its whole pages, before it frees the block. */
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/sized.h"
@@ -39,7 +40,7 @@ static bool freeze_is_of(const pool_block *block, loch_tag tag)
     return !tag || block->tag == tag;
 }
 
-/* Tells whether a block would be in the way of memory that is to be of one tag. */
+/* Tells whether a block keeps a handle from holding blocks of one tag only. */
 static bool freeze_is_other(const pool_block *block, loch_tag tag)
 {
     switch (lochi_pool_state(block)) {
@@ -52,7 +53,7 @@ static bool freeze_is_other(const pool_block *block, loch_tag tag)
     }
 }
 
-/* Tells whether it shares its first or last handle with blocks of others. */
+/* Tells whether a block shares its first or last handle with blocks of other tags. */
 static bool freeze_is_mixed(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
     const pool_handle *first = lochi_pool_find_cell(pool, block->start)->handle;
@@ -71,14 +72,14 @@ static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, l
 
 /* --- small blocks --- */
 
-/* Tells whether a word is that of a live small block of the tag that is frozen, or is not. */
+/* Tells whether a word is that of a live small block of the tag whose frozen mark equals `is_frozen`. */
 static bool freeze_is_small(uint64_t word, loch_tag tag, bool is_frozen)
 {
     if (!(word & POOL_WORD_LIVE) || !(word & POOL_WORD_FROZEN) != !is_frozen) return false;
     return !tag || (loch_tag)(word >> POOL_WORD_TAG_SHIFT & UINT16_MAX) == tag;
 }
 
-/* The next small block of a slab from `*index` on that is to move; NULL: none. */
+/* Finds the next small block of a slab, from `*index` on, that has to move; NULL at the end. */
 static pool_word *freeze_next_small(const lochi_pool *pool, pool_slab *slab, loch_tag tag, uint32_t *index)
 {
     for (; *index < slab->count; (*index)++) {
@@ -90,7 +91,7 @@ static pool_word *freeze_next_small(const lochi_pool *pool, pool_slab *slab, loc
     return NULL;
 }
 
-/* Counts how many small blocks of a slab are to move. */
+/* Returns how many small blocks of a slab have to move. */
 static uint32_t freeze_count_small(const lochi_pool *pool, const pool_block *block, loch_tag tag)
 {
     uint32_t count = 0;
@@ -100,8 +101,8 @@ static uint32_t freeze_count_small(const lochi_pool *pool, const pool_block *blo
     return count;
 }
 
-/* Marks the small blocks of a slab, or takes the marks off; adds to the figures. The gate is closed, or they have a mark: nobody takes
- * one back the short way. */
+/* Sets or removes the frozen mark of the small blocks of a slab, and adds them to the figures. The gate is closed,
+ * or the blocks already have the mark: so none is freed on the fast path meanwhile. */
 static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_frozen, size_t *blocks, size_t *bytes)
 {
     if (lochi_pool_state(block) != POOL_SLAB) return;
@@ -115,18 +116,18 @@ static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_fro
     }
 }
 
-/* Marks a block as frozen by the freeze under way. */
+/* Marks a block as frozen by the current freeze. */
 static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_report *report)
 {
     block->frozen = pool->freezes;
-    lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which takes the mark off */
+    lochi_pool_set_state(block, POOL_SPECIAL); /* a free takes the slow path, which removes the mark */
     report->blocks++;
     report->bytes += lochi_pool_requested(block);
 }
 
 /* --- putting together --- */
 
-/* Takes memory in one piece, of at most `most` bytes and at least `least`, in no list; NULL for none. */
+/* Takes one piece of memory of at least `least` and at most `most` bytes, in no list; NULL for none. */
 static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t most, size_t least)
 {
     const size_t cell = pool->cell_bytes;
@@ -142,18 +143,19 @@ static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t mo
     return zone;
 }
 
-/* Cuts the front of a zone off for a block; the rest is what the zone is then, NULL when nothing is left. */
+/* Cuts a block off the front of a zone. `*zone` becomes the rest, or NULL if nothing is left. */
 static loch_status freeze_cut(lochi_pool *pool, pool_block **zone, size_t bytes, pool_block **out)
 {
     pool_block *front = *zone;
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
-    lochi_pool_set_state(front, POOL_SPECIAL); /* nothing merges with it */
+    lochi_pool_set_state(front, POOL_SPECIAL); /* does not merge with neighbours */
     *zone = front->bytes > bytes ? lochi_pool_split(pool, front, front->start + bytes) : NULL;
     *out = front;
     return LOCH_OK;
 }
 
-/* Counts the memory that all that is to move would fill, and the least that is of use. Slabs of several streams may need a second zone. */
+/* Returns the bytes that all blocks to be moved fill, and sets the smallest zone that is useful. Slabs of several
+ * streams may need a second zone. */
 static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least)
 {
     size_t most = 0;
@@ -176,8 +178,8 @@ static size_t freeze_measure(const lochi_pool *pool, loch_tag tag, size_t *least
     return most;
 }
 
-/* Finds a slab for a small block that moves: one that the gathering has made, or a new one from the front of the zone. NULL with LOCH_OK when
- * there is no room. */
+/* Finds a slab for a small block that moves: one made by this gathering, or a new one cut from the front of the
+ * zone. Returns NULL with LOCH_OK if there is no room. */
 static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool_slab *from, pool_slab **made,
                                    pool_block **zone, loch_status *status)
 {
@@ -195,12 +197,12 @@ static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool
         lochi_pool_make_free(pool, block, block->epoch);
         return NULL;
     }
-    slab->next = *made; /* closed ones are in no list but this */
+    slab->next = *made; /* a closed slab is in this list only */
     *made = slab;
     return slab;
 }
 
-/* Moves the small blocks of one slab, which may end with the last of them. */
+/* Moves the small blocks of one slab. The slab may end with the last of them. */
 static loch_status freeze_gather_slab(lochi_pool *pool, pool_lane *lane, pool_slab *slab, loch_tag tag, uint32_t count,
                                       pool_slab **made, pool_block **zone, bool *has_moved)
 {
@@ -210,13 +212,13 @@ static loch_status freeze_gather_slab(lochi_pool *pool, pool_lane *lane, pool_sl
         pool_slab *target = freeze_find_slab(pool, lane, slab, made, zone, &status);
         if (!target) return status;
         status = lochi_pool_small_move(pool, slab, word, target, lane);
-        if (status != LOCH_OK) return status; /* the target may have ended: no other comes into it */
+        if (status != LOCH_OK) return status; /* the target may have ended: it takes no other block */
         *has_moved = true;
     }
     return LOCH_OK;
 }
 
-/* Slabs come first: they begin at pages, and so does the zone. */
+/* Moves small blocks first: slabs start at pages, and so does the zone. */
 static loch_status freeze_gather_small(lochi_pool *pool, pool_lane *lane, loch_tag tag, pool_block **zone,
                                        bool *has_moved)
 {
@@ -227,13 +229,13 @@ static loch_status freeze_gather_small(lochi_pool *pool, pool_lane *lane, loch_t
         bool has_any = false;
         pool_block *before = block->before;
         if (count) status = freeze_gather_slab(pool, lane, block->slab, tag, count, &made, zone, &has_any);
-        if (has_any) block = before; /* its record is gone, or is part of a free one */
+        if (has_any) block = before; /* the record may be gone or merged into a free block */
         *has_moved |= has_any;
     }
     return status;
 }
 
-/* Moves what shares handles with others into one zone, as much as there is room for. */
+/* Moves blocks that share handles with other tags into one zone, as many as fit. */
 static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report,
                                  bool *goes_on)
 {
@@ -255,10 +257,10 @@ static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag
         if (status != LOCH_OK) break;
         freeze_mark(pool, target, report);
         has_moved = true;
-        block = before; /* its record is gone, or is part of a free one */
+        block = before; /* the record may be gone or merged into a free block */
     }
     if (zone) lochi_pool_make_free(pool, zone, zone->epoch);
-    if (has_moved) lochi_pool_mark(pool, lane); /* can be waited for even if the stream is captured next */
+    if (has_moved) lochi_pool_mark(pool, lane); /* the event can be waited for even if the stream is captured next */
     *goes_on = has_moved;
     return status;
 }
@@ -280,7 +282,7 @@ static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, 
 
 /* --- in public --- */
 
-/* Undoes a freeze that failed. Blocks that were moved stay where they are. */
+/* Undoes a freeze that failed. Blocks that were moved stay at their new place. */
 static void freeze_undo(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
@@ -294,7 +296,7 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status;
-    if (!++pool->freezes) pool->freezes = 1; /* 0 is for what is not frozen */
+    if (!++pool->freezes) pool->freezes = 1; /* 0 means not frozen */
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
     if (!lane) return status;
     if (lane->capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot freeze a pool");
@@ -305,7 +307,8 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
         if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);
     if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(lochi_pool_protect_new(pool));
     report->protected_bytes = lochi_pool_count_protected(pool);
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) /* last: a failure has marked none */
+    for (pool_block *block = NULL;
+         (block = lochi_pool_next_block(pool, block));) /* last, so that a failure before has marked no small block */
         freeze_mark_small(block, options->tag, true, &report->blocks, &report->bytes);
     return LOCH_OK;
 }
@@ -322,7 +325,7 @@ loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *op
     LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
     loch_freeze_report full = {.size = report ? report->size : 0};
     lochi_lock_take(&self->lock);
-    lochi_pool_stop(self); /* threads keep nothing that is live */
+    lochi_pool_stop(self); /* waits until no thread is in its cache */
     const loch_status status = freeze_locked(self, &read, &full);
     if (status != LOCH_OK) freeze_undo(self);
     lochi_pool_go(self);
@@ -354,7 +357,7 @@ loch_status loch_pool_unfreeze(loch_allocator *pool, loch_tag tag, size_t *bytes
 
 /* --- pools below a pool --- */
 
-/* Parents never change, and stay as long as their children. */
+/* Tells whether `above` is one of the parents of `pool`. Parents never change and outlive their children. */
 static bool freeze_is_below(const lochi_pool *pool, const lochi_pool *above)
 {
     do

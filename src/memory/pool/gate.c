@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The gate to the short ways into a pool (quick.h). Who holds the lock closes it to look at the threads' caches; threads that
- * wait for memory keep it closed, so that every free takes the long way and wakes them. */
+/* The gate of the fast path (quick.h). A thread that holds the lock closes it to read the threads' caches. A thread
+ * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread. */
 #include "memory/pool/gate.h"
 #include "base/fence.h"
 #include <sched.h>
@@ -29,7 +29,7 @@ void lochi_pool_go(lochi_pool *pool)
 
 void lochi_pool_shut(lochi_pool *pool)
 {
-    lochi_lock_take(&pool->lock); /* nobody else links a cache meanwhile */
+    lochi_lock_take(&pool->lock); /* keeps other threads from linking a cache */
     lochi_pool_stop(pool);
     lochi_lock_drop(&pool->lock);
 }

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* The gate to the short ways (quick.h): a count; while it is not 0 every call takes the long way. */
+/* The gate of the fast path (quick.h): a count. While it is not 0, every call takes the slow path. */
 #ifndef LOCHI_POOL_GATE_H
 #define LOCHI_POOL_GATE_H
 
 #include "memory/pool/state.h"
 
-/* Closes the gate, and returns when nobody is in a cache. */
+/* Closes the gate, and returns when no thread is in its cache. The lock is held. */
 void lochi_pool_stop(lochi_pool *pool);
-/* Closes the gate likewise. Takes the lock. */
+/* Closes the gate, and returns when no thread is in its cache. Takes the lock. */
 void lochi_pool_shut(lochi_pool *pool);
 /* Opens the gate that lochi_pool_stop or lochi_pool_shut has closed. */
 void lochi_pool_go(lochi_pool *pool);
 
-/* Closes the gate for a thread that waits for memory of the pool. Such threads are counted, so that the child of a fork can undo
- * what others began. Takes the lock. */
+/* Closes the gate for a thread that waits for memory of the pool. Such threads are counted, so that the child of a
+ * fork can undo the counts of threads that it does not have. Takes the lock. */
 void lochi_pool_shut_waiting(lochi_pool *pool);
 /* Undoes lochi_pool_shut_waiting. Takes the lock. */
 void lochi_pool_go_waiting(lochi_pool *pool);
-/* Forgets, in the child of a fork, all threads that waited. */
+/* Removes the counts of all waiting threads, in the child of a fork. */
 void lochi_pool_forget_waiters(lochi_pool *pool);
-/* Counts, in the child of a fork, the calling thread in again. */
+/* Counts the calling thread as waiting again, in the child of a fork. */
 void lochi_pool_note_waiter(lochi_pool *pool);
 
-/* Waits until nobody is in a cache. The gate was closed, and the heavy fence crossed. */
+/* Waits until no thread is in its cache. The caller has closed the gate and crossed the heavy fence. */
 void lochi_pool_await(lochi_pool *pool);
-/* Forgets, in the child of a fork, that other threads were in their caches. */
+/* Clears the `busy` marks of threads that the child of a fork does not have. */
 void lochi_pool_leave_caches(lochi_pool *pool);
 
 #endif

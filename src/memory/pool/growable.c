@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Growable blocks: addresses for all that may come, memory for what is there now. They lie on whole cells, and their
- * handles serve nothing else while they are there.
+/* Growable blocks: addresses for the largest size, memory for the present size. They lie on whole cells, and no
+ * other block uses their handles.
  *
- * What a block no longer needs stays mapped until its stream has passed, and is then unmapped and kept loose. */
+ * Memory that a block no longer needs stays mapped until the block's stream has passed. Then it is unmapped and kept
+ * as a loose handle. */
 #include "memory/pool/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -34,7 +35,7 @@ static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
     return best;
 }
 
-/* Makes loose a free handle of at most `bytes` that nobody uses any more. */
+/* Unmaps an idle free handle of at most `bytes`, so that it becomes loose. Returns false if no such handle exists. */
 static bool growable_loosen(lochi_pool *pool, size_t bytes)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -47,8 +48,8 @@ static bool growable_loosen(lochi_pool *pool, size_t bytes)
     return false;
 }
 
-/* Creates one of at most `bytes`, smaller when there is no more. Not larger than the pool's others, so that shrinking gives
- * something back. */
+/* Creates a handle of at most `bytes`, or a smaller one if the device has no more. It is not larger than the pool's
+ * usual handles, so that shrinking the block frees something. */
 static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
     const size_t usual = lochi_pool_choose_handle(pool, bytes);
@@ -65,7 +66,7 @@ static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_hand
     const loch_error saved = lochi_error_save();
     loch_status status = growable_create(pool, bytes, out);
     if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && lochi_pool_trim(pool, 0)) {
-        lochi_error_restore(&saved); /* all that was free has gone back */
+        lochi_error_restore(&saved); /* all free memory went back to the device: try again */
         status = growable_create(pool, bytes, out);
     }
     return status;
@@ -78,7 +79,8 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
         pool_handle *handle;
         const uintptr_t at = block->start + block->committed;
         LOCH_TRY_RETURN(growable_get_handle(pool, target - block->committed, &handle));
-        LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, at)); /* else it stays loose, for the next */
+        LOCH_TRY_RETURN(
+            lochi_pool_map_loose(pool, handle, at)); /* on failure the handle stays loose, for the next call */
         handle->at = at;
         lochi_pool_set_cells(pool, at, handle->bytes, handle);
         lochi_pool_show(pool, at, handle->bytes);
@@ -88,14 +90,14 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
     return LOCH_OK;
 }
 
-/* Makes room for `bytes`, or leaves the block as it was. */
+/* Grows a block to `bytes`. Leaves it unchanged on failure. */
 static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t committed = block->committed, requested = lochi_pool_requested(block);
-    lochi_pool_set_requested(block, bytes); /* what comes is wanted, whoever looks for what is not */
+    lochi_pool_set_requested(block, bytes); /* set first, so that lochi_pool_drop_shrunk does not take the new memory */
     const loch_status status = growable_grow(pool, block, bytes);
     if (status == LOCH_OK) return LOCH_OK;
-    lochi_pool_shrink(pool, block, committed); /* nobody has used what came now */
+    lochi_pool_shrink(pool, block, committed); /* no stream has used the new memory */
     lochi_pool_set_requested(block, requested);
     if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
     return status;
@@ -110,7 +112,8 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
     if (lochi_pool_round(pool, bytes) < block->committed) {
         const size_t kept = lochi_pool_round(pool, bytes);
         LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + kept, block->committed - kept));
-        lochi_pool_show(pool, block->start + kept, block->committed - kept); /* may be wanted again before it goes */
+        lochi_pool_show(pool, block->start + kept,
+                        block->committed - kept); /* the memory may be needed again before it is unmapped */
         block->shrink_epoch = block->lane->epoch;
         lochi_pool_mark(pool, block->lane);
         pool->has_shrunk = true;
@@ -152,10 +155,10 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
         return;
     }
     lochi_pool_make_free(pool, block, lane->epoch);
-    lochi_pool_mark(pool, lane); /* its handles serve other growable blocks when it has passed */
+    lochi_pool_mark(pool, lane); /* its handles serve other growable blocks after this event */
 }
 
-/* Addresses for a growable block. */
+/* Reserves addresses for a growable block. */
 static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t max_bytes, size_t alignment,
                                     pool_block **out)
 {
@@ -203,7 +206,7 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     return status;
 }
 
-/* Once more when siblings have given memory back. */
+/* Allocates, and tries once more after related pools have given memory back. */
 static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
 {
     loch_status status = growable_try(pool, read, max_bytes, false, out);

@@ -5,9 +5,9 @@
 
 #include "memory/pool/state.h"
 
-/* Makes a growable block hold `bytes`. */
+/* Changes the size of a growable block to `bytes`. */
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes);
-/* Frees a growable block: memory becomes free in the order of its stream, addresses without become bare. */
+/* Frees a growable block: its memory becomes free in the order of its stream, its other addresses become bare. */
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool's handles: counting them against limits, creating, mapping, moving, putting to sleep and giving back. Where memory goes
- * is decided in place.c. */
+/* A pool's handles: counts them in the limits, creates, maps, moves and destroys them, and puts them to sleep.
+ * place.c decides where memory goes. */
 #include "memory/pool/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -77,8 +77,8 @@ static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *
     lochi_pool_enlist(&pool->filled, block);
 }
 
-/* Notes memory under a part of a bare block. It becomes free, and what it left bare, when all moves of a plan are done
- * (lochi_pool_settle): until then no record of a neighbour disappears by merging. */
+/* Enters a handle under part of a bare block. lochi_pool_settle makes that memory free, and the addresses that the
+ * handle left bare, when all moves of a plan are done. Until then no record of a neighbour disappears by merging. */
 static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane,
                         uint64_t epoch)
 {
@@ -121,7 +121,7 @@ void lochi_pool_settle(lochi_pool *pool)
     }
 }
 
-/* Takes what mapping at an address needs of the host. */
+/* Gets the host memory that mapping at an address needs. */
 static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
 {
     if (!lochi_pool_stock_records(pool, 6)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
@@ -183,7 +183,7 @@ loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_bloc
     return LOCH_OK;
 }
 
-/* The part of a free block that a handle lies under becomes a block of its own, in no list. */
+/* Cuts the part of a free block that a handle lies under out of it. The result is in no list. */
 static pool_block *handle_cut_free(lochi_pool *pool, pool_block *block, const pool_handle *handle)
 {
     pool_lane *lane = block->lane;
@@ -198,7 +198,7 @@ static pool_block *handle_cut_free(lochi_pool *pool, pool_block *block, const po
     return block;
 }
 
-/* The part of a free block that a handle lies under becomes a block of its own, in no list, that merges with nothing. */
+/* Cuts the part of a free block that a handle lies under out of it. The result is in no list and does not merge. */
 static pool_block *handle_detach(lochi_pool *pool, pool_block *block, const pool_handle *handle)
 {
     lochi_pool_set_cells(pool, handle->at, handle->bytes, NULL);
@@ -207,7 +207,7 @@ static pool_block *handle_detach(lochi_pool *pool, pool_block *block, const pool
     return block;
 }
 
-/* Unmaps a handle that is mapped once; it is loose then. */
+/* Unmaps a handle with one mapping. The handle becomes loose. */
 static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_show(pool, handle->at, handle->bytes);
@@ -246,7 +246,7 @@ bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const 
     return block->lane == lane && loch_device_can(pool->device, LOCH_CAN_ALIAS);
 }
 
-/* Two mappings of one handle for a while: the old one fades. */
+/* Maps a handle a second time. The old mapping fades. */
 static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
                                 uintptr_t at, pool_lane *lane)
 {
@@ -256,7 +256,9 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
     pool_block *old = handle_detach(pool, block, handle);
     old->handle = handle;
     old->epoch =
-        has_passed ? 0 : old->lane->epoch; /* the lane's stream may still use it: the present epoch has to pass */
+        has_passed
+            ? 0
+            : old->lane->epoch; /* the lane's stream may still use the old address: the present epoch has to pass */
     handle_fade(pool, old);
     handle->mappings++;
     handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);
@@ -283,7 +285,7 @@ loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *
     return LOCH_OK;
 }
 
-/* The handle is at one address after the other. */
+/* Unmaps a handle, then maps it at the new address. */
 static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
                                    uintptr_t at, pool_lane *lane)
 {
@@ -294,7 +296,7 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
     } else {
         LOCH_TRY_RETURN(handle_unmap(pool, handle));
         const loch_status status = lochi_pool_map_loose(pool, handle, at);
-        if (status != LOCH_OK) { /* it is loose now, and serves the next request */
+        if (status != LOCH_OK) { /* the handle is loose now and serves the next request */
             lochi_pool_enlist(&pool->vacated, handle_detach(pool, block, handle));
             return status;
         }
@@ -349,12 +351,13 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
     if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the handle is still in use");
     if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
     lochi_pool_show(pool, handle->at, handle->bytes);
-    loch_handle_destroy(handle->handle); /* before the unmapping: the CPU need not park the pages then */
+    loch_handle_destroy(
+        handle->handle); /* destroyed before it is unmapped, so that the CPU device need not save the pages */
     const loch_status status = loch_virtual_unmap((void *)handle->at);
     pool_block *old = handle_detach(pool, block, handle);
     if (status == LOCH_OK)
         lochi_pool_make_bare(pool, old);
-    else /* stays as it is: those addresses are never used again */
+    else /* these addresses are never used again */
         LOCHI_LOG(ERROR, "%zu bytes at %p are lost: %s", handle->bytes, (void *)handle->at, loch_error_get()->sentence);
     lochi_pool_unlink_handle(&pool->handles, handle);
     lochi_pool_uncount_handle(pool, handle->bytes);
@@ -368,7 +371,8 @@ loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_show(pool, handle->at, handle->bytes);
-    LOCH_TRY_RETURN(loch_virtual_unmap((void *)handle->at)); /* first: it may fail, and the contents stay then */
+    LOCH_TRY_RETURN(
+        loch_virtual_unmap((void *)handle->at)); /* first, because it may fail; the contents are kept then */
     loch_handle_destroy(handle->handle);
     handle->handle = NULL;
     handle->mappings = 0;
@@ -406,7 +410,7 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
 void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 {
     lochi_lock_assert_held(&pool->lock);
-    lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed meanwhile were hidden */
+    lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed during the sleep were hidden */
     lochi_pool_unlink_handle(&pool->asleep, handle);
     pool->asleep_bytes -= handle->bytes;
     lochi_free(handle);
@@ -433,7 +437,7 @@ void lochi_pool_drop_all(lochi_pool *pool)
             loch_handle_destroy(handle->handle);
             status = loch_virtual_unmap((void *)handle->at);
         } else if (!pool->range) {
-            lochi_ranges_let(handle->raw, NULL); /* it stays in the table if the driver refuses */
+            lochi_ranges_let(handle->raw, NULL); /* the range stays in the table if the driver refuses */
             status = loch_raw_free(handle->raw);
         }
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes are lost: %s", handle->bytes, loch_error_get()->sentence);

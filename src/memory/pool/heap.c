@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks: their records, bins by size, cutting and merging. */
+/* Large blocks: records, bins by size, cutting and merging. */
 #include "memory/pool/heap.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/cells.h"
 #include <limits.h>
 
-#define HEAP_RECORDS 31 /* taken from the host at a time */
-#define HEAP_LOOKS 4    /* blocks of a bin that are looked at */
+#define HEAP_RECORDS 31 /* records allocated at a time */
+#define HEAP_LOOKS 4    /* blocks of a bin that a search compares */
 #define HEAP_BIN_BITS 5
 
 typedef struct pool_records {
@@ -36,7 +36,7 @@ bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
         block = block->list_next;
         count--;
     }
-    return !count || heap_add_records(pool); /* nobody needs more than one batch */
+    return !count || heap_add_records(pool); /* no caller needs more than one batch */
 }
 
 pool_block *lochi_pool_take_record(lochi_pool *pool)
@@ -75,7 +75,7 @@ void lochi_pool_close_records(lochi_pool *pool)
 
 /* --- bins --- */
 
-/* The bin that holds blocks of `bytes`: exact up to 32 units, then 32 a power of two. */
+/* Returns the bin for blocks of `bytes`: exact up to 32 units, then 32 bins for each power of two. */
 static unsigned heap_bin(size_t bytes)
 {
     const size_t units = bytes >> POOL_UNIT_SHIFT;
@@ -101,7 +101,7 @@ void lochi_pool_bins_remove(pool_bins *bins, pool_block *block)
     if (!bins->words[bin / 64]) bins->summary &= ~((uint64_t)1 << (bin / 64));
 }
 
-/* The first bin at or above `bin` that holds a block; POOL_BINS when there is none. */
+/* Finds the first bin at or above `bin` that has a block; POOL_BINS for none. */
 static unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
 {
     if (bin >= POOL_BINS) return POOL_BINS;
@@ -119,7 +119,7 @@ pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
     for (; *bin >= 0; --*bin) {
         const uint64_t word = bins->words[*bin / 64] << (63 - *bin % 64);
         if (!word) {
-            *bin &= ~63; /* the loop takes it to the word below */
+            *bin &= ~63; /* the loop goes on with the word below */
             continue;
         }
         *bin -= __builtin_clzll(word);
@@ -128,14 +128,14 @@ pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
     return NULL;
 }
 
-/* Tells whether a block holds `bytes` at a multiple of `alignment`. */
+/* Tells whether `bytes` at a multiple of `alignment` fit in a block. */
 static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
 {
     const size_t shift = -block->start & (alignment - 1);
     return shift <= block->bytes && bytes <= block->bytes - shift;
 }
 
-/* The smallest block of a bin that fits, of the first few; of equal ones the lowest. */
+/* Finds the smallest block that fits among the first `looks` of a bin; the lowest address of equal ones. */
 static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
 {
     pool_block *best = NULL;
@@ -156,7 +156,7 @@ static pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes, size_t ali
     return NULL;
 }
 
-/* Quick, and at all of them before it gives up. */
+/* Searches a few blocks of each bin first, and all blocks before it gives up. */
 pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
 {
     pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
@@ -218,7 +218,7 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
     return LOCH_OK;
 }
 
-/* Cuts a request out of the best of the bins. */
+/* Cuts a request out of the best block of the bins. */
 static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
@@ -243,7 +243,7 @@ pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_wa
 
 /* --- merging --- */
 
-/* Joins a block with the one behind it; both are in no list. */
+/* Merges a block with the one behind it. Both are in no list. */
 static void heap_join(lochi_pool *pool, pool_block *block)
 {
     pool_block *behind = block->behind;
@@ -260,7 +260,7 @@ static bool heap_is_like(const pool_block *neighbour, const pool_block *block)
            neighbour->is_nest == block->is_nest && !neighbour->is_piece;
 }
 
-/* Joins a block that is in no list with its free neighbours. */
+/* Merges a block that is in no list with its free neighbours. */
 static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
 {
     if (heap_is_like(block->behind, block)) {
@@ -286,11 +286,11 @@ void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
 
 static void heap_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch)
 {
-    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* has passed everywhere */
+    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* passed everywhere already */
     const uintptr_t end = block->start + block->bytes;
     for (uintptr_t at = block->start; at < end;) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
-        if (handle->freed_lane != block->lane) { /* other parts may have been freed there up to now */
+        if (handle->freed_lane != block->lane) { /* other parts may have been freed in the other lane until now */
             handle->freed_lane = block->lane;
             handle->freed_epoch = block->lane->epoch;
         } else if (handle->freed_epoch < epoch) {
@@ -314,7 +314,8 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
         block = heap_merge(pool, block);
     else if (block->bytes > POOL_WHOLE_BIG)
         pool->big_idle += block->bytes;
-    if (block->is_nest && block->bytes >= POOL_NEST) { /* a whole nest is like any other free block */
+    if (block->is_nest &&
+        block->bytes >= POOL_NEST) { /* a nest that is free as a whole becomes an ordinary free block */
         block->is_nest = false;
         block = heap_merge(pool, block);
     }
@@ -341,7 +342,7 @@ static bool heap_is_dormant(const pool_block *block)
     return block && lochi_pool_state(block) == POOL_DORMANT;
 }
 
-/* Nobody works on sleeping memory, so it belongs to any lane: the first one's. */
+/* Makes a block dormant. No stream uses sleeping memory, so any lane may own it: the first one does. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -414,14 +415,14 @@ size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
     return met;
 }
 
-/* Tells whether a free block may belong to any lane. */
+/* Tells whether a free block may be given to any lane. */
 static bool heap_is_anybodys(const pool_block *block)
 {
     return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
            lochi_pool_has_passed(block->lane, block->epoch);
 }
 
-/* Makes free memory of a nest like any other of its lane. */
+/* Makes free memory of a nest ordinary free memory of its lane. */
 static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
 {
     lochi_pool_bins_remove(heap_bins(block), block);
@@ -444,12 +445,12 @@ void lochi_pool_join_lanes(lochi_pool *pool)
             block->epoch = block->behind->epoch = 0; /* passed in every lane */
             heap_join(pool, block);
         }
-        block = heap_merge(pool, block); /* with what its own lane still uses */
+        block = heap_merge(pool, block); /* with memory that its own lane still uses */
         lochi_pool_bins_add(heap_bins(block), block);
     }
 }
 
-/* Joins free blocks from `block` to `last`, which may belong to any lane, and to nests. */
+/* Merges the free blocks from `block` to `last`. They may belong to different lanes and to nests. */
 static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool_block *last)
 {
     const uintptr_t end = last->start + last->bytes;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks: records, bins, cutting, merging, and walks over all of them. */
+/* Large blocks: records, bins, cutting, merging, and walks over all blocks. */
 #ifndef LOCHI_POOL_HEAP_H
 #define LOCHI_POOL_HEAP_H
 
 #include "memory/pool/state.h"
 
-/* What a request comes to. */
+/* A request, rounded. */
 typedef struct pool_want {
-    size_t bytes;     /* rounded */
+    size_t bytes;     /* rounded up */
     size_t alignment; /* at least POOL_UNIT */
     pool_lane *lane;
-    size_t paged_bytes; /* whose pages lead to the block: 1, or all of a slab */
+    size_t paged_bytes; /* bytes whose pages get an entry: 1, or all of a slab */
 } pool_want;
 
-/* Makes sure that `count` records are at hand, at most a batch. Returns false without host memory. */
+/* Makes sure that `count` records, at most one batch, are available. Returns false without host memory. */
 bool lochi_pool_stock_records(lochi_pool *pool, size_t count);
-/* Takes a record, which the caller has stocked. */
+/* Takes a record. The caller has stocked it. */
 pool_block *lochi_pool_take_record(lochi_pool *pool);
 /* Gives a record back. */
 void lochi_pool_drop_record(lochi_pool *pool, pool_block *block);
@@ -28,46 +28,51 @@ void lochi_pool_bins_add(pool_bins *bins, pool_block *block);
 void lochi_pool_bins_remove(pool_bins *bins, pool_block *block);
 /* Finds the block that fits best, among whole pieces or among all others; NULL for none. */
 pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece);
-/* Finds the block with the largest size of a bin at or below `*bin`, which it lowers; NULL for none. For walks from
- * large to small: start with POOL_BINS - 1, follow list_next, then call with the bin less 1. */
+/* Finds the first block of the largest non-empty bin at or below `*bin`, and lowers `*bin` to it; NULL if there is
+ * none. To walk from large to small, start with POOL_BINS - 1, follow list_next, then call again with the bin less
+ * 1. */
 pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin);
-/* Returns the bytes of the largest piece that a stream could have without a driver call. */
+/* Returns the size of the largest piece that a stream can get without a driver call. */
 size_t lochi_pool_find_largest(const lochi_pool *pool);
 
-/* Cuts a block in two at an address inside; takes a record, which the caller has stocked. Returns the second part. */
+/* Cuts a block in two at an address inside it. Uses a record that the caller has stocked. Returns the second part. */
 pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at);
-/* Cuts a block of `bytes` at `start` out of a free one; the parts before and behind stay free. E_HOST_MEMORY. */
+/* Cuts `bytes` at `start` out of a free block. The parts before and behind stay free. E_HOST_MEMORY. */
 loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes);
-/* Cuts a request out of the free block of a lane that fits best; NULL when none fits, or *status is not LOCH_OK. */
+/* Cuts a request out of the free block of a lane that fits best. Returns NULL if none fits, or if *status is not
+ * LOCH_OK. */
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
-/* Cuts a request out of the nest of a lane that fits best; NULL as above. */
+/* Cuts a request out of the nest of a lane that fits best. Returns NULL if none fits, or if *status is not LOCH_OK. */
 pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
 
 /* Makes a cut block a nest. */
 void lochi_pool_make_nest(lochi_pool *pool, pool_block *block);
-/* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours; returns what it is part of. */
+/* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours. Returns the merged
+ * block. */
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
-/* Makes addresses bare whose memory has gone, and merges them; returns what they are part of. */
+/* Makes addresses bare whose memory is gone, and merges them. Returns the merged block. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
-/* Makes free memory that sleeps dormant: in no list, merged with dormant neighbours; returns what it is part of. */
+/* Makes free memory that is asleep dormant: in no list, merged with dormant neighbours. Returns the merged block. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
-/* Takes a free block out of its bin, with the figures on whole pieces. */
+/* Takes a free block out of its bin, and updates the figures of whole pieces. */
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block);
-/* Enters a free block in its bin, with the figures on whole pieces. */
+/* Enters a free block in its bin, and updates the figures of whole pieces. */
 void lochi_pool_rebin(lochi_pool *pool, pool_block *block);
-/* Gives a free block to another lane, at an epoch of that one, which is behind all uses; returns what it is part of. */
+/* Gives a free block to another lane, at an epoch of that lane that is ordered after all uses. Returns the merged
+ * block. */
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);
-/* Gives a free block that nobody uses to another lane; returns what it is part of. */
+/* Gives an idle free block to another lane. Returns the merged block. */
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
 
-/* Returns the block behind `block` by address; the first one for NULL, NULL at the end. */
+/* Returns the block behind `block` by address: the first one for NULL, NULL at the end. */
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
-/* Merges free pieces of at most `max_bytes` again. Returns how many blocks it met. */
+/* Merges free pieces of at most `max_bytes`. Returns the number of blocks visited. */
 size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
-/* Makes free memory of nests like any other, and merges free neighbours of different lanes where nobody uses them any more: a
- * handle that lies under several of them can move or go back then. */
+/* Turns free memory of nests into ordinary free memory, and merges idle free neighbours of different lanes. Then a
+ * handle under several of them can be remapped or given back. */
 void lochi_pool_join_lanes(lochi_pool *pool);
-/* Merges free neighbours of different lanes where a whole handle lies under them and nobody uses them. Returns how many blocks it met. */
+/* Merges idle free neighbours of different lanes where a whole handle lies under them. Returns the number of blocks
+ * visited. */
 size_t lochi_pool_join_handles(lochi_pool *pool);
 
 #endif
