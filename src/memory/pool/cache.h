@@ -6,7 +6,7 @@
 
 #include "memory/pool/state.h"
 
-/* Finds or makes the calling thread's cache for a lane. Returns NULL if the thread has no cache and none can be made. */
+/* Finds or makes the calling thread's cache for a lane. Returns NULL if the thread has no cache and cannot get one. */
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
 
 /* Takes a small block of a class from the cache, after filling the cache from the slabs of its lane if it is empty.

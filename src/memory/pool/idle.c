@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The cap on free memory: what is above it goes back to the device at the end of the call that freed it, as far as streams
- * have passed; the rest at the end of a later call.
+/* The cap on free memory. Memory above the cap goes back to the device at the end of the call that freed it, if its
+ * streams have passed; otherwise at the end of a later call.
  *
- * A block that is freed merges with its neighbours, and the whole of it has passed when its newest part has: a program
- * that frees in the order of addresses, and always has something under way, would never give anything back. So each
- * handle notes when a part of it was freed last, and goes back when that has passed, whatever lies beside it.
+ * A freed block merges with its neighbours, and the merged block has passed only when its newest part has. A program
+ * that frees in the order of addresses and always has unfinished work would never give anything back. So each handle
+ * records when a part of it was last freed, and goes back when that epoch has passed, whatever lies next to it.
  *
- * Marks are put behind what was freed above the cap. While whole handles wait for one, the gate is closed: the next call
- * looks at it, and opens the gate when nothing waits any more. Handles that lie under free blocks of several streams,
- * of nests, or of pieces that are kept (LOCH_POOL_WHOLE_BLOCKS), need a walk over all blocks. Calls save up for that, so
- * that a pool which cannot get below its cap does not walk in each of them. */
+ * An event is recorded after what was freed above the cap. While whole handles wait for such an event, the gate is
+ * closed: the next call polls the event, and opens the gate when nothing waits any more. Handles under free blocks
+ * of several streams, under nests, or under kept pieces (LOCH_POOL_WHOLE_BLOCKS) can be found only by a walk over
+ * all blocks. Each call saves credit for that walk, so that a pool that cannot get below its cap does not walk in
+ * every call. */
 #include "memory/pool/idle.h"
 #include "base/fail.h"
 #include "memory/pool/family.h"
@@ -21,9 +22,10 @@
 #include "memory/pool/shrunk.h"
 #include "memory/pool/uses.h"
 
-#define IDLE_WALK 1024 /* blocks that a call may meet, or saves up for a longer walk */
+#define IDLE_WALK 1024 /* blocks that one call may visit, or saves as credit for a longer walk */
 
-/* Bytes above the cap, with `more` that are not free yet; or above a limit that was lowered, whichever is more. */
+/* Returns the bytes above the cap if `more` bytes were free too, or the bytes above a lowered limit, whichever is
+ * larger. */
 static size_t idle_count_excess(const lochi_pool *pool, size_t more)
 {
     size_t idle = lochi_pool_free_bytes(pool) + more;
@@ -43,7 +45,7 @@ size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
     return excess && most < keep ? most : keep;
 }
 
-/* Looks at the events under way; says whether one has passed. */
+/* Polls the pending events. Returns whether one has passed. */
 static bool idle_poll(lochi_pool *pool)
 {
     bool has_passed = false;
@@ -55,7 +57,7 @@ static bool idle_poll(lochi_pool *pool)
     return has_passed;
 }
 
-/* Puts events behind what was freed since the last ones. */
+/* Records events after the last frees. Returns whether one was recorded. */
 static bool idle_mark(lochi_pool *pool)
 {
     bool is_marked = false;
@@ -65,7 +67,7 @@ static bool idle_mark(lochi_pool *pool)
     return is_marked;
 }
 
-/* Gives back what is above the cap and has passed; returns what is left above it. */
+/* Gives back memory above the cap whose streams have passed. Returns the bytes that stay above the cap. */
 static size_t idle_give_back(lochi_pool *pool)
 {
     lochi_pool_collect(pool);
@@ -76,20 +78,20 @@ static size_t idle_give_back(lochi_pool *pool)
     return excess ? idle_count_excess(pool, 0) : 0;
 }
 
-/* Tells whether free blocks could be joined so that more handles lie wholly in one: pieces, parts of nests, and blocks of several
- * streams. */
+/* Tells whether merging could put more handles wholly under one free block: there are pieces, parts of nests, or
+ * blocks of several streams. */
 static bool idle_is_apart(const lochi_pool *pool)
 {
     return pool->is_whole || pool->lanes->next || pool->lanes->nests.summary;
 }
 
-/* Tells whether a walk over all blocks is paid for. */
+/* Tells whether there is enough credit for a walk over all blocks. */
 static bool idle_may_walk(const lochi_pool *pool)
 {
     return pool->idle_walk <= pool->idle_credit + IDLE_WALK;
 }
 
-/* Joins free blocks: pieces, as far as the cap is on them, and what lies on a handle together. */
+/* Merges free blocks: pieces, if the cap applies to them, and blocks that share a handle. */
 static void idle_join(lochi_pool *pool)
 {
     const bool is_small = pool->is_small_capped && !(pool->limit && pool->reserved > pool->limit);
@@ -100,7 +102,7 @@ static void idle_join(lochi_pool *pool)
     pool->idle_credit = 0;
 }
 
-/* Keeps the short ways out while the next call has to look, or lets them in again. */
+/* Closes the gate if the next call has to poll, or opens it again. */
 static void idle_hold_gate(lochi_pool *pool, bool is_held)
 {
     if (pool->is_gate_held == is_held) return;
@@ -111,7 +113,8 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
         lochi_pool_go(pool);
 }
 
-/* Gives back what has passed. Returns what is left above the cap. */
+/* Gives back memory whose streams have passed. Returns the bytes that stay above the cap. Sets `*is_put_off` if a
+ * walk is still needed. */
 static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
 {
     *is_put_off = false;

@@ -5,12 +5,12 @@
 
 #include "memory/pool/state.h"
 
-/* Gives back what is above the cap on free memory and the limits, as far as nobody has to wait for it. A thorough one does not
- * save walks over all blocks. */
+/* Gives back memory above the cap on free memory and above the limits, without waiting. `is_thorough`: walks over
+ * all blocks even without credit. */
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough);
-/* Returns the free bytes that a trim may keep: `keep`, or what the cap and the limits leave. */
+/* Returns the free bytes that a trim may keep: `keep`, or less if the cap or a limit leaves less. */
 size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep);
-/* Ends a call that may have freed something. */
+/* Obeys the cap at the end of a call that may have freed something. */
 static inline void lochi_pool_look_at_idle(lochi_pool *pool)
 {
     if (LOCHI_UNLIKELY(pool->is_obedient) && (pool->has_freed || pool->is_over)) lochi_pool_obey_idle(pool, false);

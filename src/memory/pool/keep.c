@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Contents of sleeping memory, kept. Pinned memory, and all memory where the host reaches the device's, is copied from and
- * to directly: a few large copies that are waited for once. Plain host memory and files go through a stage of pinned memory
- * in two halves: the device fills one while the host empties the other. */
+/* Saves the contents of sleeping memory. Pinned memory, and host memory of devices whose memory the host can reach,
+ * is copied directly: a few large copies and one wait. Other host memory and files go through a stage: pinned memory
+ * in two halves. The device fills one half while the host empties the other. */
 #include "memory/pool/keep.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEEP_PIECE ((size_t)64 << 20) /* large enough for the full rate, small enough to fit between other blocks */
+#define KEEP_PIECE ((size_t)64 << 20) /* large enough for full bandwidth, small enough to fit between other blocks */
 #define KEEP_VERIFY_BYTES ((size_t)1 << 20)
 #define KEEP_IO_MAX ((size_t)1 << 30)
 
@@ -37,7 +37,7 @@ static loch_status keep_fail(const pool_keep *keep, const char *what, int error)
     return LOCH_FAIL(IO, "%.120s cannot be %s: %s", keep_name(keep), what, strerror(error));
 }
 
-/* One without a name, or whose name goes at once. */
+/* Opens a file without a name, or one whose name is removed at once. */
 static loch_status keep_open_unnamed(pool_keep *keep)
 {
     LOCHI_NOT_CANCELLED;
@@ -56,7 +56,7 @@ static loch_status keep_open_unnamed(pool_keep *keep)
     return LOCH_OK;
 }
 
-/* Only regular files give back what was written to them. */
+/* Opens a file by its path. Only regular files return what was written to them. */
 static loch_status keep_open_file(pool_keep *keep, const char *path)
 {
     LOCHI_NOT_CANCELLED;
@@ -69,12 +69,12 @@ static loch_status keep_open_file(pool_keep *keep, const char *path)
     const loch_status status =
         keep->file < 0 ? keep_fail(keep, "made", errno)
                        : LOCH_FAIL(IO, "%.120s is no regular file: contents would not come back from it", path);
-    lochi_free(keep->path); /* not ours to remove */
+    lochi_free(keep->path); /* the file existed before: it is not removed */
     keep->path = NULL;
     return status;
 }
 
-/* Removes the file unless somebody has put another one there. */
+/* Removes the file, unless another file has been put at its path. */
 static void keep_close_file(pool_keep *keep)
 {
     LOCHI_NOT_CANCELLED;
@@ -86,8 +86,8 @@ static void keep_close_file(pool_keep *keep)
     lochi_free(keep->path);
 }
 
-/* A sum of numbers of 8 bytes, each times an odd number of its own place: the same however the bytes are cut, another when any one
- * of the numbers is. */
+/* Returns a checksum: the sum of all 8-byte words, each times an odd factor that depends on its position. It does
+ * not depend on how the bytes are split into calls, and it changes if any one word changes. */
 static uint64_t keep_sum(const char *from, size_t bytes, size_t offset)
 {
     uint64_t sum = 0;
@@ -99,7 +99,7 @@ static uint64_t keep_sum(const char *from, size_t bytes, size_t offset)
         from += piece;
         offset += piece;
         bytes -= piece;
-        for (uint64_t place = offset / sizeof word; bytes >= sizeof word; place++) { /* whole ones */
+        for (uint64_t place = offset / sizeof word; bytes >= sizeof word; place++) { /* whole words */
             memcpy(&word, from, sizeof word);
             sum += word * (place * 0x9e3779b97f4a7c16u + 1);
             from += sizeof word;
@@ -115,7 +115,7 @@ static loch_status keep_write(pool_keep *keep, const char *from, size_t bytes, s
     LOCHI_NOT_CANCELLED;
     if (!offset) keep->sum = 0;
     keep->sum += keep_sum(from, bytes, offset);
-    keep->written = offset + bytes; /* they follow each other */
+    keep->written = offset + bytes; /* pieces are written one after the other */
     while (bytes) {
         const ssize_t count = pwrite(keep->file, from, bytes < KEEP_IO_MAX ? bytes : KEEP_IO_MAX, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
@@ -142,7 +142,8 @@ static loch_status keep_read(const pool_keep *keep, char *to, size_t bytes, size
     return LOCH_OK;
 }
 
-/* Tells whether the file gives back what was written to it. It is on the disk first, so that errors of a late write are seen now. */
+/* Checks that the file returns what was written to it. Flushes it to disk first, so that errors of delayed writes
+ * are found now. */
 static loch_status keep_verify(const pool_keep *keep)
 {
     LOCHI_NOT_CANCELLED;
@@ -168,7 +169,7 @@ static loch_status keep_verify(const pool_keep *keep)
 
 /* --- opening and closing --- */
 
-/* The allocator of the pieces; a reference of our own. */
+/* Chooses the allocator of the pieces and takes a reference to it. */
 static loch_status keep_choose_allocator(pool_keep *keep, loch_allocator *given)
 {
     if (given) {
@@ -230,7 +231,7 @@ static loch_status keep_add_piece(pool_keep *keep, size_t bytes)
     }
     void *address;
     lochi_session_frame frame;
-    lochi_session_hush(&frame); /* it lives until the wake, whatever the thread is in */
+    lochi_session_hush(&frame); /* the pieces outlive the session that the thread is in */
     const loch_status status = loch_alloc(keep->allocator, bytes, &address);
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
@@ -246,7 +247,7 @@ loch_status lochi_keep_grow(pool_keep *keep, size_t bytes)
         const size_t left = bytes - keep->room;
         LOCH_TRY_RETURN(keep_add_piece(keep, left < KEEP_PIECE ? left : KEEP_PIECE));
     }
-    /* Its blocks are free in the order of that stream, and the host or another device writes to them now. */
+    /* The blocks are free in the order of that stream, and the host or another device writes to them next. */
     return loch_stream_sync(loch_stream_get_default(loch_allocator_get_device(keep->allocator)));
 }
 
@@ -282,7 +283,7 @@ void lochi_stage_close(pool_stage *stage)
 
 /* --- moving on the host --- */
 
-/* What is left of the piece at an offset. */
+/* Returns the address of an offset, and the bytes left in its piece. */
 static char *keep_at(pool_keep *keep, size_t offset, size_t *bytes)
 {
     size_t i = keep->last;
@@ -295,7 +296,7 @@ static char *keep_at(pool_keep *keep, size_t offset, size_t *bytes)
     return keep->pieces[i].address + inside;
 }
 
-/* Between host memory and what is kept. */
+/* Writes host memory to where contents are kept. */
 static loch_status keep_put(pool_keep *keep, const char *from, size_t bytes, size_t offset)
 {
     if (keep->file >= 0) return keep_write(keep, from, bytes, offset);
@@ -349,7 +350,7 @@ static loch_status stage_wait(pool_stage *stage, int half)
     return LOCH_OK;
 }
 
-/* Saves what the device has put into a half. */
+/* Saves the contents that the device has copied to a half. */
 static loch_status stage_empty(pool_stage *stage, pool_keep *keep, int half)
 {
     LOCH_TRY_RETURN(stage_wait(stage, half));
@@ -358,7 +359,7 @@ static loch_status stage_empty(pool_stage *stage, pool_keep *keep, int half)
     return keep_put(keep, stage_at(stage, half), filled, stage->offsets[half]);
 }
 
-/* The half is full: the other one is next, once its copies are done. */
+/* Switches to the other half when one is full, after the copies of the other half are done. */
 static loch_status stage_turn(pool_stage *stage, pool_keep *keep, bool is_saving)
 {
     const int full = stage->half, next = !full;
@@ -419,7 +420,7 @@ loch_status lochi_keep_restore(pool_keep *keep, pool_stage *stage, uintptr_t add
 loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage, bool is_saving)
 {
     if (is_saving && keep->is_staged) {
-        LOCH_TRY_RETURN(stage_turn(stage, keep, true)); /* empties the other one */
+        LOCH_TRY_RETURN(stage_turn(stage, keep, true)); /* empties the other half */
         LOCH_TRY_RETURN(stage_empty(stage, keep, !stage->half));
     }
     LOCH_TRY_RETURN(loch_stream_sync(&keep->device->default_stream));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is tried when a request does not fit, step by step, looking again after each. Driver calls are made under the pool's lock:
- * who finds its memory in its thread's cache does not need the lock. */
+/* Makes room for a request that does not fit: tries one step after the other, and looks for a block after each.
+ * Driver calls run with the pool's lock held. Requests served from a thread's cache do not need the lock. */
 #include "memory/pool/ladder.h"
 #include "base/fail.h"
 #include "memory/pool/cache.h"
@@ -16,18 +16,18 @@
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 
-#define LADDER_LOOKS 64       /* blocks of another lane that are looked at */
-#define LADDER_CROSSED_PART 8 /* of the memory went from lane to lane before all blocks are looked at */
+#define LADDER_LOOKS 64       /* blocks of another lane that a search compares */
+#define LADDER_CROSSED_PART 8 /* all blocks are searched once this part of the memory changed lanes */
 
 /* --- others' memory --- */
 
-/* Tells whether a lane's free blocks may go to other streams at all. */
+/* Tells whether free blocks of a lane may be used by other streams at all. */
 static bool ladder_may_lend(const pool_lane *lane)
 {
     return !lane->capture;
 }
 
-/* Finds a free block of another lane that fits and has passed, or any that fits; NULL for none. */
+/* Finds a free block of another lane that fits and has passed, or any that fits if `is_any`; NULL for none. */
 static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *want, bool is_any)
 {
     unsigned looks = 0;
@@ -43,14 +43,15 @@ static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *w
     return best;
 }
 
-/* Cuts the request out of another lane's free block and makes it the request's own. */
+/* Cuts the request out of a free block of another lane, and gives that part to the request's lane. */
 static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status)
 {
     const size_t shift = -block->start & (want->alignment - 1);
     *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     if (shift) block = block->behind;
-    block->epoch = lochi_pool_has_passed(block->lane, block->epoch) ? 0 : want->lane->epoch; /* behind the wait */
+    block->epoch =
+        lochi_pool_has_passed(block->lane, block->epoch) ? 0 : want->lane->epoch; /* ordered after the wait */
     block->lane = want->lane;
     block->is_captured = want->lane->capture != 0;
     pool->crossed_bytes += block->bytes;
@@ -67,7 +68,7 @@ static pool_block *ladder_borrow(lochi_pool *pool, const pool_want *want, loch_s
     return NULL;
 }
 
-/* Borrows a block that is in use behind a wait of the request's stream. */
+/* Borrows a block that another stream still uses: the request's stream waits for that stream on the device. */
 static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const loch_error saved = lochi_error_save();
@@ -86,7 +87,7 @@ static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *
 
 typedef pool_block *ladder_step(lochi_pool *pool, const pool_want *want, loch_status *status);
 
-/* Frees blocks whose events have passed, and borrows from other lanes. */
+/* Frees blocks whose events have passed, and borrows idle blocks from other lanes. */
 static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -102,7 +103,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* Takes back the large blocks that other threads keep. */
+/* Flushes the large blocks that other threads cache. */
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
@@ -112,7 +113,7 @@ static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *w
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
 
-/* Joins free memory that is in pieces because blocks went from stream to stream, once that is much. */
+/* Merges free memory that was split because blocks changed lanes, once that is much. */
 static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->crossed_bytes || pool->crossed_bytes < pool->reserved / LADDER_CROSSED_PART) return NULL;
@@ -122,7 +123,7 @@ static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, lo
     return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
 }
 
-/* Gets memory from a source, and cuts the block. */
+/* Gets memory from a source, and cuts the block out of it. */
 static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     *status = lochi_pool_supply(pool, want, source);
@@ -154,7 +155,7 @@ static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_sta
     return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
 }
 
-/* Takes blocks that streams still use, behind waits on the device. */
+/* Takes blocks that streams still use, ordered after waits on the device. */
 static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = NULL;
@@ -165,7 +166,8 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* Waits on the device while unfinished blocks are much: growing would hold a quarter more than is in use. */
+/* Takes blocks that streams still use while there is much unfinished memory: taking new memory would hold a quarter
+ * more than is in use. */
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const size_t held = pool->used - pool->waiting_bytes + want->bytes;
@@ -174,8 +176,8 @@ static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, 
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }
 
-/* Takes back all that threads and slabs keep, and joins it, so that handles may go to
- * the right places. */
+/* Flushes everything that threads and slabs cache, and merges it, so that handles can be remapped where they are
+ * needed. */
 static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_empty_caches(pool);
@@ -187,8 +189,8 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     return block;
 }
 
-/* Tells whether giving back all that is free in whole handles could be enough. What is not given back in vain is where blocks that
- * may move go to. */
+/* Tells whether giving back all free whole handles can be enough. If it cannot, they are kept as targets for blocks
+ * that may move. */
 static bool ladder_may_remake(lochi_pool *pool, const pool_want *want)
 {
     if (!pool->movable_bytes || !pool->limit) return true;
@@ -208,7 +210,7 @@ static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_s
     return ladder_supply(pool, want, POOL_CREATED, status);
 }
 
-/* Waits for the oldest events until it fits or there are none. */
+/* Waits for the oldest events until the request fits or no event is left. */
 static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
@@ -222,8 +224,8 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     return block;
 }
 
-/* Moves blocks that may move, to make room for `bytes` of the request. Segments and handles that they leave go back when the copies have
- * ended: the host waits for that where nothing else fits. */
+/* Moves movable blocks to make room for `bytes` of the request. Segments and handles that become empty go back when
+ * the copies have ended. The host waits for that if nothing else fits. */
 static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
                                       loch_status *status)
 {
@@ -239,13 +241,14 @@ static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, p
     return !block && *status == LOCH_OK ? ladder_remake(pool, want, status) : block;
 }
 
-/* For what new memory up to the limit does not hold; for all of it when the device has no more either. */
+/* Compacts for the part of the request that new memory up to the limit does not cover. If that is not enough,
+ * compacts for the whole request. */
 static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->movable_bytes || want->lane->capture) return NULL;
     const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
     size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
-    more -= more % pool->cell_bytes; /* less than a granule is none */
+    more -= more % pool->cell_bytes; /* less than a granule cannot be created */
     pool_block *block = NULL;
     if (more && more < all) block = ladder_compact_for(pool, want, POOL_GOAL_HANDLES, all - more, status);
     if (block || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
@@ -277,7 +280,8 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
         *status = LOCH_OK;
         block = after[i](pool, want, status);
         if (*status != LOCH_OK && !ladder_is_short(*status)) return NULL;
-        if (ladder_is_short(*status) && after[i] != ladder_compact) why = *status; /* no move says what is short */
+        if (ladder_is_short(*status) && after[i] != ladder_compact)
+            why = *status; /* a compaction that fails does not say what is short */
     }
     if (!block && ladder_is_short(why)) *status = lochi_pool_fail(pool, want, why);
     return block;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What is tried when a request does not fit. */
+/* Makes room for a request that does not fit. */
 #ifndef LOCHI_POOL_LADDER_H
 #define LOCHI_POOL_LADDER_H
 
 #include "memory/pool/heap.h"
 
-/* Finds a block for a request that did not fit: tries everything that needs no other pool. NULL with the status. */
+/* Finds a block for a request that did not fit. Tries everything that needs no other pool. Returns NULL with the
+ * status. */
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status);
-/* Tries only what is quick: up to new memory, without giving back or waiting on the host. NULL with the status. */
+/* Tries only the quick steps: up to new memory, without giving memory back and without waiting on the host. Returns
+ * NULL with the status. */
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status);
 
 #endif

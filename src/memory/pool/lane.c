@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams: lanes, their epochs and events.
+/* Lanes: the memory of each stream, with its epochs and events.
  *
- * A program with one stream needs no events but those behind which old addresses are unmapped. Where streams share
- * memory, an event ends an epoch once enough bytes were freed in it, so that they have passed when somebody wants them:
- * one event for many blocks.
+ * A program with one stream needs no events, except for those after which old addresses are unmapped. Where streams
+ * share memory, an event ends an epoch once enough bytes were freed in it. So the memory has usually passed when
+ * another stream needs it, and one event serves many blocks.
  *
- * A lane whose stream has gone is given to the next new stream once its last event has passed: then nothing in it is in
- * use by the old one. So there are never more lanes than streams at a time. */
+ * A lane whose stream was destroyed is reused for the next new stream after its last event has passed: then the old
+ * stream uses none of its memory. So there are never more lanes than streams at one time. */
 #include "memory/pool/lane.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/heap.h"
 
-#define LANE_EPOCH_BYTES ((size_t)1 << 20) /* freed in an epoch before it ends, at least */
-#define LANE_EPOCH_PART 256                /* and this part of what the pool holds */
+#define LANE_EPOCH_BYTES ((size_t)1 << 20) /* bytes freed in an epoch before it ends, at least */
+#define LANE_EPOCH_PART 256                /* and at least this part of the pool's memory */
 
 /* --- events --- */
 
@@ -51,10 +51,11 @@ static void lane_drop_event(lochi_pool *pool, loch_event *event)
 
 static pool_mark *lane_mark_at(const pool_lane *lane, size_t index)
 {
-    return &lane->marks[(lane->marks_first + index) & (lane->marks_capacity - 1)]; /* a power of two */
+    return &lane->marks[(lane->marks_first + index) & (lane->marks_capacity - 1)]; /* the capacity is a power of two */
 }
 
-/* Makes room for one more event under way. Those that have passed go first, or they would pile up while nobody asks. */
+/* Makes room for one more pending event. Removes passed events first, so that they do not pile up while the lane is
+ * not polled. */
 static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 {
     if (lane->marks_count < lane->marks_capacity) return true;
@@ -94,7 +95,7 @@ static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
     return LOCH_OK;
 }
 
-/* Ends the epoch, and says why not. */
+/* Ends the epoch. Returns why that is not possible. */
 static loch_status lane_mark(lochi_pool *pool, pool_lane *lane)
 {
     if (lane->done == UINT64_MAX) return LOCH_OK;
@@ -112,7 +113,7 @@ bool lochi_pool_mark(lochi_pool *pool, pool_lane *lane)
     return status == LOCH_OK;
 }
 
-/* The oldest event has passed. */
+/* Completes the oldest event. */
 static void lane_pass(lochi_pool *pool, pool_lane *lane)
 {
     pool_mark *mark = lane_mark_at(lane, 0);
@@ -128,7 +129,7 @@ void lochi_pool_poll(lochi_pool *pool, pool_lane *lane)
     const loch_error saved = lochi_error_save();
     while (lane->marks_count) {
         const loch_status status = loch_event_query(lane_mark_at(lane, 0)->event);
-        if (status != LOCH_OK && !lochi_is_gone(status)) break; /* nothing runs on a lost device */
+        if (status != LOCH_OK && !lochi_is_gone(status)) break; /* a lost device runs nothing */
         lane_pass(pool, lane);
     }
     lochi_error_restore(&saved);
@@ -176,7 +177,8 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
     return LOCH_FAIL(BUSY, "nothing marks the end of the other stream's work");
 }
 
-/* What is queued later uses no block that may move, for want of a pin. */
+/* Orders a lane after another lane. Once in a compaction is enough: work queued later uses no movable block, because
+ * it would have to pin the block first. */
 loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -214,7 +216,7 @@ loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_
     }
     if (lochi_pool_has_passed(lane, epoch)) return LOCH_OK;
     if (lane->is_closed) return loch_device_sync(pool->device);
-    if (lochi_pool_is_under_capture(pool, lane)) /* waiting for the stream would void the capture */
+    if (lochi_pool_is_under_capture(pool, lane)) /* waiting for the stream would invalidate the capture */
         return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
     return loch_stream_sync(lane->stream);
 }
@@ -225,7 +227,7 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
     const loch_error saved = lochi_error_save();
     bool is_certain = true, is_captured = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture's memory stays with it */
+        if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture keeps its memory */
         if (!lane->is_closed && !lochi_pool_mark(pool, lane)) {
             if (lochi_pool_is_under_capture(pool, lane))
                 is_captured = true;
@@ -255,7 +257,7 @@ void lochi_pool_wait_for_graphs(lochi_pool *pool)
 
 /* --- lanes --- */
 
-/* Finds a lane whose stream has gone and all of whose work has passed; NULL for none. */
+/* Finds a lane whose stream was destroyed and whose work has passed; NULL for none. */
 static pool_lane *lane_find_idle(lochi_pool *pool)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -266,7 +268,7 @@ static pool_lane *lane_find_idle(lochi_pool *pool)
     return NULL;
 }
 
-/* Hands over what lies free in a lane; says whether nothing is left there. */
+/* Gives the free memory of a lane to other lanes. Returns whether the lane is empty. */
 static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
 {
     pool_lane *heir = pool->lanes;
@@ -284,7 +286,8 @@ static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
     return is_empty;
 }
 
-/* Finds an empty lane for a capture, because others cannot have what is in it; NULL for none. */
+/* Finds an empty lane for a capture. It must be empty because other streams cannot use a capture's memory. Returns
+ * NULL for none. */
 static pool_lane *lane_find_empty(lochi_pool *pool)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -330,7 +333,7 @@ pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *s
 {
     lochi_lock_assert_held(&pool->lock);
     uint64_t capture;
-    if (pool->is_at_once) stream = pool->default_stream; /* work is done when it is queued: one lane for all */
+    if (pool->is_at_once) stream = pool->default_stream; /* queued work is done at once: one lane serves all streams */
     *status = lane_get_capture(pool, stream, &capture);
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
@@ -344,7 +347,7 @@ void lochi_pool_end_stream(lochi_pool *pool, loch_stream *stream)
     lochi_lock_assert_held(&pool->lock);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->stream != stream || lane->is_closed) continue;
-        /* Blocks freed later are ordered behind this event too: the stream gets no more work. */
+        /* Blocks freed later are ordered after this event too: the stream gets no more work. */
         const loch_error saved = lochi_error_save();
         if (lane->done != UINT64_MAX && lane_record(pool, lane) != LOCH_OK && loch_stream_sync(stream) == LOCH_OK)
             lane->done = lane->epoch;

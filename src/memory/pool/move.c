@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that may move: owners and pins, and one move.
+/* Movable large blocks: owners, pins, and one move.
  *
- * A move is a copy on the lane that compacts. Before it that lane waits, on the device, for the block's own stream and all
- * streams that used the block, and for whoever used the target last. After it the target counts as used by that lane: so it is
- * not handed on before the copy has ended, whatever happens to the block; and whoever pins the block next waits for the
- * copy. The old place is free in the order of that lane.
+ * A move is a copy on the lane that compacts. Before the copy, that lane waits on the device for the block's own
+ * stream, for all streams that used the block, and for the last user of the target. After the copy, the target
+ * counts as used by that lane. So it is not reused before the copy has ended, even if the block is freed, and the
+ * next pin waits for the copy. The old place is free in the order of that lane.
  *
- * A slide is a move into the free memory right before the block, which may be shorter than the block. Its copies overlap: should the
- * driver refuse one half way, the contents are in two places. The block is torn then, and keeps both until whoever pins
- * it next, or the next compaction, has copied the rest. */
+ * A slide is a move into the free memory right before the block, which may be shorter than the block. Then the
+ * copies overlap. If the driver refuses one of them half way, the contents lie in two places: the block is torn. It
+ * keeps both places until the next pin or the next compaction has copied the rest. */
 #include "memory/pool/move.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -26,7 +26,7 @@
 #include "memory/pool/wipe.h"
 #include "memory/session/session.h"
 
-/* The pool of an allocator that is one itself. */
+/* Finds the pool of an allocator that is itself a pool, not a wrapper. */
 static loch_status move_find_pool(loch_allocator *allocator, lochi_pool **out)
 {
     *out = allocator ? allocator->pool : NULL;
@@ -45,12 +45,12 @@ loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t 
     LOCH_TRY_RETURN(move_find_pool(allocator, &pool));
     *movable = (lochi_movable){.address = address, .buffer = movable->buffer};
     lochi_lock_take(&pool->lock);
-    pool_block *block = move_find_block(pool, address); /* NULL for a small one */
+    pool_block *block = move_find_block(pool, address); /* NULL for a small block */
     pool_slab *slab = lochi_pool_page_slab(lochi_pool_find_page(pool, (uintptr_t)address));
     if (slab) lochi_pool_small_own(pool, slab, movable);
     if (block && !block->is_captured && !block->is_piece && alignment <= POOL_UNIT) {
         block->owner = movable;
-        lochi_pool_set_state(block, POOL_SPECIAL); /* freed the long way, which forgets the owner */
+        lochi_pool_set_state(block, POOL_SPECIAL); /* a free takes the slow path, which removes the owner */
         pool->movable_bytes += block->bytes;
     }
     lochi_lock_drop(&pool->lock);
@@ -66,7 +66,7 @@ static void move_free(lochi_pool *pool, pool_block *block)
         pool->used += block->bytes;
 }
 
-/* The memory behind a torn block, which its contents came from, is free. */
+/* Frees the memory behind a torn block that its contents came from. */
 static void move_drop_tail(lochi_pool *pool, pool_block *block)
 {
     pool_block *tail = block->behind;
@@ -111,7 +111,7 @@ static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
     return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
 }
 
-/* Tells whether a move can be put behind everybody who used the block. */
+/* Tells whether a move can be ordered after all streams that used the block. */
 static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 {
     if (block->lane->is_out_of_reach) return false;
@@ -130,7 +130,7 @@ bool lochi_pool_is_movable(const lochi_pool *pool, const pool_block *block)
 
 /* --- one move --- */
 
-/* Makes a lane wait for the last move of a block. Where the device cannot, the host does. */
+/* Orders a lane after the last move of a block. The host waits if the device cannot. */
 static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane *lane)
 {
     pool_lane *mover = movable->lane;
@@ -146,7 +146,7 @@ static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane
     return lochi_pool_wait_for_epoch(pool, mover, movable->epoch);
 }
 
-/* Puts the lane behind everybody who used the block, and behind the target's last user. */
+/* Orders the lane after all streams that used the block, and after the last user of the target. */
 static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
 {
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, block->lane));
@@ -157,7 +157,7 @@ static loch_status move_order(lochi_pool *pool, const pool_block *block, const p
     return LOCH_OK;
 }
 
-/* The target takes over what the block is, the block becomes free. */
+/* Gives the block's identity to the target, and frees the block's old place. */
 static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane, bool is_used)
 {
     lochi_movable *movable = block->owner;
@@ -200,7 +200,7 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
 {
     lochi_lock_assert_held(&pool->lock);
     void *from = (void *)block->start, *to = (void *)target->start;
-    const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
+    const bool is_used = lane->done != UINT64_MAX; /* the copy may still run after the call */
     loch_status status = lochi_pool_prepare_pages(pool, target->start, 1);
     if (status == LOCH_OK) status = move_order(pool, block, target, lane);
     if (status == LOCH_OK && is_used) status = lochi_pool_note_use(pool, target->start, lane);
@@ -210,7 +210,7 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
         if (status != LOCH_OK && is_used) lochi_pool_forget_uses(pool, target->start);
     }
     if (status != LOCH_OK) {
-        /* what was queued may still write there: free in the order of the lane that queued it */
+        /* A queued copy may still write there: the memory is free in the order of the lane that queued it. */
         lochi_pool_hide(pool, target->start, target->bytes);
         target->lane = lane;
         move_free(pool, target);
@@ -223,7 +223,7 @@ loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *tar
 
 /* --- slides --- */
 
-/* Copies what is left of a block's contents from behind it, on a lane that is behind everything. */
+/* Copies the rest of a block's contents from behind it. The lane is ordered after all earlier work. */
 static loch_status move_go_on(pool_block *block, pool_lane *lane)
 {
     lochi_movable *movable = block->owner;
@@ -237,7 +237,7 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
     lochi_lock_assert_held(&pool->lock);
     lochi_movable *movable = block->owner;
     const bool is_used = lane->done != UINT64_MAX;
-    if (lane->capture) /* the copy would wait for the graph to run */
+    if (lane->capture) /* the copy would run only when the graph is launched */
         return LOCH_FAIL(BUSY,
                          "the block at %p was left in two places by a move that failed: it cannot be put together "
                          "on a stream that is captured",
@@ -250,7 +250,7 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
     movable->epoch = lane->epoch;
     LOCH_TRY_RETURN(move_go_on(block, lane));
     move_drop_tail(pool, block);
-    lochi_pool_mark(pool, lane); /* can be waited for even if the stream is captured next */
+    lochi_pool_mark(pool, lane); /* the event can be waited for even if the stream is captured next */
     return LOCH_OK;
 }
 
@@ -266,7 +266,7 @@ loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
     return status;
 }
 
-/* Swaps a block with the memory before it. */
+/* Swaps a block with the free memory before it. */
 static void move_swap(lochi_pool *pool, pool_block *hole, pool_block *block)
 {
     pool_block *before = hole->before, *behind = block->behind;
@@ -285,7 +285,7 @@ static void move_swap(lochi_pool *pool, pool_block *hole, pool_block *block)
         lochi_pool_find_cell(pool, block->start)->handle->first = block;
 }
 
-/* The block is at its new place as far as others can tell, and what was before it comes behind it. */
+/* Puts the block at its new address and the free memory behind it, in all tables. */
 static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *lane, bool is_used, size_t done)
 {
     lochi_movable *movable = block->owner;
@@ -375,7 +375,8 @@ loch_status lochi_movable_pin(loch_allocator *allocator, lochi_movable *movable,
     return status;
 }
 
-/* Notes a stream that used the block, until it is freed or moved. Without host memory for that, waits for the stream. */
+/* Notes a stream that used the block, until the block is freed or moved. Waits for the stream if there is no host
+ * memory for the note. */
 static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *stream)
 {
     loch_status status;
@@ -387,7 +388,8 @@ static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *s
     return LOCH_OK;
 }
 
-/* Notes what a stream did with a small block, likewise. */
+/* Notes a stream that used a small block, until the block is freed or moved. Waits for the stream if there is no
+ * host memory for the note. */
 static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool_word *word,
                                    const lochi_movable *movable, loch_stream *stream)
 {
@@ -417,7 +419,7 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
     if (status == LOCH_OK) movable->pins--;
     lochi_lock_drop(&pool->lock);
     if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
-    const loch_error saved = lochi_error_save(); /* one that stays where it is, as that of a capture does */
+    const loch_error saved = lochi_error_save(); /* a block of a capture stays where it is */
     if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(stream);
@@ -439,7 +441,7 @@ void lochi_movable_drop(loch_allocator *allocator, lochi_movable *movable)
     lochi_lock_drop(&allocator->pool->lock);
 }
 
-/* Has a block's last move end, or what is left of one that failed, before what `stream` does next, or before the caller goes on. */
+/* Makes `stream`, or the host if it is NULL, wait for the block's last move. Completes a move that failed half way. */
 static loch_status move_settle(lochi_pool *pool, pool_block *block, lochi_movable *movable, loch_stream *stream)
 {
     if (!movable->lane && !movable->torn_from) return LOCH_OK;

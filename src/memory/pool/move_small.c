@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Small blocks that may move: their owners, and one move.
+/* Movable small blocks: their owners, and one move.
  *
- * A slab has a table of owners once one of its blocks has one. A freeze alone moves small blocks, into slabs of its own (closed ones):
- * those take no other blocks, and end with their last one, whatever is frozen or not by then. The copy is ordered as that of a large block
- * (move.c). The old place waits in the slab like a block that was freed while the stream of the copy used it. */
+ * A slab gets a table of owners when one of its blocks gets an owner. Only a freeze moves small blocks, into closed
+ * slabs: these take no other blocks, and end with their last block, frozen or not. The copy is ordered like that of
+ * a large block (move.c). The old place waits in its slab like a block that was freed while the stream of the copy
+ * used it. */
 #include "memory/pool/move_small.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -29,7 +30,7 @@ void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *mova
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)movable->address);
     if (!word || slab->block->is_captured || slab->block->is_piece || !lochi_pool_small_prepare(slab)) return;
     *small_owner(slab, word) = movable;
-    atomic_fetch_or_explicit(word, POOL_WORD_KEPT_OFF, memory_order_relaxed); /* a free forgets the owner */
+    atomic_fetch_or_explicit(word, POOL_WORD_KEPT_OFF, memory_order_relaxed); /* a free removes the owner */
     pool->movable_small++;
 }
 
@@ -74,11 +75,12 @@ bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, 
     return true;
 }
 
-/* Does all that may fail before the copy. The two notes of the lane stay: they say that it may use the places, which is harmless. */
+/* Does everything that may fail before the copy. On failure the two use records of the lane stay; they only say that
+ * the lane may use the two places. */
 static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, uintptr_t to,
                                  pool_lane *lane)
 {
-    const bool is_used = lane->done != UINT64_MAX; /* work goes on after the call */
+    const bool is_used = lane->done != UINT64_MAX; /* the copy may still run after the call */
     if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
     if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory to note the ids of small blocks");
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, slab->lane));
@@ -91,7 +93,8 @@ static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *w
     return is_used && lane != target->lane ? lochi_pool_note_use(pool, to, lane) : LOCH_OK;
 }
 
-/* The block lies in the target from now on; its old place is free behind whoever used it, the copy among them. */
+/* Moves the block's identity to the target. The old place becomes free after all streams that used it, the copying
+ * stream included. */
 static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, pool_slab *target, const pool_entry *entry,
                          pool_lane *lane)
 {
@@ -144,7 +147,8 @@ loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *
         small_commit(pool, slab, word, target, &entry, lane);
         return LOCH_OK;
     }
-    /* What was queued may still write there. No other block comes into the target, and its memory is free in the order of the lane. */
+    /* A queued copy may still write there. The target takes no other block, and its memory is free in the order of
+     * the lane. */
     const lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, to);
     if (node && node->key == to) lochi_pool_forget_uses(pool, to);
     lochi_pool_hide(pool, to, target->object_bytes);

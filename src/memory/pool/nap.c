@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One sleep: which contents were saved, by address, and where they are kept. */
+/* One sleep: the saved ranges, by address, and where their contents are kept. */
 #include "memory/pool/nap.h"
 #include "base/fail.h"
 #include "base/heap.h"

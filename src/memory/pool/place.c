@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Where memory is put when no free block fits: at the addresses that lack least, which are free on one or both sides of
- * a bare stretch. What is missing comes from handles that lie free elsewhere, the largest that fit first, and from new
- * ones. */
+/* Chooses the addresses for memory when no free block fits: the spot that lacks the least memory, with free memory
+ * on one or both sides of a bare stretch. The missing memory comes from idle handles elsewhere, the largest that fit
+ * first, and from new handles. */
 #include "memory/pool/place.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -13,37 +13,38 @@
 #include <loch/host.h>
 #include <stdlib.h>
 
-#define PLACE_LOOKS 256 /* free blocks that are looked at for a place */
+#define PLACE_LOOKS 256 /* free blocks that are compared */
 #define PLACE_STEPS 512 /* neighbours of each */
 
-/* Small handles lie free more often, large ones cost fewer driver calls. While a program takes memory and hardly gives any
- * back, new ones are a small part of what is reserved: they will not be moved soon. After that their size grows with the
- * square of what is reserved, from one granule at 4 GiB on, and with the square of the request above PLACE_REQUEST. */
+/* Size of new handles. Small handles are idle more often; large ones cost fewer driver calls. While a program
+ * allocates and frees little, a new handle is a small part of the reserved memory, because it will not move soon.
+ * After that the size grows with the square of the reserved bytes, from one granule at 4 GiB on, and with the square
+ * of the request above PLACE_REQUEST. */
 #define PLACE_GROWING_PART 64
 
 #define PLACE_GROWING_MAX ((size_t)64 << 20)
-#define PLACE_GROWING_FREED 4 /* it is growing until this part of what is reserved was freed */
+#define PLACE_GROWING_FREED 4 /* "frees little": less than this part of the reserved bytes was freed */
 #define PLACE_REQUEST ((size_t)112 << 20)
 #define PLACE_HANDLE_MAX ((size_t)128 << 20)
 
-/* New memory is taken rather than free memory moved while the pool holds little more than the most in use. How much more
- * depends on the part of the program's time that goes into moving, where the host's clock tells. */
+/* New memory is taken instead of remapping free memory while the pool holds only a little more than the most in use.
+ * How much more depends on the share of the program's time spent on remapping, measured with the host's clock. */
 #define PLACE_EXTRA_PART 64
 
-#define PLACE_BUSY_PERCENT 2       /* of the time: from there on */
-#define PLACE_BUSY_EXTRA_PART 33   /* this much more, and */
-#define PLACE_BUSY_HANDLE_PART 256 /* handles of this size at least */
-#define PLACE_MAD_PERCENT 40       /* and from there on half as many percent more */
+#define PLACE_BUSY_PERCENT 2       /* share of the time from which remapping counts as slow: */
+#define PLACE_BUSY_EXTRA_PART 33   /* then this part more may be held, and */
+#define PLACE_BUSY_HANDLE_PART 256 /* handles have at least this part of the reserved bytes */
+#define PLACE_MAD_PERCENT 40       /* from this share on, half the share in percent may be held more */
 #define PLACE_MAD_MAX 50
 #define PLACE_WINDOW_NS 1000000000u
-#define PLACE_WINDOW_MIN_NS 20000000u /* so that a program's first moves do not look like all of its time */
+#define PLACE_WINDOW_MIN_NS 20000000u /* so that the first remaps of a program do not count as all of its time */
 
 /* --- choosing a place --- */
 
 typedef struct place_spot {
     uintptr_t start;
-    size_t missing;   /* bytes without memory; SIZE_MAX: no spot yet */
-    size_t hole;      /* all that is free or bare around it */
+    size_t missing;   /* bytes without memory; SIZE_MAX if no spot was found yet */
+    size_t hole;      /* bytes that are free or bare around it */
     pool_block *hint; /* a block of the hole */
 } place_spot;
 
@@ -53,11 +54,11 @@ static void place_offer(place_spot *best, uintptr_t start, size_t missing, size_
     *best = (place_spot){start, missing, hole, hint};
 }
 
-/* What a search for a place looks for. */
+/* A search for a place. */
 typedef struct place_search {
     const pool_want *want;
-    uint64_t plan;   /* handles with this number are idle, and may go back to their old addresses; 0: none may */
-    uintptr_t start; /* of the spot that is looked at */
+    uint64_t plan;   /* handles with this number are idle and may return to their old addresses; 0 if none may */
+    uintptr_t start; /* of the spot under examination */
 } place_search;
 
 /* Tells whether a block's addresses can be part of a spot. */
@@ -65,7 +66,7 @@ static bool place_is_open(const pool_block *block, const place_search *search)
 {
     const pool_state state = lochi_pool_state(block);
     const pool_lane *lane = search->want->lane;
-    if (state == POOL_FADING) { /* idle, and not part of the spot by its present address */
+    if (state == POOL_FADING) { /* its handle is idle, and its present address is not part of the spot */
         const pool_handle *handle = block->handle;
         return handle && search->plan && handle->plan == search->plan &&
                (handle->at + handle->bytes <= search->start || handle->at >= search->start + search->want->bytes);
@@ -73,7 +74,7 @@ static bool place_is_open(const pool_block *block, const place_search *search)
     return state == POOL_BARE || (state == POOL_FREE && block->lane == lane && !block->is_nest && !block->is_piece);
 }
 
-/* Looks for a spot from the start of a free block upwards. */
+/* Searches for a spot from the start of a free block upwards. */
 static void place_look_up(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
     const pool_want *want = search->want;
@@ -96,7 +97,7 @@ static void place_look_up(const lochi_pool *pool, pool_block *block, place_searc
     }
 }
 
-/* Looks for a spot from the end of a free block downwards. */
+/* Searches for a spot from the end of a free block downwards. */
 static void place_look_down(const lochi_pool *pool, pool_block *block, place_search *search, place_spot *best)
 {
     const pool_want *want = search->want;
@@ -145,8 +146,8 @@ static bool place_find(lochi_pool *pool, const pool_want *want, uint64_t plan, p
 
 typedef struct place_source {
     pool_handle *handle;
-    pool_block *block; /* the free block it lies in when it was gathered; NULL: it is loose */
-    uintptr_t to;      /* 0: not planned */
+    pool_block *block; /* the free block it lay in when it was gathered; NULL if it is loose */
+    uintptr_t to;      /* 0 if not planned */
 } place_source;
 
 typedef struct place_gap {
@@ -161,7 +162,7 @@ typedef struct place_plan {
     place_spot spot;
     place_gap gaps[PLACE_GAPS];
     size_t gaps_count, gap_max, missing;
-    pool_block *revived[PLACE_REVIVED]; /* fading blocks whose handles go back there */
+    pool_block *revived[PLACE_REVIVED]; /* fading blocks whose handles return to them */
     size_t revived_count;
     place_source *sources;
     size_t sources_count, sources_capacity;
@@ -172,7 +173,7 @@ static bool place_add_source(place_plan *plan, pool_handle *handle, pool_block *
     if (plan->sources_count == plan->sources_capacity) {
         const size_t capacity = plan->sources_capacity ? 2 * plan->sources_capacity : 64;
         place_source *grown = lochi_realloc(plan->sources, capacity * sizeof *grown);
-        if (!grown) return false; /* fewer are found then */
+        if (!grown) return false; /* fewer handles are found */
         plan->sources = grown;
         plan->sources_capacity = capacity;
     }
@@ -180,7 +181,7 @@ static bool place_add_source(place_plan *plan, pool_handle *handle, pool_block *
     return true;
 }
 
-/* Handles that lie wholly in a free block. */
+/* Gathers the handles that lie wholly in a free block. */
 static void place_gather_block(lochi_pool *pool, pool_block *block, place_plan *plan)
 {
     const uintptr_t end = block->start + block->bytes;
@@ -202,7 +203,7 @@ static void place_gather_lane(lochi_pool *pool, pool_lane *lane, const pool_want
     if (lane->capture) return; /* its addresses are in a graph */
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--) {
-        if (block->bytes < pool->cell_bytes / 2) return; /* those of the bins below hold no cell */
+        if (block->bytes < pool->cell_bytes / 2) return; /* blocks of smaller bins contain no whole cell */
         for (; block; block = block->list_next)
             if (!block->is_piece && lochi_pool_may_move(pool, block, want->lane)) place_gather_block(pool, block, plan);
     }
@@ -221,12 +222,13 @@ static int place_compare(const void *a, const void *b)
 {
     const place_source *x = a, *y = b;
     if (x->handle->bytes != y->handle->bytes) return x->handle->bytes > y->handle->bytes ? -1 : 1;
-    if (!x->block != !y->block) return x->block ? 1 : -1; /* loose ones cost a call less */
+    if (!x->block != !y->block) return x->block ? 1 : -1; /* loose handles cost one call less */
     if (x->block && x->block->bytes != y->block->bytes) return x->block->bytes < y->block->bytes ? -1 : 1;
     return x->handle->at < y->handle->at ? -1 : x->handle->at > y->handle->at;
 }
 
-/* Keeps the sources that fit into a gap, and do not lie in the spot or go back to an old address; sorts them, the largest first. */
+/* Keeps the sources that fit into a gap, do not lie in the spot, and do not return to an old address. Sorts them,
+ * the largest first. */
 static void place_sort(const pool_want *want, place_plan *plan)
 {
     const uintptr_t start = plan->spot.start, end = start + want->bytes;
@@ -244,7 +246,7 @@ static void place_sort(const pool_want *want, place_plan *plan)
 
 /* --- planning --- */
 
-/* The block that holds an address, looked for from one near it. */
+/* Finds the block that contains an address. The search starts at a block near it. */
 static pool_block *place_find_block(pool_block *near, uintptr_t address)
 {
     while (near->start > address)
@@ -254,8 +256,8 @@ static pool_block *place_find_block(pool_block *near, uintptr_t address)
     return near;
 }
 
-/* Finds the stretches of a spot that have no memory, and old addresses that handles go back to. False when one handle would
- * have to go to two of them, or there are too many. */
+/* Finds the stretches of a spot without memory, and the old addresses to which handles return. Returns false if one
+ * handle would have to return to two addresses, or if there are too many. */
 static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
     const uintptr_t end = plan->spot.start + want->bytes;
@@ -265,7 +267,7 @@ static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan 
         const uintptr_t block_end = block->start + block->bytes;
         if (state == POOL_FADING) {
             if (block->handle->plan != plan->number || plan->revived_count == PLACE_REVIVED) return false;
-            block->handle->plan = 0; /* taken */
+            block->handle->plan = 0; /* used up */
             plan->revived[plan->revived_count++] = block;
         } else if (state == POOL_BARE) {
             if (plan->gaps_count == PLACE_GAPS) return false;
@@ -280,7 +282,8 @@ static bool place_find_gaps(lochi_pool *pool, const pool_want *want, place_plan 
     return true;
 }
 
-/* Gives each source its place, the largest first; returns what stays without. Gaps shrink from their start. */
+/* Assigns an address to each source, the largest first. Gaps shrink from their start. Returns the bytes that stay
+ * without memory. */
 static size_t place_assign(place_plan *plan)
 {
     size_t missing = plan->missing;
@@ -303,7 +306,7 @@ static size_t place_power_below(size_t value)
     return value ? (size_t)1 << (63 - __builtin_clzll(value)) : 0;
 }
 
-/* The percentage of the time that goes into moving; 0 where the clock does not tell. */
+/* Returns the percentage of the time spent on remapping; 0 if the clock does not tell. */
 static uint64_t place_get_share(const lochi_pool *pool)
 {
     if (!pool->supply_ns) return 0;
@@ -323,7 +326,7 @@ size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
         bytes = place_power_below(pool->reserved / PLACE_GROWING_PART);
         if (bytes > PLACE_GROWING_MAX) bytes = PLACE_GROWING_MAX;
     }
-    const size_t times = request / (PLACE_REQUEST / 16); /* sixteenths, to keep the square whole */
+    const size_t times = request / (PLACE_REQUEST / 16); /* in sixteenths, so that the square stays an integer */
     const size_t by_request = place_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
     if (bytes < by_request) bytes = by_request;
     if (bytes > PLACE_HANDLE_MAX) bytes = PLACE_HANDLE_MAX;
@@ -350,7 +353,7 @@ static loch_status place_fill_gap(lochi_pool *pool, const pool_want *want, place
     return LOCH_OK;
 }
 
-/* Moves what is planned. Records stay where they are until all is settled, so those that the plan knows are good. */
+/* Carries out the planned remaps. Records stay until everything is settled, so the records in the plan remain valid. */
 static loch_status place_move(lochi_pool *pool, const pool_want *want, const place_plan *plan)
 {
     for (size_t i = 0; i < plan->sources_count; i++) {
@@ -361,13 +364,14 @@ static loch_status place_move(lochi_pool *pool, const pool_want *want, const pla
             LOCH_TRY_RETURN(lochi_pool_map_free(pool, source->handle, bare, source->to, want->lane));
             continue;
         }
-        pool_block *block = place_find_block(source->block, source->handle->at); /* may have been cut meanwhile */
+        pool_block *block =
+            place_find_block(source->block, source->handle->at); /* the block may have been cut meanwhile */
         LOCH_TRY_RETURN(lochi_pool_move_free(pool, source->handle, block, bare, source->to, want->lane));
     }
     return LOCH_OK;
 }
 
-/* Plans where memory goes and from what: first with old addresses that handles can go back to, then without. */
+/* Plans where memory goes and where it comes from: first with handles that return to old addresses, then without. */
 static bool place_plan_for(lochi_pool *pool, const pool_want *want, place_plan *plan)
 {
     plan->number = ++pool->plans;
@@ -391,7 +395,7 @@ static loch_status place_revive(lochi_pool *pool, const pool_want *want, const p
     return LOCH_OK;
 }
 
-/* Tells whether `missing` bytes may be taken rather than moved. */
+/* Tells whether `missing` bytes may be newly created instead of remapped. */
 static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing)
 {
     const size_t now = pool->used - pool->waiting_bytes + want->bytes;
@@ -402,7 +406,7 @@ static bool place_may_take_extra(const lochi_pool *pool, const pool_want *want, 
     return pool->reserved + pool->asleep_bytes + missing <= most + extra;
 }
 
-/* Notes how long the pool was at it. Old times count less and less. */
+/* Adds the time spent on remapping. Older times count less and less. */
 static void place_note_time(lochi_pool *pool, uint64_t start_ns)
 {
     const uint64_t now_ns = loch_host_now_ns();
@@ -416,7 +420,8 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
 {
     place_plan plan = {0};
     loch_status status = LOCH_OK;
-    if (source == POOL_EXTRA && !place_may_take_extra(pool, want, pool->cell_bytes)) /* no plan lacks less */
+    if (source == POOL_EXTRA &&
+        !place_may_take_extra(pool, want, pool->cell_bytes)) /* every plan lacks at least a cell */
         return LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
     if (!place_plan_for(pool, want, &plan)) {
         lochi_free(plan.sources);
@@ -438,7 +443,7 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     return status;
 }
 
-/* Takes a raw segment that holds the request: a smaller one when the device gives no larger. */
+/* Takes a raw segment for the request, or a smaller one if the device has no larger one. */
 static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
@@ -464,7 +469,7 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
     const loch_status status = place_carry_out(pool, want, source);
     if (pool->is_timed && pool->handles_moved != moves) place_note_time(pool, start_ns);
     if (pool->handles_moved + pool->handles_revived != moved)
-        lochi_pool_mark(pool, want->lane); /* old addresses go when it has passed */
+        lochi_pool_mark(pool, want->lane); /* old addresses are unmapped after this event */
     return status;
 }
 
@@ -528,7 +533,7 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     size_t gone = 0;
-    if (pool->range) return 0; /* it stays until the end */
+    if (pool->range) return 0; /* a range stays until the pool ends */
     while (pool->loose && gone < bytes) {
         gone += pool->loose->bytes;
         lochi_pool_destroy_loose(pool, pool->loose);

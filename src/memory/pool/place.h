@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* Where memory is put when no free block fits. */
+/* Puts memory at addresses when no free block fits. */
 #ifndef LOCHI_POOL_PLACE_H
 #define LOCHI_POOL_PLACE_H
 
 #include "memory/pool/heap.h"
 
-/* How the memory of lochi_pool_supply may come. */
+/* Where lochi_pool_supply gets memory from. */
 typedef enum pool_source {
-    POOL_MOVED,   /* free handles of the lane, and others' that have passed, mapped elsewhere */
-    POOL_CREATED, /* those, and new ones for what is left */
-    POOL_EXTRA    /* new ones alone, where little more than the most in use is held */
+    POOL_MOVED,   /* idle handles of this and other lanes, remapped */
+    POOL_CREATED, /* idle handles, and new ones for the rest */
+    POOL_EXTRA    /* new handles only, while little more than the most in use is held */
 } pool_source;
 
-/* Puts memory where it is missing so that a free block of `want->bytes` can be cut out of the addresses of the pool;
- * looks for the place that lacks least. LOCH_OK when such a block exists now. E_FRAGMENTED: not from that source. */
+/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses. Chooses the place that
+ * lacks the least memory. LOCH_OK: such a block exists now. E_FRAGMENTED: not possible from that source. */
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
-/* Returns how large new handles are, for a request. */
+/* Returns the size of new handles for a request. */
 size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request);
 
-/* Gives free handles back to the device until `bytes` have gone or none is left that has passed. Returns what went. */
+/* Gives idle handles back to the device until `bytes` have gone or none is left. Returns the bytes given back. */
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
-/* Counts the bytes of handles that lie wholly in free blocks, or are unmapped. */
+/* Returns the bytes of handles that are unmapped or lie wholly in free blocks. */
 size_t lochi_pool_count_idle(lochi_pool *pool);
-/* Tells whether there is one that streams may still use: it can go back when they have passed. */
+/* Tells whether a handle lies wholly in a free block that streams may still use. It can go back when they have
+ * passed. */
 bool lochi_pool_has_unfinished(lochi_pool *pool);
-/* Finds a handle of at most `max_bytes` that lies wholly in a free block of a lane and that nobody uses; NULL for none. */
+/* Finds an idle handle of at most `max_bytes` that lies wholly in a free block of a lane; NULL for none. */
 pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The list that a plan of moves is made on: items by address, the holes among them, and what each handle has in it. A move puts a target
- * at the beginning of a hole; the place that it leaves is a hole once its handle was counted out. */
+/* The list of a plan: items by address, the holes among them, and the contents of each handle. A move puts a target
+ * at the start of a hole. The place that it leaves becomes a hole after its bytes were counted out of its handle. */
 #include "memory/pool/plan.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -33,7 +33,7 @@ static int plan_order_handles(const void *left, const void *right)
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Makes room for everything that there is, and a target for everything that may move. */
+/* Allocates the arrays: for all items, and a target for each item that may move. */
 static loch_status plan_begin(pool_plan *plan)
 {
     const lochi_pool *pool = plan->pool;
@@ -46,7 +46,7 @@ static loch_status plan_begin(pool_plan *plan)
     plan->lives = lochi_alloc_array(lives + 1, sizeof *plan->lives);
     plan->holes = lochi_alloc_array(blocks + lives + 1, sizeof *plan->holes);
     plan->moves =
-        lochi_alloc_array(2 * lives + 1, sizeof *plan->moves); /* one to a target, and one with its neighbours */
+        lochi_alloc_array(2 * lives + 1, sizeof *plan->moves); /* one move to a target and one slide for each */
     plan->handles = lochi_alloc_array(pool->handles_count + 1, sizeof *plan->handles);
     plan->order = lochi_alloc_array(pool->handles_count + 1, sizeof *plan->order);
     if (!plan->items || !plan->lives || !plan->holes || !plan->moves || !plan->handles || !plan->order)
@@ -57,7 +57,7 @@ static loch_status plan_begin(pool_plan *plan)
     return LOCH_OK;
 }
 
-/* The first handle that ends behind an address. */
+/* Finds the first handle that ends behind an address. */
 size_t lochi_plan_find_handle(const pool_plan *plan, uintptr_t address)
 {
     size_t low = 0, high = plan->handles_count;
@@ -71,7 +71,7 @@ size_t lochi_plan_find_handle(const pool_plan *plan, uintptr_t address)
     return low;
 }
 
-/* Counts memory of handles in (1) or out (-1), and what is joined by that: the handles that are empty. */
+/* Counts bytes into handles (1) or out of them (-1), and updates joined_bytes, the bytes of empty handles. */
 void lochi_plan_count(pool_plan *plan, uintptr_t start, size_t bytes, bool is_settled, int sign)
 {
     for (size_t i = lochi_plan_find_handle(plan, start);
@@ -123,7 +123,7 @@ loch_status lochi_plan_look(pool_plan *plan)
     LOCH_TRY_RETURN(plan_begin(plan));
     plan->joined_bytes = plan->pool->loose_bytes;
     for (size_t i = 0; i < plan->handles_count; i++)
-        plan->joined_bytes += plan->handles[i].bytes; /* empty until something is entered */
+        plan->joined_bytes += plan->handles[i].bytes; /* empty until an item is entered */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(plan->pool, block));)
         plan_enter(plan, block);
     return LOCH_OK;
@@ -131,7 +131,8 @@ loch_status lochi_plan_look(pool_plan *plan)
 
 /* --- moves of the plan --- */
 
-/* Returns what it costs to put a block somewhere: handles that are empty would not be, and handles that could be emptied could not. */
+/* Returns the cost of placing a block somewhere: empty handles would be used, and handles that could be emptied no
+ * longer could. */
 static size_t plan_price(const pool_plan *plan, uintptr_t start, size_t bytes)
 {
     size_t price = 0;
@@ -146,7 +147,7 @@ static size_t plan_price(const pool_plan *plan, uintptr_t start, size_t bytes)
     return price;
 }
 
-/* Of a few, the one that costs the least. */
+/* Returns the cheapest of a few holes. */
 static uint32_t plan_cheapest(const pool_plan *plan, const uint32_t *holes, size_t count, size_t bytes)
 {
     uint32_t best = PLAN_NONE;
@@ -160,8 +161,8 @@ static uint32_t plan_cheapest(const pool_plan *plan, const uint32_t *holes, size
     return best;
 }
 
-/* Finds a hole that `bytes` fit in, outside of [start, end): the cheapest of the smallest few, of equal ones the highest, because handles are
- * emptied from below. Holes that are gone leave the list. */
+/* Finds a hole for `bytes` outside of [start, end): the cheapest of the few smallest; of equal ones the highest,
+ * because handles are emptied from below. Removes used-up holes from the list. */
 uint32_t lochi_plan_find_hole(pool_plan *plan, size_t bytes, uintptr_t start, uintptr_t end)
 {
     uint32_t few[PLAN_FEW];
@@ -190,7 +191,7 @@ static void plan_link(pool_plan *plan, uint32_t before, uint32_t behind)
     if (behind != PLAN_NONE) plan->items[behind].before = before;
 }
 
-/* The item before a hole, but for holes that are used up: no block is left of those. */
+/* Returns the item before a hole. Skips holes that are used up, because they have no block. */
 static uint32_t plan_before(const pool_plan *plan, uint32_t hole)
 {
     uint32_t before = plan->items[hole].before;
@@ -199,7 +200,7 @@ static uint32_t plan_before(const pool_plan *plan, uint32_t hole)
     return before;
 }
 
-/* Plans to put an item at the beginning of a hole. The place that it leaves is not a hole yet. */
+/* Plans to put an item at the start of a hole. The place that it leaves is not a hole yet. */
 void lochi_plan_place(pool_plan *plan, uint32_t from, uint32_t into)
 {
     const uint32_t stands_before = plan_before(plan, into);
@@ -228,7 +229,7 @@ void lochi_plan_place(pool_plan *plan, uint32_t from, uint32_t into)
     lochi_plan_count(plan, plan->items[to].start, bytes, true, 1);
 }
 
-/* Takes the last move back; its item is where it was. */
+/* Takes back the last move. Its item is where it was. */
 void lochi_plan_unplace(pool_plan *plan)
 {
     const plan_move *move = &plan->moves[--plan->moves_count];
@@ -242,7 +243,7 @@ void lochi_plan_unplace(pool_plan *plan)
     plan->items_count--;
 }
 
-/* Joins an item with the hole behind it. */
+/* Merges an item with the hole behind it. */
 static void plan_merge(pool_plan *plan, uint32_t item)
 {
     const uint32_t behind = plan->items[item].behind;
@@ -253,7 +254,7 @@ static void plan_merge(pool_plan *plan, uint32_t item)
     plan_link(plan, item, plan->items[behind].behind);
 }
 
-/* The place that a moved item leaves, and that was counted out, becomes a hole. */
+/* Turns the place of a moved item into a hole. It must have been counted out. */
 void lochi_plan_leave(pool_plan *plan, uint32_t from)
 {
     plan_item *item = &plan->items[from];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells AddressSanitizer and valgrind's memcheck what of a pool is free, so that they find uses of freed blocks.
+/* Tells AddressSanitizer and valgrind's memcheck which memory of a pool is free, so that they find uses of freed
+ * blocks.
  *
- * The functions of AddressSanitizer are there when the program is built with it, whether the library is or not: they are
- * looked for as weak symbols. Requests to valgrind are a few instructions that do nothing elsewhere; they are compiled in
- * where its header is found. While a tool runs, and unless the library is built with AddressSanitizer itself, a pool's
- * gate is closed for good: the short ways know nothing of this, and cost what they cost. */
+ * The functions of AddressSanitizer exist if the program is built with it, whether or not the library is: they are
+ * weak symbols here. Requests to valgrind are a few instructions without effect outside of valgrind; they are
+ * compiled in if its header is found. While such a tool runs, the gate of every pool stays closed, unless the
+ * library itself is built with AddressSanitizer. So the fast path needs no code for tools. */
 #include "memory/pool/poison.h"
 
 #if defined(__has_include)
@@ -24,7 +25,7 @@ pool_checker lochi_pool_find_checker(bool is_host)
     if (!is_host) return POOL_CHECKER_NONE;
     if (__asan_poison_memory_region && __asan_unpoison_memory_region) return POOL_CHECKER_ASAN;
 #if defined(POISON_HAS_VALGRIND)
-    char probe = 0; /* memcheck answers; valgrind's other tools, which measure, do not */
+    char probe = 0; /* memcheck answers; valgrind's measuring tools do not */
     if (VALGRIND_MAKE_MEM_DEFINED(&probe, sizeof probe) != 0) return POOL_CHECKER_VALGRIND;
 #endif
     return POOL_CHECKER_NONE;
@@ -84,10 +85,10 @@ void lochi_poison_resize(const lochi_pool *pool, uintptr_t start, size_t old_byt
 #endif
 }
 
-/* The contents came along. */
+/* Tells memcheck that a block moved with its contents. */
 void lochi_poison_move(const lochi_pool *pool, uintptr_t from, uintptr_t to, size_t bytes)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) return; /* both ends are hidden and shown by who moves */
+    if (pool->checker == POOL_CHECKER_ASAN) return; /* the caller hides the old place and shows the new one */
     (void)from, (void)to, (void)bytes;
 #if defined(POISON_HAS_VALGRIND)
     VALGRIND_FREELIKE_BLOCK(from, 0);

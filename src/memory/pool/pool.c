@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool: making and ending it, the table of its operations, and what its owner sets and asks. How it is built: state.h. */
+/* The pool: creates and ends it, has the table of its operations, and sets and reads its options. state.h describes
+ * how it works. */
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
@@ -65,7 +66,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     return LOCH_OK;
 }
 
-/* Reads what follows from the device. */
+/* Reads the properties of the device. */
 static loch_status pool_read_device(lochi_pool *pool, bool is_range)
 {
     const loch_device_properties *properties = &pool->device->properties;
@@ -80,7 +81,7 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
-    const bool is_host = pool->is_at_once && /* else work that is queued may use it after the free */
+    const bool is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
                          (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
     pool->checker = (uint8_t)lochi_pool_find_checker(is_host);
     pool->is_timed = !lochi_device_is_modelled(pool->device);
@@ -96,7 +97,7 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
 
 static void pool_close_peers(lochi_pool *pool)
 {
-    if (pool->family.parent) return; /* they are the parent's */
+    if (pool->family.parent) return; /* a child shares the list of its parent */
     for (size_t i = 0; i < pool->peers_count; i++)
         loch_device_release(pool->peers[i]);
     lochi_free(pool->peers);
@@ -111,7 +112,7 @@ static void pool_destroy(void *self)
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
     }
-    lochi_lock_take(&pool->lock); /* nobody else has the pool any more: for the functions that rely on the lock */
+    lochi_lock_take(&pool->lock); /* no other thread uses the pool now; the lock is for functions that assert it */
     if (was_open) lochi_pool_wipe_again(pool);
     if (was_open && !pool->range) lochi_pool_wait_for_all(pool);
     lochi_lock_drop(&pool->lock);
@@ -234,7 +235,8 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
     pool->family.limit = pool->limit;
-    /* For good: the short ways round no sizes, wipe nothing, tell no tool, and rely on a fence that not every system has. */
+    /* Closed for the pool's whole life: the fast path does not round sizes, does not wipe, does not notify tools,
+     * and needs a fence that not every system has. */
     if (pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
         (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
         atomic_store(&pool->gate, 1);
@@ -291,7 +293,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
 loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *peers, size_t count)
 {
     POOL_NEEDED(pool, allocator);
-    if (!count || !pool->is_virtual) return LOCH_OK; /* raw memory is open to who enabled the peer */
+    if (!count || !pool->is_virtual) return LOCH_OK; /* raw memory can be used by every device that enabled the peer */
     pool->peers = lochi_alloc_array(count, sizeof(loch_device *));
     if (!pool->peers) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %zu devices", count);
     for (size_t i = 0; i < count; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The pools of the process: a list, in which pools of one device give memory back for each other, children for their parents, and
- * forks and ending threads find all of them. The list keeps pools from ending, those as well that only their blocks keep. */
+/* The list of all pools of the process. Through it pools of one device give memory back for each other, children
+ * give memory back for their parents, and forks and ending threads reach all pools. The list lock keeps pools from
+ * ending, including those that only their blocks keep alive. */
 #include "memory/pool/process.h"
 #include "base/fence.h"
 #include "base/fork.h"
@@ -12,11 +13,11 @@
 #include "memory/pool/trim.h"
 
 static lochi_lock process_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
-static lochi_pool *process_pools; /* under process_lock */
+static lochi_pool *process_pools; /* guarded by process_lock */
 
 /* --- threads that end, and forks --- */
 
-/* Gives back what an ending thread kept. Memory of a device that did not survive a fork stays as it is. */
+/* Gives back what an ending thread cached. Leaves memory of a device that did not survive a fork alone. */
 static void process_thread_ends(uint32_t slot)
 {
     lochi_lock_take(&process_lock);
@@ -61,7 +62,7 @@ static void process_go(void)
         lochi_pool_go(pool);
 }
 
-/* Opens the gates in the child of a fork. A pool whose device is not there keeps its gate closed for good. */
+/* Opens the gates in the child of a fork. The gate of a pool whose device did not survive stays closed for good. */
 static void process_forked(void)
 {
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Frozen blocks that the host must not write to: their whole pages are read-only. */
+/* Protects frozen blocks from writes by the host: their whole pages become read-only. */
 #include "memory/pool/protect.h"
 #include "base/fail.h"
 #include "base/logging.h"
@@ -10,7 +10,7 @@
 #include "memory/pool/lane.h"
 #include "memory/pool/pool.h"
 
-/* The whole pages of a block; 0 when there are none. */
+/* Returns the bytes of the whole pages of a block, and their start; 0 if there are no whole pages. */
 static size_t protect_pages(const pool_block *block, void **start)
 {
     const uintptr_t page = lochi_device_page_bytes();
@@ -19,7 +19,7 @@ static size_t protect_pages(const pool_block *block, void **start)
     return end > first ? end - first : 0;
 }
 
-/* Handle by handle: where memory sleeps there is nothing, and it stays so. */
+/* Changes the access of a block, handle by handle. Skips sleeping handles, which have no memory. */
 static loch_status protect_set(const lochi_pool *pool, const pool_block *block, loch_access access)
 {
     void *start;
@@ -51,12 +51,14 @@ loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
     return LOCH_OK;
 }
 
-/* Tells whether the block at `*address`, which moves under the lock, is protected. */
+/* Tells whether the block at `*address` is protected. The address is read with the lock held, because the block may
+ * move. */
 static bool protect_is_set(lochi_pool *pool, void *const *address)
 {
     if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;
     lochi_lock_take(&pool->lock);
-    const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)*address); /* wrappers put something in front */
+    const pool_block *block =
+        lochi_pool_find_around(pool, (uintptr_t)*address); /* a wrapper may put its own bytes in front */
     const bool is_protected = block && block->is_protected;
     lochi_lock_drop(&pool->lock);
     return is_protected;
@@ -107,7 +109,7 @@ loch_status lochi_pool_protect_new(lochi_pool *pool)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->frozen != pool->freezes) continue;
         const loch_status protected = protect_set(pool, block, LOCH_READ_ONLY);
-        if (protected == LOCH_E_UNSUPPORTED) break; /* a driver that hands on to one without */
+        if (protected == LOCH_E_UNSUPPORTED) break; /* the driver hands on to one that cannot protect */
         if (protected != LOCH_OK) return protected;
         protect_note(pool, block, true);
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The short ways into a pool and out of it: through what single threads keep. A call that finds what it wants there takes
- * no lock and touches no line that other threads write. In a header so that the dispatch has them in line.
+/* The fast path: allocates from and frees to the calling thread's cache. It takes no lock and touches no cache line
+ * that other threads write. In a header, so that the dispatch inlines it.
  *
- * The thread says that it is inside (`busy` of its first cache), crosses the light fence and looks at the gate; whoever
- * closes the gate crosses the heavy fence and waits until nobody is inside. So either the thread sees the closed gate
- * and takes the long way, or it is waited for. */
+ * The thread sets `busy` in its first cache, crosses the light fence and reads the gate. A thread that closes the
+ * gate crosses the heavy fence and waits until no cache is busy. So either the first thread sees the closed gate and
+ * takes the slow path, or the second thread waits for it. */
 #ifndef LOCHI_POOL_QUICK_H
 #define LOCHI_POOL_QUICK_H
 
@@ -13,13 +13,13 @@
 #include "memory/pool/poison.h"
 #include "memory/pool/state.h"
 
-/* Only a library that is built with AddressSanitizer tells it of blocks that come and go this way; while it or valgrind
- * looks at another one, the gate is closed. */
+/* Only a library built with AddressSanitizer notifies the tool on the fast path. In all other builds the gate is
+ * closed while AddressSanitizer or valgrind checks the program. */
 #define LOCHI_POOL_IS_CHECKED_HERE LOCHI_ASAN
 
 /* --- entering and leaving --- */
 
-/* The calling thread's first cache, entered; NULL when it has to take the long way. */
+/* Enters the calling thread's first cache. Returns NULL if the call has to take the slow path. */
 static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
 {
     pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_acquire);
@@ -27,7 +27,7 @@ static inline pool_cache *lochi_pool_enter(lochi_pool *pool)
     atomic_store_explicit(&first->busy, true, memory_order_relaxed);
     lochi_fence_lightest();
     if (LOCHI_LIKELY(atomic_load_explicit(&pool->gate, memory_order_acquire) == 0))
-        return first; /* behind who opened it */
+        return first; /* acquire: ordered after the thread that opened the gate */
     atomic_store_explicit(&first->busy, false, memory_order_release);
     return NULL;
 }
@@ -39,7 +39,7 @@ static inline void lochi_pool_exit(pool_cache *first)
 
 /* --- counting --- */
 
-/* The highest that was in use has risen. */
+/* Raises the peak of a figure to the present value. */
 static inline void lochi_pool_raise(pool_cache *cache, int metric)
 {
     cache->metrics[metric].top -= cache->metrics[metric].room;
@@ -72,7 +72,7 @@ static inline unsigned lochi_pool_quick_bin(size_t bytes)
     return units < POOL_QUICK_DIRECT ? units : POOL_QUICK_DIRECT + (units * 0x9e3779b1u >> 26);
 }
 
-/* Takes a kept block of exactly that size out; NULL when there is none. */
+/* Takes a cached block of exactly `bytes`; NULL for none. */
 static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
 {
     if (bytes > POOL_QUICK_MAX) {
@@ -92,7 +92,7 @@ static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
     return NULL;
 }
 
-/* Keeps a freed block; false when there is no room. */
+/* Caches a freed block. Returns false if there is no room. */
 static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
     const size_t bytes = block->bytes;
@@ -134,11 +134,11 @@ static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *f
     return (void *)block->start;
 }
 
-/* The cache that serves another stream than the first one does; NULL when none does. */
+/* Finds the thread's cache for a stream other than that of its first cache; NULL for none. */
 static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool_cache *cache,
                                                     const loch_stream *stream)
 {
-    if (pool->is_at_once) /* one serves all */
+    if (pool->is_at_once) /* one cache serves all streams */
         return stream->device == pool->device && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? cache
                                                                                                               : NULL;
     while (cache && cache->stream != stream)
@@ -146,8 +146,8 @@ static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool
     return cache;
 }
 
-/* A block from what the calling thread keeps; NULL when it takes the long way. The request is of full size, not for 0
- * bytes, and wants nothing but bytes, a stream, and an alignment that is a power of two. */
+/* Takes a block from the calling thread's cache. Returns NULL if the call has to take the slow path. The request has
+ * full size and is not for 0 bytes. It sets only bytes, a stream, and an alignment that is a power of two. */
 static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request)
 {
     if (LOCHI_UNLIKELY(request->alignment > pool->unit)) return NULL;
@@ -180,7 +180,7 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
     if (LOCHI_UNLIKELY(!word || !cache)) return false;
     const uint64_t live = atomic_load_explicit(word, memory_order_relaxed);
     pool_stack *stack = &cache->stacks[slab->class];
-    /* live, and nothing else above the size: no tag, no further streams */
+    /* The word is live and has no other flag: no tag, no further streams. */
     if (LOCHI_UNLIKELY(live >> POOL_WORD_TAG_SHIFT != POOL_WORD_LIVE >> POOL_WORD_TAG_SHIFT ||
                        stack->count == stack->capacity))
         return false;
@@ -208,7 +208,8 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
     return true;
 }
 
-/* Takes a block back into what the calling thread keeps; false when it takes the long way: nothing has happened then. */
+/* Frees a block into the calling thread's cache. Returns false if the call has to take the slow path; nothing has
+ * happened then. */
 static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
 {
     pool_cache *first = lochi_pool_enter(pool);
@@ -216,7 +217,7 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
     const uintptr_t address = (uintptr_t)pointer;
     const size_t offset = address - pool->base;
     uintptr_t page = 0;
-    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the long way */
+    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the slow path */
         page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
     bool is_freed = false;
     if (page & POOL_IS_SLAB)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Sentences of a pool that refuses: what does not fit, whose limit it is, and what sleeps. */
+/* The error sentences of a pool: what does not fit, whose limit it is, and what is asleep. */
 #include "memory/pool/refuse.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "memory/pool/family.h"
 #include "memory/pool/heap.h"
 
-/* The figures behind every failure. */
-/* The figures behind every failure. */
+/* Figures for every failure. */
 #define REFUSE_FIGURES "%s held, %s in blocks, %s free (largest piece %s), %s waiting for streams"
 
 #define REFUSE_READ(pool)                                                                                              \
@@ -31,7 +30,7 @@ loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
                      LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
 }
 
-/* Returns what limits leave in whole cells. */
+/* Returns the bytes that the limits leave, in whole cells. */
 static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
 {
     size_t room = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
@@ -47,7 +46,7 @@ static size_t refuse_room(const lochi_pool *pool, bool *is_limited)
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
 {
     lochi_lock_assert_held(&pool->lock);
-    const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* what the limit leaves is not there */
+    const bool is_full = status == LOCH_E_DEVICE_MEMORY; /* the limit leaves room, but the device has no memory */
     bool is_limited;
     const size_t left = refuse_room(pool, &is_limited), room = is_full ? 0 : left;
     if (pool->is_virtual && want->bytes > pool->span)

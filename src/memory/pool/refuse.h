@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Why a pool refuses. Each function sets the error record. */
+/* Error sentences of a pool. Each function sets the error record. */
 #ifndef LOCHI_POOL_REFUSE_H
 #define LOCHI_POOL_REFUSE_H
 
 #include "memory/pool/heap.h"
 
-/* Says why a request does not fit; `status` is what the last step said. */
+/* Fails because a request does not fit. `status` is the result of the last step. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status);
-/* Says whose limit does not leave `bytes` more: E_LIMIT. */
+/* Fails because a limit does not leave `bytes` more, and names the pool of that limit. E_LIMIT. */
 loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes);
-/* Says that the pool sleeps as a whole (E_BUSY), or that its device did not survive a fork (E_FORKED). */
+/* Fails because the whole pool is asleep (E_BUSY), or because its device did not survive a fork (E_FORKED). */
 loch_status lochi_pool_refuse_asleep(const lochi_pool *pool);
-/* Says that a block sleeps: E_BUSY. */
+/* Fails because a block is asleep. E_BUSY. */
 loch_status lochi_pool_refuse_at(const void *address);
 
 #endif

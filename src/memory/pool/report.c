@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pool says of itself: figures, and a report for people. */
+/* Figures of a pool, and a report for people. */
 #include "memory/pool/report.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/family.h"
@@ -55,7 +55,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     out->peak_reserved_bytes = pool->peak_reserved;
     const size_t held = pool->reserved + pool->asleep_bytes - pool->dormant_bytes;
     out->cached_bytes = held > out->allocated_bytes ? held - out->allocated_bytes : 0;
-    if (out->cached_bytes > pool->reserved) out->cached_bytes = pool->reserved; /* the rest sleeps */
+    if (out->cached_bytes > pool->reserved) out->cached_bytes = pool->reserved; /* the rest is asleep */
     out->largest_free_bytes = lochi_pool_find_largest(pool);
 }
 

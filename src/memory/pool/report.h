@@ -5,11 +5,11 @@
 
 #include "memory/pool/state.h"
 
-/* Reads what loch_pool_get_info tells. */
+/* Reads the figures of loch_pool_get_info. */
 void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out);
 /* Reads the statistics. */
 void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out);
-/* Begins a segment: peaks are what is in use now, the largest request is 0. */
+/* Starts a new segment of the statistics: sets the peaks to the bytes in use now, and the largest request to 0. */
 void lochi_pool_begin_segment(lochi_pool *pool);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool's addresses: one reservation, the table of its pages, and the cells. A pool reserves several times what the device has,
- * and less where the process may not have so much. */
+/* The addresses of a pool: one reservation, the table of its pages, and the cells. A pool reserves several times the
+ * memory of the device, or less if the process cannot have so much. */
 #include "memory/pool/reserve.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -10,35 +10,36 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/heap.h"
 
-#define RESERVE_FACTOR 8 /* addresses for each byte of the device, so that best fit has room */
+#define RESERVE_FACTOR 8 /* bytes of addresses for each byte of the device, so that best fit has room */
 #define RESERVE_MAX ((size_t)1 << 42)
-#define RESERVE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would take a large part of the addresses */
-#define RESERVE_ROOM_PART 4    /* of the addresses that a limited process has left */
-#define RESERVE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* of the addresses is what their table of pages takes */
-#define RESERVE_WIDE_POOLS 16 /* of the process; those beyond take less, so that addresses last for hundreds */
+#define RESERVE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would waste a large part of its addresses */
+#define RESERVE_ROOM_PART 4    /* part of the addresses left to a process with a limit */
+#define RESERVE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* the table of pages takes this part of the addresses */
+#define RESERVE_WIDE_POOLS 16 /* pools of the process with wide reservations; later ones reserve less */
 
-static atomic_size_t reserve_pools; /* of all pools */
+static atomic_size_t reserve_pools; /* pools with a reservation */
 
-/* Counts the reservation in. */
+/* Chooses the bytes to reserve. Counts the reservation. */
 static size_t reserve_choose_span(const lochi_pool *pool)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT, total = pool->device->properties.total_bytes;
     const size_t others = atomic_fetch_add(&reserve_pools, 1);
     const size_t factor = others < RESERVE_WIDE_POOLS ? RESERVE_FACTOR : 1;
     size_t span = total > RESERVE_MAX / factor ? RESERVE_MAX : total * factor;
-    if (span < total) span = total; /* larger than the largest */
+    if (span < total) span = total; /* the device has more memory than RESERVE_MAX */
 #if LOCHI_TSAN
-    /* It leaves the process little address space, which a few pools would fill. */
+    /* ThreadSanitizer leaves the process little address space, and a few pools would fill it. */
     const size_t most = (size_t)(others < RESERVE_WIDE_POOLS / 2 ? 32 : 2) << 30;
     if (loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) && span > most) span = most;
 #elif defined(LOCHI_SPAN_MAX)
-    /* A build for an emulator, which pays for every page of addresses: at most that much, or what a simulated device has. */
+    /* A build for an emulator, where each page of addresses costs time: reserves at most LOCHI_SPAN_MAX, or the
+     * memory of a simulated device. */
     const bool is_host = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
     const size_t most = is_host || total < LOCHI_SPAN_MAX ? LOCHI_SPAN_MAX : total;
     if (span > most) span = most;
 #endif
     span = (span + chunk - 1) / chunk * chunk;
-    /* A process with a limit on its addresses needs them for other things, too, and for further pools. */
+    /* A process with a limit on its addresses needs some of them for other data and for further pools. */
     const size_t room = lochi_address_room();
     if (room == SIZE_MAX) return span;
     const size_t share = room / RESERVE_ROOM_PART;
@@ -47,14 +48,15 @@ static size_t reserve_choose_span(const lochi_pool *pool)
     return span;
 }
 
-/* Bytes of the table of pages of a reservation, and of the bits behind it. */
+/* Returns the bytes of the table of pages of a reservation, and of the bits behind it. */
 static size_t reserve_table_bytes(const lochi_pool *pool, size_t span)
 {
     const size_t pages = span >> POOL_PAGE_SHIFT;
     return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
 }
 
-/* Addresses for the blocks, and memory for the table of their pages; or neither. Says whether less might do. */
+/* Reserves addresses for the blocks, and memory for their table of pages. On failure both are given back, and
+ * `*is_too_much` tells whether less could succeed. */
 static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
 {
     const size_t chunk = pool->cell_bytes << POOL_CHUNK_SHIFT;
@@ -75,7 +77,7 @@ static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
     return LOCH_OK;
 }
 
-/* Reserves as much as the process gets. */
+/* Reserves as much as the process can get. */
 static loch_status reserve_addresses(lochi_pool *pool)
 {
     size_t span = reserve_choose_span(pool) & ~(pool->cell_bytes - 1);
@@ -111,7 +113,7 @@ void lochi_pool_close_addresses(lochi_pool *pool)
 {
     lochi_pool_close_cells(pool);
     if (!pool->is_virtual) return;
-    if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may stay behind */
+    if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may still be there */
     lochi_unmap((void *)pool->pages, reserve_table_bytes(pool, pool->span));
     if (!pool->span) return;
     atomic_fetch_sub(&reserve_pools, 1);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The addresses of a pool with virtual memory. Nothing else of the pool is in use. */
+/* The addresses of a pool with virtual memory. Uses no other part of the pool. */
 #ifndef LOCHI_POOL_RESERVE_H
 #define LOCHI_POOL_RESERVE_H
 
 #include "memory/pool/state.h"
 
-/* Reserves addresses, all of them bare. Does nothing in a pool of raw segments. */
+/* Reserves addresses; all of them are bare. Does nothing in a pool of raw segments. */
 loch_status lochi_pool_open_addresses(lochi_pool *pool);
-/* Gives addresses and cells back; nothing is mapped any more. */
+/* Gives addresses and cells back. Nothing may be mapped. */
 void lochi_pool_close_addresses(lochi_pool *pool);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that change their size in place. */
+/* Resizes blocks in place. */
 #include "memory/pool/resize.h"
 #include "base/fail.h"
 #include "memory/pool/block.h"
@@ -14,7 +14,7 @@
 #include "memory/pool/refuse.h"
 #include "memory/pool/wipe.h"
 
-/* Takes `more` bytes of what is free behind a block. Two records are stocked. */
+/* Extends a block by `more` bytes of the free memory behind it. Two records are stocked. */
 static loch_status resize_extend(lochi_pool *pool, pool_block *block, size_t more)
 {
     pool_block *behind = block->behind;
@@ -28,7 +28,7 @@ static loch_status resize_extend(lochi_pool *pool, pool_block *block, size_t mor
     return LOCH_OK;
 }
 
-/* Gives the end of a block back. */
+/* Frees the end of a block. */
 static void resize_shorten(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     pool_block *rest = lochi_pool_split(pool, block, block->start + bytes);
@@ -44,8 +44,8 @@ static bool resize_can_extend(const pool_block *block, size_t more)
     return behind && lochi_pool_state(behind) == POOL_FREE && behind->lane == block->lane && behind->bytes >= more;
 }
 
-/* Resizes a large block in place: into what is free behind it, or by giving its end back. All that may refuse comes first: a frozen block that
- * cannot change stays frozen. */
+/* Resizes a large block in place: takes free memory behind it, or frees its end. Everything that may fail comes
+ * first, so that a frozen block that cannot be resized stays frozen. */
 static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t rounded = lochi_pool_round_large(pool, bytes);
@@ -67,7 +67,7 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
     return LOCH_OK;
 }
 
-/* Resizes a small block within its class, unless much of it would be lost. */
+/* Resizes a small block within its class, unless that would waste much of it. */
 static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
 {
     if (lochi_pool_round_request(pool, bytes) > found->allocated || bytes <= found->allocated / 2)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Handles that sleep, or are about to, and the blocks on them: for sleep.c and wake.c. */
+/* Sleeping handles and the blocks on them, for sleep.c and wake.c. */
 #include "memory/pool/rest.h"
 #include "base/fail.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/poison.h"
 
-#define REST_RECORDS 31 /* that one batch of records holds at least */
+#define REST_RECORDS 31 /* records in one batch, at least */
 
 size_t lochi_rest_count_live(const pool_block *block)
 {
@@ -82,6 +82,6 @@ void lochi_rest_paint(const lochi_pool *pool)
 void lochi_rest_settle(const lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
-    (void)!loch_stream_sync(pool->default_stream); /* what cannot be waited for does not run */
+    (void)!loch_stream_sync(pool->default_stream); /* work that cannot be waited for does not run */
     lochi_error_restore(&saved);
 }
