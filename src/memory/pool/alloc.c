@@ -3,6 +3,7 @@
  * When nothing fits, ladder.c tries to make room. */
 #include "memory/pool/alloc.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
@@ -125,7 +126,7 @@ static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t c
 {
     loch_status status;
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
-    if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+    if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
     const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
     pool_block *block = alloc_take_block(pool, &want, &status);
     if (block)
@@ -222,8 +223,8 @@ loch_status lochi_pool_alloc(void *self, const loch_request *request, void **out
     const size_t rounded = lochi_request_round(request);
     loch_status status;
     if (request->alignment > POOL_ALIGNMENT_MAX || rounded > POOL_ALIGNMENT_MAX * 64)
-        status =
-            LOCH_FAIL(DEVICE_MEMORY, "no address space holds %zu bytes aligned to %zu", rounded, request->alignment);
+        status = LOCH_FAIL(DEVICE_MEMORY, "the address space has no room for %s aligned to %s", LOCHI_SIZE(rounded),
+                           LOCHI_SIZE(request->alignment));
     else
         status = alloc_try(pool, request, false, out);
     return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);

@@ -136,7 +136,7 @@ loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t b
         pool_cell *cell = lochi_pool_find_cell(pool, at);
         if (atomic_load_explicit(&cell->pages, memory_order_relaxed)) continue;
         _Atomic uintptr_t *pages = bounds_make_cell_pages(pool);
-        if (!pages) return LOCH_FAIL(HOST_MEMORY, "no host memory to note where blocks start");
+        if (!pages) return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of pages");
         atomic_store_explicit(&cell->pages, pages, memory_order_release);
     }
     return LOCH_OK;
@@ -259,10 +259,12 @@ static loch_status bounds_check_any(const lochi_pool *pool, uintptr_t start, siz
     if (is_found && bytes <= extent.bytes - (start - extent.start)) return LOCH_OK;
     const char *name = loch_allocator_get_name(pool->allocator);
     if (!is_found)
-        return LOCH_FAIL(OUT_OF_RANGE, "%p (the %s) lies in no block of the pool \"%s\": free, or behind a block's end",
-                         (void *)start, what, name);
+        return LOCH_FAIL(
+            OUT_OF_RANGE,
+            "%p (the %s) is not in a live block of pool \"%s\": it was freed, or is past the end of a block",
+            (void *)start, what, name);
     return LOCH_FAIL(OUT_OF_RANGE,
-                     "%zu bytes at %p (the %s) reach beyond the block of %zu bytes at %p of the pool \"%s\"", bytes,
+                     "%zu bytes at %p (the %s) go past the end of the block of %zu bytes at %p in pool \"%s\"", bytes,
                      (void *)start, what, extent.bytes, (void *)extent.start, name);
 }
 

@@ -30,7 +30,7 @@ static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
 loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id)
 {
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     lochi_lock_take(&self->lock);
     bool is_known = false;
     for (const pool_lane *lane = self->lanes; lane; lane = lane->next)

@@ -67,7 +67,7 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
 {
     if (lochi_pool_find_cell(pool, address)) return LOCH_OK;
     pool_chunk *chunk = lochi_zalloc(sizeof *chunk);
-    if (!chunk) return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is mapped");
+    if (!chunk) return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of handles");
     const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
     if (pool->is_virtual) {
         atomic_store_explicit(&pool->chunks[(address - pool->base) >> shift], chunk, memory_order_release);
@@ -76,7 +76,7 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
     struct pool_directory *directory = cells_grow_directory(pool);
     if (!directory) {
         lochi_free(chunk);
-        return LOCH_FAIL(HOST_MEMORY, "no host memory to note what is mapped");
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of handles");
     }
     cells_enter_chunk(directory, (address >> shift) + 1, chunk);
     return LOCH_OK;

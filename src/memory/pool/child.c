@@ -8,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/logging.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"
@@ -23,18 +24,20 @@ static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *
 {
     lochi_pool *parent = pool->family.parent;
     size_t minimum;
-    if (parent->range) return LOCH_FAIL(UNSUPPORTED, "the parent is a range: its children are ranges, too");
+    if (parent->range)
+        return LOCH_FAIL(UNSUPPORTED, "the parent is a child with a range: its children must have ranges too");
     if (options->limit_bytes && options->minimum_bytes > options->limit_bytes)
-        return LOCH_FAIL(INVALID, "a minimum of %zu bytes is more than the limit of %zu", options->minimum_bytes,
-                         options->limit_bytes);
+        return LOCH_FAIL(INVALID, "the minimum of %s is more than the limit of %s", LOCHI_SIZE(options->minimum_bytes),
+                         LOCHI_SIZE(options->limit_bytes));
     if (!lochi_round_up(options->minimum_bytes, pool->cell_bytes, &minimum)) /* memory comes in whole cells */
-        return LOCH_FAIL(OVERFLOW, "a minimum of %zu bytes does not fit the address space", options->minimum_bytes);
+        return LOCH_FAIL(OVERFLOW, "the minimum of %s does not fit the address space",
+                         LOCHI_SIZE(options->minimum_bytes));
     if (options->limit_bytes && minimum > options->limit_bytes) minimum = options->limit_bytes;
     bool fits = lochi_family_promise(parent, minimum);
     if (!fits && lochi_pool_ask_family(parent, minimum, true)) fits = lochi_family_promise(parent, minimum);
     if (!fits)
-        return LOCH_FAIL(LIMIT, "a minimum of %zu bytes is more than the limits of \"%s\" and its parents leave",
-                         minimum, loch_allocator_get_name(parent->allocator));
+        return LOCH_FAIL(LIMIT, "the minimum of %s does not fit the limits of pool \"%s\" and its parents",
+                         LOCHI_SIZE(minimum), loch_allocator_get_name(parent->allocator));
     pool->family.minimum = minimum;
     pool->family.is_counted = true;
     pool->is_related = pool->is_obedient = true;
@@ -53,15 +56,17 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
                                   .tag = options->tag};
     loch_status status;
     void *range;
-    if (options->minimum_bytes) return LOCH_FAIL(INVALID, "a range has no minimum: it is there as a whole");
+    if (options->minimum_bytes)
+        return LOCH_FAIL(INVALID, "a child with a range has no minimum: it gets the whole range at once");
     if (options->limit_bytes < CHILD_RANGE_MIN)
-        return LOCH_FAIL(INVALID, "a range has %zu bytes at least, not %zu", CHILD_RANGE_MIN, options->limit_bytes);
+        return LOCH_FAIL(INVALID, "a range of %zu bytes is too small: the smallest has %zu", options->limit_bytes,
+                         CHILD_RANGE_MIN);
     LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     lochi_lock_drop(&pool->lock);
     if (!lane) return status;
-    if (lane->capture) return LOCH_FAIL(BUSY, "a child cannot be made in a capture");
+    if (lane->capture) return LOCH_FAIL(BUSY, "a child pool with a range cannot be made on a stream that is captured");
     lochi_session_frame frame;
     lochi_session_hush(&frame); /* the range outlives the session that the thread is in */
     status = loch_allocator_alloc(parent->allocator, &request, &range);
@@ -124,7 +129,7 @@ void lochi_child_close(lochi_pool *pool)
     if (pool->range) {
         lochi_pool_keep_range(parent, pool->range, NULL);
         if (pool->dirty || pool->dirty_words) /* not wiped: the memory must never be handed out again */
-            LOCHI_LOG(ERROR, "a child's range of %zu bytes could not be wiped, and is lost", pool->limit);
+            LOCHI_LOG(ERROR, "a child's range of %s could not be wiped and is lost", LOCHI_SIZE(pool->limit));
         else if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
             LOCHI_LOG(ERROR, "a child's range is lost: %s", loch_error_get()->sentence);
     }
@@ -146,7 +151,7 @@ loch_status loch_pool_walk_children(loch_allocator *pool, loch_child_visitor *vi
 {
     LOCHI_NOT_CANCELLED;
     const lochi_pool *self = lochi_pool_of(pool);
-    if (!self || !visitor) return LOCH_FAIL(INVALID, "walking the children needs a pool and a visitor");
+    if (!self || !visitor) return LOCH_FAIL(INVALID, "the walk over children needs a pool and a visitor");
     loch_status status = LOCH_OK;
     uint64_t number = 0;
     for (loch_allocator *child; status == LOCH_OK && (child = lochi_family_next_child(self, &number));) {

@@ -13,6 +13,7 @@
 #include "memory/pool/compact.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/sized.h"
 #include "memory/movable.h"
 #include "memory/pool/cache.h"
@@ -112,7 +113,7 @@ static loch_status compact_try_ways(pool_plan *plan, size_t bytes, size_t budget
         budget = other.moved_bytes ? other.moved_bytes - 1 : 0;
     }
     if (is_found) return LOCH_OK;
-    return LOCH_FAIL(FRAGMENTED, "no moves of blocks that may move free %zu bytes in one piece", bytes);
+    return LOCH_FAIL(FRAGMENTED, "no moves of movable blocks join %s in one piece", LOCHI_SIZE(bytes));
 }
 
 static loch_status compact_make_piece(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
@@ -125,7 +126,7 @@ static loch_status compact_make_piece(pool_plan *plan, size_t bytes, size_t budg
     }
     plan->joined_bytes = 0;
     if (bytes <= plan->pool->reserved) return compact_try_ways(plan, bytes, budget, is_in_handles);
-    return LOCH_FAIL(FRAGMENTED, "%zu bytes are more than the pool holds: no moves join them", bytes);
+    return LOCH_FAIL(FRAGMENTED, "%s are more than the pool holds: no moves join them", LOCHI_SIZE(bytes));
 }
 
 static loch_status compact_make(pool_plan *plan, pool_goal goal, size_t bytes, size_t budget)
@@ -153,7 +154,7 @@ static loch_status compact_cut(pool_plan *plan, const plan_move *move)
     plan_item *target = &plan->items[move->to];
     pool_block *block = compact_find_free(plan, move->before, target->start);
     if (!block || block->start != target->start || block->bytes < move->bytes || !lochi_plan_is_hole(plan, block))
-        return LOCH_FAIL(BUSY, "the memory at %p is not free any more", (void *)target->start);
+        return LOCH_FAIL(BUSY, "the free memory at %p was taken during the compaction", (void *)target->start);
     LOCH_TRY_RETURN(lochi_pool_cut(plan->pool, block, target->start, move->bytes));
     lochi_pool_set_state(block, POOL_SPECIAL);
     target->block = block; /* the record stays with the front part */
@@ -216,7 +217,8 @@ loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal
     compact_prepare(pool, lane);
     loch_status status = compact_make(&plan, goal, bytes, SIZE_MAX);
     if (status == LOCH_OK && plan.moves_count && pool->moving_forbidden)
-        status = LOCH_FAIL(MOVING_FORBIDDEN, "%zu bytes fit after a compaction, which is forbidden now", bytes);
+        status = LOCH_FAIL(MOVING_FORBIDDEN, "%s would fit after a compaction, but moving is forbidden now",
+                           LOCHI_SIZE(bytes));
     if (status == LOCH_OK) status = compact_carry_out(&plan);
     lochi_plan_end(&plan);
     return status;
@@ -228,7 +230,7 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
                                 loch_compact_options *options, lochi_pool **pool)
 {
     *pool = lochi_pool_of(allocator);
-    if (!*pool) return LOCH_FAIL(INVALID, "only a pool is compacted");
+    if (!*pool) return LOCH_FAIL(INVALID, "only a pool can be compacted");
     *options = (loch_compact_options){.size = sizeof *options};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of options for compaction", given, options, sizeof *options));
     if (!options->budget_bytes) options->budget_bytes = SIZE_MAX;
@@ -241,7 +243,7 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
 static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     pool_lane *lane = lochi_pool_lane(pool, stream, status);
-    if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a stream that is captured cannot compact a pool");
+    if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a pool cannot be compacted on a stream that is captured");
     if (lane && lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
     return lane;
 }
@@ -253,7 +255,7 @@ static loch_status compact_plan(pool_plan *plan, const loch_compact_options *opt
     plan->lane = compact_choose_lane(plan->pool, options->stream, &status);
     if (status != LOCH_OK) return status;
     if (is_to_move && plan->pool->moving_forbidden)
-        return LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in the pool \"%s\" now",
+        return LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in pool \"%s\" now",
                          loch_allocator_get_name(plan->pool->allocator));
     compact_prepare(plan->pool, plan->lane);
     const pool_goal goal = options->contiguous_bytes ? POOL_GOAL_PIECE : POOL_GOAL_ALL;
@@ -311,7 +313,7 @@ loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_opti
 loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *hook, void *user)
 {
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "only pools move memory");
+    if (!self) return LOCH_FAIL(INVALID, "only a pool can move memory");
     lochi_lock_take(&self->lock);
     self->move_hook = hook;
     self->move_hook_user = user;
@@ -323,7 +325,7 @@ loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *ho
 static loch_status compact_forbid(loch_allocator *allocator, bool is_more)
 {
     lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool) return LOCH_FAIL(INVALID, "only pools move memory");
+    if (!pool) return LOCH_FAIL(INVALID, "only a pool can move memory");
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
     if (is_more)
@@ -331,8 +333,7 @@ static loch_status compact_forbid(loch_allocator *allocator, bool is_more)
     else if (pool->moving_forbidden)
         pool->moving_forbidden--;
     else
-        status =
-            LOCH_FAIL(INVALID, "moving is not forbidden in the pool \"%s\"", loch_allocator_get_name(pool->allocator));
+        status = LOCH_FAIL(INVALID, "moving is not forbidden in pool \"%s\"", loch_allocator_get_name(pool->allocator));
     lochi_lock_drop(&pool->lock);
     return status;
 }

@@ -9,6 +9,7 @@
  * A child retains the allocator of its parent, so all pools above a pool exist as long as the pool. */
 #include "memory/pool/family.h"
 #include "base/fail.h"
+#include "base/text.h"
 
 /* Guards sums, limits and lists of children of all pools. Held for a few additions only. */
 static lochi_lock family_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_FAMILY);
@@ -136,8 +137,8 @@ loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes)
     if (fits) pool->family.limit = limit_bytes;
     lochi_lock_drop(&family_lock);
     if (fits) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "a limit of %zu bytes is less than the %zu that are promised as minima", limit_bytes,
-                     promised);
+    return LOCH_FAIL(LIMIT, "a limit of %s is less than the %s promised to children as minima", LOCHI_SIZE(limit_bytes),
+                     LOCHI_SIZE(promised));
 }
 
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)

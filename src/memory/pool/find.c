@@ -16,9 +16,9 @@ static bool find_is_inside(const lochi_pool *pool, uintptr_t address)
 static loch_status find_refuse(lochi_pool *pool, const void *address, uintptr_t page)
 {
     if (page & POOL_IS_FREED && page == POOL_MARK((uintptr_t)address))
-        return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
+        return LOCH_FAIL(DOUBLE_FREE, "the block at %p was already freed", address);
     if (find_is_inside(pool, (uintptr_t)address)) return LOCH_FAIL(INTERIOR, "%p lies inside a block", address);
-    return LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
+    return LOCH_FAIL(FOREIGN, "pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
 }
 
 static loch_status find_small(lochi_pool *pool, const void *address, pool_slab *slab, pool_found *out)
@@ -29,14 +29,13 @@ static loch_status find_small(lochi_pool *pool, const void *address, pool_slab *
         const bool is_live =
             index < slab->count && atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_LIVE;
         return is_live ? LOCH_FAIL(INTERIOR, "%p lies inside a block", address)
-                       : LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p",
-                                   loch_allocator_get_name(pool->allocator), address);
+                       : LOCH_FAIL(FOREIGN, "pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator),
+                                   address);
     }
     const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (seen & POOL_WORD_FREED) return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
+    if (seen & POOL_WORD_FREED) return LOCH_FAIL(DOUBLE_FREE, "the block at %p was already freed", address);
     if (!(seen & POOL_WORD_LIVE))
-        return LOCH_FAIL(FOREIGN, "the pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator),
-                         address);
+        return LOCH_FAIL(FOREIGN, "pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
     *out = (pool_found){slab->block, word, seen & POOL_WORD_BYTES, slab->object_bytes,
                         (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX)};
     return LOCH_OK;
@@ -53,7 +52,7 @@ loch_status lochi_pool_find_live(lochi_pool *pool, const void *address, pool_fou
     const pool_state state = lochi_pool_state(block);
     if (block->start != (uintptr_t)address) return find_refuse(pool, address, 0);
     if (state == POOL_CACHED || state == POOL_WAITING)
-        return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed before", address);
+        return LOCH_FAIL(DOUBLE_FREE, "the block at %p was already freed", address);
     if (!lochi_pool_is_out(state)) return find_refuse(pool, address, 0);
     *out = (pool_found){block, NULL, lochi_pool_requested(block),
                         state == POOL_GROWABLE ? block->committed : block->bytes, block->tag};

@@ -90,7 +90,7 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
     if (status == LOCH_OK && bytes && bytes != found.requested)
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
     if (status == LOCH_OK && lochi_pool_is_range(found.block))
-        status = LOCH_FAIL(BUSY, "a child pool lives in the block at %p", address);
+        status = LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", address);
     if (status == LOCH_OK && found.block->frozen) status = lochi_pool_thaw(pool, found.block);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
         status = free_elsewhere(pool, &found, address, stream);

@@ -147,7 +147,7 @@ static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t mo
 static loch_status freeze_cut(lochi_pool *pool, pool_block **zone, size_t bytes, pool_block **out)
 {
     pool_block *front = *zone;
-    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     lochi_pool_set_state(front, POOL_SPECIAL); /* does not merge with neighbours */
     *zone = front->bytes > bytes ? lochi_pool_split(pool, front, front->start + bytes) : NULL;
     *out = front;
@@ -288,7 +288,8 @@ static void freeze_undo(lochi_pool *pool)
     const loch_error saved = lochi_error_save();
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (block->frozen == pool->freezes && lochi_pool_thaw(pool, block) != LOCH_OK)
-            LOCHI_LOG(WARNING, "memory stays frozen: %s", loch_error_get()->sentence);
+            LOCHI_LOG(WARNING, "memory stays frozen, because it cannot be made writable: %s",
+                      loch_error_get()->sentence);
     lochi_error_restore(&saved);
 }
 
@@ -299,7 +300,7 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     if (!++pool->freezes) pool->freezes = 1; /* 0 means not frozen */
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
     if (!lane) return status;
-    if (lane->capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot freeze a pool");
+    if (lane->capture) return LOCH_FAIL(BUSY, "a pool cannot be frozen on a stream that is captured");
     if (pool->naps) return lochi_pool_refuse_asleep(pool);
     const bool has_movable = pool->movable_bytes || pool->movable_small;
     if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
@@ -316,11 +317,11 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
 loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *options, loch_freeze_report *report)
 {
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    if (!self) return LOCH_FAIL(INVALID, "only a pool can be frozen");
     loch_freeze_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of options for freezing", options, &read, sizeof read));
     if ((unsigned)read.writes > LOCH_FREEZE_PROTECTED || read.tag >= LOCH_TAG_COUNT_MAX)
-        return LOCH_FAIL(INVALID, "options for freezing hold values that are not known");
+        return LOCH_FAIL(INVALID, "the freeze options have unknown values");
     if (!read.stream) read.stream = self->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
     loch_freeze_report full = {.size = report ? report->size : 0};
@@ -339,7 +340,7 @@ loch_status loch_pool_unfreeze(loch_allocator *pool, loch_tag tag, size_t *bytes
 {
     if (bytes) *bytes = 0;
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "only a pool is frozen");
+    if (!self) return LOCH_FAIL(INVALID, "only a pool can be frozen");
     if (tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "there is no tag %u", (unsigned)tag);
     loch_status status = LOCH_OK;
     size_t blocks = 0, small = 0;

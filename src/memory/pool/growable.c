@@ -7,6 +7,7 @@
 #include "memory/pool/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/sized.h"
 #include "memory/failure.h"
 #include "memory/pool/block.h"
@@ -107,7 +108,8 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
 {
     lochi_lock_assert_held(&pool->lock);
     if (bytes > block->bytes)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu that were reserved", bytes, block->bytes);
+        return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s reserved for the block", LOCHI_SIZE(bytes),
+                         LOCHI_SIZE(block->bytes));
     if (lochi_pool_round(pool, bytes) > block->committed) return growable_extend(pool, block, bytes);
     if (lochi_pool_round(pool, bytes) < block->committed) {
         const size_t kept = lochi_pool_round(pool, bytes);
@@ -165,10 +167,10 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     const size_t step = alignment > pool->cell_bytes ? alignment : pool->cell_bytes;
     size_t bytes;
     if (!lochi_round_up(max_bytes, pool->cell_bytes, &bytes))
-        return LOCH_FAIL(OVERFLOW, "%zu bytes do not fit the address space", max_bytes);
-    if (!lochi_pool_stock_records(pool, 3)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+        return LOCH_FAIL(OVERFLOW, "%s do not fit the address space", LOCHI_SIZE(max_bytes));
+    if (!lochi_pool_stock_records(pool, 3)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_block *bare = lochi_pool_bins_fit(&pool->bare, bytes, step, false);
-    if (!bare) return LOCH_FAIL(DEVICE_MEMORY, "%zu bytes of addresses are not free", bytes);
+    if (!bare) return LOCH_FAIL(DEVICE_MEMORY, "%s of addresses are not free in one piece", LOCHI_SIZE(bytes));
     const uintptr_t start = (bare->start + step - 1) & ~(uintptr_t)(step - 1);
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
     LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, start, 1));
@@ -191,7 +193,7 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     pool_block *block = NULL;
     pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
     if (lane && lochi_pool_is_out_of_use(pool)) status = lochi_pool_refuse_asleep(pool);
-    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made in a capture");
+    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made on a stream that is captured");
     if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);
     if (status == LOCH_OK) {
@@ -220,16 +222,19 @@ loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes, con
 {
     if (out) *out = NULL;
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self || pool->wrapped) return LOCH_FAIL(INVALID, "growable blocks come from a pool itself");
-    if (!out || !max_bytes) return LOCH_FAIL(INVALID, "a growable block needs a place, and bytes that it may hold");
+    if (!self || pool->wrapped)
+        return LOCH_FAIL(INVALID, "growable blocks come from a pool itself, not from a wrapper");
+    if (!out || !max_bytes)
+        return LOCH_FAIL(INVALID, "a growable block needs a largest size that is not 0, and a place for its address");
     if (!self->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", pool->name);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     if (read.alignment & (read.alignment - 1))
-        return LOCH_FAIL(INVALID, "an alignment of %zu is no power of two", read.alignment);
-    if (read.tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "the request holds a tag that is not known");
+        return LOCH_FAIL(INVALID, "the alignment %zu is not a power of two", read.alignment);
+    if (read.tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "the request has an unknown tag");
     if (read.bytes > max_bytes)
-        return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes are more than the %zu to be reserved", read.bytes, max_bytes);
+        return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s to be reserved", LOCHI_SIZE(read.bytes),
+                         LOCHI_SIZE(max_bytes));
     if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
     if (!lochi_session_concerns(pool)) return growable_alloc(self, &read, max_bytes, out);
     lochi_session_alloc alloc;
@@ -241,8 +246,9 @@ loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes, con
 loch_status loch_pool_resize_growable(loch_allocator *pool, void *address, size_t bytes)
 {
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self || pool->wrapped) return LOCH_FAIL(INVALID, "growable blocks are a pool's own");
-    if (!address) return LOCH_FAIL(INVALID, "there is no block to resize");
+    if (!self || pool->wrapped)
+        return LOCH_FAIL(INVALID, "growable blocks are resized by their pool itself, not by a wrapper");
+    if (!address) return LOCH_FAIL(INVALID, "the address of the block to resize is NULL");
     const uintptr_t page = lochi_pool_find_page(self, (uintptr_t)address);
     const pool_block *block = lochi_pool_page_block(page);
     if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)

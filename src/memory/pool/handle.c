@@ -3,6 +3,7 @@
  * place.c decides where memory goes. */
 #include "memory/pool/handle.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "memory/pool/cells.h"
@@ -124,7 +125,7 @@ void lochi_pool_settle(lochi_pool *pool)
 /* Gets the host memory that mapping at an address needs. */
 static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
 {
-    if (!lochi_pool_stock_records(pool, 6)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (!lochi_pool_stock_records(pool, 6)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     return lochi_pool_make_cells(pool, at, bytes);
 }
 
@@ -133,7 +134,7 @@ static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
 static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
     pool_handle *handle = lochi_zalloc(sizeof *handle);
-    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a handle");
+    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a handle");
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
     loch_status status = lochi_pool_claim(pool, bytes);
     if (status == LOCH_OK) {
@@ -230,8 +231,8 @@ loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
 loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the handle is still in use");
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
+    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     LOCH_TRY_RETURN(handle_unmap(pool, handle));
     lochi_pool_make_bare(pool, handle_detach(pool, block, handle));
     return LOCH_OK;
@@ -268,7 +269,7 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
 loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_handle *handle = fading->handle;
     const bool has_passed = lochi_pool_has_passed(home->lane, home->epoch);
     const uint64_t epoch = home->epoch;
@@ -348,8 +349,8 @@ void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the handle is still in use");
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
+    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     lochi_pool_show(pool, handle->at, handle->bytes);
     loch_handle_destroy(
         handle->handle); /* destroyed before it is unmapped, so that the CPU device need not save the pages */
@@ -358,7 +359,8 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
     if (status == LOCH_OK)
         lochi_pool_make_bare(pool, old);
     else /* these addresses are never used again */
-        LOCHI_LOG(ERROR, "%zu bytes at %p are lost: %s", handle->bytes, (void *)handle->at, loch_error_get()->sentence);
+        LOCHI_LOG(ERROR, "%s at %p are lost: %s", LOCHI_SIZE(handle->bytes), (void *)handle->at,
+                  loch_error_get()->sentence);
     lochi_pool_unlink_handle(&pool->handles, handle);
     lochi_pool_uncount_handle(pool, handle->bytes);
     lochi_free(handle);
@@ -423,7 +425,7 @@ void lochi_pool_drop_all(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     for (pool_block *block = pool->fading; block; block = block->list_next) {
         const loch_status status = loch_virtual_unmap((void *)block->start);
-        if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping is lost: %s", loch_error_get()->sentence);
+        if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping cannot be removed: %s", loch_error_get()->sentence);
     }
     while (pool->loose)
         lochi_pool_destroy_loose(pool, pool->loose);
@@ -440,7 +442,8 @@ void lochi_pool_drop_all(lochi_pool *pool)
             lochi_ranges_let(handle->raw, NULL); /* the range stays in the table if the driver refuses */
             status = loch_raw_free(handle->raw);
         }
-        if (status != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes are lost: %s", handle->bytes, loch_error_get()->sentence);
+        if (status != LOCH_OK)
+            LOCHI_LOG(ERROR, "%s are lost: %s", LOCHI_SIZE(handle->bytes), loch_error_get()->sentence);
         lochi_pool_unlink_handle(&pool->handles, handle);
         lochi_free(handle);
     }

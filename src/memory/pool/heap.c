@@ -206,7 +206,7 @@ static pool_bins *heap_bins(const pool_block *block)
 loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
     if (start > block->start) {

@@ -5,6 +5,7 @@
 #include "memory/pool/keep.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/own_file.h"
@@ -62,13 +63,13 @@ static loch_status keep_open_file(pool_keep *keep, const char *path)
     LOCHI_NOT_CANCELLED;
     if (!path) return keep_open_unnamed(keep);
     keep->path = lochi_strdup(path);
-    if (!keep->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for a file's name");
+    if (!keep->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for the name of a file");
     bool is_special;
     keep->file = lochi_own_file_open(path, O_RDWR, &is_special);
     if (keep->file >= 0 && !is_special) return LOCH_OK;
     const loch_status status =
         keep->file < 0 ? keep_fail(keep, "made", errno)
-                       : LOCH_FAIL(IO, "%.120s is no regular file: contents would not come back from it", path);
+                       : LOCH_FAIL(IO, "%.120s is not a regular file: contents cannot be read back from it", path);
     lochi_free(keep->path); /* the file existed before: it is not removed */
     keep->path = NULL;
     return status;
@@ -134,7 +135,7 @@ static loch_status keep_read(const pool_keep *keep, char *to, size_t bytes, size
         const ssize_t count = pread(keep->file, to, bytes < KEEP_IO_MAX ? bytes : KEEP_IO_MAX, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return keep_fail(keep, "read", errno);
-        if (!count) return LOCH_FAIL(CORRUPT, "%.120s has become shorter", keep_name(keep));
+        if (!count) return LOCH_FAIL(CORRUPT, "%.120s became shorter while contents were kept in it", keep_name(keep));
         to += count;
         offset += (size_t)count;
         bytes -= (size_t)count;
@@ -150,10 +151,10 @@ static loch_status keep_verify(const pool_keep *keep)
     struct stat about;
     if (fdatasync(keep->file) != 0) return keep_fail(keep, "written", errno);
     if (fstat(keep->file, &about) != 0 || (size_t)about.st_size < keep->written)
-        return LOCH_FAIL(IO, "%.120s has not taken the %zu bytes that were written to it", keep_name(keep),
+        return LOCH_FAIL(IO, "%.120s does not have the %zu bytes that were written to it", keep_name(keep),
                          keep->written);
     char *back = lochi_alloc(KEEP_VERIFY_BYTES);
-    if (!back) return LOCH_FAIL(HOST_MEMORY, "no host memory to read contents back");
+    if (!back) return LOCH_FAIL(HOST_MEMORY, "no host memory to check saved contents");
     loch_status status = LOCH_OK;
     uint64_t sum = 0;
     for (size_t offset = 0; offset < keep->written && status == LOCH_OK; offset += KEEP_VERIFY_BYTES) {
@@ -163,7 +164,7 @@ static loch_status keep_verify(const pool_keep *keep)
     }
     lochi_free(back);
     if (status == LOCH_OK && sum != keep->sum)
-        status = LOCH_FAIL(IO, "%.120s does not give back what was written to it", keep_name(keep));
+        status = LOCH_FAIL(IO, "%.120s does not contain what was written to it", keep_name(keep));
     return status;
 }
 
@@ -211,7 +212,7 @@ void lochi_keep_close(pool_keep *keep)
     for (size_t i = 0; i < keep->pieces_count; i++)
         if ((keep->is_wiped && loch_fill(keep->pieces[i].address, keep->pieces[i].bytes, "", 1) != LOCH_OK) ||
             loch_allocator_free(keep->allocator, keep->pieces[i].address) != LOCH_OK)
-            LOCHI_LOG(ERROR, "%zu bytes of kept contents are lost: %s", keep->pieces[i].bytes,
+            LOCHI_LOG(ERROR, "%s of host memory with saved contents are lost: %s", LOCHI_SIZE(keep->pieces[i].bytes),
                       loch_error_get()->sentence);
     lochi_free(keep->pieces);
     loch_allocator_release(keep->allocator);
@@ -225,7 +226,7 @@ static loch_status keep_add_piece(pool_keep *keep, size_t bytes)
     if (keep->pieces_count == keep->pieces_capacity) {
         const size_t capacity = keep->pieces_capacity ? 2 * keep->pieces_capacity : 16;
         pool_keep_piece *grown = lochi_realloc(keep->pieces, capacity * sizeof *grown);
-        if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory to note kept contents");
+        if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of saved contents");
         keep->pieces = grown;
         keep->pieces_capacity = capacity;
     }
@@ -275,7 +276,7 @@ void lochi_stage_close(pool_stage *stage)
         loch_event_destroy(stage->events[i]);
     if ((stage->memory && stage->is_wiped && loch_fill(stage->memory, 2 * POOL_STAGE_HALF, "", 1) != LOCH_OK) ||
         (stage->memory && loch_allocator_free(stage->allocator, stage->memory) != LOCH_OK))
-        LOCHI_LOG(ERROR, "a stage is lost: %s", loch_error_get()->sentence);
+        LOCHI_LOG(ERROR, "the pinned memory of a stage is lost: %s", loch_error_get()->sentence);
     loch_allocator_release(stage->allocator);
     *stage = (pool_stage){0};
     lochi_error_restore(&saved);
@@ -399,7 +400,7 @@ loch_status lochi_keep_check(const pool_keep *keep)
     for (size_t i = 0; i < keep->pieces_count; i++) {
         const loch_status status = lochi_ranges_locate(keep->pieces[i].address, keep->pieces[i].bytes, &place);
         if (status == LOCH_E_NOT_FOUND || status == LOCH_E_OUT_OF_RANGE)
-            return LOCH_FAIL(BUSY, "\"%s\", which keeps the contents, sleeps itself: wake it first",
+            return LOCH_FAIL(BUSY, "pool \"%s\", which keeps the contents, is asleep: wake it first",
                              loch_allocator_get_name(keep->allocator));
     }
     return LOCH_OK;

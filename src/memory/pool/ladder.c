@@ -129,7 +129,7 @@ static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_s
     *status = lochi_pool_supply(pool, want, source);
     if (*status != LOCH_OK) return NULL;
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the memory that came does not fit");
+    if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the new memory does not fit the request");
     return block;
 }
 

@@ -77,10 +77,10 @@ static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
 {
     uint64_t capture = lane->capture;
-    if (lane->is_closed) return LOCH_FAIL(BUSY, "a stream that has ended cannot be marked");
+    if (lane->is_closed) return LOCH_FAIL(BUSY, "no event can be recorded on a stream that was destroyed");
     if (!capture) LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
     if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
-    if (!lane_grow_marks(pool, lane)) return LOCH_FAIL(HOST_MEMORY, "no host memory to mark a stream");
+    if (!lane_grow_marks(pool, lane)) return LOCH_FAIL(HOST_MEMORY, "no host memory for an event of a stream");
     loch_event *event = NULL;
     LOCH_TRY_RETURN(lane_take_event(pool, &event));
     const loch_status status = loch_event_record(event, lane->stream);
@@ -162,19 +162,20 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 {
     lochi_lock_assert_held(&pool->lock);
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
-    if (lane->capture || lane->is_closed) return LOCH_FAIL(BUSY, "the stream cannot wait for another now");
+    if (lane->capture || lane->is_closed)
+        return LOCH_FAIL(BUSY, "the stream is captured or was destroyed: it cannot wait for another stream");
     if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
     for (size_t i = 0; i < other->marks_count; i++) {
         const pool_mark *mark = lane_mark_at(other, i);
         if (mark->epoch < epoch) continue;
         uint64_t capture;
         LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
-        if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot wait for another");
+        if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot wait for another stream");
         LOCH_TRY_RETURN(loch_stream_wait(lane->stream, mark->event));
         pool->waits_on_device++;
         return LOCH_OK;
     }
-    return LOCH_FAIL(BUSY, "nothing marks the end of the other stream's work");
+    return LOCH_FAIL(BUSY, "no event was recorded after the work of the other stream");
 }
 
 /* Orders a lane after another lane. Once in a compaction is enough: work queued later uses no movable block, because
@@ -338,7 +339,7 @@ pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *s
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
     if (!lane) lane = lane_make(pool, stream, capture);
-    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory to note a stream");
+    if (!lane) *status = LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a stream");
     return lane;
 }
 

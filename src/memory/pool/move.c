@@ -31,7 +31,7 @@ static loch_status move_find_pool(loch_allocator *allocator, lochi_pool **out)
 {
     *out = allocator ? allocator->pool : NULL;
     if (*out) return LOCH_OK;
-    return LOCH_FAIL(UNSUPPORTED, "only a pool itself has memory that moves, and not a wrapper around one");
+    return LOCH_FAIL(UNSUPPORTED, "only a pool itself has movable memory, not a wrapper around it");
 }
 
 static pool_block *move_find_block(const lochi_pool *pool, const void *address)
@@ -239,8 +239,8 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
     const bool is_used = lane->done != UINT64_MAX;
     if (lane->capture) /* the copy would run only when the graph is launched */
         return LOCH_FAIL(BUSY,
-                         "the block at %p was left in two places by a move that failed: it cannot be put together "
-                         "on a stream that is captured",
+                         "the block at %p was left in two places by a move that failed: it cannot be "
+                         "completed on a stream that is captured",
                          (void *)block->start);
     LOCH_TRY_RETURN(move_wait(pool, movable, lane));
     if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, block->start, lane));
@@ -323,7 +323,7 @@ loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lan
     lochi_lock_assert_held(&pool->lock);
     pool_block *hole = block->before;
     if (!hole || lochi_pool_state(hole) != POOL_FREE || hole->lane != lane || hole->is_piece)
-        return LOCH_FAIL(BUSY, "the memory before %p is not free any more", (void *)block->start);
+        return LOCH_FAIL(BUSY, "the free memory before %p was taken during the compaction", (void *)block->start);
     const uintptr_t to = hole->start;
     const bool is_used = lane->done != UINT64_MAX;
     size_t done = 0;

@@ -82,7 +82,7 @@ static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *w
 {
     const bool is_used = lane->done != UINT64_MAX; /* the copy may still run after the call */
     if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
-    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory to note the ids of small blocks");
+    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory for the ids of small blocks");
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, slab->lane));
     for (const pool_use *use = small_uses(pool, slab, word); use; use = use->next)
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));

@@ -16,7 +16,7 @@ static loch_status nap_add_range(pool_nap *nap, uintptr_t start, size_t bytes)
         if (nap->ranges_count == nap->ranges_capacity) {
             const size_t capacity = nap->ranges_capacity ? 2 * nap->ranges_capacity : 64;
             pool_range *grown = lochi_realloc(nap->ranges, capacity * sizeof *grown);
-            if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory to note what sleeps");
+            if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of saved contents");
             nap->ranges = grown;
             nap->ranges_capacity = capacity;
         }

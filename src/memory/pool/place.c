@@ -422,17 +422,17 @@ static loch_status place_carry_out(lochi_pool *pool, const pool_want *want, pool
     loch_status status = LOCH_OK;
     if (source == POOL_EXTRA &&
         !place_may_take_extra(pool, want, pool->cell_bytes)) /* every plan lacks at least a cell */
-        return LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
+        return LOCH_FAIL(FRAGMENTED, "the pool does not hold more memory than needed now");
     if (!place_plan_for(pool, want, &plan)) {
         lochi_free(plan.sources);
-        return LOCH_FAIL(FRAGMENTED, "the pool's addresses are used up");
+        return LOCH_FAIL(FRAGMENTED, "the pool has no free addresses left");
     }
     if (source == POOL_EXTRA) plan.sources_count = 0;
     place_sort(want, &plan);
     const size_t left = place_assign(&plan);
     if (source == POOL_EXTRA && !place_may_take_extra(pool, want, plan.missing))
-        status = LOCH_FAIL(FRAGMENTED, "no extra memory is taken now");
-    if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no free memory can be mapped where it is wanted");
+        status = LOCH_FAIL(FRAGMENTED, "the pool does not hold more memory than needed now");
+    if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
     if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = place_revive(pool, want, &plan);
     if (status == LOCH_OK) status = place_move(pool, want, &plan);
@@ -460,9 +460,10 @@ static loch_status place_take_segment(lochi_pool *pool, const pool_want *want)
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no more than its range");
+    if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no memory beyond its range");
     if (!pool->is_virtual)
-        return source != POOL_MOVED ? place_take_segment(pool, want) : LOCH_FAIL(FRAGMENTED, "raw memory stays put");
+        return source != POOL_MOVED ? place_take_segment(pool, want)
+                                    : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
     const uint64_t start_ns = pool->is_timed ? loch_host_now_ns() : 0, moves = pool->handles_moved;
     if (!pool->since_ns) pool->since_ns = start_ns;

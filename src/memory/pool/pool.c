@@ -46,13 +46,13 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     LOCH_TRY_RETURN(lochi_sized_read("a struct of pool options", given, options, sizeof *options));
     if (options->kind != LOCH_MEMORY_DEVICE && options->kind != LOCH_MEMORY_PINNED &&
         options->kind != LOCH_MEMORY_MANAGED)
-        return LOCH_FAIL(INVALID, "no pool hands out %s memory", loch_memory_kind_name(options->kind));
+        return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
     if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_NONE ||
         (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
-        return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d are not known", (int)options->preset,
+        return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d is unknown", (int)options->preset,
                          (int)options->captures, (int)options->wipe);
     if (options->round_bytes > POOL_ALIGNMENT_MAX || options->handle_bytes > POOL_ALIGNMENT_MAX)
-        return LOCH_FAIL(OVERFLOW, "sizes cannot be rounded up to %zu, nor handles be of %zu bytes",
+        return LOCH_FAIL(OVERFLOW, "sizes cannot be rounded up to %zu bytes, or handles cannot have %zu bytes",
                          options->round_bytes, options->handle_bytes);
     pool->kind = options->kind;
     pool->limit = options->limit_bytes;
@@ -88,8 +88,8 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)
-        return LOCH_FAIL(UNSUPPORTED, "%s aligns to %zu bytes, more than a pool knows", pool->device->name,
-                         properties->alignment_bytes);
+        return LOCH_FAIL(UNSUPPORTED, "%s aligns memory to %zu bytes, which a pool does not support",
+                         pool->device->name, properties->alignment_bytes);
     const size_t handle = pool->options.handle_bytes;
     if (handle) pool->options.handle_bytes = (handle + pool->cell_bytes - 1) / pool->cell_bytes * pool->cell_bytes;
     return LOCH_OK;
@@ -260,7 +260,7 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
                              loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device and a place");
+    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device, and a place for the result");
     return pool_make(device, name, options, NULL, out);
 }
 
@@ -269,10 +269,11 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
 {
     if (out) *out = NULL;
     pool_descent descent = {.parent = lochi_pool_of(parent), .options = {.size = sizeof descent.options}};
-    if (!descent.parent || !out) return LOCH_FAIL(INVALID, "a child needs a pool as its parent, and a place");
+    if (!descent.parent || !out)
+        return LOCH_FAIL(INVALID, "a child needs a pool as its parent, and a place for the result");
     LOCH_TRY_RETURN(lochi_sized_read("a struct of child options", options, &descent.options, sizeof descent.options));
     if ((unsigned)descent.options.kind > LOCH_CHILD_RANGE)
-        return LOCH_FAIL(INVALID, "kind %d of a child is not known", (int)descent.options.kind);
+        return LOCH_FAIL(INVALID, "kind %d of a child is unknown", (int)descent.options.kind);
     loch_pool_options pool = {.size = sizeof pool};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of pool options", descent.options.pool, &pool, sizeof pool));
     if (pool.kind != LOCH_MEMORY_DEVICE && pool.kind != descent.parent->kind)
@@ -288,7 +289,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
 
 #define POOL_NEEDED(pool, allocator)                                                                                   \
     lochi_pool *pool = lochi_pool_of(allocator);                                                                       \
-    if (!(pool)) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(allocator))
+    if (!(pool)) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(allocator))
 
 loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *peers, size_t count)
 {
@@ -305,7 +306,7 @@ loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *pe
 loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
 {
     POOL_NEEDED(self, pool);
-    if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child's range stays as large as it is");
+    if (self->range) return LOCH_FAIL(UNSUPPORTED, "the size of a child's range cannot change");
     lochi_lock_take(&self->lock);
     const loch_status status = lochi_family_set_limit(self, limit_bytes);
     if (status == LOCH_OK) {
@@ -324,7 +325,7 @@ loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
 loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)
 {
     POOL_NEEDED(self, pool);
-    if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range to its end");
+    if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range until it ends");
     lochi_lock_take(&self->lock);
     self->idle = idle_bytes;
     self->is_small_capped = false;
@@ -350,7 +351,8 @@ loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *addres
 loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out)
 {
     POOL_NEEDED(self, pool);
-    if (!out || out->size < sizeof out->size) return LOCH_FAIL(INVALID, "a pool's figures need a place with its size");
+    if (!out || out->size < sizeof out->size)
+        return LOCH_FAIL(INVALID, "the figures of a pool need a place whose `size` is set");
     loch_pool_info info = {.size = out->size};
     lochi_lock_take(&self->lock);
     lochi_pool_obey_idle(self, true);

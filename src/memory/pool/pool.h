@@ -47,8 +47,8 @@ loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
 loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);
 
 /* Freezes all children of a pool, and their children, including those that only their blocks keep alive. Adds to
- * `bytes`. Stops at the first failure. The options must not protect: protecting waits for streams, and the list of
- * pools is locked meanwhile. */
+ * `bytes`. Stops at the first failure. The options must not protect: the list of pools is locked meanwhile, and pools
+ * that are short of memory wait for it. */
 loch_status lochi_pool_freeze_below(loch_allocator *pool, const loch_freeze_options *options, size_t *bytes);
 
 /* Returns an upper bound of the number of sleeps that have dropped contents of blocks of a tag. It never falls, and

@@ -93,7 +93,7 @@ void lochi_pool_protect_again(lochi_pool *pool)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!block->is_protected || protect_set(pool, block, LOCH_READ_ONLY) == LOCH_OK) continue;
         protect_note(pool, block, false);
-        LOCHI_LOG(WARNING, "frozen memory that woke is not protected: %s", loch_error_get()->sentence);
+        LOCHI_LOG(WARNING, "frozen memory is not protected after the wake: %s", loch_error_get()->sentence);
     }
     lochi_error_restore(&saved);
 }
@@ -104,7 +104,7 @@ loch_status lochi_pool_protect_new(lochi_pool *pool)
     if (!lochi_device_protects(pool->device)) return LOCH_OK;
     const loch_status status = lochi_pool_wait_for_all(pool);
     if (status != LOCH_OK)
-        return loch_error_set(status, NULL, 0, "the work of the streams of pool \"%s\" cannot be waited for",
+        return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
                               loch_allocator_get_name(pool->allocator));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->frozen != pool->freezes) continue;

@@ -50,7 +50,7 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
     bool is_limited;
     const size_t left = refuse_room(pool, &is_limited), room = is_full ? 0 : left;
     if (pool->is_virtual && want->bytes > pool->span)
-        return LOCH_FAIL(DEVICE_MEMORY, "%s are more than the addresses of pool \"%s\", which are for %s in all",
+        return LOCH_FAIL(DEVICE_MEMORY, "%s do not fit the addresses of pool \"%s\", which reserved %s in all",
                          LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), LOCHI_SIZE(pool->span));
     if (is_limited && !is_full && want->bytes > lochi_pool_free_bytes(pool) + room)
         return lochi_pool_fail_limit(pool, want->bytes);
@@ -65,10 +65,10 @@ loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
     if (pool->is_forked) return lochi_device_refuse_forked(pool->device);
-    return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps: wake it first", loch_allocator_get_name(pool->allocator));
+    return LOCH_FAIL(BUSY, "pool \"%s\" is asleep: wake it first", loch_allocator_get_name(pool->allocator));
 }
 
 loch_status lochi_pool_refuse_at(const void *address)
 {
-    return LOCH_FAIL(BUSY, "the block at %p sleeps: wake its pool first", address);
+    return LOCH_FAIL(BUSY, "the block at %p is asleep: wake its pool first", address);
 }

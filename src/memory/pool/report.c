@@ -150,7 +150,7 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     LOCH_TRY_RETURN(lochi_printing_begin(pool, text, bytes, length));
     lochi_text out = lochi_text_begin(text, bytes);
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&self->lock);
     lochi_pool_obey_idle(self, true);

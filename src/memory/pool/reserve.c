@@ -3,6 +3,7 @@
  * memory of the device, or less if the process cannot have so much. */
 #include "memory/pool/reserve.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/space.h"
@@ -67,9 +68,9 @@ static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
     if (status != LOCH_OK) return status;
     pool->pages = lochi_map(reserve_table_bytes(pool, span));
     if (!pool->pages) {
-        if (loch_virtual_unreserve(base) != LOCH_OK) LOCHI_LOG(ERROR, "%zu bytes of addresses are lost", span);
+        if (loch_virtual_unreserve(base) != LOCH_OK) LOCHI_LOG(ERROR, "%s of addresses are lost", LOCHI_SIZE(span));
         *is_too_much = true;
-        return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
     }
     pool->base = (uintptr_t)base;
     pool->span = span;
@@ -97,7 +98,7 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     if (!pool->is_virtual) return LOCH_OK;
     LOCH_TRY_RETURN(reserve_addresses(pool));
     if (!lochi_pool_open_cells(pool) || !lochi_pool_stock_records(pool, 1))
-        return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's addresses");
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
     const size_t pages = pool->span >> POOL_PAGE_SHIFT;
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
     pool_block *all = lochi_pool_take_record(pool);

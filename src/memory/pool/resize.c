@@ -2,6 +2,7 @@
 /* Resizes blocks in place. */
 #include "memory/pool/resize.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
@@ -50,11 +51,13 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
 {
     const size_t rounded = lochi_pool_round_large(pool, bytes);
     if (lochi_pool_is_range(block))
-        return LOCH_FAIL(BUSY, "a child pool lives in the block at %p", (void *)block->start);
-    if (block->is_elsewhere || block->is_piece) return LOCH_FAIL(UNSUPPORTED, "the block cannot change in place");
-    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a block");
+        return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", (void *)block->start);
+    if (block->is_elsewhere || block->is_piece)
+        return LOCH_FAIL(UNSUPPORTED,
+                         "a block that further streams use, or that is handed out whole, cannot be resized in place");
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     if (rounded > block->bytes && !resize_can_extend(block, rounded - block->bytes))
-        return LOCH_FAIL(FRAGMENTED, "%zu bytes are not free behind the block", rounded - block->bytes);
+        return LOCH_FAIL(FRAGMENTED, "%s more are not free behind the block", LOCHI_SIZE(rounded - block->bytes));
     if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));
     if (rounded < block->bytes)
         LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + rounded, block->bytes - rounded));
@@ -71,7 +74,8 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
 static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
 {
     if (lochi_pool_round_request(pool, bytes) > found->allocated || bytes <= found->allocated / 2)
-        return LOCH_FAIL(UNSUPPORTED, "small blocks do not change their size");
+        return LOCH_FAIL(UNSUPPORTED, "a small block of %zu bytes cannot be resized to %zu bytes in place",
+                         found->allocated, bytes);
     atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
     atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
     if (pool->checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);

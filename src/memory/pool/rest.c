@@ -36,7 +36,8 @@ loch_status lochi_rest_stock(lochi_pool *pool, size_t handles)
     lochi_lock_assert_held(&pool->lock);
     const size_t records = 2 * handles + 2;
     for (size_t stocked = 0; stocked < records + REST_RECORDS; stocked += REST_RECORDS)
-        if (!lochi_pool_stock_records(pool, records)) return LOCH_FAIL(HOST_MEMORY, "no host memory to note blocks");
+        if (!lochi_pool_stock_records(pool, records))
+            return LOCH_FAIL(HOST_MEMORY, "no host memory for the records of blocks");
     return LOCH_OK;
 }
 

@@ -5,11 +5,11 @@
 
 #include "memory/pool/state.h"
 
-/* Takes a raw segment, all of it one free block of the lane. */
+/* Takes a raw segment. All of it becomes one free block of the lane. */
 loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane);
-/* Makes a child's range its only segment: free in the order of the lane from now on. It is never given back. */
+/* Makes a child's range its only segment, free in the order of the lane from now on. It is never given back. */
 loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *lane);
-/* Gives a raw segment back; `block` is the free block that it is, NULL when the pool ends. */
+/* Gives a raw segment back. `block` is the free block that covers it, or NULL if the pool ends. */
 loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool_block *block);
 
 #endif

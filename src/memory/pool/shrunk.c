@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Growable blocks that hold more than they need: the rest is unmapped when their streams have passed, and kept loose. */
+/* Growable blocks with more memory than they need: the excess is unmapped after their streams have passed, and kept
+ * as loose handles. */
 #include "memory/pool/shrunk.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
@@ -11,7 +12,7 @@ void lochi_pool_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
     while (block->committed > lochi_pool_round(pool, bytes)) {
         const uintptr_t end = block->start + block->committed;
         pool_handle *handle = lochi_pool_find_cell(pool, end - pool->cell_bytes)->handle;
-        if (handle->at < block->start + bytes) return; /* part of it is wanted */
+        if (handle->at < block->start + bytes) return; /* the block needs a part of this handle */
         if (lochi_pool_unmap_loose(pool, handle) != LOCH_OK) return;
         block->committed -= handle->bytes;
         pool->used -= handle->bytes;

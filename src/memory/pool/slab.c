@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Small blocks: slabs of one class each, cut from large blocks. What is known of a small block is one word on the host;
- * free ones are chained through their words. A slab is made from a block that the caller has found: this part asks nobody for
- * memory. */
+/* Small blocks: slabs of one class each, cut from large blocks. Each small block has one word of state on the host.
+ * Free small blocks are chained through their words. The caller finds the block for a slab: this part never
+ * allocates device memory. */
 #include "memory/pool/slab.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 
-#define SLAB_OBJECTS 8 /* a slab holds at least so many */
+#define SLAB_OBJECTS 8 /* objects in a slab, at least */
 #define SLAB_BYTES_MIN ((size_t)16 << 10)
 #define SLAB_BYTES_MAX ((size_t)64 << 10)
 #define SLAB_RANGE_PART 32
-#define SLAB_EMPTY_MAX 4 /* slabs of a lane that are kept though none of their blocks is in use */
+#define SLAB_EMPTY_MAX 4 /* empty slabs that a lane keeps */
 
 /* --- classes --- */
 
-/* The next class above `bytes`: steps of the unit, then of an eighth of a power of two. */
+/* Returns the next class above `bytes`: steps of one unit at first, then of an eighth of a power of two. */
 static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
 {
     const size_t power = (size_t)1 << (63 - __builtin_clzll(bytes));
@@ -24,7 +24,7 @@ static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
     return bytes + step;
 }
 
-/* Chooses the bytes of a slab: in a child's range not more than a small part of it. */
+/* Chooses the bytes of a slab. In a child's range a slab is a small part of the range. */
 static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
 {
     size_t bytes = SLAB_BYTES_MIN;
@@ -37,7 +37,7 @@ static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
 
 void lochi_pool_lay_out_classes(lochi_pool *pool)
 {
-    size_t step = 0; /* of the table */
+    size_t step = 0; /* index into the table */
     for (size_t bytes = pool->unit; bytes <= POOL_SMALL_MAX; bytes = slab_next_class(pool, bytes)) {
         const uint32_t class = pool->classes++;
         pool->class_bytes[class] = (uint32_t)bytes;
@@ -91,14 +91,14 @@ void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab)
     pool->spare_slabs[slab->class] = slab;
 }
 
-/* Enters a slab in its lane's list for the class, and counts it there while none of its blocks is in use. */
+/* Enters a slab in its lane's list for the class, and counts it as empty while none of its blocks is in use. */
 static void slab_open(pool_slab *slab)
 {
     if (slab->free_count) slab_enlist(slab->lane, slab);
     if (slab->free_count == slab->count) slab->lane->empty_slabs++;
 }
 
-/* Cuts a block whose pages can be entered. */
+/* Cuts a block into small blocks. Its pages can be entered. */
 static void slab_cut(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block)
 {
     slab->block = block;
@@ -135,7 +135,7 @@ pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32
     lochi_lock_assert_held(&pool->lock);
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     *status = slab ? lochi_pool_prepare_pages(pool, block->start, pool->slab_bytes[class])
-                   : LOCH_FAIL(HOST_MEMORY, "no host memory for small blocks");
+                   : LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
     if (*status == LOCH_OK && !lochi_pool_small_prepare(slab))
         *status = LOCH_FAIL(HOST_MEMORY, "no host memory for the owners of small blocks");
     if (*status != LOCH_OK) {
@@ -203,7 +203,7 @@ void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
     if (slab->free_count < slab->count) return;
     if (is_open) {
         lane->empty_slabs++;
-    } else { /* for its end */
+    } else { /* a closed slab waits for its last block */
         slab->is_asleep = slab->is_closed = false;
         slab_open(slab);
     }

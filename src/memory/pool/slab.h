@@ -7,31 +7,31 @@
 
 /* Computes the classes of a new pool. */
 void lochi_pool_lay_out_classes(lochi_pool *pool);
-/* Frees all records of slabs of a pool that ends. */
+/* Frees all slab records of a pool that ends. */
 void lochi_pool_close_slabs(lochi_pool *pool);
 
-/* Takes the record of a slab; NULL without host memory. */
+/* Takes a slab record; NULL without host memory. */
 pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class);
-/* Gives the record of a slab back that was not made. */
+/* Gives back a slab record that was not used. */
 void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab);
-/* Cuts a block in use, whose pages lead to it, into small ones for a lane. */
+/* Cuts a block in use, whose pages are entered, into small blocks for a lane. */
 void lochi_pool_slab_make(lochi_pool *pool, pool_slab *slab, pool_lane *lane, pool_block *block);
-/* Cuts a block, which is in no list, into small ones for a freeze: a closed slab, with a table of owners. On failure the block is as it
- * was; NULL with the status. */
+/* Cuts a block that is in no list into small blocks for a freeze: makes a closed slab with a table of owners.
+ * Returns NULL with the status on failure; the block is unchanged then. */
 pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
                                        loch_status *status);
-/* Makes the table of owners of a slab; false without host memory. */
+/* Makes the table of owners of a slab. Returns false without host memory. */
 bool lochi_pool_small_prepare(pool_slab *slab);
 
-/* Takes up to `count` small blocks of a class from the slabs that a lane has. Returns how many; 0: there are none. */
+/* Takes up to `count` small blocks of a class from the slabs of a lane. Returns the number taken, which may be 0. */
 size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count);
-/* Takes a small block out of a slab that has one free. */
+/* Takes a small block out of a slab that has a free one. */
 pool_entry lochi_pool_slab_pop(pool_slab *slab);
-/* Takes a small block back into its slab, which may end. */
+/* Returns a small block to its slab. The slab may end. */
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
-/* Frees slabs without a block in use; says whether there was one. */
+/* Frees slabs without a block in use. Returns whether there was one. */
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane);
-/* Keeps all blocks of a slab from being taken: its memory sleeps. */
+/* Keeps all blocks of a slab from being taken, because its memory is asleep. */
 void lochi_pool_slab_sleep(pool_slab *slab);
 /* Undoes lochi_pool_slab_sleep. */
 void lochi_pool_slab_wake(pool_slab *slab);

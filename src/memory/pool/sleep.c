@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools that sleep: handles give their memory back while blocks stay out at their addresses.
+/* Puts pools to sleep: handles give their memory back while live blocks keep their addresses.
  *
- * A sleep chooses handles, saves what lies in them, and lays them down: their records stay, without memory, and their
- * cells lead to them as before. So blocks are found, walked and freed as always; what is free there is dormant. The gate is
- * closed until the wake (wake.c), because the short ways would hand out again what was freed.
+ * A sleep chooses handles, saves their contents and unmaps them. Their records stay, and their cells still point to
+ * them. So blocks are found, walked and freed as before; free memory in sleeping handles is dormant. The gate is
+ * closed until the wake (wake.c), because the fast path would hand out freed memory that is asleep.
  *
- * Room for the contents comes from other allocators, and their locks are taken before this pool's. So a sleep first looks
- * how much it needs, then takes the room without the lock, and looks again. */
+ * The room for the contents comes from other allocators, whose locks are taken before this pool's lock. So a sleep
+ * first measures how much it needs, then allocates the room without the lock, and then measures again. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -25,7 +25,7 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/trim.h"
 
-#define SLEEP_TRIES 16 /* of a pool that fills while room is taken for what was in it */
+#define SLEEP_TRIES 16 /* attempts, if the pool fills while the room is allocated */
 
 /* --- choosing --- */
 
@@ -45,26 +45,27 @@ static bool sleep_is_of(const pool_block *block, loch_tag tag)
     return state == POOL_SLAB ? sleep_slab_has_only(block->slab, tag) : lochi_pool_is_out(state) && block->tag == tag;
 }
 
-/* Says why a block that is to sleep cannot. */
+/* Checks that a block can sleep. Returns why it cannot. */
 static loch_status sleep_check_block(const pool_block *block)
 {
     if (block->is_captured)
-        return LOCH_FAIL(BUSY, "the block at %p is of a capture that was not released", (void *)block->start);
+        return LOCH_FAIL(BUSY, "the block at %p belongs to a capture that was not released", (void *)block->start);
     if (lochi_pool_is_range(block))
-        return LOCH_FAIL(BUSY, "a child pool lives at %p: it has to end before its parent's memory sleeps",
+        return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool: end the child before its parent sleeps",
                          (void *)block->start);
     if (lochi_pool_state(block) == POOL_WAITING)
         return LOCH_FAIL(BUSY, "streams still use the block that was freed at %p", (void *)block->start);
     return LOCH_OK;
 }
 
-/* Marks the handles that go: those with a block of the tag and none of others. */
+/* Chooses the handles that sleep: those with a block of the tag and no block of another tag. */
 static loch_status sleep_choose(lochi_pool *pool, loch_tag tag)
 {
     for (pool_handle *handle = pool->handles; handle && !tag; handle = handle->next)
         if (handle->rest == POOL_AWAKE) handle->rest = POOL_CHOSEN;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        const bool is_kept_free = lochi_pool_state(block) == POOL_FREE && block->is_captured; /* graphs write there */
+        const bool is_kept_free = lochi_pool_state(block) == POOL_FREE &&
+                                  block->is_captured; /* graphs write to captured memory even while it is free */
         const size_t live = is_kept_free && !tag ? block->bytes : lochi_rest_count_live(block);
         if (!live || !sleep_is_of(block, tag)) continue;
         LOCH_TRY_RETURN(sleep_check_block(block));
@@ -78,7 +79,7 @@ static loch_status sleep_choose(lochi_pool *pool, loch_tag tag)
     }
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
         if (handle->rest == POOL_CHOSEN && handle->mappings > 1)
-            return LOCH_FAIL(BUSY, "an old address of memory at %p is still in use", (void *)handle->at);
+            return LOCH_FAIL(BUSY, "an old address of the memory at %p is still in use", (void *)handle->at);
     return LOCH_OK;
 }
 
@@ -90,7 +91,7 @@ static void sleep_unchoose(lochi_pool *pool)
 
 /* --- laying down --- */
 
-/* Cuts what sleeps at the start of a free block off, or what does not; returns that part. */
+/* Cuts the sleeping part off the start of a free block, or the part that is awake. Returns that part. */
 static pool_block *sleep_cut_free(lochi_pool *pool, pool_block *block)
 {
     const uintptr_t end = block->start + block->bytes;
@@ -105,7 +106,7 @@ static pool_block *sleep_cut_free(lochi_pool *pool, pool_block *block)
     return block;
 }
 
-/* Hides the free blocks and slabs of handles that sleep now. */
+/* Makes free blocks of sleeping handles dormant, and closes their slabs. */
 static void sleep_hide_blocks(lochi_pool *pool)
 {
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
@@ -119,7 +120,7 @@ static void sleep_hide_blocks(lochi_pool *pool)
     }
 }
 
-/* Lays all chosen handles down. One that cannot be unmapped stays as it is; fails when that is so for all. */
+/* Unmaps all chosen handles. A handle that cannot be unmapped stays awake. Fails only if none could be unmapped. */
 static loch_status sleep_lay_down(lochi_pool *pool, pool_nap *nap)
 {
     loch_status status = LOCH_OK;
@@ -138,21 +139,21 @@ static loch_status sleep_lay_down(lochi_pool *pool, pool_nap *nap)
         has_any = true;
     }
     if (has_any && status != LOCH_OK)
-        LOCHI_LOG(WARNING, "not all memory of a pool that sleeps went back: %s", loch_error_get()->sentence);
+        LOCHI_LOG(WARNING, "a pool is asleep, but part of its memory did not go back: %s", loch_error_get()->sentence);
     return has_any ? LOCH_OK : status;
 }
 
-/* Tells whether something that is to sleep does already. */
+/* Returns E_BUSY if something that is to sleep is asleep already. */
 static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
 {
     for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
         if (!nap->tag || nap->tag == tag)
-            return LOCH_FAIL(BUSY, "the pool \"%s\" sleeps already%s", loch_allocator_get_name(pool->allocator),
-                             nap->tag ? " as far as the tag goes" : "");
+            return LOCH_FAIL(BUSY, "pool \"%s\" is asleep already%s", loch_allocator_get_name(pool->allocator),
+                             nap->tag ? " for this tag" : "");
     return LOCH_OK;
 }
 
-/* Waits until nobody uses anything, and gives back what is free. No block is left in two places. */
+/* Waits until no stream uses the pool, mends torn blocks, and gives free memory back. */
 static loch_status sleep_calm(lochi_pool *pool)
 {
     loch_status status;
@@ -161,8 +162,8 @@ static loch_status sleep_calm(lochi_pool *pool)
     LOCH_TRY_RETURN(lochi_pool_mend_all(pool, lane));
     lochi_pool_trim(pool, 0);
     status = lochi_pool_wait_for_all(pool);
-    if (status != LOCH_OK) /* the record may be an older one's */
-        return loch_error_set(status, NULL, 0, "the work of the streams of pool \"%s\" cannot be waited for",
+    if (status != LOCH_OK) /* the error record may describe an older failure */
+        return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
                               loch_allocator_get_name(pool->allocator));
     if (pool->waiting || pool->fading) lochi_pool_trim(pool, 0);
     return LOCH_OK;
@@ -170,8 +171,9 @@ static loch_status sleep_calm(lochi_pool *pool)
 
 /* --- contents that were dropped --- */
 
-static _Atomic uint64_t sleep_all_drops; /* raised behind a pool's own counter, so who sees it sees that */
-/* Contents have gone for good. Memory under other tags than the nap's has stayed. */
+static _Atomic uint64_t
+    sleep_all_drops; /* raised after a pool's own counter (release): a reader that sees this one sees that one */
+/* Counts a sleep that dropped contents. Memory of other tags than the nap's was not dropped. */
 static void sleep_note_drop(lochi_pool *pool, const pool_nap *nap)
 {
     if (nap->keep.contents != LOCH_SLEEP_DROP) return;
@@ -194,7 +196,7 @@ uint64_t lochi_pool_count_all_drops(void)
 
 /* --- sleeping --- */
 
-/* Sleeps with the gate closed. Without room enough nothing happens, and nap->bytes says how much is needed. */
+/* Sleeps, with the gate closed. If there is not enough room, nothing happens and nap->bytes is the room needed. */
 static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage, bool *is_done)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -226,7 +228,7 @@ fail:
     return status;
 }
 
-/* The gate stays closed from the first sleep to the wake. */
+/* Sleeps, with the lock taken. The gate stays closed from the first sleep to the wake. */
 static loch_status sleep_locked(lochi_pool *pool, pool_nap *nap, pool_stage *stage, size_t *released, bool *is_done)
 {
     lochi_lock_take(&pool->lock);
@@ -245,7 +247,7 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
     *out = (loch_sleep_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of sleep options", given, out, sizeof *out));
     if ((unsigned)out->contents > LOCH_SLEEP_FILE || out->tag >= LOCH_TAG_COUNT_MAX)
-        return LOCH_FAIL(INVALID, "sleep options hold values that are not known");
+        return LOCH_FAIL(INVALID, "the sleep options have unknown values");
     const bool has_pieces = out->contents == LOCH_SLEEP_PINNED || out->contents == LOCH_SLEEP_HOST;
     if ((out->allocator && !has_pieces) || (out->path && out->contents != LOCH_SLEEP_FILE))
         return LOCH_FAIL(INVALID, "contents that are %s need no %s",
@@ -254,9 +256,10 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
                                                           : "dropped",
                          out->path ? "path" : "allocator");
     if (out->allocator && !(loch_allocator_get_attributes(out->allocator).bits & LOCH_ATTRIBUTE_ON_HOST))
-        return LOCH_FAIL(INVALID, "\"%s\" hands out no host memory", loch_allocator_get_name(out->allocator));
+        return LOCH_FAIL(INVALID, "\"%s\" does not hand out host memory", loch_allocator_get_name(out->allocator));
     if (!pool->is_virtual)
-        return LOCH_FAIL(UNSUPPORTED, "memory of \"%s\" cannot go and keep its addresses: it is not virtual",
+        return LOCH_FAIL(UNSUPPORTED,
+                         "pool \"%s\" has no virtual memory: it cannot give memory back and keep the addresses",
                          loch_allocator_get_name(pool->allocator));
     return LOCH_OK;
 }
@@ -265,19 +268,18 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
 {
     if (released) *released = 0;
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     loch_sleep_options read;
     LOCH_TRY_RETURN(sleep_read_options(self, options, &read));
     pool_nap *nap = lochi_zalloc(sizeof *nap);
-    if (!nap) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool's sleep");
+    if (!nap) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a sleep");
     nap->tag = read.tag;
     pool_stage stage = {0};
     size_t gone = 0;
     bool is_done = false;
     loch_status status = lochi_keep_open(&nap->keep, self->device, &read);
     if (status == LOCH_OK && nap->keep.allocator && lochi_pool_of(nap->keep.allocator) == self)
-        status =
-            LOCH_FAIL(INVALID, "the pool \"%s\" cannot keep its contents in itself", loch_allocator_get_name(pool));
+        status = LOCH_FAIL(INVALID, "pool \"%s\" cannot keep its contents in itself", loch_allocator_get_name(pool));
     if (status == LOCH_OK && nap->keep.is_staged) status = lochi_stage_open(&stage, self->device);
     nap->keep.is_wiped = stage.is_wiped = self->is_wiped;
     for (int i = 0; status == LOCH_OK && !is_done && i < SLEEP_TRIES; i++) {
@@ -285,8 +287,8 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
         if (status == LOCH_OK) status = sleep_locked(self, nap, &stage, &gone, &is_done);
     }
     if (status == LOCH_OK && !is_done)
-        status =
-            LOCH_FAIL(BUSY, "others fill the pool \"%s\" faster than it can be saved", loch_allocator_get_name(pool));
+        status = LOCH_FAIL(BUSY, "other threads fill pool \"%s\" faster than it can be saved",
+                           loch_allocator_get_name(pool));
     if (status != LOCH_OK) {
         lochi_rest_settle(self);
         lochi_nap_destroy(nap);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Neighbours that slide together: where holes are smaller than any block, each block goes into the free memory before it, and what
- * is free comes together behind the last. */
+/* Plans slides: where holes are smaller than any block, each block moves into the free memory before it, and the
+ * free memory is joined behind the last block. */
 #include "memory/pool/slide.h"
 #include "memory/pool/plan.h"
 
-#define SLIDE_PRICE 16 /* bytes that may slide for each that is joined */
+#define SLIDE_PRICE 16 /* bytes that may slide for each byte that is joined */
 
-/* Neighbours that can slide together: from a hole to a hole, with blocks that may move in between. */
+/* A run of neighbours that can slide together: from a hole to a hole, with movable blocks between them. */
 typedef struct slide_run {
     uint32_t first, last;
-    size_t free, cost; /* bytes of the holes, and of the rest */
+    size_t free, cost; /* bytes of the holes, and of the other items */
 } slide_run;
 
-/* Takes the first hole and what follows it out of a run that goes on. */
+/* Takes the first hole, and the items up to the next hole, out of a run. */
 static void slide_shorten(const pool_plan *plan, slide_run *run)
 {
     run->free -= plan->items[run->first++].bytes;
@@ -20,7 +20,7 @@ static void slide_shorten(const pool_plan *plan, slide_run *run)
         run->cost -= plan->items[run->first++].bytes;
 }
 
-/* The run with at least `goal` bytes of holes in which the least would move. The plan is as it was after looking. */
+/* Finds the run with at least `goal` bytes of holes that moves the fewest bytes. The plan has no moves yet. */
 static bool slide_find_run(const pool_plan *plan, size_t goal, slide_run *out)
 {
     bool is_found = false;
@@ -41,7 +41,7 @@ static bool slide_find_run(const pool_plan *plan, size_t goal, slide_run *out)
     return is_found;
 }
 
-/* Plans to slide everything in a run; items keep their places in the list. */
+/* Plans to slide every item of a run. Items keep their places in the list. */
 static void slide_enter_run(pool_plan *plan, const slide_run *run)
 {
     size_t gap = 0;
@@ -62,7 +62,7 @@ static void slide_enter_run(pool_plan *plan, const slide_run *run)
     }
 }
 
-/* Looks for one run that is good enough. */
+/* Plans one run that reaches the goal. */
 void lochi_plan_slides(pool_plan *plan, size_t goal, size_t budget)
 {
     slide_run run = {.free = 0};
@@ -72,7 +72,7 @@ void lochi_plan_slides(pool_plan *plan, size_t goal, size_t budget)
     plan->joined_bytes = run.free;
 }
 
-/* Bytes of the handles that lie wholly in [start, end). */
+/* Returns the bytes of the handles that lie wholly in [start, end). */
 static size_t slide_whole(const pool_plan *plan, uintptr_t start, uintptr_t end)
 {
     size_t bytes = 0;
@@ -84,7 +84,8 @@ static size_t slide_whole(const pool_plan *plan, uintptr_t start, uintptr_t end)
     return bytes;
 }
 
-/* Counts what a run would join beyond what is joined in it now: whole handles, or in a raw segment one piece. */
+/* Returns the bytes that a run would join in addition to those joined in it now: whole handles, or one piece in a
+ * raw segment. */
 static size_t slide_gain(const pool_plan *plan, const slide_run *run)
 {
     const uintptr_t end = plan->items[run->last].start + plan->items[run->last].bytes;
@@ -111,7 +112,8 @@ static void slide_if_worth_it(pool_plan *plan, const slide_run *run, size_t budg
     if (plan->pool->is_virtual) plan->joined_bytes += gain;
 }
 
-/* The last that is done when as much as possible is to be joined: between blocks that stay, all that is worth it slides. */
+/* Plans all slides between fixed blocks that are worth their cost. Comes last, when as much as possible is to be
+ * joined. */
 void lochi_plan_slide_all(pool_plan *plan, size_t budget)
 {
     for (uint32_t head = 0; head < plan->items_count; head++) {

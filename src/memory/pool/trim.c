@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Giving memory back to the device: what threads, slabs and streams keep becomes free first, as far as it can. */
+/* Gives memory back to the device. First frees what threads, slabs and streams hold, as far as possible. */
 #include "memory/pool/trim.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/handle.h"
@@ -17,7 +17,7 @@ void lochi_pool_empty_caches(lochi_pool *pool)
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
-/* Frees what threads, slabs and streams keep, as far as it can. */
+/* Frees what threads, slabs and streams hold, as far as possible. */
 static void trim_gather(lochi_pool *pool)
 {
     lochi_pool_empty_caches(pool);
@@ -38,8 +38,8 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     trim_gather(pool);
     if (pool->range) return 0;
     if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
-    /* The rest is in use by streams as far as is known. Blocks that waited for others may leave slabs empty, which are
-     * freed behind them: twice. */
+    /* Streams may still use the rest: wait for them. Blocks that waited for other streams may leave empty slabs,
+     * which are freed in the order of their stream: so do it twice. */
     for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep; i++) {
         lochi_pool_wait_for_all(pool);
         trim_gather(pool);

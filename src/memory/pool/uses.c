@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that further streams use. While a block is out its uses are in a tree by address; when it is freed it waits in a list
- * until those streams have passed, and its memory is free then. */
+/* Blocks that further streams use. While a block is live, its uses are in a tree by address. After its free it waits
+ * in a list until those streams have passed; then its memory becomes free. */
 #include "memory/pool/uses.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -29,12 +29,12 @@ loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
         if (use->lane == lane) return LOCH_OK;
     pool_use *use = lochi_alloc(sizeof *use);
-    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+    if (!use) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a use on a further stream");
     if (!elsewhere) {
         elsewhere = lochi_zalloc(sizeof *elsewhere);
         if (!elsewhere) {
             lochi_free(use);
-            return LOCH_FAIL(HOST_MEMORY, "no host memory to note a use");
+            return LOCH_FAIL(HOST_MEMORY, "no host memory to record a use on a further stream");
         }
         elsewhere->node.key = address;
         lochi_tree_insert(&pool->elsewhere, &elsewhere->node);
@@ -76,7 +76,7 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
 }
 
-/* Takes one that waits out of the list, and frees its memory at an epoch of its own lane. */
+/* Takes a waiting block out of the list, and frees its memory at an epoch of its own lane. */
 static void uses_free(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
 {
     pool_elsewhere *elsewhere = *link;
@@ -91,13 +91,13 @@ static void uses_free(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
         pool->waiting_bytes -= block->bytes;
         if (lochi_pool_wipe_block(pool, block)) {
             lochi_pool_uncount(pool, block);
-            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* behind the fill */
+            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* ordered after the fill */
         }
     }
     uses_drop(elsewhere);
 }
 
-/* Tells whether a use is over. One of the present epoch is not until that is marked. */
+/* Tells whether all uses of a block are over. A use in the present epoch is not over until an event ends that epoch. */
 static bool uses_are_over(const pool_elsewhere *elsewhere)
 {
     for (const pool_use *use = elsewhere->uses; use; use = use->next)
@@ -133,7 +133,8 @@ bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane)
         for (const pool_use *use = (*link)->uses; use && status == LOCH_OK; use = use->next)
             status = lochi_pool_wait_on_device(pool, lane, use->lane, use->epoch);
         if (status != LOCH_OK) continue;
-        uses_free(pool, link, lane->epoch); /* the waits are in the lane's own order from now on */
+        uses_free(pool, link,
+                  lane->epoch); /* the lane waits on the device: the memory is free in its own order from now on */
         return true;
     }
     lochi_error_restore(&saved);

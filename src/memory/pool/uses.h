@@ -7,15 +7,16 @@
 
 /* Notes a use on a further stream. E_HOST_MEMORY. */
 loch_status lochi_pool_note_use(lochi_pool *pool, uintptr_t address, pool_lane *lane);
-/* Drops all notes on a block. Nobody uses it on further streams. */
+/* Removes all notes on a block. No further stream may use it any more. */
 void lochi_pool_forget_uses(lochi_pool *pool, uintptr_t address);
-/* Has a freed block wait for the streams that use it. `word` for a small one. */
+/* Makes a freed block wait for the streams that use it. `word` is that of a small block, or NULL. */
 void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *block, pool_word *word);
-/* Frees blocks that wait and whose events have passed; says whether there was one. */
+/* Frees waiting blocks whose events have passed. Returns whether there was one. */
 bool lochi_pool_collect(lochi_pool *pool);
-/* Frees the oldest block of `lane` that waits for others, behind waits on the device; false when there is none. */
+/* Frees the oldest block of `lane` that waits for other streams, ordered after waits on the device. Returns false if
+ * no block waits. */
 bool lochi_pool_collect_behind_wait(lochi_pool *pool, pool_lane *lane);
-/* Frees the list of blocks that wait, in a pool that ends. */
+/* Frees the list of waiting blocks, in a pool that ends. */
 void lochi_pool_close_uses(lochi_pool *pool);
 
 #endif

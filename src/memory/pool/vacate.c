@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Emptying handles: those with little live memory for their size first, into what is free in others, and when nothing fits there into
- * what was vacated before, where blocks lie side by side.
+/* Plans that empty handles: those with the least live memory for their size first. Blocks move into holes of other
+ * handles, or, if nothing fits there, into handles that were emptied before, where they lie side by side.
  *
- *   handle:    |  A A . . |  . B . . |  C C C .  |        vacate the second: B goes behind C
+ *   handle:    |  A A . . |  . B . . |  C C C .  |        to empty the second, B moves behind C
  *
- * And windows: neighbours in one handle or raw segment, long enough and with the least in them. */
+ * Also plans windows: runs of neighbours in one handle or raw segment that are long enough and contain the fewest
+ * bytes. */
 #include "memory/pool/vacate.h"
 #include "memory/pool/plan.h"
 #include <stdlib.h>
 
-#define VACATE_WINDOWS 32 /* that are tried */
-#define VACATE_PASSES 6   /* over the handles, for each price */
+#define VACATE_WINDOWS 32 /* windows that are tried */
+#define VACATE_PASSES 6   /* passes over the handles for each price */
 
 /* --- vacating handles --- */
 
@@ -19,7 +20,7 @@ static bool vacate_is_there(const pool_plan *plan, uint32_t live)
     return plan->items[plan->lives[live]].kind == PLAN_LIVE;
 }
 
-/* Bytes that have to move out of a handle. */
+/* Returns the bytes that have to move out of a handle. */
 static size_t vacate_cost(const pool_plan *plan, const plan_handle *handle)
 {
     size_t bytes = 0;
@@ -28,7 +29,7 @@ static size_t vacate_cost(const pool_plan *plan, const plan_handle *handle)
     return bytes;
 }
 
-/* The only item that has to move out of a handle; NULL when there are several. */
+/* Returns the only item that has to move out of a handle; NULL if there are several. */
 static plan_item *vacate_alone(const pool_plan *plan, const plan_handle *handle)
 {
     plan_item *alone = NULL;
@@ -40,7 +41,7 @@ static plan_item *vacate_alone(const pool_plan *plan, const plan_handle *handle)
     return alone;
 }
 
-/* Plans a place elsewhere for everything in a handle; false when something fits nowhere. */
+/* Plans a new place for every item in a handle. Returns false if an item fits nowhere. */
 static bool vacate_place_all(pool_plan *plan, const plan_handle *handle)
 {
     for (uint32_t i = handle->first; i < handle->first + handle->count; i++) {
@@ -54,18 +55,19 @@ static bool vacate_place_all(pool_plan *plan, const plan_handle *handle)
     return true;
 }
 
-/* Counts what the moves from `first` on leave behind, in (1) or out (-1). */
+/* Counts the old places of the moves from `first` on in (1) or out (-1). */
 static void vacate_count_left(pool_plan *plan, size_t first, int sign)
 {
     for (size_t i = first; i < plan->moves_count; i++)
         lochi_plan_count(plan, plan->items[plan->moves[i].from].start, plan->moves[i].bytes, false, sign);
 }
 
-/* Plans to empty a handle, if that joins at least a `price`-th of what is moved; else nothing is planned. */
+/* Plans to empty a handle if that joins at least 1/`price` of the moved bytes. Otherwise plans nothing and returns
+ * false. */
 static bool vacate_one(pool_plan *plan, const plan_handle *handle, size_t price, size_t budget)
 {
     if (!handle->used || handle->settled || plan->moved_bytes + vacate_cost(plan, handle) > budget) return false;
-    plan_item *alone = vacate_alone(plan, handle); /* a long block lies in many handles, and is tried once */
+    plan_item *alone = vacate_alone(plan, handle); /* a long block lies in many handles: try it once in a pass */
     if (alone && alone->tried == plan->pass) return false;
     const size_t moves = plan->moves_count, moved = plan->moved_bytes, joined = plan->joined_bytes;
     const bool is_placed = vacate_place_all(plan, handle);
@@ -85,7 +87,7 @@ static bool vacate_one(pool_plan *plan, const plan_handle *handle, size_t price,
     return false;
 }
 
-/* Empties a handle, then its neighbours as long as they are worth it: neighbours share blocks and holes. */
+/* Empties a handle, then its neighbours while they are worth it, because neighbours share blocks and holes. */
 static bool vacate_from(pool_plan *plan, size_t at, size_t goal, size_t price, size_t budget)
 {
     if (!vacate_one(plan, &plan->handles[at], price, budget)) return false;
@@ -103,7 +105,7 @@ static int vacate_order_density(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
-/* Handles that could be emptied, the least dense first. Returns how many. */
+/* Sorts the handles that could be emptied, the least dense first. Returns their number. */
 static size_t vacate_sort(pool_plan *plan)
 {
     size_t count = 0;
@@ -116,7 +118,7 @@ static size_t vacate_sort(pool_plan *plan)
     return count;
 }
 
-/* Cheap handles first: those that give two bytes for each that is moved, then one for eight, then anything. */
+/* Empties cheap handles first: those that free two bytes for each byte moved, then one for eight, then any. */
 void lochi_plan_vacate(pool_plan *plan, size_t goal, size_t budget)
 {
     static const size_t prices[] = {2, 8, SIZE_MAX};
@@ -140,7 +142,8 @@ typedef struct vacate_window {
     size_t bytes, cost;
 } vacate_window;
 
-/* The cheapest window of at least `goal` bytes that costs more than `above`, or as much and starts further on. */
+/* Finds the cheapest window of at least `goal` bytes that costs more than `above`, or costs the same and starts
+ * behind it. */
 static bool vacate_find_window(const pool_plan *plan, size_t goal, const vacate_window *above, vacate_window *out)
 {
     bool is_found = false;
@@ -167,7 +170,7 @@ static bool vacate_find_window(const pool_plan *plan, size_t goal, const vacate_
     return is_found;
 }
 
-/* Plans to empty a window; false, and nothing planned, when something of it fits nowhere else. */
+/* Plans to empty a window. Returns false and plans nothing if one of its items fits nowhere else. */
 static bool vacate_empty_window(pool_plan *plan, const vacate_window *window)
 {
     const uintptr_t start = plan->items[window->first].start, end = start + window->bytes;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans that empty handles, and windows of neighbours. */
+/* Plans that empty handles, or windows of neighbours. */
 #ifndef LOCHI_POOL_VACATE_H
 #define LOCHI_POOL_VACATE_H
 
 #include "memory/pool/plan.h"
 
-/* Empties handles until `goal` bytes are in whole ones. */
+/* Empties handles until `goal` bytes are free in whole handles. */
 void lochi_plan_vacate(pool_plan *plan, size_t goal, size_t budget);
-/* Empties one window of neighbours of at least `goal` bytes; joined_bytes is its size then, or 0. */
+/* Empties one window of neighbours of at least `goal` bytes. Sets joined_bytes to its size, or to 0. */
 void lochi_plan_window(pool_plan *plan, size_t goal, size_t budget);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools that wake: memory is created for the handles that still have a block and restored; the others are forgotten. The device
- * copies while the host takes the next handles. */
+/* Wakes pools: creates memory for the sleeping handles that still have a live block and restores their contents;
+ * removes the others. The device copies while the host maps the next handles. */
 #include "base/fail.h"
 #include "base/logging.h"
 #include "memory/pool/cells.h"
@@ -17,9 +17,9 @@
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 
-#define WAKE_RUN ((size_t)32 << 20) /* that is worth a copy of its own */
+#define WAKE_RUN ((size_t)32 << 20) /* bytes that are worth a copy of their own */
 
-/* Contents that are copied back in one go. */
+/* Contents that are copied back in one call. */
 typedef struct wake_run {
     pool_nap *nap;
     uintptr_t start;
@@ -33,7 +33,7 @@ static loch_status wake_flush(wake_run *run, pool_stage *stage)
     return whole.bytes ? lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset) : LOCH_OK;
 }
 
-/* Adds a part to what is copied back, or begins anew with it. */
+/* Adds a part to the current run, or copies the run back and starts a new one. */
 static loch_status wake_add(wake_run *run, const pool_part *part, pool_stage *stage)
 {
     pool_nap *nap = part->handle->nap;
@@ -58,8 +58,8 @@ static loch_status wake_get_up_rest(lochi_pool *pool)
     return LOCH_OK;
 }
 
-/* Brings memory back under all blocks that are still out, and restores what is in them: the device copies while the host
- * takes the next handles. */
+/* Maps memory under all live blocks that sleep, and restores their contents. The device copies while the host maps
+ * the next handles. */
 static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *restored)
 {
     wake_run run = {0};
@@ -81,7 +81,7 @@ static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *res
     return *restored ? lochi_keep_finish(&run.nap->keep, stage, false) : LOCH_OK;
 }
 
-/* Undoes a wake that failed: everything sleeps again. */
+/* Undoes a wake that failed: everything is asleep again. */
 static void wake_undo(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -91,29 +91,32 @@ static void wake_undo(lochi_pool *pool)
         next = handle->next;
         if (handle->rest != POOL_WANTED) continue;
         handle->rest = POOL_ASLEEP;
-        if (lochi_pool_lay_down(pool, handle) != LOCH_OK) /* it stays mapped, and is filled by the next wake */
-            LOCHI_LOG(WARNING, "memory stays under what sleeps: %s", loch_error_get()->sentence);
+        if (lochi_pool_lay_down(pool, handle) !=
+            LOCH_OK) /* the handle stays mapped, and the next wake restores its contents */
+            LOCHI_LOG(WARNING, "a sleeping block keeps its memory, because it cannot be unmapped: %s",
+                      loch_error_get()->sentence);
     }
     for (pool_handle *handle = pool->asleep; handle; handle = handle->next)
         handle->rest = POOL_ASLEEP;
     lochi_error_restore(&saved);
 }
 
-/* Marks what still has a block, and makes sure that the rest can be forgotten. */
+/* Marks the sleeping handles with a live block, and stocks the records for removing the others. */
 static loch_status wake_prepare(lochi_pool *pool)
 {
     size_t forgotten = 0;
     lochi_pool_collect(pool);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         lochi_rest_set(pool, block, lochi_rest_count_live(block), POOL_ASLEEP, POOL_WANTED);
-    for (pool_handle *handle = pool->handles; handle; handle = handle->next) /* what an earlier wake left mapped */
+    for (pool_handle *handle = pool->handles; handle;
+         handle = handle->next) /* handles that a failed wake left mapped */
         if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;
     for (const pool_handle *handle = pool->asleep; handle; handle = handle->next)
         forgotten += handle->rest == POOL_ASLEEP;
     return lochi_rest_stock(pool, forgotten);
 }
 
-/* The start of a dormant block becomes free, or bare where its handle is forgotten; what is behind stays dormant. */
+/* Makes the start of a dormant block free, or bare if its handle is removed. The rest stays dormant. */
 static pool_block *wake_release_part(lochi_pool *pool, pool_block *block)
 {
     const uintptr_t end = block->start + block->bytes;
@@ -128,7 +131,7 @@ static pool_block *wake_release_part(lochi_pool *pool, pool_block *block)
     return lochi_pool_make_free(pool, block, 0);
 }
 
-/* Nothing fails from here on. Those of pool->asleep have no block any more. */
+/* Completes a wake. Cannot fail. The handles in pool->asleep have no live block. */
 static void wake_finish(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -159,7 +162,7 @@ static bool wake_needs_stage(const lochi_pool *pool)
     return is_needed;
 }
 
-/* Wakes the pool. *done is what was kept, for the caller to let go of. */
+/* Wakes the pool. Sets *done to the naps for the caller to free. */
 static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restored, pool_nap **done)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -178,7 +181,7 @@ fail:
     return status;
 }
 
-/* Wakes the pool, with a stage where one is needed: *needs_stage says that it is missing, and nothing has happened. */
+/* Wakes the pool, with a stage if one is needed. Sets *needs_stage and does nothing else if it is missing. */
 static loch_status wake_locked(lochi_pool *pool, pool_stage *stage, size_t *restored, bool *needs_stage)
 {
     pool_nap *done = NULL;
@@ -204,7 +207,7 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
     return status;
 }
 
-/* Gives back what the rest of the pool and others do not use; returns how much. */
+/* Gives back unused memory of this pool and of other pools. Returns the bytes given back. */
 static size_t wake_make_room(lochi_pool *pool, loch_status why)
 {
     const loch_error saved = lochi_error_save();
@@ -223,7 +226,7 @@ loch_status loch_pool_wake(loch_allocator *pool, size_t *restored)
     size_t bytes = 0;
     if (restored) *restored = 0;
     lochi_pool *self = lochi_pool_of(pool);
-    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is no pool", loch_allocator_get_name(pool));
+    if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     loch_status status = wake_once(self, &bytes);
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT;
     if (is_short && wake_make_room(self, status)) status = wake_once(self, &bytes);

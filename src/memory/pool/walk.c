@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks as the owner of the pool sees them: one by its address, all of them, and those of a whole family. */
+/* Describes blocks: one by its address, all blocks of a pool, or those of a family. */
 #include "memory/pool/walk.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -10,7 +10,8 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 
-/* The mark in the word goes with the block: the next one at its place gets an id of its own. */
+/* Returns the id of a small block. The mark in the word is removed with the block: the next block at this place gets
+ * a new id. */
 static uint64_t walk_get_small_id(lochi_pool *pool, const pool_found *found)
 {
     pool_slab *slab = found->block->slab;
@@ -18,7 +19,7 @@ static uint64_t walk_get_small_id(lochi_pool *pool, const pool_found *found)
     if (!slab->ids) return 0;
     uint64_t *id = &slab->ids[found->word - slab->words];
     uint64_t seen = atomic_load_explicit(found->word, memory_order_relaxed);
-    while (seen & POOL_WORD_LIVE && !(seen & POOL_WORD_NAMED)) /* may be freed meanwhile, the short way */
+    while (seen & POOL_WORD_LIVE && !(seen & POOL_WORD_NAMED)) /* may be freed meanwhile on the fast path */
         if (atomic_compare_exchange_weak_explicit(found->word, &seen, seen | POOL_WORD_NAMED, memory_order_relaxed,
                                                   memory_order_relaxed))
             return *id = ++pool->last_id;
@@ -89,7 +90,7 @@ loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user)
     const walk_call walk = {visitor, user};
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
-    lochi_pool_stop(pool); /* the short ways change what is described */
+    lochi_pool_stop(pool); /* the fast path changes what is described */
     for (const pool_block *block = NULL; status == LOCH_OK && (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
         if (lochi_pool_is_out(state) || state == POOL_SLAB) status = walk_visit_block(pool, block, &walk);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding and walking blocks: slots of the table of operations. */
+/* Finds and walks blocks: slots of the table of operations. */
 #ifndef LOCHI_POOL_WALK_H
 #define LOCHI_POOL_WALK_H
 
@@ -7,7 +7,7 @@
 
 /* Describes the live block at an address. */
 loch_status lochi_pool_find(void *self, const void *address, loch_block *out);
-/* Walks all live blocks, under the lock. */
+/* Walks all live blocks, with the lock held. */
 loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user);
 
 #endif

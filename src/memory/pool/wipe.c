@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Contents that nobody else is to see: LOCH_POOL_WIPE_FREED. Memory is filled with zeros at the moment when it becomes free, by
- * the stream in whose order it is free then. So all that is free in the pool is clean, whoever gets it, and nothing has to
- * be known of where it goes.
+/* LOCH_POOL_WIPE_FREED: no later owner sees the contents of freed memory. Memory is filled with zeros when it
+ * becomes free, on the stream in whose order it is free. so all free memory of the pool is clean.
  *
- * What cannot be filled now counts as used and waits, in a list or marked in its slab. It is tried again whenever the pool
- * looks for blocks that wait. The short ways are closed in such a pool. */
+ * Memory that cannot be filled now counts as used and waits, in a list or marked in its slab. The pool tries again
+ * whenever it looks for waiting blocks. The fast path is closed in such a pool. */
 #include "memory/pool/wipe.h"
 #include "base/fail.h"
 #include "device/copy.h"
@@ -17,13 +16,13 @@
 #include "memory/pool/slab.h"
 #include "device/fill.h"
 
-/* Fills memory of a stream that has gone. Its work has to have passed, and the host waits for the fill, so that whoever
- * uses the lane next comes behind it. */
+/* Fills memory of a stream that was destroyed. Its work must have passed. The host waits for the fill, so that the
+ * next user of the lane is ordered after it. */
 static loch_status wipe_fill_closed(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
 {
     lochi_pool_poll(pool, lane);
     if (!lochi_pool_has_passed(lane, lane->epoch))
-        return LOCH_FAIL(BUSY, "work of a stream that has ended is under way");
+        return LOCH_FAIL(BUSY, "work of a stream that was destroyed is unfinished");
     LOCH_TRY_RETURN(lochi_fill_own(pool->default_stream, (void *)start, bytes));
     return loch_stream_sync(pool->default_stream);
 }
@@ -34,15 +33,16 @@ static loch_status wipe_fill(lochi_pool *pool, pool_lane *lane, uintptr_t start,
     lochi_pool_show(pool, start, bytes);
     if (lane->is_closed)
         status = wipe_fill_closed(pool, lane, start, bytes);
-    else if (lochi_pool_is_under_capture(pool, lane)) /* it would become part of the graph */
-        status = LOCH_FAIL(BUSY, "a stream that is captured cannot wipe memory now");
+    else if (lochi_pool_is_under_capture(pool, lane)) /* the fill would become part of the graph */
+        status = LOCH_FAIL(BUSY, "memory cannot be wiped on a stream that is captured");
     else
         status = lochi_fill_own(lane->stream, (void *)start, bytes);
     lochi_pool_hide(pool, start, bytes);
     return status;
 }
 
-/* Fills what is awake. What sleeps has no memory, and its saved contents are wiped when they are forgotten. */
+/* Fills the memory that is awake. Sleeping handles have no memory; their saved contents are wiped when they are
+ * freed. */
 static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, uintptr_t end)
 {
     while (at < end) {
@@ -111,7 +111,7 @@ static bool wipe_blocks_again(lochi_pool *pool)
     return has_freed;
 }
 
-/* The slab may go with its last block: says whether it is still there. */
+/* Wipes the blocks of a slab again. Returns false if the slab ended with its last block. */
 static bool wipe_slab_again(lochi_pool *pool, pool_block *block)
 {
     pool_slab *slab = block->slab;
@@ -127,7 +127,7 @@ static bool wipe_slab_again(lochi_pool *pool, pool_block *block)
     return true;
 }
 
-/* Wipes small blocks again. A slab that goes merges with its neighbours: the walk begins anew then. */
+/* Wipes small blocks again. A slab that ends merges with its neighbours, so the walk starts again then. */
 static void wipe_words_again(lochi_pool *pool)
 {
     for (pool_block *block = NULL; pool->dirty_words && (block = lochi_pool_next_block(pool, block));)

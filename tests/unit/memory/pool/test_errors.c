@@ -266,7 +266,7 @@ static void calls_for_pools_refuse_what_is_none(void **state)
     CHECK_FAILS(loch_pool_set_idle(direct, 1), INVALID);
     CHECK_FAILS(loch_pool_release_capture(direct, 1), INVALID);
     CHECK_FAILS(loch_pool_print(direct, text, sizeof text, NULL), INVALID);
-    assert_non_null(strstr(loch_error_get()->sentence, "no pool"));
+    assert_non_null(strstr(loch_error_get()->sentence, "not a pool"));
     assert_string_equal(text, "");
     CHECK_FAILS(loch_pool_print(NULL, text, sizeof text, NULL), INVALID);
     loch_allocator_release(direct);
