@@ -23,8 +23,8 @@ bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
 /* Keeps a block of a session from being freed on the fast path. */
 void lochi_pool_keep_off(lochi_pool *pool, const void *address);
 
-/* Forbids moves, until lochi_pool_let_move. lochi_pool_make_stay, called between the two, keeps one block in place
- * for good. */
+/* lochi_pool_hold_still takes the pool's lock, so that no block moves until lochi_pool_let_move drops it.
+ * lochi_pool_make_stay, called between the two, keeps one block in place for good. */
 void lochi_pool_hold_still(lochi_pool *pool);
 void lochi_pool_make_stay(lochi_pool *pool, const void *address);
 void lochi_pool_let_move(lochi_pool *pool);

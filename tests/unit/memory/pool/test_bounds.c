@@ -259,7 +259,7 @@ static void model_ask(loch_allocator *pool, const model_block *blocks, test_rand
                              : 1 + test_random_below(random, 2 * near->bytes);
     const bool is_inside = tenant->check(tenant, start, bytes, "target") == LOCH_OK;
     if (is_inside != model_holds(blocks, start, bytes))
-        fail_msg("%zu bytes at %p are said to be %s a block", bytes, (void *)start, is_inside ? "in" : "not in");
+        fail_msg("%zu bytes at %p are said to be %s a block", bytes, (void *)start, is_inside ? "in" : "in no");
 }
 
 static void model_run(const char *name, loch_pool_preset preset)
