@@ -125,7 +125,7 @@ static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_r
     report->bytes += lochi_pool_requested(block);
 }
 
-/* --- putting together --- */
+/* --- packing --- */
 
 /* Takes one piece of memory of at least `least` and at most `most` bytes, in no list; NULL for none. */
 static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t most, size_t least)

@@ -392,7 +392,7 @@ static loch_status stage_copy(pool_stage *stage, pool_keep *keep, char *address,
     return LOCH_OK;
 }
 
-/* --- the ways in --- */
+/* --- entry points --- */
 
 loch_status lochi_keep_check(const pool_keep *keep)
 {

@@ -285,7 +285,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
     return pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
 
-/* --- what only a pool has --- */
+/* --- calls for pools only --- */
 
 #define POOL_NEEDED(pool, allocator)                                                                                   \
     lochi_pool *pool = lochi_pool_of(allocator);                                                                       \

@@ -57,7 +57,7 @@ bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_
     return false;
 }
 
-/* --- what the host may touch, for tools that look --- */
+/* --- memory that the host may touch, for checking tools --- */
 
 static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
 {

@@ -89,7 +89,7 @@ static void sleep_unchoose(lochi_pool *pool)
         if (handle->rest == POOL_CHOSEN) handle->rest = POOL_AWAKE;
 }
 
-/* --- laying down --- */
+/* --- unmapping --- */
 
 /* Cuts the sleeping part off the start of a free block, or the part that is awake. Returns that part. */
 static pool_block *sleep_cut_free(lochi_pool *pool, pool_block *block)
