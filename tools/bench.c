@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench`: chooses a benchmark. */
+/* `loch bench`: finds the benchmark by name and runs it. */
 #include "tool.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench calls`: what each driver call costs on a device. The text is a cost table that simulated devices read
- * (LOCH_SIM_COSTS, or costs=FILE), so that a machine's own costs can be simulated elsewhere.
+/* `loch bench calls`: measures the cost of each driver call on a device. The output is a cost table that simulated
+ * devices read (LOCH_SIM_COSTS, or costs=FILE), so that the costs of one machine can be simulated on another.
  *
- * The times are the library's own measure around each driver call. Every call is made BENCH_SAMPLES times, and the median
- * counts. `map` holds the opening for its own device, so `access` is printed as 0. */
+ * The times are those that the library measures around each driver call. Every call is made BENCH_SAMPLES times; the
+ * median counts. `map` includes the `access` for its own device, so `access` is printed as 0. */
 #include "json.h"
 #include "tool.h"
 
@@ -23,12 +23,12 @@ typedef struct bench_calls {
     loch_device *device;
     uint64_t samples[LOCH_CALL_COUNT][BENCH_POINTS][BENCH_SAMPLES];
     int counts[LOCH_CALL_COUNT][BENCH_POINTS];
-    bool has_size[LOCH_CALL_COUNT]; /* measured at several sizes */
+    bool has_size[LOCH_CALL_COUNT]; /* calls that are measured at several sizes */
 } bench_calls;
 
 typedef struct calls_read {
     loch_call_count calls[LOCH_CALL_COUNT];
-    size_t count; /* calls come in the order of loch_driver_call */
+    size_t count; /* samples of each call, in the order of loch_driver_call */
 } calls_read;
 
 static loch_status calls_note(const loch_call_count *count, void *user)
@@ -38,13 +38,14 @@ static loch_status calls_note(const loch_call_count *count, void *user)
     return LOCH_OK;
 }
 
-/* Takes the times of what was called since the last time: of each call once, its mean. */
+/* Takes one sample of each call that was made since the last time: the mean of its times. */
 static loch_status calls_collect(bench_calls *bench, int point)
 {
     calls_read read = {.count = 0};
     loch_call_count *calls = read.calls;
     loch_status status = loch_device_walk_calls(bench->device, calls_note, &read);
-    if (status == LOCH_OK) calls[LOCH_CALL_map].ns += calls[LOCH_CALL_access].ns; /* modelled apart, measured in one */
+    /* modelled separately, measured together */
+    if (status == LOCH_OK) calls[LOCH_CALL_map].ns += calls[LOCH_CALL_access].ns;
     for (size_t i = 0; status == LOCH_OK && i < LOCH_CALL_COUNT; i++) {
         int *samples = &bench->counts[i][point];
         if (calls[i].count && i != LOCH_CALL_access && *samples < calls_samples)
@@ -85,7 +86,7 @@ static loch_status calls_virtual(loch_device *device, size_t bytes)
     return status == LOCH_OK ? unreserved : status;
 }
 
-/* Calls whose cost goes with the size, in two groups: page-locking disturbs what comes right after it. */
+/* Measures calls whose cost depends on the size, in two groups: page-locking disturbs the calls right after it. */
 static loch_status calls_device(loch_device *device, size_t bytes)
 {
     loch_status status = calls_of_kind(device, LOCH_MEMORY_DEVICE, bytes);
@@ -96,7 +97,7 @@ static loch_status calls_device(loch_device *device, size_t bytes)
 static loch_status calls_host(loch_device *device, size_t bytes)
 {
     loch_status status = LOCH_OK;
-    if (bytes > bench_bytes[2]) return LOCH_OK; /* page-locking more takes seconds */
+    if (bytes > bench_bytes[2]) return LOCH_OK; /* page-locking of larger sizes takes seconds */
     if (loch_device_can(device, LOCH_CAN_PINNED)) status = calls_of_kind(device, LOCH_MEMORY_PINNED, bytes);
     if (status == LOCH_OK && loch_device_can(device, LOCH_CAN_MANAGED))
         status = calls_of_kind(device, LOCH_MEMORY_MANAGED, bytes);
@@ -104,7 +105,7 @@ static loch_status calls_host(loch_device *device, size_t bytes)
     return status;
 }
 
-/* Calls whose cost does not: streams, events, small copies, questions. */
+/* Measures calls whose cost does not depend on a size: streams, events, small copies, queries. */
 static loch_status calls_unsized(bench_calls *bench)
 {
     loch_device *device = bench->device;
@@ -146,7 +147,7 @@ static loch_status calls_unsized(bench_calls *bench)
     return status == LOCH_OK ? freed : status;
 }
 
-/* Samples one group at every size, after one round to warm up. */
+/* Samples one group at every size, after one round that warms up. */
 static loch_status calls_sample(bench_calls *bench, loch_status (*group)(loch_device *device, size_t bytes))
 {
     loch_status status = LOCH_OK;
@@ -170,7 +171,7 @@ static loch_status calls_measure(bench_calls *bench)
         bench->has_size[call] = bench->counts[call][0] > 0;
     for (int i = 0; status == LOCH_OK && i < calls_samples; i++) {
         status = calls_unsized(bench);
-        if (status == LOCH_OK) status = calls_collect(bench, 0); /* calls that have a size are full already */
+        if (status == LOCH_OK) status = calls_collect(bench, 0); /* samples of calls with a size are complete already */
     }
     return status;
 }
@@ -230,7 +231,7 @@ static void calls_print_json(bench_calls *bench)
 
 int tool_bench_calls(const tool_bench_options *options)
 {
-    static bench_calls bench; /* large, and the program runs one command */
+    static bench_calls bench; /* static because it is large; the program runs one command */
     if (options->is_quick) calls_samples = 1;
     loch_status status = loch_device_open(options->device, &bench.device);
     if (status == LOCH_OK) status = calls_measure(&bench);

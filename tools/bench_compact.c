@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench compact`: a pool is filled with buffers of 1 to 64 MiB that may move, half of them are freed at random, and what is left
- * is compacted: how fast the blocks are moved, beside plain copies inside the device, and how large a block fits then. */
+/* `loch bench compact`: fills a pool with movable buffers of 1 to 64 MiB, frees half of them at random, and compacts
+ * the rest. Measures the rate of the moves, the rate of plain copies inside the device, and the largest block that fits
+ * afterwards. */
 #include "json.h"
 #include "tool.h"
 #include <loch/loch.h>
@@ -20,16 +21,16 @@ typedef struct compact_bench {
     loch_buffer *buffers[COMPACT_BUFFERS_MAX];
     size_t count, limit;
     uint64_t random;
-    loch_move *moves; /* of the last compaction */
+    loch_move *moves; /* moves of the last compaction */
     size_t moves_count;
-    uint64_t first_ns; /* when its first copy was queued */
+    uint64_t first_ns; /* time when the first copy was queued */
 } compact_bench;
 
 typedef struct compact_figures {
     double seconds, moved_bytes, plain_rate;
-    double copy_seconds; /* from the first move to the end of the copies: without planning */
-    double same_rate;    /* of the same copies, without a compaction */
-    double overlapping;  /* bytes of the moves that overlap themselves, and are copied in pieces */
+    double copy_seconds; /* from the first move to the end of the copies, without planning */
+    double same_rate;    /* time of equal copies without a compaction */
+    double overlapping;  /* bytes of moves that overlap themselves and are copied in pieces */
     size_t moves, free_bytes, served_bytes;
 } compact_figures;
 
@@ -59,7 +60,8 @@ static loch_status compact_spread(compact_bench *b)
     return loch_stream_sync(b->stream);
 }
 
-/* As many bytes as were moved, in pieces of 32 MiB, by plain copies. They go through memory that no cache holds, as moves do. */
+/* Copies as many bytes as were moved, in pieces of 32 MiB, by plain copies. The memory is larger than the caches, as in
+ * moves. */
 static loch_status compact_plain(compact_bench *b, size_t bytes, double *rate)
 {
     char *from = NULL, *to = NULL;
@@ -70,7 +72,7 @@ static loch_status compact_plain(compact_bench *b, size_t bytes, double *rate)
     block = NULL;
     if (status == LOCH_OK) status = loch_raw_alloc(b->device, LOCH_MEMORY_DEVICE, all, 0, &block);
     to = block;
-    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first warms up */
+    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first run warms up */
         const uint64_t start = loch_host_now_ns();
         size_t done = 0;
         for (; done < bytes && status == LOCH_OK; done += piece)
@@ -82,7 +84,7 @@ static loch_status compact_plain(compact_bench *b, size_t bytes, double *rate)
     return status;
 }
 
-/* The largest part of what is free, in steps of a hundredth, that one block can have. */
+/* Returns the largest part of the free memory, in steps of a hundredth, that one block can have. */
 static size_t compact_serve(compact_bench *b, size_t free_bytes)
 {
     for (size_t percent = 100; percent > 0; percent--) {
@@ -110,7 +112,8 @@ static bool compact_overlaps(const loch_move *move)
     return (from > to ? from - to : to - from) < move->bytes;
 }
 
-/* Bytes from the lower end of a move to its upper one. Moves that overlap lie as far apart as they did, others side by side. */
+/* Returns the bytes from the lower end of a move to its upper end. Overlapping moves keep their distance; source and
+ * target of other moves are placed side by side. */
 static size_t compact_reach(const loch_move *move)
 {
     const uintptr_t from = (uintptr_t)move->from, to = (uintptr_t)move->to;
@@ -118,8 +121,8 @@ static size_t compact_reach(const loch_move *move)
     return move->bytes + (gap < move->bytes ? gap : move->bytes);
 }
 
-/* Queues the copies that were made once more, with their sizes and overlaps, in memory of their own: what a pool has free is
- * nobody's to copy to. */
+/* Queues copies with the sizes and overlaps of the recorded moves again, in separate memory: free memory of a pool must
+ * not be written. */
 static loch_status compact_repeat_in(compact_bench *b, char *arena, size_t arena_bytes, double *bytes)
 {
     size_t at = 0;
@@ -141,7 +144,7 @@ static loch_status compact_repeat_in(compact_bench *b, char *arena, size_t arena
 static loch_status compact_repeat(compact_bench *b, compact_figures *out)
 {
     double bytes = 0;
-    size_t arena_bytes = b->limit / 4; /* more than a cache holds */
+    size_t arena_bytes = b->limit / 4; /* larger than the caches */
     void *arena = NULL;
     for (size_t i = 0; i < b->moves_count; i++) {
         if (compact_reach(&b->moves[i]) > arena_bytes) arena_bytes = compact_reach(&b->moves[i]);
@@ -149,7 +152,7 @@ static loch_status compact_repeat(compact_bench *b, compact_figures *out)
     }
     loch_status status = loch_raw_alloc(b->device, LOCH_MEMORY_DEVICE, arena_bytes, 0, &arena);
     if (status != LOCH_OK) return status;
-    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first warms up */
+    for (int round = 0; round < 2 && status == LOCH_OK; round++) { /* the first run warms up */
         const uint64_t start = loch_host_now_ns();
         bytes = 0;
         status = compact_repeat_in(b, arena, arena_bytes, &bytes);
@@ -217,7 +220,7 @@ static void compact_print_text(const compact_figures *figures)
            figures->free_bytes, figures->served_bytes, (double)figures->served_bytes / (double)figures->free_bytes);
 }
 
-/* Measures several times; JSON is one object, with a list of the times that ended well. */
+/* Measures several times. The JSON output is one object with a list of the runs that succeeded. */
 static loch_status compact_run(compact_bench *b, bool is_json)
 {
     json_writer json = {.file = stdout};

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench copy`: how fast memory is copied and filled, through Loch and, side by side, without it: on CUDA by the
- * driver's own calls on the same stream, on the CPU by memcpy and memset.
+/* `loch bench copy`: measures copies and fills through Loch and, side by side, without Loch: on CUDA by driver calls on
+ * the same stream, on the CPU by memcpy and memset.
  *
- * The two take turns, repetition by repetition, and of each the median counts, so that neither has a warmer machine.
- * Large work on a device is timed by its events, everything else by the host's clock around queueing and waiting. Small
- * work is queued several times in a row, so that a repetition is long against the clock. Last the cost of the queueing
- * call itself is measured, by a copy that is small enough to vanish behind it. */
+ * The two sides alternate in every repetition, so that neither has a warmer machine; the median of each side counts.
+ * Large work on a device is timed by its events. Other work is timed by the host's clock around queueing and waiting.
+ * Small work is queued several times in a row, so that a repetition is long compared with the resolution of the clock.
+ * At the end the cost of the queueing call itself is measured, with a copy so small that its duration does not
+ * count. */
 #include "tool.h"
 
 #include <dlfcn.h>
@@ -18,10 +19,10 @@
 
 #define BENCH_REPETITIONS 9
 #define BENCH_QUICK_BYTES ((size_t)1 << 20)       /* largest size with --quick */
-#define BENCH_EVENT_BYTES ((size_t)16 << 20)      /* from here on by events */
-#define BENCH_REPETITION_BYTES ((size_t)64 << 20) /* smaller work is repeated up to this */
+#define BENCH_EVENT_BYTES ((size_t)16 << 20)      /* larger work is timed by events */
+#define BENCH_REPETITION_BYTES ((size_t)64 << 20) /* smaller work is repeated up to this size */
 #define BENCH_QUEUE_BYTES 4096
-#define BENCH_QUEUE_CALLS 256 /* well below the depth of a stream's queue, so that queueing never waits */
+#define BENCH_QUEUE_CALLS 256 /* well below the depth of a stream's queue, so that queueing does not wait */
 
 static size_t bench_repetitions = BENCH_REPETITIONS; /* fewer with --quick */
 
@@ -40,7 +41,7 @@ typedef enum bench_work {
 static const char *const bench_names[] = {"device to device",   "pinned to device",   "device to pinned",
                                           "pageable to device", "device to pageable", "fill"};
 
-/* The driver's calls without Loch; all NULL where there is no such thing. */
+/* The driver's functions, called without Loch; all NULL if the device has no such driver. */
 typedef struct bench_bare {
     int (*to_device)(unsigned long long to, const void *from, size_t bytes, void *stream);
     int (*to_host)(void *to, unsigned long long from, size_t bytes, void *stream);
@@ -59,15 +60,15 @@ typedef struct bench {
     loch_stream *stream;
     loch_event *start, *end;
     void *first, *second;    /* on the device */
-    void *pinned, *pageable; /* on the host; pinned is NULL where there is none */
+    void *pinned, *pageable; /* on the host; pinned is NULL if the device has no pinned memory */
     bool is_cuda;
-    bool is_current; /* the primary context is current on this thread, by us */
+    bool is_current; /* this program has made the primary context current on this thread */
     void *context_before;
     bench_bare bare;
 } bench;
 
 typedef struct bench_pair {
-    double loch_rate, bare_rate; /* bytes a second */
+    double loch_rate, bare_rate; /* bytes per second */
 } bench_pair;
 
 /* --- one piece of work --- */
@@ -99,7 +100,8 @@ static bool bench_queue_bare(const bench *b, bench_work work, size_t bytes)
             memset(to, 1, bytes);
         else
             memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* the compiler must not drop what nobody reads */
+        /* keeps the compiler from dropping a copy whose result is not read */
+        __asm__ volatile("" : : "r"(to) : "memory");
         return true;
     }
     switch (work) {
@@ -116,7 +118,7 @@ typedef bool bench_queue(const bench *b, bench_work work, size_t bytes);
 
 /* --- measuring --- */
 
-/* Nanoseconds of `count` pieces of work; 0 when something failed. */
+/* Returns the nanoseconds of `count` pieces of work; 0 on failure. */
 static uint64_t bench_time(const bench *b, bench_queue *queue, bench_work work, size_t bytes, size_t count)
 {
     const bool is_bare = queue == bench_queue_bare && b->is_cuda;
@@ -137,7 +139,7 @@ static uint64_t bench_time(const bench *b, bench_queue *queue, bench_work work, 
     return is_done ? (ns ? ns : 1) : 0;
 }
 
-/* Nanoseconds of one queueing call. */
+/* Returns the nanoseconds of one queueing call. */
 static uint64_t bench_time_queueing(const bench *b, bench_queue *queue)
 {
     if (loch_stream_sync(b->stream) != LOCH_OK) return 0;
@@ -165,7 +167,7 @@ static bool bench_measure(const bench *b, bench_work work, size_t bytes, bench_p
     const size_t count = bytes < BENCH_REPETITION_BYTES ? BENCH_REPETITION_BYTES / bytes : 1;
     uint64_t loch_ns[BENCH_REPETITIONS], bare_ns[BENCH_REPETITIONS];
     if (!bench_time(b, bench_queue_loch, work, bytes, count) || !bench_time(b, bench_queue_bare, work, bytes, count))
-        return false; /* the first run of each only warms up */
+        return false; /* the first run of each side warms up */
     for (size_t i = 0; i < bench_repetitions; i++) {
         loch_ns[i] = bench_time(b, bench_queue_loch, work, bytes, count);
         bare_ns[i] = bench_time(b, bench_queue_bare, work, bytes, count);
@@ -221,7 +223,7 @@ static bool bench_load_bare(bench *b)
     return true;
 }
 
-/* As a program that uses the driver directly has it: the primary context current on its thread. */
+/* Makes the primary context current on this thread, as in a program that uses the driver directly. */
 static bool bench_enter_context(bench *b)
 {
     void *context = NULL;
@@ -261,7 +263,7 @@ static loch_status bench_open_device(bench *b, const char *name)
     return status;
 }
 
-/* Takes the memory and touches all of it, so that no page is new while the clock runs. */
+/* Allocates the memory and touches all of it, so that no page fault happens while the clock runs. */
 static loch_status bench_take_memory(bench *b, size_t bytes)
 {
     const unsigned char byte = 1;
@@ -280,7 +282,7 @@ static loch_status bench_take_memory(bench *b, size_t bytes)
     return LOCH_OK;
 }
 
-/* The largest size that fits twice into the device with room to spare; 0 when none does. */
+/* Returns the largest size that fits twice into the device with room to spare; 0 if none fits. */
 static size_t bench_largest(const bench *b)
 {
     loch_memory_info info = {.size = sizeof info};
@@ -347,7 +349,7 @@ static int bench_run(const bench *b, size_t largest, bool json)
     bench_print_start(b, json);
     for (bench_work work = 0; work < BENCH_WORK_COUNT; work++) {
         if (!b->is_cuda && work != BENCH_DEVICE_TO_DEVICE && work != BENCH_FILL)
-            continue; /* all of it is host memory */
+            continue; /* everything is host memory */
         for (size_t i = 0; i < sizeof bench_sizes / sizeof *bench_sizes && bench_sizes[i] <= largest; i++) {
             bench_pair pair;
             if (!bench_measure(b, work, bench_sizes[i], &pair))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench pool`: what allocations and frees cost, through the pool and through other allocators (peers.h).
+/* `loch bench pool`: measures allocations and frees through the pool and through other allocators (peers.h).
  *
- *   pair     one block allocated and freed again, over and over
- *   random   one of 10,000 live blocks freed and replaced by another of a random size: `log` has as many from every
- *            doubling between 512 B and 8 MiB, `uniform` as many of every size
- *   live     the same with 64 to 4096 bytes and more and more live blocks: the cost must not grow with their number
- *   trace    the events of a recorded program (replay.h); the driver's own allocators are left out there
+ *   pair     allocates one block and frees it again, many times
+ *   random   frees one of 10,000 live blocks and replaces it by a block of a random size: `log` has as many sizes from
+ *            every doubling between 512 B and 8 MiB, `uniform` has all sizes equally often
+ *   live     like random with 64 to 4096 bytes and growing numbers of live blocks: the cost must not grow with them
+ *   trace    the events of a recorded program (replay.h); the driver's own allocators are left out
  *
- * Which block and what size is drawn before the clock starts. Blocks are not touched: the time is the allocator's. */
+ * Blocks and sizes are chosen before the clock starts. Blocks are not touched: the time is that of the allocator. */
 #include "peers.h"
 #include "replay.h"
 
@@ -25,7 +25,7 @@ static const char *const pool_kind_names[] = {"pair", "random", "random", "live"
 
 typedef struct pool_case {
     pool_kind kind;
-    size_t number; /* bytes, live blocks, or which trace */
+    size_t number; /* bytes, number of live blocks, or number of the trace */
 } pool_case;
 
 static const pool_case pool_cases[] = {
@@ -44,7 +44,7 @@ static const pool_case pool_cases[] = {
 };
 
 #define POOL_CASES (sizeof pool_cases / sizeof *pool_cases)
-#define POOL_LIVE_LEAST 8 /* cases with the fewest and the most live blocks */
+#define POOL_LIVE_LEAST 8 /* the cases with the fewest and the most live blocks */
 #define POOL_LIVE_MOST 11
 
 static pool_case pool_case_at(const tool_bench_options *options, size_t which)
@@ -60,10 +60,10 @@ static pool_case pool_case_at(const tool_bench_options *options, size_t which)
 typedef struct pool_measure {
     const tool_bench_options *options;
     peer_memory memory;
-    size_t room_bytes; /* that blocks may take together */
+    size_t room_bytes; /* the most bytes that all blocks may take together */
 } pool_measure;
 
-/* Nanoseconds of `count` pairs; negative when one failed. */
+/* Returns the nanoseconds of `count` pairs; negative if a call failed. */
 static double pool_time_pairs(peer_memory *memory, size_t bytes, size_t count)
 {
     const uint64_t start_ns = loch_host_now_ns();
@@ -76,7 +76,7 @@ static double pool_time_pairs(peer_memory *memory, size_t bytes, size_t count)
 
 static double pool_pair(pool_measure *measure, size_t bytes)
 {
-    const double least_ns = measure->options->is_quick ? 5e4 : 2e6; /* long against the clock */
+    const double least_ns = measure->options->is_quick ? 5e4 : 2e6; /* long compared with the resolution of the clock */
     double samples[POOL_SAMPLES], ns;
     size_t count = 1;
     if (bytes > measure->room_bytes) return -1;
@@ -89,7 +89,7 @@ static double pool_pair(pool_measure *measure, size_t bytes)
     return ns < 0 ? -1 : peer_median(samples, POOL_SAMPLES);
 }
 
-/* One replacement: which of the live blocks, and the size of its successor. */
+/* One replacement: the index of the live block, and the size of the new block. */
 typedef struct pool_step {
     uint32_t block, bytes;
 } pool_step;
@@ -122,7 +122,7 @@ static uint32_t random_bytes(pool_random *random)
     return low + random_next(random) % low;
 }
 
-/* Frees and replaces `count` blocks; nanoseconds, negative when one failed. */
+/* Frees and replaces `count` blocks. Returns nanoseconds, negative if a call failed. */
 static double random_replace(pool_random *random, size_t count)
 {
     peer_memory *memory = random->memory;
@@ -157,22 +157,23 @@ static void random_empty(pool_random *random)
             return;
 }
 
-/* Nanoseconds of a free and an allocation among `live` blocks. */
+/* Returns the nanoseconds of a free and an allocation among `live` blocks. */
 static double pool_random_measure(pool_measure *measure, pool_kind kind, size_t live)
 {
     const size_t mean = kind == POOL_LIVE ? 2080 : kind == POOL_RANDOM_LOG ? (size_t)900 << 10 : (size_t)4 << 20;
     const bool is_slow = peer_memory_is_slow(&measure->memory);
     const size_t count = measure->options->is_quick ? 500 : is_slow ? 1000 : kind == POOL_LIVE ? 200000 : 20000;
     if (live > measure->room_bytes / mean) return -1;
-    if ((measure->options->is_quick || is_slow) && live > POOL_RANDOM_LIVE) return -1; /* making them would take long */
-    /* From the system, so that an allocator under test has nothing of ours to walk around. */
+    /* allocating them would take long */
+    if ((measure->options->is_quick || is_slow) && live > POOL_RANDOM_LIVE) return -1;
+    /* Takes memory from the system, so that the records of this program are not in the allocator under test. */
     trace_array blocks = {.data = NULL}, steps = {.data = NULL};
     double samples[POOL_SAMPLES], ns = -1;
     if (trace_array_reserve(&blocks, live, sizeof(pool_block)) &&
         trace_array_reserve(&steps, count, sizeof(pool_step))) {
         pool_random random = {&measure->memory, kind, blocks.data, live, steps.data, 42};
         ns = random_fill(&random) ? 0 : -1;
-        /* Each block is replaced once on average before the clock counts: fresh memory is not what a program sees. */
+        /* Replaces each block once on average before the clock counts: programs seldom run on fresh memory. */
         for (size_t done = 0; ns >= 0 && !measure->options->is_quick && !is_slow && done < live; done += count)
             ns = random_replace(&random, count);
         for (size_t i = 0; ns >= 0 && i < POOL_SAMPLES; i++) {
@@ -212,7 +213,7 @@ static double pool_measure_case(pool_measure *measure, pool_case which)
     return pool_random_measure(measure, which.kind, which.number);
 }
 
-/* On the host blocks that nobody touches take addresses alone; elsewhere half of what is free is enough. */
+/* On the host, blocks that are not touched take only addresses. On other devices half of the free memory is enough. */
 static bool pool_find_room(pool_measure *measure)
 {
     loch_memory_info info = {.size = sizeof info};
@@ -230,7 +231,7 @@ static int pool_child(const tool_bench_options *options, size_t cases)
     int code = TOOL_DONE;
     if (!pool_find_room(&measure)) code = tool_fail_status(loch_error_get()->status);
     for (size_t i = 0; code == TOOL_DONE && i < cases; i++) {
-        /* Traces come first: a program starts with a heap that nothing else has cut up. */
+        /* Runs traces first: a recorded program starts with a fresh heap. */
         const size_t which = (POOL_CASES + i) % cases;
         peer_report(which, pool_measure_case(&measure, pool_case_at(options, which)));
     }
@@ -256,7 +257,7 @@ static void pool_print_label(const peer_bench *bench, pool_case which)
     printf("%-26s", text);
 }
 
-/* How many times as much a replacement costs among the most live blocks as among the fewest. */
+/* Returns the cost of a replacement among the most live blocks, divided by the cost among the fewest. */
 static double pool_growth(const peer_bench *bench, size_t peer)
 {
     const double least = bench->figures[peer][POOL_LIVE_LEAST], most = bench->figures[peer][POOL_LIVE_MOST];
@@ -335,12 +336,12 @@ static void pool_print_json(const peer_bench *bench)
 
 int tool_bench_pool(const tool_bench_options *options)
 {
-    static peer_bench bench; /* large, and the program runs it once */
+    static peer_bench bench; /* static because it is large; the program runs once */
     const size_t cases = POOL_CASES + options->traces_count;
     if (options->as) return pool_child(options, cases);
     bench =
         (peer_bench){.name = "pool", .options = options, .cases = cases, .rounds = options->is_quick ? 1 : POOL_ROUNDS};
-    for (size_t i = 0; i < options->traces_count; i++) { /* here, where a bad one can be told */
+    for (size_t i = 0; i < options->traces_count; i++) { /* reads the traces here, where an error can be reported */
         trace_log trace;
         const bool is_good = trace_load(&trace, options->traces[i]);
         trace_unload(&trace);

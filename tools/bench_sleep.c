@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench sleep`: how fast a pool goes to sleep and wakes, beside plain copies of as many bytes between the same places.
+/* `loch bench sleep`: measures how fast a pool goes to sleep and wakes, and compares it with plain copies of as many
+ * bytes between the same places.
  *
- * Contents go to host memory that was taken before: pinned where the device has such memory. The two take turns, repetition
- * by repetition, and of each the median counts. */
+ * Contents are saved in host memory that was allocated before: pinned memory if the device has it. Sleep and plain
+ * copies alternate in every repetition; the median of each counts. */
 #include "json.h"
 #include "tool.h"
 
@@ -15,7 +16,7 @@
 
 #define SLEEP_REPETITIONS 5
 #define SLEEP_BYTES ((size_t)8 << 30)
-#define SLEEP_BYTES_HOST ((size_t)1 << 30) /* where it is the host's own memory */
+#define SLEEP_BYTES_HOST ((size_t)1 << 30) /* if the device's memory is host memory */
 #define SLEEP_BYTES_MIN ((size_t)64 << 20)
 #define SLEEP_BLOCK ((size_t)64 << 20)
 #define SLEEP_BLOCKS_MAX (SLEEP_BYTES / SLEEP_BLOCK)
@@ -23,13 +24,13 @@
 typedef struct sleep_bench {
     loch_device *device, *cpu;
     loch_device_properties properties;
-    loch_allocator *pool, *kept; /* kept: where contents go */
+    loch_allocator *pool, *kept; /* host memory for the contents, allocated once */
     void *blocks[SLEEP_BLOCKS_MAX];
     size_t blocks_count, bytes;
     int repetitions;
 } sleep_bench;
 
-/* Nanoseconds of the way there and of the way back. */
+/* Nanoseconds of the copy to the host and of the copy back. */
 typedef struct sleep_times {
     uint64_t there_ns, back_ns;
 } sleep_times;
@@ -45,7 +46,7 @@ static loch_status sleep_open(sleep_bench *b, const char *name)
     return status;
 }
 
-/* As much as fits with room to spare, in whole blocks; 0 when that is too little. */
+/* Returns as many bytes as fit with room to spare, in whole blocks; 0 if that is too little. */
 static size_t sleep_choose_bytes(const sleep_bench *b, bool is_quick)
 {
     loch_memory_info device = {.size = sizeof device}, host = {.size = sizeof host};
@@ -60,7 +61,7 @@ static size_t sleep_choose_bytes(const sleep_bench *b, bool is_quick)
     return bytes / SLEEP_BLOCK * SLEEP_BLOCK;
 }
 
-/* Blocks, all touched, and host memory for their contents that the other pool holds already. */
+/* Allocates the blocks, touches all of them, and lets the other pool hold enough host memory for their contents. */
 static loch_status sleep_take(sleep_bench *b)
 {
     const bool has_pinned = loch_device_can(b->device, LOCH_CAN_PINNED);
@@ -96,7 +97,7 @@ static void sleep_close(sleep_bench *b)
 
 /* --- measuring --- */
 
-/* Copies of all blocks, queued one after the other and waited for once. */
+/* Copies all blocks, queued one after the other, and waits once. */
 static loch_status sleep_copy(const sleep_bench *b, char *room, bool is_back, uint64_t *ns)
 {
     loch_stream *stream = loch_stream_get_default(b->device);
@@ -143,12 +144,12 @@ static int sleep_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Medians, by the sum of both ways. */
+/* Writes the medians, by the sum of both directions. */
 static loch_status sleep_measure_all(const sleep_bench *b, sleep_times *plain, sleep_times *kept, sleep_times *dropped)
 {
     sleep_times times[3][SLEEP_REPETITIONS];
     loch_status status = LOCH_OK;
-    for (int i = -1; i < b->repetitions && status == LOCH_OK; i++) { /* the first only warms up */
+    for (int i = -1; i < b->repetitions && status == LOCH_OK; i++) { /* the first run warms up */
         const int at = i < 0 ? 0 : i;
         status = sleep_measure_plain(b, &times[0][at]);
         if (status == LOCH_OK) status = sleep_measure(b, LOCH_SLEEP_PINNED, &times[1][at]);

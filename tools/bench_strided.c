@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench strided`: how fast tensors are copied between layouts, types and devices, beside a plain copy of as many bytes
- * between the same places: memcpy on the host, loch_copy with a device.
+/* `loch bench strided`: measures copies of tensors between layouts, types and devices, and compares them with a plain
+ * copy of as many bytes between the same places: memcpy on the host, loch_copy with a device.
  *
- * The two take turns, repetition by repetition, and of each the median counts. Rows are padded by less than a cache line and
- * by a whole one; with rows of one line the latter doubles what memory has to deliver, and the ratio says so. */
+ * The two alternate in every repetition; the median of each counts. Rows are padded by less than a cache line and by a
+ * whole cache line. With rows of one line, a pad of one line doubles the memory traffic, and the ratio shows it. */
 #include "tool.h"
 
 #include <loch/loch.h>
@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define STRIDED_REPETITIONS 9
-#define STRIDED_REPETITION_BYTES ((size_t)64 << 20) /* smaller work is repeated up to this */
-#define STRIDED_DEVICE_BYTES ((size_t)64 << 20)     /* of a copy with a device */
+#define STRIDED_REPETITION_BYTES ((size_t)64 << 20) /* smaller work is repeated up to this size */
+#define STRIDED_DEVICE_BYTES ((size_t)64 << 20)     /* size of a copy with a device */
 #define STRIDED_AXES 2
 
 typedef enum strided_place { STRIDED_FIRST, STRIDED_SECOND, STRIDED_HOST } strided_place;
@@ -24,12 +24,12 @@ typedef struct strided_bench {
     loch_device *device;
     loch_device_properties properties;
     bool is_host, is_json, is_quick, has_printed;
-    void *memory[3]; /* by place; STRIDED_HOST is pinned where there is such memory */
-    bool is_plain;   /* STRIDED_HOST is malloc's */
-    size_t bytes;    /* of each */
+    void *memory[3]; /* by place; STRIDED_HOST is pinned if the device has pinned memory */
+    bool is_plain;   /* STRIDED_HOST is from malloc */
+    size_t bytes;    /* size of each */
 } strided_bench;
 
-/* One copy. Strides count elements; NULL-like zeros mean row after row. */
+/* One copy. Strides count elements; all zeros mean contiguous rows. */
 typedef struct strided_work {
     const char *name, *layout;
     strided_place to, from;
@@ -43,7 +43,7 @@ typedef struct strided_run {
     loch_tensor *to, *from;
     void *to_address;
     const void *from_address;
-    size_t bytes; /* of the larger side's elements */
+    size_t bytes; /* elements of the larger side, in bytes */
 } strided_run;
 
 /* --- tensors --- */
@@ -83,7 +83,8 @@ static bool strided_copy_plain(const strided_bench *b, const strided_run *run)
 {
     if (!b->is_host) return loch_copy(run->to_address, run->from_address, run->bytes) == LOCH_OK;
     memcpy(run->to_address, run->from_address, run->bytes);
-    __asm__ volatile("" : : "r"(run->to_address) : "memory"); /* the compiler must not drop what nobody reads */
+    /* keeps the compiler from dropping a copy whose result is not read */
+    __asm__ volatile("" : : "r"(run->to_address) : "memory");
     return true;
 }
 
@@ -95,7 +96,7 @@ static bool strided_copy_loch(const strided_bench *b, const strided_run *run)
 
 typedef bool strided_copy(const strided_bench *b, const strided_run *run);
 
-/* Nanoseconds of `count` copies; 0 when something failed. */
+/* Returns the nanoseconds of `count` copies; 0 on failure. */
 static uint64_t strided_time(const strided_bench *b, const strided_run *run, strided_copy *copy, size_t count)
 {
     const uint64_t start_ns = loch_host_now_ns();
@@ -118,7 +119,7 @@ static bool strided_measure(const strided_bench *b, const strided_run *run, doub
     const size_t count = is_repeated ? STRIDED_REPETITION_BYTES / run->bytes : 1;
     uint64_t loch_ns[STRIDED_REPETITIONS], plain_ns[STRIDED_REPETITIONS];
     if (!strided_time(b, run, strided_copy_loch, 1) || !strided_time(b, run, strided_copy_plain, 1))
-        return false; /* the first run of each only warms up */
+        return false; /* the first run of each side warms up */
     for (size_t i = 0; i < repetitions; i++) {
         loch_ns[i] = strided_time(b, run, strided_copy_loch, count);
         plain_ns[i] = strided_time(b, run, strided_copy_plain, count);
@@ -176,7 +177,7 @@ static bool strided_one(strided_bench *b, const strided_work *work)
     return is_good;
 }
 
-/* Rows of bytes with a pad on the source, on the target, and on both. */
+/* Copies rows of bytes with a pad on the source, on the target, and on both. */
 static bool strided_rows(strided_bench *b, const char *name, strided_place to, strided_place from, size_t total,
                          size_t row, size_t pad)
 {
@@ -243,7 +244,8 @@ static bool strided_on_device(strided_bench *b)
     const size_t total = b->is_quick ? (size_t)1 << 16 : STRIDED_DEVICE_BYTES;
     bool is_good = true;
     for (size_t i = 0; is_good && i < sizeof rows / sizeof *rows; i++) {
-        const size_t bytes = rows[i] < 64 ? total / 16 : total; /* the time is in the rows, not in the bytes */
+        /* the number of rows decides the time, not the number of bytes */
+        const size_t bytes = rows[i] < 64 ? total / 16 : total;
         is_good = strided_rows(b, "inside", STRIDED_FIRST, STRIDED_SECOND, bytes, rows[i], 64) &&
                   strided_rows(b, "host to device", STRIDED_FIRST, STRIDED_HOST, bytes, rows[i], 64) &&
                   strided_rows(b, "device to host", STRIDED_HOST, STRIDED_FIRST, bytes, rows[i], 64);
@@ -262,7 +264,7 @@ static bool strided_on_device(strided_bench *b)
 
 /* --- opening and closing --- */
 
-/* Takes the memory and touches all of it, so that no page is new while the clock runs. */
+/* Allocates the memory and touches all of it, so that no page fault happens while the clock runs. */
 static loch_status strided_take(strided_bench *b)
 {
     const unsigned char byte = 1;
@@ -292,7 +294,7 @@ static void strided_close(strided_bench *b)
     loch_device_release(b->device);
 }
 
-/* Room for the largest rows with their pads; a little more than twice the bytes when rows are as short as the pad. */
+/* Room for the largest rows with their pads: a little more than twice the bytes if rows are as short as the pad. */
 static size_t strided_room(const strided_bench *b)
 {
     if (b->is_host) return b->is_quick ? (size_t)3 << 20 : (size_t)520 << 20;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench threads`: how throughput grows with threads, through the pool and through other allocators (peers.h).
+/* `loch bench threads`: measures how throughput grows with threads, through the pool and other allocators (peers.h).
  *
- *   cycle     each thread keeps 8 blocks of 64 KiB, and frees and replaces the oldest, over and over
- *   hand      half of the threads allocate such blocks, and each hands them to another one that frees them
+ *   cycle     each thread keeps 8 blocks of 64 KiB, and frees and replaces the oldest, many times
+ *   hand      half of the threads allocate such blocks; each hands them to another thread, which frees them
  *
- * An operation is an allocation and a free. Threads are bound to processors of their own where there are enough. */
+ * An operation is an allocation and a free. Each thread is bound to its own processor if there are enough. */
 #include "peers.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef struct threads_case {
     bool is_handing;
 } threads_case;
 
-/* Blocks on their way from one thread to another; each end is written by one of them. */
+/* Blocks on their way from one thread to another. One thread writes each end. */
 typedef struct threads_ring {
     _Alignas(128) atomic_size_t written;
     _Alignas(128) atomic_size_t read;
@@ -32,13 +32,13 @@ typedef struct threads_ring {
 } threads_ring;
 
 typedef struct threads_job {
-    _Alignas(128) peer_memory memory; /* threads share no line */
+    _Alignas(128) peer_memory memory; /* aligned so that threads share no cache line */
     pthread_barrier_t *start;
-    threads_ring *ring; /* NULL when it cycles */
-    bool is_taking;     /* from the ring */
+    threads_ring *ring; /* NULL for a thread that cycles */
+    bool is_taking;     /* takes blocks from the ring */
     atomic_bool *has_failed;
     size_t operations;
-    int processor; /* -1 for any */
+    int processor; /* processor; -1 for any */
     uint64_t start_ns, end_ns;
 } threads_job;
 
@@ -48,7 +48,8 @@ static size_t threads_processors(cpu_set_t *set)
     return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
-/* 1, 2, 4, ... up to the processors; at least 1 and 2. Each first cycling, then, from 2 on, handing. */
+/* Thread counts: 1, 2, 4, ... up to the processors, at least 1 and 2. Each count first cycles, then hands (from 2
+ * threads on). */
 static size_t threads_list(threads_case out[PEER_CASES_MAX])
 {
     cpu_set_t set;
@@ -120,7 +121,7 @@ static void *threads_work(void *argument)
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET((unsigned)job->processor, &set);
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* where it fails, the system chooses */
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* if this fails, the system chooses the processor */
     }
     pthread_barrier_wait(job->start);
     job->start_ns = loch_host_now_ns();
@@ -130,8 +131,8 @@ static void *threads_work(void *argument)
     return NULL;
 }
 
-/* Runs the jobs side by side; false when one failed. Without all threads there is no figure, and the barrier would hold
- * those that exist, so the process ends there. */
+/* Runs the jobs side by side. Returns false if one failed. If a thread cannot be created, the process ends: the barrier
+ * would hold the other threads forever. */
 static bool threads_run_jobs(threads_job *jobs, size_t count)
 {
     pthread_t threads[THREADS_MAX];
@@ -149,7 +150,7 @@ static bool threads_run_jobs(threads_job *jobs, size_t count)
     return !atomic_load(&has_failed);
 }
 
-/* The number of the processor at `index` of the set; -1 when there are fewer. */
+/* Returns the number of the processor at `index` of the set; -1 if there are fewer. */
 static int threads_processor(const cpu_set_t *set, size_t index)
 {
     for (int i = 0; i < CPU_SETSIZE; i++)
@@ -157,7 +158,7 @@ static int threads_processor(const cpu_set_t *set, size_t index)
     return -1;
 }
 
-/* Operations a second of one run; negative when it failed. */
+/* Returns the operations per second of one run; negative on failure. */
 static double threads_sample(const peer_memory *memory, threads_case which, size_t operations)
 {
     static threads_job jobs[THREADS_MAX];
@@ -192,7 +193,7 @@ static double threads_measure(const tool_bench_options *options, const peer_memo
                               : peer_memory_is_slow(memory) ? 1000
                               : which.is_handing            ? 50000
                                                             : 200000;
-    double samples[THREADS_SAMPLES + 1]; /* the first warms up */
+    double samples[THREADS_SAMPLES + 1]; /* the first run warms up */
     for (size_t i = 0; i <= THREADS_SAMPLES; i++) {
         samples[i] = threads_sample(memory, which, operations);
         if (samples[i] < 0) return -1;
@@ -219,7 +220,7 @@ static const char *threads_case_name(threads_case which)
     return which.is_handing ? "hand" : "cycle";
 }
 
-/* Throughput over that of one thread, which is the first case. */
+/* Returns the throughput divided by that of one thread, which is the first case. */
 static double threads_speedup(const peer_bench *bench, size_t peer, size_t which)
 {
     const double one = bench->figures[peer][0], all = bench->figures[peer][which];
@@ -286,7 +287,7 @@ static void threads_print_json(const peer_bench *bench, const threads_case *case
 
 int tool_bench_threads(const tool_bench_options *options)
 {
-    static peer_bench bench; /* large, and the program runs it once */
+    static peer_bench bench; /* static because it is large; the program runs once */
     threads_case cases[PEER_CASES_MAX] = {{0}};
     if (options->as) return threads_child(options);
     bench = (peer_bench){.name = "threads",

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench tracking`: what a tracking wrapper adds to a call.
+/* `loch bench tracking`: measures what a tracking wrapper adds to a call.
  *
- * Beneath is an allocator that does next to nothing: each thread has a stack of addresses that nobody ever touches,
- * as if they were on another device, so that the difference is the wrapper's alone. Calls without and with the
- * wrapper take turns in one run, and of each the median counts. A repetition hands out all blocks and takes them
- * back, in the order of their making or shuffled; because the stack hands out first what came back last, the
- * allocations after a shuffled repetition come in that order too. Times are the threads' own processor time: a
- * machine with other work blurs them less. */
+ * The wrapped allocator does almost nothing: each thread has a stack of addresses that are never touched, as if they
+ * were on another device. So the difference is the cost of the wrapper. Calls without and with the wrapper alternate in
+ * one run; the median of each counts. A repetition allocates all blocks and frees them, in the order of allocation or
+ * shuffled. The stack hands out first what was freed last, so the allocations after a shuffled repetition are in
+ * shuffled order too. Times are processor times of the threads, which other work on the machine disturbs less. */
 #include "json.h"
 #include "tool.h"
 
@@ -17,11 +16,11 @@
 
 #define BENCH_REPETITIONS 7
 #define BENCH_THREADS_MAX 2
-#define BENCH_CALLS 1000000 /* of each kind, in one repetition, by all threads together */
+#define BENCH_CALLS 1000000 /* calls of each kind in one repetition, by all threads together */
 #define BENCH_SMALLEST 64
 #define BENCH_STEPS 13 /* block sizes: 64, 80, ... 256 bytes */
 #define BENCH_BAR_IN_ORDER_NS 15.0
-#define BENCH_BAR_SHUFFLED_NS 60.0 /* at a million live blocks */
+#define BENCH_BAR_SHUFFLED_NS 60.0 /* limit at a million live blocks */
 
 static size_t bench_repetitions = BENCH_REPETITIONS, bench_calls = BENCH_CALLS; /* fewer with --quick */
 
@@ -37,11 +36,11 @@ static const struct {
 
 /* One thread's blocks. */
 typedef struct bench_stock {
-    _Alignas(128) void **free; /* a stack; the top is at count - 1; threads share no line */
-    size_t count;              /* of those that are not handed out */
-    char *memory;              /* never touched */
-    void **blocks;             /* what the thread holds */
-    uint64_t state;            /* of the shuffle */
+    _Alignas(128) void **free; /* a stack with its top at count - 1; aligned so that threads share no cache line */
+    size_t count;              /* number of blocks that are not handed out */
+    char *memory;              /* addresses, never touched */
+    void **blocks;             /* blocks that the thread holds */
+    uint64_t state;            /* state of the random numbers of the shuffle */
 } bench_stock;
 
 static _Thread_local bench_stock *bench_own;
@@ -66,7 +65,7 @@ static loch_status stock_free(void *self, void *address, size_t bytes, loch_stre
     return LOCH_OK;
 }
 
-/* With these the library does not keep account itself. */
+/* With these slots the library does not record blocks itself. */
 static loch_status stock_find(void *self, const void *address, loch_block *out)
 {
     (void)self;
@@ -120,7 +119,7 @@ static bool stock_init(bench_stock *stock, size_t blocks)
     return false;
 }
 
-/* Puts all blocks back into the order of their addresses. */
+/* Sorts all blocks by their addresses. */
 static void stock_fill(bench_stock *stock, size_t blocks)
 {
     char *at = stock->memory;
@@ -145,10 +144,10 @@ static void stock_shuffle(bench_stock *stock, size_t count)
 /* --- one repetition --- */
 
 typedef struct bench_times {
-    double alloc_ns, free_ns; /* per call */
+    double alloc_ns, free_ns; /* nanoseconds for each call */
 } bench_times;
 
-/* What one thread does; the results are per call. */
+/* Runs the work of one thread; the results are for each call. */
 typedef struct bench_job {
     loch_allocator *allocator;
     bench_stock *stock;
@@ -200,7 +199,7 @@ static void *bench_thread(void *argument)
     return NULL;
 }
 
-/* Runs the jobs side by side, the first in this thread; gives the mean of their times. */
+/* Runs the jobs side by side, the first one on this thread. Returns the mean of their times. */
 static bool bench_repeat(bench_job *jobs, size_t threads, loch_allocator *allocator, bench_times *out)
 {
     pthread_barrier_t start;
@@ -250,7 +249,7 @@ static bench_times bench_median(const bench_times *times)
     return (bench_times){alloc_ns[bench_repetitions / 2], free_ns[bench_repetitions / 2]};
 }
 
-/* The times of calls to the two allocators, which take turns; a first repetition of each warms up. */
+/* Measures calls to the two allocators in turns; the first repetition of each warms up. */
 static bool bench_measure(size_t which, bench_stock *stocks, loch_allocator *const allocators[2], bench_times out[2])
 {
     const size_t threads = bench_cases[which].threads, blocks = bench_cases[which].live / threads;
@@ -271,7 +270,7 @@ static bool bench_measure(size_t which, bench_stock *stocks, loch_allocator *con
     return true;
 }
 
-/* What the case may add to a call; 0 where there is no bar. */
+/* Returns the limit for the added time of a call; 0 if there is no limit. */
 static double bench_bar(size_t which)
 {
     if (!bench_cases[which].is_shuffled) return BENCH_BAR_IN_ORDER_NS;
@@ -358,7 +357,7 @@ int tool_bench_tracking(const tool_bench_options *options)
     }
     bench_stock stocks[BENCH_THREADS_MAX] = {{.free = NULL}};
     loch_device *device = NULL;
-    loch_allocator *allocators[2] = {NULL, NULL}; /* without and with tracking */
+    loch_allocator *allocators[2] = {NULL, NULL}; /* without tracking and with tracking */
     bool has_memory = true;
     for (size_t i = 0; has_memory && i < BENCH_THREADS_MAX; i++)
         has_memory = stock_init(&stocks[i], BENCH_CALLS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch info`: what is here: drivers, devices, memory, capabilities, options. */
+/* `loch info`: prints drivers, devices, memory, capabilities and options of this machine. */
 #include "json.h"
 #include "tool.h"
 #include <stdio.h>
@@ -44,7 +44,7 @@ static loch_status info_note_name(const char *name, void *user)
     return LOCH_OK;
 }
 
-/* How many of the names are a driver's. */
+/* Returns how many of the names are devices of a driver. */
 static size_t info_count_of(const info_names *names, const char *driver)
 {
     size_t count = 0;
@@ -54,7 +54,7 @@ static size_t info_count_of(const info_names *names, const char *driver)
     return count;
 }
 
-/* Why a driver has no devices: what opening its first one says. */
+/* Returns why a driver has no devices: the sentence of opening its first device. */
 static const char *info_why_none(const loch_driver *driver)
 {
     loch_device *device;
@@ -104,9 +104,9 @@ static void info_print_device(const char *name, const loch_device_properties *p,
     info_print_line("can", text);
 }
 
-/* Where drivers are written, and the names of the devices that are there. */
+/* Where drivers are printed, and the names of the devices. */
 typedef struct info_drivers {
-    json_writer *json; /* NULL: lines for people */
+    json_writer *json; /* NULL for text */
     const info_names *names;
 } info_drivers;
 
@@ -125,7 +125,7 @@ static void info_print_drivers(const info_names *names)
 {
     info_drivers drivers = {NULL, names};
     printf("loch %s\n\ndrivers\n", loch_version());
-    (void)!loch_driver_walk(info_print_driver, &drivers); /* cannot fail: neither can its visitor */
+    (void)!loch_driver_walk(info_print_driver, &drivers); /* cannot fail, because its visitor does not fail */
 }
 
 static loch_status info_print_unknown(const char *variable, const char *nearest, void *user)
@@ -137,9 +137,9 @@ static loch_status info_print_unknown(const char *variable, const char *nearest,
     return LOCH_OK;
 }
 
-/* Where options are written, and the first one whose variable cannot be read. */
+/* Where options are printed, and the first option whose variable cannot be parsed. */
 typedef struct info_options {
-    json_writer *json; /* NULL: lines for people */
+    json_writer *json; /* NULL for text */
     const char *unreadable;
 } info_options;
 
@@ -153,8 +153,8 @@ static loch_status info_print_option(const loch_option *option, void *user)
     return LOCH_OK;
 }
 
-/* The options in force, and variables that are none. Fails with the sentence of the first option whose variable cannot be
- * read, behind all that can be told. */
+/* Prints the options in force, and LOCH_ variables that no option reads. Fails with the sentence of the first option
+ * whose variable cannot be parsed, after printing everything else. */
 static int info_print_options(void)
 {
     char value[LOCH_OPTION_VALUE_MAX];
@@ -246,7 +246,7 @@ static loch_status info_json_option(const loch_option *option, void *user)
     return LOCH_OK;
 }
 
-/* Fails as info_print_options does. */
+/* Fails like info_print_options. */
 static int info_json_options(json_writer *json)
 {
     char value[LOCH_OPTION_VALUE_MAX];
@@ -310,7 +310,7 @@ static loch_status info_document_option(const loch_option *option, void *user)
     return LOCH_OK;
 }
 
-/* The page docs/options.md. */
+/* Prints the page docs/options.md. */
 static int info_print_markdown(void)
 {
     puts(
@@ -337,7 +337,7 @@ static int info_run(int count, char **arguments)
 {
     tool_options options = {"info", count, arguments, 0};
     const char *argument, *device;
-    static info_names all, chosen; /* large, and the program runs one command */
+    static info_names all, chosen; /* static because it is large; the program runs one command */
     bool json = false;
     while ((argument = tool_next(&options))) {
         if (!strcmp(argument, "--json")) {
@@ -353,7 +353,7 @@ static int info_run(int count, char **arguments)
     }
     loch_status status = loch_device_walk(info_note_name, &all);
     if (status != LOCH_OK) return tool_fail_status(status);
-    for (size_t i = 0; i < chosen.count; i++) { /* one that cannot be opened is reported before anything is printed */
+    for (size_t i = 0; i < chosen.count; i++) { /* opens the device before anything is printed */
         loch_device *opened;
         status = loch_device_open(chosen.names[i], &opened);
         if (status != LOCH_OK) return tool_fail_status(status);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing JSON: commas, nesting and escapes are this writer's business. Keys are NULL inside arrays. */
+/* Writes JSON: commas, nesting and escapes. Keys are NULL inside arrays. */
 #ifndef LOCH_TOOL_JSON_H
 #define LOCH_TOOL_JSON_H
 
@@ -10,7 +10,7 @@
 typedef struct json_writer {
     FILE *file;
     int depth;
-    bool has_items; /* at the present depth; deeper ones have some by being inside */
+    bool has_items; /* items at the present depth; every enclosing depth has at least one */
 } json_writer;
 
 void json_open_object(json_writer *json, const char *key);

@@ -50,7 +50,7 @@ static loch_status main_warn(const char *variable, const char *nearest, void *us
     return LOCH_OK;
 }
 
-/* Fails for an option whose variable cannot be read, whether the command needs it or not: it was meant. */
+/* Fails for an option whose variable cannot be parsed, even if the command does not read the option. */
 static loch_status main_read_option(const loch_option *option, void *user)
 {
     char value[LOCH_OPTION_VALUE_MAX];
@@ -67,7 +67,7 @@ static int main_run(const tool_command *command, int count, char **arguments)
         }
     loch_status status = loch_option_walk_unknown(main_warn, NULL);
     if (status == LOCH_OK && command != &tool_info)
-        status = loch_option_walk(main_read_option, NULL); /* info shows what is wrong */
+        status = loch_option_walk(main_read_option, NULL); /* info itself shows what is wrong */
     return status == LOCH_OK ? command->run(count, arguments) : tool_fail_status(status);
 }
 

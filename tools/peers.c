@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The peers: who there is, running this program again as one of them, and what came of it. */
+/* Peers: the list of allocators to compare with, running this program again as one of them, and reading its results. */
 #include "peers.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define PEER_ARGUMENTS_MAX 64
 
-/* The first is Loch. A library is loaded in front of the program, by the name under which the system finds it. */
+/* Lists the peers; the first is Loch. A library is preloaded by the name under which the system finds it. */
 static const struct {
     const char *name, *library;
     peer_kind kind;
@@ -54,7 +54,7 @@ bool peer_memory_open(peer_memory *memory, const char *name, const char *device)
         return false;
     }
     memory->kind = peer_list[at].kind;
-    /* The system only warns of a library that it cannot load. */
+    /* Checks that the library was loaded: the system only warns if it is missing. */
     if (peer_list[at].library && !dl_iterate_phdr(peer_is_library, (void *)peer_list[at].library)) {
         tool_fail("%s is not loaded", peer_list[at].library);
         return false;
@@ -100,7 +100,7 @@ double peer_median(double *figures, size_t count)
 
 /* --- running it --- */
 
-/* The command line of a child: the parent's, with --as. */
+/* Builds the command line of a child: the parent's with --as added. */
 static void peers_arguments(const peer_bench *bench, const char *name, char **arguments)
 {
     const tool_bench_options *options = bench->options;
@@ -116,7 +116,8 @@ static void peers_arguments(const peer_bench *bench, const char *name, char **ar
     arguments[count] = NULL;
 }
 
-/* The environment with the library in front; freed by the caller, not its strings. NULL when there is no memory. */
+/* Builds the environment with the library preloaded. The caller frees the array but not its strings. NULL if there is
+ * no memory. */
 static char **peers_environment(char *preload)
 {
     size_t count = 0, kept = 0;
@@ -131,7 +132,7 @@ static char **peers_environment(char *preload)
     return all;
 }
 
-/* Starts a child; gives the end to read its figures from, or -1. */
+/* Starts a child. Returns the file descriptor to read its results from, or -1. */
 static int peers_spawn(const peer_bench *bench, size_t peer, pid_t *child)
 {
     char *arguments[PEER_ARGUMENTS_MAX], preload[128] = "";
@@ -148,7 +149,7 @@ static int peers_spawn(const peer_bench *bench, size_t peer, pid_t *child)
     int code = posix_spawn_file_actions_init(&actions);
     if (!code) {
         code = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-        /* A peer that cannot be run is absent, and not an error. */
+        /* A peer that cannot be run counts as absent, not as a failure. */
         if (!code && peer) code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
         if (!code) code = posix_spawn(child, "/proc/self/exe", &actions, NULL, arguments, all);
         posix_spawn_file_actions_destroy(&actions);
@@ -160,7 +161,7 @@ static int peers_spawn(const peer_bench *bench, size_t peer, pid_t *child)
     return -1;
 }
 
-/* One turn of one peer. False when it could not be measured. */
+/* Runs one turn of one peer. Returns false if it could not be measured. */
 static bool peers_measure(peer_bench *bench, size_t peer, size_t round)
 {
     pid_t child;
@@ -184,7 +185,7 @@ static bool peers_measure(peer_bench *bench, size_t peer, size_t round)
     return !state && found == bench->cases;
 }
 
-/* Whom to compare with: on the host those who stand in for malloc, elsewhere the driver's own. */
+/* Chooses the peers: on the host those that replace malloc, on other devices the driver's own allocators. */
 static void peers_choose(peer_bench *bench, bool is_host)
 {
     for (size_t i = 0; i < PEER_LIST_COUNT; i++)

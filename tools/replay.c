@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch replay`: runs a trace through an allocator and says what it cost in time and memory. */
+/* `loch replay`: runs a trace through an allocator and prints its cost in time and memory. */
 #include "replay.h"
 #include "json.h"
 #include "tool.h"

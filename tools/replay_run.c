@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop that replays a trace. Everything is in memory and was touched before it starts, and it does as little as
- * possible besides calling the allocator: its time counts as the allocator's. What is rare is out of line.
+/* The loop that replays a trace. Its time counts as the time of the allocator, so it does as little as possible besides
+ * calling the allocator. All its data is in memory and touched before it starts. Rare events are handled out of line.
  *
- * On simulated devices the clock follows the trace. Telling it the time is not the allocator's work, so it is timed
- * apart, together with the cost of that timing, and taken off. */
+ * On simulated devices the clock follows the trace. Setting the clock is not work of the allocator, so it is timed
+ * separately, together with the cost of this timing, and subtracted. */
 #include "replay.h"
 #include <loch/sim.h>
 #include "tool.h"
@@ -15,21 +15,21 @@
 #include <unistd.h>
 
 #define REPLAY_PAGE_BYTES 4096
-#define REPLAY_CLOCK_STEP_US 100 /* finer than any lag that matters, and some events apart */
+#define REPLAY_CLOCK_STEP_US 100 /* smaller than any useful lag, and larger than the distance of most events */
 
 typedef struct replay_loop {
     const trace_event *first, *end;
     const trace_special *specials;
-    void **blocks;         /* by slot; NULL for what is not live or could not be served */
+    void **blocks;         /* by slot; NULL if the block is not live or its allocation failed */
     loch_stream **streams; /* by index; NULL for the default stream */
     loch_allocator *allocator;
     loch_device *device;
-    uint64_t sim_start_ns; /* the simulated clock when the trace starts */
-    uint64_t clock_ns;     /* spent on telling the time */
+    uint64_t sim_start_ns; /* simulated time at the start of the trace */
+    uint64_t clock_ns;     /* time spent on setting the clock */
     uint64_t clock_calls;
     replay_kept *kept;
     replay_result *result;
-    loch_status status; /* of a free or a use; not LOCH_OK ends the loop */
+    loch_status status; /* status of a free or a use; other than LOCH_OK ends the loop */
 } replay_loop;
 
 /* --- the loop --- */
@@ -39,10 +39,10 @@ static void replay_touch(volatile char *block, size_t bytes)
     if (!block || !bytes) return;
     for (size_t at = 0; at < bytes; at += REPLAY_PAGE_BYTES)
         block[at] = 1;
-    block[bytes - 1] = 1; /* blocks need not start with a page */
+    block[bytes - 1] = 1; /* a block need not start at a page */
 }
 
-/* Counts an allocation that could not be served; the sentence of the first one is kept. */
+/* Counts an allocation that failed, and keeps the sentence of the first one. */
 static __attribute__((noinline)) void replay_fail(replay_loop *loop, loch_status status)
 {
     if (!*loop->kept->first_failure)
@@ -56,7 +56,7 @@ static __attribute__((noinline)) void replay_fail_libc(replay_loop *loop, size_t
     replay_fail(loop, loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "libc has no %zu bytes", bytes));
 }
 
-/* Waiting on the host moves a simulated clock ahead of the trace; then it is left alone. */
+/* A wait on the host may have advanced the simulated clock beyond the trace; the clock is then not changed. */
 static __attribute__((noinline)) loch_status replay_tell_time(replay_loop *loop, uint64_t trace_ns)
 {
     const uint64_t start_ns = loch_host_now_ns();
@@ -69,7 +69,7 @@ static __attribute__((noinline)) loch_status replay_tell_time(replay_loop *loop,
     return status;
 }
 
-/* Events other than a plain allocation or free. */
+/* Handles events other than a plain allocation or free. */
 static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, const trace_event *event, bool touches)
 {
     void **block = &loop->blocks[event->slot];
@@ -90,7 +90,7 @@ static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, cons
         else if (touches)
             replay_touch(*block, special->bytes);
     } else if (!*block) {
-        return LOCH_OK; /* it could not be served */
+        return LOCH_OK; /* its allocation failed */
     } else if (event->kind == TRACE_FREE_ON) {
         status = loch_allocator_free_on(loop->allocator, *block, stream);
         *block = NULL;
@@ -140,7 +140,7 @@ static void replay_loop_touching(replay_loop *loop)
     replay_loop_loch(loop, true);
 }
 
-/* libc has no streams: whatever an event says of one is left out. */
+/* libc has no streams: streams of events are ignored. */
 static __attribute__((noinline)) void replay_rare_libc(replay_loop *loop, const trace_event *event, bool touches)
 {
     void **block = &loop->blocks[event->slot];
@@ -190,7 +190,7 @@ static void replay_loop_libc_touching(replay_loop *loop)
 
 /* --- what the process holds --- */
 
-/* The figure behind `name` in the process's status, in bytes; 0 when it is not there. */
+/* Returns the number behind `name` in the process's status, in bytes; 0 if it is missing. */
 static uint64_t replay_read_status(const char *name)
 {
     char line[256];
@@ -202,19 +202,19 @@ static uint64_t replay_read_status(const char *name)
     return kib * 1024;
 }
 
-/* Sets the process's highest resident memory to what it is now, where the system allows it. */
+/* Resets the process's peak of resident memory, if the system allows it. */
 static void replay_reset_rss(void)
 {
     const int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (file < 0) return;
-    if (write(file, "5", 1) != 1) { /* then the peak is that of the whole process: too high, never too low */
+    if (write(file, "5", 1) != 1) { /* otherwise the peak is that of the whole process: never too low */
     }
     close(file);
 }
 
 /* --- one run --- */
 
-/* What timing costs beyond the time that it measures. */
+/* Returns the cost of timing beyond the time that it measures. */
 static uint64_t replay_clock_overhead(void)
 {
     uint64_t inside_ns = 0;
@@ -246,7 +246,7 @@ static loch_status replay_no_memory(void)
     return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no host memory for the replay");
 }
 
-/* What the first run makes. */
+/* Creates the state that stays between runs, in the first run. */
 static loch_status replay_make_kept(const replay_setup *setup)
 {
     replay_kept *kept = setup->kept;
@@ -294,10 +294,10 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
     return status;
 }
 
-/* What the driver was asked, and the part of the loop's time that was spent there. */
+/* Counts the driver calls, and the part of the loop's time that they took. */
 typedef struct replay_calls {
     replay_result *out;
-    size_t next; /* calls come in the order of loch_driver_call */
+    size_t next; /* in the order of loch_driver_call */
     uint64_t inside_ns;
 } replay_calls;
 
@@ -346,7 +346,7 @@ static loch_status replay_time(const replay_setup *setup, replay_loop *loop, rep
     return LOCH_OK;
 }
 
-/* Frees what is live; the first failure counts. */
+/* Frees the live blocks. Returns the first failure. */
 static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
 {
     loch_status status = LOCH_OK;
@@ -369,7 +369,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
         status = replay_no_memory();
     } else {
         loop.blocks = blocks.data;
-        memset(loop.blocks, 0, setup->trace->slots * sizeof(void *)); /* so that no page comes in the loop */
+        /* touches the pages, so that the loop has no page fault */
+        memset(loop.blocks, 0, setup->trace->slots * sizeof(void *));
         status = replay_prepare(setup, &loop, &events);
         if (status == LOCH_OK) status = replay_time(setup, &loop, out);
         const loch_status finished = replay_finish(setup, &loop);
@@ -407,7 +408,7 @@ static int replay_compare_total(const void *a, const void *b)
 
 void replay_summarize(replay_result *results, size_t count, replay_result *out)
 {
-    const replay_result first = results[0]; /* later runs find what it left */
+    const replay_result first = results[0]; /* later runs start with the memory of this run */
     qsort(results, count, sizeof *results, replay_compare_total);
     const double total_ns_per_event = results[count / 2].total_ns_per_event;
     qsort(results, count, sizeof *results, replay_compare_own);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Failing, options, figures and progress for all commands. */
+/* Failures, options, numbers and progress of all commands. */
 #include "tool.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading traces: lines into words, words into numbers, ids into slots. Whatever is wrong with a line ends the reading
- * with one sentence that names it. */
+/* Reads traces: splits lines into words, parses numbers, maps ids to slots. An error in a line ends the reading with
+ * one sentence that names the line. */
 #include "trace.h"
 #include "tool.h"
 #include "trace_input.h"
@@ -13,7 +13,7 @@
 #define TRACE_VERSION 1
 #define TRACE_WORDS_MAX 8
 #define TRACE_STREAMS_MAX 65536
-#define TRACE_US_MAX (UINT64_MAX / 1000) /* so that nanoseconds fit */
+#define TRACE_US_MAX (UINT64_MAX / 1000) /* so that the time in nanoseconds fits */
 #define TRACE_ARRAY_BYTES_MIN ((size_t)64 << 10)
 
 /* --- memory --- */
@@ -41,11 +41,11 @@ void trace_array_free(trace_array *array)
 
 /* --- numbers found by other numbers --- */
 
-/* Open addressing; places hold an index into `keys` plus one, 0 for none. */
+/* A hash table with open addressing. An entry is an index into `keys` plus one; 0 means empty. */
 typedef struct trace_index {
-    trace_array keys;   /* of uint64_t, in the order of their adding */
-    trace_array places; /* of uint32_t */
-    size_t mask;        /* number of places - 1; 0 before the first */
+    trace_array keys;   /* array of uint64_t, in the order of insertion */
+    trace_array places; /* array of uint32_t */
+    size_t mask;        /* number of entries - 1; 0 before the first insertion */
 } trace_index;
 
 static uint32_t *index_place(const trace_index *index, uint64_t key)
@@ -69,13 +69,13 @@ static bool index_grow(trace_index *index)
     return true;
 }
 
-/* The position of `key`, or SIZE_MAX. */
+/* Returns the index of `key`, or SIZE_MAX. */
 static size_t index_find(const trace_index *index, uint64_t key)
 {
     return index->mask ? (size_t)*index_place(index, key) - 1 : SIZE_MAX;
 }
 
-/* Adds a key that is not there. False when there is no memory. */
+/* Adds a key that is not in the table. Returns false if there is no memory. */
 static bool index_add(trace_index *index, uint64_t key)
 {
     if (2 * index->keys.count >= index->mask && !index_grow(index)) return false;
@@ -109,14 +109,14 @@ typedef struct trace_block {
 typedef struct trace_reader {
     trace_log *trace;
     const char *path;
-    size_t line; /* from 1 */
+    size_t line; /* line number, from 1 */
     trace_index ids, streams;
-    trace_array blocks;     /* of trace_block, in the order of `ids` */
-    trace_array free_slots; /* of uint32_t: a stack, so that few slots are in use and they stay in the cache */
+    trace_array blocks;     /* array of trace_block, in the order of `ids` */
+    trace_array free_slots; /* array of uint32_t: a stack, so that few slots are used and stay in the cache */
     uint64_t requested;     /* bytes that the program holds */
 } trace_reader;
 
-/* Prints the line that is wrong, and why; returns false. */
+/* Prints the line with the error and the reason. Returns false. */
 static bool reader_fail(const trace_reader *reader, const char *reason)
 {
     tool_fail("%s:%zu: %s", reader->path, reader->line, reason);
@@ -144,7 +144,7 @@ static bool word_starts(trace_word word, const char *text)
     return word.length >= strlen(text) && !memcmp(word.text, text, strlen(text));
 }
 
-/* Decimal digits alone, at most UINT64_MAX. */
+/* Parses decimal digits, at most UINT64_MAX. */
 static bool reader_number(const trace_reader *reader, trace_word word, uint64_t *out)
 {
     uint64_t value = 0;
@@ -167,7 +167,7 @@ static bool reader_time(trace_reader *reader, trace_word word)
     uint64_t us;
     if (!reader_number(reader, word, &us)) return false;
     if (us > TRACE_US_MAX) return reader_fail(reader, "the time is too large");
-    /* Recordings of several threads are not quite in order; a clock does not go backwards. */
+    /* Events of several threads may be slightly out of order; the time never goes backwards. */
     if (us > reader->trace->duration_us) reader->trace->duration_us = us;
     return true;
 }
@@ -186,7 +186,7 @@ static bool reader_stream(trace_reader *reader, trace_word word, uint16_t *out)
     return true;
 }
 
-/* The live block that a `u` or `f` line names. */
+/* Finds the live block that a `u` or `f` line names. */
 static bool reader_block(const trace_reader *reader, trace_word word, trace_block **out)
 {
     uint64_t id;
@@ -219,7 +219,7 @@ static bool reader_tag(const trace_reader *reader, trace_word word, loch_tag *ou
     return loch_tag_create(name, out) == LOCH_OK || reader_fail(reader, loch_error_get()->sentence);
 }
 
-/* What may end an `a` line. */
+/* Parses the optional words at the end of an `a` line. */
 static bool reader_extras(const trace_reader *reader, const trace_word *words, size_t count, trace_special *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -238,7 +238,7 @@ static bool reader_extras(const trace_reader *reader, const trace_word *words, s
     return true;
 }
 
-/* A free slot, or the next new one: never more than ids, whose number is limited. */
+/* Takes a free slot, or a new one. There are never more slots than ids, whose number is limited. */
 static uint32_t reader_take_slot(trace_reader *reader)
 {
     trace_array *slots = &reader->free_slots;
@@ -307,7 +307,8 @@ static bool reader_free(trace_reader *reader, const trace_word *words, size_t co
     return reader_emit(reader, stream == block->stream ? TRACE_FREE : TRACE_FREE_ON, 0, block->slot, stream);
 }
 
-/* The words of a line up to a comment; TRACE_WORDS_MAX + 1 when there are more than any line may have. */
+/* Splits a line into words up to a comment. Returns TRACE_WORDS_MAX + 1 if there are more words than any line may
+ * have. */
 static size_t reader_split(const char *text, size_t length, trace_word *words)
 {
     size_t count = 0;
@@ -326,7 +327,7 @@ static size_t reader_split(const char *text, size_t length, trace_word *words)
     return count;
 }
 
-/* The first line may say which version the trace has: "# loch-trace 1". */
+/* Checks the version in the first line, if it is there: "# loch-trace 1". */
 static bool reader_version(const trace_reader *reader, const char *text, size_t length)
 {
     trace_word words[TRACE_WORDS_MAX];

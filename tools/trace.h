@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocation traces, read into memory: text of one event a line (docs/replay.md), plain or compressed.
+/* Allocation traces, read into memory. A trace is text with one event on each line (docs/replay.md), plain or
+ * compressed.
  *
- * A loaded trace is made for the loop that replays it: 16 bytes an event, ids replaced by slots of a small array that is
- * used again as blocks are freed, streams numbered densely. What is rare (alignment, tag) stands aside. All memory of a
- * trace comes from the system and not from malloc, so that it neither warms nor fills an allocator under test. */
+ * A loaded trace has a compact form for the loop that replays it: 16 bytes for each event, slots of a small array
+ * instead of ids (a slot is reused after its block is freed), and consecutive stream numbers. Rare properties
+ * (alignment, tag) are stored separately. All memory of a trace comes from the system and not from malloc, so that it
+ * neither warms nor fills an allocator under test. */
 #ifndef LOCH_TOOL_TRACE_H
 #define LOCH_TOOL_TRACE_H
 
@@ -14,11 +16,11 @@
 
 typedef enum trace_kind {
     TRACE_ALLOC,         /* `bytes` */
-    TRACE_FREE,          /* on the stream of the allocation */
+    TRACE_FREE,          /* free on the stream of the allocation */
     TRACE_ALLOC_SPECIAL, /* `bytes` is an index into `specials` */
-    TRACE_FREE_ON,       /* on `stream`, another than the allocation's */
-    TRACE_USE,           /* on `stream` too */
-    TRACE_CLOCK          /* no event of the trace: the time becomes `bytes` nanoseconds (trace_add_clock) */
+    TRACE_FREE_ON,       /* free on `stream`, which is not the stream of the allocation */
+    TRACE_USE,           /* use on a further `stream` */
+    TRACE_CLOCK          /* not an event of the trace: sets the time to `bytes` nanoseconds (trace_add_clock) */
 } trace_kind;
 
 typedef struct trace_event {
@@ -41,16 +43,16 @@ typedef struct trace_array {
 
 typedef struct trace_log {
     trace_array events;      /* of trace_event */
-    trace_array times_us;    /* of uint64_t, one an event; never falling */
+    trace_array times_us;    /* array of uint64_t, one for each event; never falling */
     trace_array specials;    /* of trace_special */
-    size_t slots;            /* that the events need */
-    size_t streams;          /* that the events name, the default one included */
-    uint64_t peak_requested; /* most bytes that the program holds at a time */
+    size_t slots;            /* number of slots that the events need */
+    size_t streams;          /* number of streams that the events name, including the default stream */
+    uint64_t peak_requested; /* the most bytes that the program holds at a time */
     uint64_t duration_us;    /* time of the last event */
 } trace_log;
 
-/* Reads a trace: "-" for standard input, .gz and .zst by gzip and zstd. False after a line on standard error that
- * names the file, and the line where there is one. Ended by trace_unload in either case. */
+/* Reads a trace: "-" for standard input, .gz and .zst by gzip and zstd. On failure returns false after a line on
+ * standard error that names the file, and the line if there is one. Call trace_unload in either case. */
 bool trace_load(trace_log *trace, const char *path);
 
 void trace_unload(trace_log *trace);
@@ -60,11 +62,11 @@ static inline const trace_event *trace_events(const trace_log *trace)
     return trace->events.data;
 }
 
-/* A copy of the events with TRACE_CLOCK events between them, one wherever at least `step_us` have gone by since the
- * last. False when there is no memory. */
+/* Copies the events and adds TRACE_CLOCK events between them, one whenever at least `step_us` have passed since the
+ * last. Returns false if there is no memory. */
 bool trace_add_clock(const trace_log *trace, uint64_t step_us, trace_array *out);
 
-/* Makes room for `count` items of `bytes` each; new room is zero. False when there is no memory. */
+/* Makes room for `count` items of `bytes` each; new room is zero. Returns false if there is no memory. */
 bool trace_array_reserve(trace_array *array, size_t count, size_t bytes);
 
 void trace_array_free(trace_array *array);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading whole files. Compressed ones go through gzip or zstd, which get the open file as their input: no shell, and no
- * name that could be taken for an option. */
+/* Reads whole files. Compressed files go through gzip or zstd, which get the open file as standard input: no shell is
+ * used, and no file name can be taken for an option. */
 #include "trace_input.h"
 #include "tool.h"
 
@@ -19,7 +19,7 @@ static bool input_has_suffix(const char *path, const char *suffix)
     return length >= suffix_length && !strcmp(path + length - suffix_length, suffix);
 }
 
-/* The program that decompresses the file, NULL for a plain one: by its name, or by its first bytes. */
+/* Returns the program that decompresses the file, by its name or its first bytes; NULL for a plain file. */
 static const char *input_find_program(const char *path, int file)
 {
     unsigned char start[4] = {0};
@@ -47,7 +47,7 @@ static bool input_read_all(const char *path, int file, trace_array *text)
     }
 }
 
-/* Starts `program -dc` with `file` as its input; gives the end to read from, or -1 and errno. */
+/* Starts `program -dc` with `file` as its input. Returns the descriptor to read from, or -1 and errno. */
 static int input_spawn(const char *program, int file, pid_t *child)
 {
     int ends[2];
@@ -58,7 +58,7 @@ static int input_spawn(const char *program, int file, pid_t *child)
     if (!code) {
         code = posix_spawn_file_actions_adddup2(&actions, file, STDIN_FILENO);
         if (!code) code = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-        /* What it has to complain about becomes one line of ours. */
+        /* Discards the program's messages; this program prints one line instead. */
         if (!code) code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
         if (!code) code = posix_spawnp(child, program, &actions, NULL, arguments, environ);
         posix_spawn_file_actions_destroy(&actions);
