@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Addresses and memory apart: the same physical memory is seen at one address, then at another, without a copy.
+/* Maps the same physical memory first at one address, then at another, without a copy.
  *
  *   02_granules [DEVICE]     cpu, cuda:0, sim:1GiB,backed (default: cpu) */
 #include <loch/loch.h>
@@ -28,7 +28,7 @@ int main(int count, char **arguments)
     LOCH_CHECK(loch_copy(received, second, sizeof received));
     printf("%s: %s\n", loch_device_get_name(device), received);
 
-    loch_handle_destroy(handle); /* still mapped: the memory goes with the mapping */
+    loch_handle_destroy(handle); /* still mapped: the memory is freed with the mapping */
     LOCH_CHECK(loch_virtual_unmap(second));
     LOCH_CHECK(loch_virtual_unreserve(first));
     loch_device_release(device);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds a missing wait without a GPU: two simulated kernels use the same memory on two streams. Without order between
- * them the checker reports it; with an event it is content. */
+ * them the checker reports it. With an event between them it reports nothing. */
 #include <loch/loch.h>
 #include <loch/raw.h>
 #include <loch/sim.h>
@@ -14,7 +14,7 @@ static loch_status show_violation(const loch_sim_violation *violation, void *cou
     return LOCH_OK;
 }
 
-/* Queues a writer on one stream and a reader on the other; returns how many violations the device has then. */
+/* Queues a writer on one stream and a reader on the other. Returns the number of violations of the device. */
 static size_t run(loch_device *device, loch_stream *writer, loch_stream *reader, void *block, bool with_event)
 {
     const loch_sim_range range = {block, 4096};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An allocator of your own: three functions make one. This one cuts pieces off a slab and starts again when the last
- * piece has come back. What it leaves out, the library does: sizes, ids and tags of live blocks, figures, and the
- * detection of wrong frees, in release builds too. */
+/* An allocator of your own needs three functions. This one cuts pieces off a slab and starts again when the last piece
+ * is freed. The library does the rest: sizes, ids and tags of live blocks, statistics, and the detection of wrong
+ * frees, in release builds too. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,13 @@
 #define SLAB_BYTES ((size_t)1 << 20)
 
 typedef struct slab {
-    loch_allocator *source; /* where the slab itself comes from */
+    loch_allocator *source; /* the allocator that the slab comes from */
     void *start;
     size_t used, pieces;
 } slab;
 
-/* Arguments are checked already: bytes are not 0, an alignment is a power of two or 0. */
+/* Cuts a piece off the slab. The library has checked the arguments: bytes are not 0, an alignment is a power of two or
+ * 0. */
 static loch_status slab_alloc(void *self, const loch_request *request, void **out)
 {
     slab *s = self;
@@ -29,11 +30,11 @@ static loch_status slab_alloc(void *self, const loch_request *request, void **ou
     return LOCH_OK;
 }
 
-/* Only addresses that are live come here: the library has looked. */
+/* Frees a piece. The library passes only addresses of live blocks. */
 static loch_status slab_free(void *self, void *address, size_t bytes, loch_stream *stream)
 {
     (void)address, (void)bytes,
-        (void)stream; /* on the CPU work is done when a call returns: there is nothing to wait for */
+        (void)stream; /* on the CPU all work is done when a call returns, so there is nothing to wait for */
     slab *s = self;
     if (--s->pieces == 0) s->used = 0;
     return LOCH_OK;
@@ -50,7 +51,7 @@ static void slab_destroy(void *self)
 
 static loch_status slab_create(loch_device *device, loch_allocator **out)
 {
-    /* No LOCH_TRAIT_THREAD_SAFE among the traits: for several threads, put loch_locked_create around it. */
+    /* LOCH_TRAIT_THREAD_SAFE is not among the traits: wrap it by loch_locked_create for several threads. */
     const loch_allocator_ops ops = {
         .size = sizeof ops, .kind = "slab", .alloc = slab_alloc, .free = slab_free, .destroy = slab_destroy};
     *out = NULL;
@@ -93,7 +94,7 @@ int main(void)
     printf("%s", figures);
 
     LOCH_CHECK(loch_free(mine, b));
-    loch_allocator *shared; /* the same memory for several threads, one at a time */
+    loch_allocator *shared; /* the same allocator for several threads, one at a time */
     LOCH_CHECK(loch_locked_create(mine, NULL, &shared));
     const int is_safe = (loch_allocator_get_traits(shared) & LOCH_TRAIT_THREAD_SAFE) != 0;
     loch_allocator_release(shared);

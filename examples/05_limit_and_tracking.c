@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Wrappers: a limit around a device's memory, tracking around the limit. A cache gives memory back when the limit is
- * reached, and what is still live at the end is listed by tag. The weights are freed by their address alone: the
- * outermost of the three allocators gets them back.
+/* Wrappers: a limit around a device's allocator, tracking around the limit. A cache frees memory when the limit is
+ * reached. Live blocks at the end are listed by tag. The weights are freed by their address: loch_address_free finds
+ * the outermost of the three allocators.
  *
  *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
@@ -9,13 +9,14 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* A cache of blocks that nobody needs for sure. */
+/* A cache of blocks that can be dropped at any time. */
 typedef struct cache {
     loch_allocator *allocator;
     void *blocks[4];
 } cache;
 
-/* Asked when an allocation fails for want of memory, which is tried again if this gives something back. */
+/* A pressure function: called when an allocation fails because memory is short. If it frees something, the allocation
+ * is tried again. */
 static size_t cache_shrink(loch_allocator *allocator, size_t bytes, void *user)
 {
     (void)allocator;
@@ -37,7 +38,7 @@ static loch_status take(loch_allocator *allocator, size_t bytes, const char *tag
     return loch_allocator_alloc(allocator, &request, out);
 }
 
-/* Returns whether the limit held. */
+/* Returns whether the limit was kept. */
 static int run(loch_allocator *allocator)
 {
     cache c = {.allocator = allocator};
@@ -47,7 +48,7 @@ static int run(loch_allocator *allocator)
     LOCH_CHECK(loch_allocator_add_pressure(allocator, cache_shrink, &c));
     for (int i = 0; i < 4; i++)
         LOCH_CHECK(take(allocator, 2 * MIB, "cache", &c.blocks[i]));
-    LOCH_CHECK(take(allocator, 5 * MIB, "weights", &weights)); /* 13 MiB of 10: the cache shrinks */
+    LOCH_CHECK(take(allocator, 5 * MIB, "weights", &weights)); /* 13 MiB of 10 MiB: the cache shrinks */
     const loch_status full = take(allocator, 6 * MIB, "more", &more);
     printf("and then: %s\n", loch_error_get()->sentence);
 
@@ -76,7 +77,7 @@ int main(int count, char **arguments)
     LOCH_CHECK(loch_allocator_get_stats(tracking, &stats));
     printf("%llu allocations, at most %llu bytes in use\n", (unsigned long long)stats.allocs,
            (unsigned long long)stats.peak_requested_bytes);
-    loch_allocator_release(tracking); /* each holds the one that it wraps */
+    loch_allocator_release(tracking); /* each wrapper holds the allocator that it wraps */
     loch_allocator_release(limit);
     loch_allocator_release(direct);
     loch_device_release(device);

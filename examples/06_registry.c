@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The registry: parts of a program agree on an allocator without knowing each other. The highest priority wins; a
- * factory makes its allocator when a device is first asked for one, and may wrap what would have been found without
- * it.
+/* The registry: independent parts of a program share an allocator. The highest priority wins. A factory creates its
+ * allocator when it is first needed on a device, and may wrap the allocator that would be found without it.
  *
  * 06_registry [DEVICE]     cuda:0, sim:1GiB (default: sim:1GiB) */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Puts tracking around whatever the device has otherwise. */
+/* Puts tracking around the allocator that the device would have without this factory. */
 static loch_status make_tracked(loch_device *device, loch_attributes attributes, void *user, loch_allocator **out)
 {
     (void)user;
@@ -19,7 +18,7 @@ static loch_status make_tracked(loch_device *device, loch_attributes attributes,
     return status;
 }
 
-/* What any part of a program does: asks the device. Returns the name that won. */
+/* Asks the device for its allocator, as any part of a program does. Returns the name of the allocator. */
 static const char *show_winner(loch_device *device, uint32_t bits, const char *what, char name[64])
 {
     loch_allocator *allocator;
@@ -38,7 +37,7 @@ static loch_status show_entry(const loch_registry_entry *entry, void *count)
     return LOCH_OK;
 }
 
-/* A device's default allocator can be replaced without the registry, for all that ask the device from now on. */
+/* Replaces the default allocator of a device without the registry, for all later requests. */
 static int replace_default(loch_device *device, loch_allocator *mine)
 {
     loch_allocator *found;
@@ -46,17 +45,17 @@ static int replace_default(loch_device *device, loch_allocator *mine)
     LOCH_CHECK(loch_device_acquire_default(device, &found));
     const int replaced = found == mine;
     loch_allocator_release(found);
-    LOCH_CHECK(loch_device_set_allocator(device, NULL)); /* the library's own again */
+    LOCH_CHECK(loch_device_set_allocator(device, NULL)); /* back to the library's own allocator */
     return replaced;
 }
 
-/* Two parts of a program want memory for both of them: on the host, and reached by a GPU. */
+/* Two parts of a program need memory that serves both: on the host, and accessible to a GPU. */
 static loch_attributes both(void)
 {
     const loch_attributes host = {.bits = LOCH_ATTRIBUTE_ON_HOST, .scope = 7};
     const loch_attributes gpu = {.bits = LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     loch_attributes merged;
-    LOCH_CHECK(loch_attributes_merge(host, gpu, &merged)); /* E_INVALID for two scopes that differ */
+    LOCH_CHECK(loch_attributes_merge(host, gpu, &merged)); /* E_INVALID if both have a scope and the scopes differ */
     return merged;
 }
 
@@ -84,7 +83,7 @@ int main(int count, char **arguments)
 
     LOCH_CHECK(loch_direct_create(device, "mine", NULL, &session));
     right += replace_default(device, session);
-    LOCH_CHECK(loch_registry_add(session, "requests", 10)); /* the entry's own name */
+    LOCH_CHECK(loch_registry_add(session, "requests", 10)); /* the name of the entry */
     right += !strcmp(show_winner(device, 0, "priority 10:", name), "mine");
     LOCH_CHECK(loch_registry_add_factory("tracking everywhere", 20, make_tracked, NULL));
     right += !strcmp(show_winner(device, 0, "priority 20:", name), "tracked");
@@ -93,7 +92,7 @@ int main(int count, char **arguments)
     LOCH_CHECK(loch_registry_remove("tracking everywhere", 20));
     right += !strcmp(show_winner(device, 0, "and without it:", name), "mine");
 
-    loch_allocator *best = NULL; /* of all devices: for those who have none in mind */
+    loch_allocator *best = NULL; /* the best of all devices */
     LOCH_CHECK(loch_registry_acquire_best(NULL, (loch_attributes){0}, &best));
     printf("%-20s %s\n", "of any device:", loch_allocator_get_name(best));
     right += best == session;
@@ -101,7 +100,7 @@ int main(int count, char **arguments)
 
     LOCH_CHECK(loch_alloc(session, 12345, &forgotten));
     LOCH_CHECK(loch_registry_clear(show_leak, NULL, &leaks));
-    LOCH_CHECK(loch_free(session, forgotten)); /* blocks outlive the registry */
+    LOCH_CHECK(loch_free(session, forgotten)); /* blocks stay valid after the registry was cleared */
     loch_allocator_release(session);
     loch_device_release(device);
     return right == 8 && entries == 2 && leaks == 1 ? 0 : 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Two streams share a pool. A block that a second stream reads is freed while both still run; whoever gets the memory
- * next is ordered behind them on the device, and the host never waits. The simulator's checker would tell otherwise. */
+/* Two streams share a pool. A block that a second stream reads is freed while both streams still run. The next use of
+ * its memory is ordered after both on the device, and the host never waits. The simulator's checker would report a
+ * missing order. */
 #include <loch/loch.h>
 #include <loch/sim.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static loch_status launch(loch_stream *stream, const char *name, void *written, 
     return loch_sim_launch(stream, &kernel);
 }
 
-/* One step: computed on one stream, sent on the other. Both blocks are freed before anything has run. */
+/* Runs one step: computes on one stream, sends on the other. Both blocks are freed before any work has run. */
 static void step(loch_allocator *pool, loch_stream *compute, loch_stream *send, loch_event *computed)
 {
     void *result, *buffer;
@@ -33,7 +34,7 @@ static void step(loch_allocator *pool, loch_stream *compute, loch_stream *send, 
     LOCH_CHECK(loch_stream_wait(send, computed));
     LOCH_CHECK(loch_allocator_alloc(pool, &on_send, &buffer));
     LOCH_CHECK(launch(send, "send", buffer, result));
-    LOCH_CHECK(loch_allocator_record_use(pool, result, send)); /* else it would be used again too soon */
+    LOCH_CHECK(loch_allocator_record_use(pool, result, send)); /* without this the memory would be reused too early */
     LOCH_CHECK(loch_free(pool, result));
     LOCH_CHECK(loch_free(pool, buffer));
 }

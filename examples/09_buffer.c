@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Buffers own memory: who holds one last frees it, whatever device it is on. Blocks of code clean up by themselves, memory from
- * elsewhere takes part with a deleter, and a pool of buffers makes the same scratch memory serve again and again. */
+/* Buffers own memory on any device; the last release frees it. Macros release a buffer at the end of its block. Memory
+ * from outside gets a deleter. A buffer pool hands out the same scratch memory again and again. */
 #include <loch/loch.h>
 #include <loch/sim.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void count_it(void *address, size_t bytes, void *user)
     ++*(int *)user;
 }
 
-/* A part keeps the whole alive, and memory of malloc's is as good as any. */
+/* A slice holds a reference to the whole buffer. Memory from malloc can be wrapped. */
 static loch_status share(int *deleted)
 {
     const loch_external external = {.size = sizeof external, .deleter = free_it, .user = deleted};
@@ -31,10 +31,10 @@ static loch_status share(int *deleted)
     char *memory = malloc(100);
     loch_status status = memory ? loch_buffer_wrap(memory, 100, &external, &whole) : LOCH_E_HOST_MEMORY;
     if (status != LOCH_OK) {
-        free(memory); /* nothing was taken over */
+        free(memory); /* the buffer was not created, so the memory is still ours */
         return status;
     }
-    status = loch_buffer_add_deleter(whole, count_it, deleted); /* any number, later ones first */
+    status = loch_buffer_add_deleter(whole, count_it, deleted); /* any number of deleters; the last added runs first */
     if (status == LOCH_OK) status = loch_buffer_slice(whole, 10, 5, &part);
     loch_buffer_release(whole);
     if (status != LOCH_OK) return status;
@@ -42,7 +42,8 @@ static loch_status share(int *deleted)
     return loch_buffer_fill(part, "x", 1, NULL);
 }
 
-/* To a device and back on a stream. Both sides may be released as soon as a copy is queued: they stay until it has ended. */
+/* Copies to a device and back on a stream. Both sides may be released as soon as a copy is queued: the memory stays
+ * valid until the copy has ended. */
 static loch_status there_and_back(loch_device *device, loch_stream *stream, char *text, size_t bytes)
 {
     loch_status status;
@@ -55,13 +56,13 @@ static loch_status there_and_back(loch_device *device, loch_stream *stream, char
     LOCH_WITH (buffer, there, status = loch_buffer_create_for_device(device, bytes, &on, &there)) {
         status = loch_buffer_copy(there, here, &copy);
         if (status == LOCH_OK) status = loch_buffer_copy(back, there, &copy);
-    } /* released here, though nothing has been copied yet */
+    } /* released here, although no copy has run yet */
     if (status == LOCH_OK) status = loch_stream_sync(stream);
     if (status == LOCH_OK) printf("  back from the device: %s\n", (char *)loch_buffer_get_address(back));
     return status;
 }
 
-/* Steps of a program, each with scratch memory of about the same size; every third works on another stream. */
+/* Runs the steps of a program, each with scratch memory of a similar size. Every third step uses another stream. */
 static loch_status scratch(loch_allocator *allocator, loch_stream *stream, loch_buffer_pool_stats *stats)
 {
     loch_buffer_pool *pool;
@@ -71,7 +72,7 @@ static loch_status scratch(loch_allocator *allocator, loch_stream *stream, loch_
         loch_buffer *buffer;
         status = loch_buffer_pool_acquire(pool, MIB - step * 1000, use, &buffer);
         if (status != LOCH_OK) break;
-        status = loch_buffer_fill(buffer, "s", 1, use); /* what stands for work */
+        status = loch_buffer_fill(buffer, "s", 1, use); /* stands for work */
         const loch_status back = loch_buffer_pool_release(pool, buffer, use);
         if (status == LOCH_OK) status = back;
     }

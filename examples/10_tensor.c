@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors: make one, look at parts of it without copying, take it to another device and back, print it. */
+/* Tensors: creates one, makes views of parts of it, copies it to another device and back, and prints it. */
 #include <loch/loch.h>
 #include <stdio.h>
 
@@ -25,13 +25,13 @@ static loch_status views(loch_tensor *table)
     return show("turned, every second row, backwards", backwards);
 }
 
-/* A copy on the other device, as another type, with the strides that it has here; work there; and back. */
+/* Copies to the other device with another type and the same strides, works there, and copies back. */
 static loch_status elsewhere(loch_tensor *table, float *sum)
 {
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(tensor) there = NULL;
     LOCH_AUTO(tensor) row = NULL;
-    LOCH_RETURN(loch_device_open("sim:1GiB,backed", &device)); /* "cuda:0" where there is one */
+    LOCH_RETURN(loch_device_open("sim:1GiB,backed", &device)); /* "cuda:0" if there is one */
     const loch_tensor_options options = {.size = sizeof options, .device = device, .name = "table"};
     LOCH_RETURN(loch_tensor_to(table, LOCH_F16, &options, &there));
     LOCH_RETURN(loch_tensor_index(there, 0, 0, &row));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Saves a tensor as an .npy file, as NumPy does, and maps it: a large file is there at once, its pages come when they are looked at,
- * and many processes share them. */
+/* Saves a tensor as an .npy file like NumPy, and maps the file. A mapped file is available at once, however large: its
+ * pages are read when they are accessed, and several processes share them. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@ static loch_status save(const char *path)
     LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE(1000), NULL, &line));
     for (int64_t i = 0; i < 1000; i++)
         LOCH_RETURN(loch_tensor_write_item(line, 1, &i, loch_scalar_of((float)i / 1000), NULL));
-    LOCH_RETURN(loch_tensor_expand(line, LOCH_SHAPE(200, 1000), &table)); /* one row seen 200 times */
-    LOCH_RETURN(loch_tensor_clone(table, NULL, &weights));                /* and now it is 200 rows */
+    LOCH_RETURN(loch_tensor_expand(line, LOCH_SHAPE(200, 1000), &table)); /* one row, seen 200 times */
+    LOCH_RETURN(loch_tensor_clone(table, NULL, &weights));                /* saved as 200 rows */
     LOCH_RETURN(loch_npy_save(weights, path, NULL));
     printf("saved %zu bytes of elements\n", loch_tensor_get_bytes(weights));
     return LOCH_OK;
@@ -29,7 +29,7 @@ static loch_status look(const char *path, float *last)
     LOCH_AUTO(tensor) corner = NULL;
     LOCH_AUTO(tensor) part = NULL;
     LOCH_RETURN(loch_npy_load(path, &mapped, &weights));
-    LOCH_RETURN(loch_tensor_print_to(weights, NULL, stdout)); /* reads the corners that it shows */
+    LOCH_RETURN(loch_tensor_print_to(weights, NULL, stdout)); /* reads only the parts that it prints */
     LOCH_RETURN(loch_tensor_slice(weights, 0, -2, LOCH_OPEN, 1, &part));
     LOCH_RETURN(loch_tensor_slice(part, 1, -3, LOCH_OPEN, 1, &corner));
     LOCH_RETURN(loch_tensor_print_to(corner, NULL, stdout));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The same in C++: handles release by themselves, failures are exceptions, and containers of std::pmr take their memory from any
-// allocator that the host can reach.
+// Tensors and buffers in C++: handles release their references, failures are exceptions, and containers of std::pmr
+// take memory from any allocator of host memory.
 #include <loch/loch.hpp>
 
 #include <iostream>
 #include <numeric>
 
-// Scratch numbers of a function, counted by an allocator of its own.
+// Numbers for the time of one function, counted by their own allocator.
 static int sum_of_squares(const loch::allocator &from, int n)
 {
     loch::memory_resource resource(from);
@@ -20,7 +20,7 @@ static float tensors(const loch::device &device)
 {
     const loch::stream stream(device);
     const loch::tensor table = loch::tensor::full({3, 4}, 1.5f);
-    table[1].fill(2); // a row, and no copy of it
+    table[1].fill(2); // a view of a row
     const loch::tensor there = table.to(loch::place(device).on(stream).named("table"));
     there.slice(1, 2).fill(-1, stream); // the columns from the third on, in the order of the stream
     stream.sync();

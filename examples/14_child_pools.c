@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Child pools: a server gives each model a quota of its pool, with memory that is there for sure, and each request a range
- * that goes back as a whole. Children end in any order, and their blocks may outlive them. */
+/* Child pools: a server gives each model a quota of its pool with a guaranteed minimum, and each request a range that
+ * is returned as a whole. Children may end in any order, and their blocks may outlive them. */
 #include <loch/loch.h>
 #include <stdio.h>
 
@@ -24,7 +24,8 @@ static loch_status say(loch_allocator *child, void *user)
     return status;
 }
 
-/* One model takes all that it can get; the other's minimum is still there. Returns whether both limits held. */
+/* One model takes all memory that it can get; the minimum of the other stays available. Returns whether both limits
+ * were kept. */
 static int serve(loch_allocator *server, loch_allocator *greedy, loch_allocator *modest)
 {
     void *blocks[64], *weights, *none;
@@ -35,21 +36,21 @@ static int serve(loch_allocator *server, loch_allocator *greedy, loch_allocator 
     LOCH_CHECK(loch_alloc(modest, 64 * MIB, &weights));
     LOCH_CHECK(loch_pool_walk_children(server, say, NULL));
     const loch_status full =
-        loch_alloc(modest, 32 * MIB, &none); /* its minimum is used, and the greedy one has the rest */
+        loch_alloc(modest, 32 * MIB, &none); /* its minimum is used, and the other model has the rest */
     for (size_t i = 0; i < count; i++)
         LOCH_CHECK(loch_free(greedy, blocks[i]));
-    LOCH_CHECK(loch_alloc(modest, 32 * MIB, &none)); /* what the other keeps idle is taken back */
+    LOCH_CHECK(loch_alloc(modest, 32 * MIB, &none)); /* idle memory of the other model is taken back */
     LOCH_CHECK(loch_free(modest, none));
     LOCH_CHECK(loch_free(modest, weights));
     return count == (LIMIT - 64 * MIB) / (16 * MIB) && full == LOCH_E_LIMIT;
 }
 
-/* A request has a range: whatever it leaves behind goes with it. */
+/* Runs a request in a range: memory that it does not free is returned with the range. */
 static void answer(loch_allocator *model, void **result, loch_allocator **request)
 {
     LOCH_CHECK(make(model, "request", LOCH_CHILD_RANGE, 0, 8 * MIB, request));
     LOCH_CHECK(loch_alloc(*request, MIB, result));
-    loch_allocator_release(*request); /* the result keeps it, and the model's pool */
+    loch_allocator_release(*request); /* the result keeps the range and the model's pool alive */
 }
 
 int main(void)
@@ -64,10 +65,10 @@ int main(void)
     LOCH_CHECK(make(server, "modest", LOCH_CHILD_QUOTA, 64 * MIB, 128 * MIB, &modest));
     const int held = serve(server, greedy, modest);
     answer(modest, &result, &request);
-    loch_allocator_release(server); /* before its children */
+    loch_allocator_release(server); /* the server's reference is released before its children */
     loch_allocator_release(modest);
     loch_allocator_release(greedy);
-    LOCH_CHECK(loch_free(request, result)); /* the end of all but the device */
+    LOCH_CHECK(loch_free(request, result)); /* all pools end here */
     loch_device_release(device);
     return held ? 0 : 1;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A model's memory from loading to sleeping: weights are loaded between scratch memory that goes again, frozen together, and protected;
- * requests are served from child pools, each with a session that frees what it leaves; a pool left in pieces is compacted; and the
- * whole model sleeps while another has the memory, and wakes with its weights where they were. Every step checks the weights. */
+/* The memory of a model from loading to sleeping. Weights are loaded among scratch memory, then packed, frozen and
+ * protected. Requests are served from child pools, each with a session that frees what the request leaves. A fragmented
+ * pool is compacted. The whole model sleeps while another model uses the memory, and wakes with its weights at their
+ * addresses. Every step checks the weights. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static loch_status load(model *m)
     const loch_request request = {.size = sizeof request, .tag = m->tag, .flags = LOCH_ALLOC_MOVABLE};
     for (uint32_t i = 0; i < LAYERS; i++) {
         LOCH_AUTO(buffer)
-        scratch = NULL; /* as a loader has: gone before the next layer, and in between them until then */
+        scratch = NULL; /* scratch memory of a loader: freed before the next layer, and until then between the layers */
         LOCH_AUTO(buffer) file = NULL;
         LOCH_RETURN(loch_buffer_create(m->pool, LAYER_BYTES / 2, NULL, &scratch));
         LOCH_RETURN(loch_buffer_create(m->pool, LAYER_BYTES + i * MIB / 4, NULL, &file));
@@ -59,7 +60,8 @@ static loch_status freeze(model *m)
     return check(m, "after freezing");
 }
 
-/* A request has a part of the pool, and a session; its answer is promoted out of the session, the rest goes with it. */
+/* Serves a request from a part of the pool, in a session. The answer is promoted out of the session; the end of the
+ * session frees the rest. */
 static loch_status serve(model *m, size_t bytes, void **answer, loch_allocator **from)
 {
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = 32 * MIB};
@@ -68,7 +70,7 @@ static loch_status serve(model *m, size_t bytes, void **answer, loch_allocator *
     LOCH_RETURN(loch_session_begin(*from, "request", &session));
     void *step;
     loch_status status = loch_alloc(loch_session_get_allocator(session), bytes, answer);
-    for (size_t i = 0; i < 6 && status == LOCH_OK; i++) /* key/value cache, activations: nobody frees them one by one */
+    for (size_t i = 0; i < 6 && status == LOCH_OK; i++) /* key/value cache and activations: not freed one by one */
         status = loch_alloc(loch_session_get_allocator(session), bytes * 4, &step);
     if (status == LOCH_OK) status = loch_session_promote(session, *answer);
     size_t freed = 0;
@@ -77,7 +79,8 @@ static loch_status serve(model *m, size_t bytes, void **answer, loch_allocator *
     return status == LOCH_OK ? ended : status;
 }
 
-/* Buffers that live long, between others that do not: what is free is in pieces, until it is wanted in one. */
+/* Allocates long-lived buffers among short-lived ones, so that free memory is in pieces until one large block needs
+ * it. */
 static loch_status fragment_and_compact(model *m)
 {
     loch_buffer *kept[64] = {NULL};
@@ -89,7 +92,7 @@ static loch_status fragment_and_compact(model *m)
         loch_buffer_clear(&kept[i]);
     const loch_compact_options goal = {.size = sizeof goal, .contiguous_bytes = 24 * MIB};
     loch_compact_report report = {.size = sizeof report};
-    loch_status status = loch_pool_plan_compact(m->pool, &goal, NULL, NULL, &report); /* nothing moves yet */
+    loch_status status = loch_pool_plan_compact(m->pool, &goal, NULL, NULL, &report); /* plans only; no block moves */
     if (status == LOCH_OK) printf("planned: %zu moves of %zu MiB in all\n", report.moves, report.moved_bytes / MIB);
     if (status == LOCH_OK) status = loch_pool_compact(m->pool, &goal, &report);
     for (size_t i = 1; i < count; i += 2)
@@ -97,7 +100,7 @@ static loch_status fragment_and_compact(model *m)
     return status;
 }
 
-/* Another model has the memory meanwhile. */
+/* Another model uses the memory meanwhile. */
 static loch_status sleep_and_wake(model *m)
 {
     const loch_sleep_options options = {.size = sizeof options, .contents = LOCH_SLEEP_HOST};
@@ -138,7 +141,7 @@ int main(void)
     const loch_status status = run(&m);
     if (status != LOCH_OK) fprintf(stderr, "%s\n", loch_error_get()->sentence);
     for (size_t i = 0; i < LAYERS; i++)
-        loch_buffer_release(m.layers[i]); /* protected or not, a free gives the space back */
+        loch_buffer_release(m.layers[i]); /* a free returns the memory, protected or not */
     loch_allocator_release(m.pool);
     loch_device_release(m.device);
     return status == LOCH_OK ? 0 : 1;

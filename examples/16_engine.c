@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine: two devices opened together, each with a limit, a pool, worker threads and kept streams. Weights are loaded on both at
- * the same time, frozen, and looked at; a seat's lock keeps threads apart that share something of it. */
+/* An engine: two devices opened together, each with a limit, a pool, worker threads and cached streams. Weights are
+ * loaded on both at the same time, then frozen and checked. The lock of a seat protects data that threads share. */
 #include <loch/loch.h>
 #include <stdio.h>
 
@@ -10,10 +10,10 @@
 typedef struct model {
     loch_tag tag;
     loch_buffer *weights[2]; /* one for each seat */
-    unsigned tickets;        /* shared by all seats: changed under the lock of seat 0 */
+    unsigned tickets;        /* shared by all seats; changed with the lock of seat 0 held */
 } model;
 
-/* Runs on every seat at the same time, each by a worker of the seat. */
+/* Runs on every seat at the same time, each on a worker of the seat. */
 static loch_status load(loch_engine *engine, loch_seat seat, void *user)
 {
     model *m = user;
@@ -29,7 +29,7 @@ static loch_status load(loch_engine *engine, loch_seat seat, void *user)
     return status == LOCH_OK ? given_back : status;
 }
 
-/* A lock belongs to a seat, and any thread may take it. */
+/* Takes the lock of a seat. Any thread may take it. */
 static loch_status take_ticket(loch_engine *engine, loch_seat seat, void *user)
 {
     model *m = user;
@@ -39,7 +39,7 @@ static loch_status take_ticket(loch_engine *engine, loch_seat seat, void *user)
     return loch_engine_unlock(engine, LOCH_SEAT(0));
 }
 
-/* Says what each seat has, and which others it reaches. Returns the bytes that are in use on all of them. */
+/* Prints the memory of each seat, and which other seats it can access. Returns the bytes in use on all seats. */
 static size_t show(loch_engine *engine)
 {
     size_t used = 0;
@@ -73,7 +73,7 @@ int main(void)
     LOCH_CHECK(loch_engine_open(&options, &engine));
 
     LOCH_CHECK(loch_engine_for_each(engine, load, &m, &failed));
-    LOCH_CHECK(loch_engine_freeze(engine, m.tag, &frozen)); /* they move no more, and nothing moves between them */
+    LOCH_CHECK(loch_engine_freeze(engine, m.tag, &frozen)); /* the weights do not move any more */
     printf("%zu MiB of weights are frozen\n", frozen / MIB);
     for (int i = 0; i < 10; i++)
         LOCH_CHECK(loch_engine_for_each(engine, take_ticket, &m, NULL));

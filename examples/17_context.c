@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A context: what one thread works with on an engine. Guards change the current seat, stream and debug level to the end of a block, a pool
- * on the seat's stack holds a request's tensors, copies on the other seat are kept, and a parameter is cut in two and loaded in parts. */
+/* A context is the state of one thread on an engine. Guards change the current seat, stream and debug level until the
+ * end of a block. A pool on the stack of the seat holds the tensors of a request. Copies on the other seat are cached.
+ * A parameter is cut in two and loaded in parts. */
 #include <loch/loch.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
 #define ROWS 6
 
-/* Guards nest, and end with their block in whatever way it is left. Returns whether all is as it was behind them. */
+/* Guards nest and end with their block, on every way out. Returns whether everything is restored afterwards. */
 static int guards(loch_context *context)
 {
     const loch_stream_options options = {.size = sizeof options, .priority = -1};
@@ -21,11 +22,11 @@ static int guards(loch_context *context)
         LOCH_CHECK(loch_context_require_stream(context, &inside));
     }
     LOCH_CHECK(loch_context_require_stream(context, &behind));
-    LOCH_CHECK(loch_context_set_stream(context, urgent)); /* without a guard it stays until another is set */
+    LOCH_CHECK(loch_context_set_stream(context, urgent)); /* set without a guard: stays until another level is set */
     LOCH_CHECK(loch_context_set_stream(context, NULL));
     loch_stream_close(urgent);
 
-    loch_guard debug; /* as a pair of calls, for any compiler */
+    loch_guard debug; /* a pair of calls, for compilers without cleanup */
     LOCH_CHECK(loch_context_begin_debug(context, 2, &debug));
     const int level = loch_context_get_debug(context);
     loch_guard_end(&debug);
@@ -33,7 +34,8 @@ static int guards(loch_context *context)
     return inside == urgent && behind == own && level == 2 && loch_context_get_debug(context) == 0;
 }
 
-/* A request has a pool of its own on top of the seat's stack. Returns whether nothing moved while that was forbidden. */
+/* Runs a request in its own pool on the stack of the seat. Returns whether no block moved while moving was
+ * forbidden. */
 static int serve(loch_context *context)
 {
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = 16 * MIB};
@@ -45,9 +47,9 @@ static int serve(loch_context *context)
     for (size_t i = 0; i < 8; i++)
         LOCH_CHECK(loch_context_create_tensor(context, LOCH_F32, LOCH_SHAPE(1, MIB / 4), "step", 0, &kept[i]));
     for (size_t i = 0; i < 8; i += 2)
-        loch_tensor_clear(&kept[i]); /* what is free lies in pieces now */
+        loch_tensor_clear(&kept[i]); /* free memory is now in pieces */
     {
-        LOCH_GUARD(status, still, context); /* loch_context_begin_still: nothing moves in this block */
+        LOCH_GUARD(status, still, context); /* loch_context_begin_still: no block moves inside this block */
         LOCH_CHECK(status);
         forbidden = loch_context_compact(context, NULL, NULL);
     }
@@ -59,7 +61,7 @@ static int serve(loch_context *context)
     return forbidden == LOCH_E_MOVING_FORBIDDEN;
 }
 
-/* A tensor of seat 0 that seat 1 reads: copied once, found again, and copied anew when it was written. */
+/* Seat 1 reads a tensor of seat 0: it is copied once, found in the cache, and copied again after a write. */
 static int copies(loch_context *context)
 {
     const float numbers[] = {1, 2, 3, 4};
@@ -73,7 +75,7 @@ static int copies(loch_context *context)
     const int found = loch_tensor_get_buffer(there) == loch_tensor_get_buffer(again);
     LOCH_CHECK(loch_tensor_fill(here, loch_scalar_of(7), NULL));
     LOCH_CHECK(loch_context_acquire_copy(context, here, &fresh));
-    LOCH_CHECK(loch_context_require_stream(context, &stream)); /* which the copy was queued on */
+    LOCH_CHECK(loch_context_require_stream(context, &stream)); /* the stream that the copy was queued on */
     LOCH_CHECK(loch_tensor_read_item(fresh, 1, (const int64_t[]){2}, stream, &item));
     printf("the copy was %s; after a write it is %g\n", found ? "found again" : "made twice", item.value.f);
     loch_tensor_release(here);
@@ -85,7 +87,7 @@ static int copies(loch_context *context)
     return found && item.value.f == 7;
 }
 
-/* A parameter takes no memory until it is loaded; its rows lie half on one seat and half on the other. */
+/* A parameter takes no memory until it is loaded. Half of its rows are on one seat and half on the other. */
 static int parameters(loch_context *context)
 {
     loch_parameter *weights;
@@ -93,13 +95,13 @@ static int parameters(loch_context *context)
     loch_scalar item;
     LOCH_CHECK(
         loch_context_declare(context, "weights", LOCH_F16, LOCH_SHAPE(ROWS, 4), LOCH_SPREAD_PARTS, 0, 0, &weights));
-    loch_parameter *model = loch_parameter_retain(weights); /* a second owner */
+    loch_parameter *model = loch_parameter_retain(weights); /* a second reference */
     loch_parameter_release(weights);
-    for (int64_t row = 0; row < ROWS; row += 2) { /* as from a file, two rows at a time */
+    for (int64_t row = 0; row < ROWS; row += 2) { /* two rows at a time, as from a file */
         loch_tensor *part;
         LOCH_CHECK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(2, 4), NULL, &part));
         LOCH_CHECK(loch_tensor_fill(part, loch_scalar_of(row), NULL));
-        LOCH_CHECK(loch_context_load_part(context, model, 0, row, part)); /* converted on the way */
+        LOCH_CHECK(loch_context_load_part(context, model, 0, row, part)); /* converted by the load */
         loch_tensor_release(part);
     }
     LOCH_CHECK(loch_parameter_acquire_tensor(model, LOCH_SEAT(1), &lower));
@@ -125,7 +127,7 @@ int main(void)
     int right = 0;
     LOCH_CHECK(loch_engine_open(&options, &engine));
     LOCH_CHECK(loch_context_open(engine, &movable, &context));
-    /* Seat 0 is current, and locked: other threads that lock it wait. */
+    /* Seat 0 is current and locked: other threads that lock it wait. */
     LOCH_CHECK(loch_context_begin_seat(context, LOCH_SEAT(0), LOCH_SEAT_LOCKED, &seat));
     right += guards(context);
     right += serve(context);

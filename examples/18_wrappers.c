@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Wrappers find mistakes before users do: red zones catch writes beyond a block, injected faults show whether a program survives a
- * shortage, a log tells what it asked for, and a wrapper of one's own adds what is missing. They stack in any order. */
+/* Wrappers find mistakes: red zones detect writes beyond a block, injected faults show whether a program handles a
+ * shortage, a log records all requests, and a wrapper of your own adds a rule. Wrappers stack in any order. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A wrapper of one's own: refuses blocks above a size. Empty slots forward to the wrapped allocator. */
+/* A wrapper of your own: refuses blocks above a size. Calls of empty slots go to the wrapped allocator. */
 typedef struct picky {
     loch_allocator *wrapped;
     size_t max_bytes;
@@ -23,7 +23,7 @@ static loch_status picky_alloc(void *self, const loch_request *request, void **o
 
 static void picky_destroy(void *self)
 {
-    free(self); /* the library releases what it wraps */
+    free(self); /* the library releases the wrapped allocator */
 }
 
 static loch_status picky_create(loch_allocator *wrapped, size_t max_bytes, loch_allocator **out)
@@ -39,7 +39,7 @@ static loch_status picky_create(loch_allocator *wrapped, size_t max_bytes, loch_
     return status;
 }
 
-/* Writes one byte too many. */
+/* Writes one byte beyond the block. */
 static int overrun(loch_allocator *redzone)
 {
     void *block;
@@ -48,11 +48,11 @@ static int overrun(loch_allocator *redzone)
     ((volatile char *)block)[100] = 'x';
     const loch_status found = loch_redzone_check(redzone);
     printf("red zone: %s\n", loch_error_get()->sentence);
-    const loch_status freed = loch_free(redzone, block); /* it is gone all the same */
+    const loch_status freed = loch_free(redzone, block); /* the block is freed anyway */
     return found == LOCH_E_CORRUPT && freed == LOCH_E_CORRUPT;
 }
 
-/* The third allocation from here fails, whatever is free. */
+/* The third allocation from here fails, however much memory is free. */
 static int survive(loch_allocator *fault)
 {
     const loch_fault_options third = {.size = sizeof third, .after = 2, .count = 1};
@@ -63,7 +63,7 @@ static int survive(loch_allocator *fault)
         const loch_request request = {.size = sizeof request, .bytes = 64, .flags = LOCH_ALLOC_NO_RETRY};
         seen[i] = loch_allocator_alloc(fault, &request, &blocks[i]);
         printf("allocation %d: %s\n", i + 1, loch_status_name(seen[i]));
-        LOCH_CHECK(loch_free(fault, blocks[i])); /* NULL after a failure, which succeeds */
+        LOCH_CHECK(loch_free(fault, blocks[i])); /* NULL after a failure; freeing NULL succeeds */
     }
     LOCH_CHECK(loch_fault_set(fault, NULL));
     return seen[1] == LOCH_OK && seen[2] == LOCH_E_DEVICE_MEMORY && seen[3] == LOCH_OK;
@@ -81,7 +81,7 @@ static loch_status count_block(const loch_block *block, void *bytes)
     return LOCH_OK;
 }
 
-/* Limits can change while blocks are out. */
+/* Changes the limits while blocks are allocated. */
 static int tighten(loch_allocator *limit, const int *warnings)
 {
     void *block, *more;
@@ -121,7 +121,8 @@ int main(void)
     LOCH_CHECK(loch_logging_create(limit, "logged", &csv, &logging));
     for (loch_allocator *a = logging; a; a = loch_allocator_get_wrapped(a))
         printf("%s%s", loch_allocator_get_kind(a), loch_allocator_get_wrapped(a) ? " around " : "\n");
-    right += (loch_allocator_get_traits(logging) & LOCH_TRAIT_THREAD_SAFE) != 0; /* all of them are, so the stack is */
+    /* all of them are thread safe, so the stack is too */
+    right += (loch_allocator_get_traits(logging) & LOCH_TRAIT_THREAD_SAFE) != 0;
 
     right += overrun(redzone);
     right += survive(fault);
@@ -138,5 +139,5 @@ int main(void)
     if (log) fclose(log);
     printf("the log has %d lines\n", lines);
     unlink(path);
-    return right == 5 && lines == 4 ? 0 : 1; /* a headline, two allocations of which one failed, and a free */
+    return right == 5 && lines == 4 ? 0 : 1; /* a header, two allocations of which one failed, and a free */
 }

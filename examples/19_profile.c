@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds out where memory went: what a step of work took at most, what it left behind, by tag and by block, how large its requests were
- * and how long they took, and when each block came and went. All of it works in release builds. */
+/* Finds out where memory went: the peak of a step, the blocks that it left behind by tag and by id, the sizes of its
+ * requests and their durations, and the time of each allocation and free. All of it works in release builds. */
 #include <loch/loch.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static loch_status take(loch_allocator *allocator, loch_tag tag, size_t bytes, v
     return loch_allocator_alloc(allocator, &request, out);
 }
 
-/* A step: activations come and go, and the cache grows by a block that stays. */
+/* Runs a step: allocates and frees activations, and adds a block to the cache that stays. */
 static loch_status step(loch_allocator *allocator, loch_tag activations, loch_tag cache, size_t number, void **kept)
 {
     void *a, *b;
@@ -42,11 +42,11 @@ static loch_status show_sum(const loch_census_tag *sum, void *user)
 
 static loch_status sum_record(const loch_tracking_record *record, void *sum)
 {
-    *(int64_t *)sum += record->bytes; /* above zero for an allocation, below for a free */
+    *(int64_t *)sum += record->bytes; /* positive for an allocation, negative for a free */
     return LOCH_OK;
 }
 
-/* Tags are there for the whole process, whoever made them. */
+/* Tags belong to the whole process. */
 static loch_status show_tag(loch_tag tag, const char *name, void *user)
 {
     loch_stats stats = {.size = sizeof stats};

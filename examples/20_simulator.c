@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulator shows without a GPU what a GPU does to memory: kernels that end when its clock says so, graphs that hold on to memory,
- * driver calls that fail, and a device that is lost. Runs with one seed are equal. */
+/* The simulator shows without a GPU how a GPU uses memory: kernels that end when the clock says so, graphs that keep
+ * memory reserved, driver calls that fail, and a device that is lost. Runs with equal seeds are equal. */
 #include <loch/loch.h>
 #include <loch/sim.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static loch_status launch(loch_stream *stream, const char *name, void *written, 
     return loch_sim_launch(stream, &kernel);
 }
 
-/* With clock=stepped nothing ends before the clock is moved. */
+/* With clock=stepped no work ends before the clock is advanced. */
 static int time_passes(loch_device *device, loch_stream *stream, void *block)
 {
     uint64_t start, end;
@@ -35,16 +35,16 @@ static int time_passes(loch_device *device, loch_stream *stream, void *block)
     LOCH_CHECK(launch(stream, "second", block, 5000, &runs));
     LOCH_CHECK(loch_sim_advance(device, 500));
     const int half_way = runs;
-    LOCH_CHECK(loch_sim_step(stream, 1)); /* to the end of the first */
+    LOCH_CHECK(loch_sim_step(stream, 1)); /* to the end of the first kernel */
     const int after_one = runs;
-    LOCH_CHECK(loch_stream_sync(stream)); /* waiting on the host moves the clock, too */
+    LOCH_CHECK(loch_stream_sync(stream)); /* a wait on the host advances the clock too */
     LOCH_CHECK(loch_sim_get_time(device, &end));
     printf("kernels that have ended: %d, then %d, then %d, after %llu ns\n", half_way, after_one, runs,
            (unsigned long long)(end - start));
     return half_way == 0 && after_one == 1 && runs == 2 && end - start >= 6000;
 }
 
-/* A graph keeps the memory that was allocated while it was captured, until the pool hears that it runs no more. */
+/* A graph keeps the memory that was allocated during its capture, until the capture is released in the pool. */
 static int capture(loch_allocator *pool, loch_stream *stream)
 {
     const loch_request request = {.size = sizeof request, .bytes = BYTES, .stream = stream};
@@ -80,7 +80,7 @@ static loch_status show(const loch_sim_violation *violation, void *streams)
     return LOCH_OK;
 }
 
-/* Two streams write to one block, and nothing orders them. */
+/* Two streams write to one block without order between them. */
 static int race(loch_device *device, loch_stream *stream, loch_stream *other, void *block)
 {
     uint64_t seen[2] = {0, 0}, first, second;
@@ -94,7 +94,7 @@ static int race(loch_device *device, loch_stream *stream, loch_stream *other, vo
     return seen[0] == first && seen[1] == second;
 }
 
-/* The driver refuses new memory for a while; later the device dies. Giving back works even then. */
+/* The driver refuses new memory for a while; later the device is lost. Releases work even then. */
 static int trouble(loch_device *device, loch_allocator *pool)
 {
     const loch_sim_fault fault = {.size = sizeof fault, .call = "handle_create", .mode = LOCH_SIM_FAULT_FOREVER};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Addresses and memory apart: a cache reserves addresses for all that may come, maps memory as it grows, takes memory to another address
- * without a copy, and shares it by a file descriptor. An observer hears of every range, as a network card has to. */
+/* Virtual memory: a cache reserves addresses for its largest size, maps memory as it grows, remaps memory to another
+ * address without a copy, and shares memory by a file descriptor. An observer is called for every range of memory, as a
+ * network card needs it. */
 #include <loch/loch.h>
 #include <loch/observer.h>
 #include <loch/raw.h>
@@ -21,7 +22,7 @@ static void observe(loch_range_event event, const loch_range *range, void *user)
            loch_memory_kind_name(range->kind));
 }
 
-/* Two granules side by side, then the second at another address, with what is in it. */
+/* Maps two granules side by side, then remaps the second to another address with its contents. */
 static int map_and_remap(loch_device *device, size_t granule)
 {
     loch_handle *low, *high;
@@ -32,16 +33,16 @@ static int map_and_remap(loch_device *device, size_t granule)
     LOCH_CHECK(loch_handle_create(device, granule, NULL, &high));
     LOCH_CHECK(loch_virtual_map(place, low, NULL, 0));
     LOCH_CHECK(loch_virtual_map(place + granule, high, NULL, 0));
-    memset(place, 'x', loch_handle_get_bytes(low) + loch_handle_get_bytes(high)); /* in one piece */
+    memset(place, 'x', loch_handle_get_bytes(low) + loch_handle_get_bytes(high)); /* in one call */
     if (loch_device_can(device, LOCH_CAN_REMAP)) {
         LOCH_CHECK(loch_virtual_remap(place + granule, elsewhere));
-    } else { /* two calls do it, too */
+    } else { /* without LOCH_CAN_REMAP: two calls */
         LOCH_CHECK(loch_virtual_unmap(place + granule));
         LOCH_CHECK(loch_virtual_map(elsewhere, high, NULL, 0));
     }
     const int kept = elsewhere[granule - 1] == 'x';
     printf("remapped: the contents are %s\n", kept ? "still there" : "gone");
-    loch_handle_destroy(low); /* gone when nothing maps them any more */
+    loch_handle_destroy(low); /* the handles are freed when no mapping uses them */
     loch_handle_destroy(high);
     LOCH_CHECK(loch_virtual_unmap(place));
     LOCH_CHECK(loch_virtual_unmap(elsewhere));
@@ -49,7 +50,7 @@ static int map_and_remap(loch_device *device, size_t granule)
     return kept;
 }
 
-/* Memory under addresses without a handle: simpler, where it is neither moved nor shared. */
+/* Commits memory under reserved addresses without a handle: simpler if the memory is neither remapped nor shared. */
 static int commit(loch_device *device, size_t granule)
 {
     void *start;
@@ -63,7 +64,7 @@ static int commit(loch_device *device, size_t granule)
     return zeroed;
 }
 
-/* What one process exports, another imports: here both are this one. */
+/* Exports a handle and imports it, as another process would; here both are this process. */
 static int share(loch_device *device, size_t granule)
 {
     const loch_handle_options shareable = {.size = sizeof shareable, .share = LOCH_SHARE_FD};
@@ -108,6 +109,6 @@ int main(void)
     right += map_and_remap(cpu, cpu_properties.granule_bytes);
     right += commit(cpu, cpu_properties.granule_bytes);
     LOCH_CHECK(loch_observer_remove(cpu, observe, &seen));
-    right += share(sim, sim_properties.granule_bytes); /* the simulated device shares as CUDA does */
+    right += share(sim, sim_properties.granule_bytes); /* the simulated device shares like CUDA */
     return right == 3 && seen.taken >= 3 && seen.taken == seen.going ? 0 : 1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Things for a short time, handed out again and again: a workspace that grows to the largest size asked for, buffers that are kept for the
- * next step, and kept streams and events, which a driver makes slowly. */
+/* Objects that are needed for a short time, again and again: a workspace that grows to the largest request, buffers
+ * that are cached for the next step, and cached streams and events, which a driver creates slowly. */
 #include <loch/loch.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)
 
-/* A product of matrices wants some workspace; how much depends on the shapes. One buffer serves all of them. */
+/* Matrix products need a workspace whose size depends on the shapes. One buffer serves all of them. */
 static int workspace(loch_allocator *allocator, loch_stream *stream)
 {
     const size_t wanted[] = {2 * MIB, MIB, 6 * MIB, 3 * MIB};
@@ -15,8 +15,8 @@ static int workspace(loch_allocator *allocator, loch_stream *stream)
     for (size_t i = 0; i < 4; i++) {
         loch_buffer *buffer;
         LOCH_CHECK(loch_workspace_acquire(space, wanted[i], &buffer));
-        LOCH_CHECK(loch_buffer_fill(buffer, "w", 1, stream)); /* what stands for the work */
-        loch_buffer_release(buffer);                          /* as soon as the work is queued */
+        LOCH_CHECK(loch_buffer_fill(buffer, "w", 1, stream)); /* stands for work */
+        loch_buffer_release(buffer);                          /* released as soon as the work is queued */
         printf("workspace: %zu MiB wanted, %zu there\n", wanted[i] / MIB, loch_workspace_get_bytes(space) / MIB);
     }
     const size_t largest = loch_workspace_get_bytes(space);
@@ -26,7 +26,7 @@ static int workspace(loch_allocator *allocator, loch_stream *stream)
     return largest == 6 * MIB && trimmed <= MIB;
 }
 
-/* Several buffers at a time, of sizes that come again. */
+/* Several buffers at a time, with sizes that repeat. */
 static int buffers(loch_allocator *allocator, loch_stream *stream)
 {
     loch_buffer_pool_stats stats = {.size = sizeof stats};
@@ -37,20 +37,20 @@ static int buffers(loch_allocator *allocator, loch_stream *stream)
         loch_buffer *query, *scores;
         LOCH_CHECK(loch_buffer_pool_acquire(pool, MIB, stream, &query));
         LOCH_CHECK(loch_buffer_pool_acquire(pool, 4 * MIB, stream, &scores));
-        LOCH_CHECK(loch_buffer_fill(query, "q", 1, stream)); /* what stands for the work */
+        LOCH_CHECK(loch_buffer_fill(query, "q", 1, stream)); /* stands for work */
         LOCH_CHECK(loch_buffer_fill(scores, "s", 1, stream));
         LOCH_CHECK(loch_buffer_pool_release(pool, scores, stream));
         LOCH_CHECK(loch_buffer_pool_release(pool, query, stream));
     }
     LOCH_CHECK(loch_buffer_pool_get_stats(pool, &stats));
-    LOCH_CHECK(loch_buffer_pool_trim(pool, MIB, &released)); /* the longest unused first */
+    LOCH_CHECK(loch_buffer_pool_trim(pool, MIB, &released)); /* the least recently used first */
     printf("buffers: %llu of %llu were kept ones; %zu MiB went back\n", (unsigned long long)stats.reused,
            (unsigned long long)stats.acquired, released / MIB);
     loch_buffer_pool_destroy(pool);
     return stats.reused == 18 && released == 4 * MIB;
 }
 
-/* A step on a stream of its own, timed by two events. */
+/* Runs a step on a stream from the pool, timed by two events. */
 static loch_status step(loch_stream_pool *streams, void *block, uint64_t *duration_ns)
 {
     loch_stream *stream = NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Elements of tensors: conversions between all types, one number at a time or whole arrays; elements of a tensor on a device, read and
- * written by plain loops on the host; and a tensor whose buffer is exchanged under it. */
+/* Elements of tensors: conversions between all types, of single numbers and of whole arrays; elements of a tensor on a
+ * device, read and written by loops on the host; and a tensor whose buffer is replaced. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Pi in every small float, as far as that goes. */
+/* Prints pi in every small float type. */
 static int numbers(void)
 {
     const float pi = 3.14159265F;
@@ -17,7 +17,7 @@ static int numbers(void)
     return half == 3.140625F && brain == 3.140625F && fine == 3.25F && wide == 3.0F;
 }
 
-/* Weights of 32 bits become 8 bits. What is too large is the largest there is, or no number at all. */
+/* Converts weights of 32 bits to 8 bits. A number that is too large becomes the largest number of the type, or NaN. */
 static int arrays(void)
 {
     const float from[] = {1, -0.5F, 448, 1e6F};
@@ -32,7 +32,8 @@ static int arrays(void)
     return most == 448 && none != none && whole[3] == 127;
 }
 
-/* Reads and writes the elements of a tensor on a device in place, or in a copy that goes back: the loop is the same. */
+/* Reads and writes the elements of a tensor on a device, in place or in a copy that is written back: the loop is the
+ * same. */
 static int map(loch_tensor *tensor)
 {
     const int64_t rows = loch_tensor_get_size(tensor, 0), columns = loch_tensor_get_size(tensor, 1);
@@ -49,7 +50,7 @@ static int map(loch_tensor *tensor)
     return last.value.f == 0.5 + 12;
 }
 
-/* Makes a tensor and hands it out; on the way to a failure it would be released. */
+/* Creates a tensor and returns it; on a failure it is released. */
 static loch_status make(loch_device *device, loch_tensor **out)
 {
     LOCH_AUTO(tensor) host = NULL;
@@ -59,11 +60,11 @@ static loch_status make(loch_device *device, loch_tensor **out)
     LOCH_RETURN(loch_tensor_fill(host, loch_scalar_of(0.5), NULL));
     LOCH_RETURN(loch_tensor_to_device(host, device, NULL, &tensor));
     LOCH_RETURN(loch_tensor_set_name(tensor, "scores"));
-    *out = loch_tensor_take(&tensor); /* the caller's now: nothing is left to release */
+    *out = loch_tensor_take(&tensor); /* the caller owns it now: nothing is left to release here */
     return LOCH_OK;
 }
 
-/* Two buffers change places under one tensor, as an engine does between steps: nothing is copied, no tensor is made. */
+/* Exchanges two buffers under one tensor, as an engine does between steps: no copy, no new tensor. */
 static int exchange(void)
 {
     loch_buffer *buffers[2] = {NULL, NULL};

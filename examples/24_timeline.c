@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A timeline: spans of work on the host and on a device, nested, with the operations done and the memory used; as a tree for people and as a
- * file for chrome://tracing and Perfetto. The clock is one of our own, so that every run prints the same. */
+/* A timeline: nested spans of work on the host and on a device, with the operations done and the memory used, printed
+ * as a tree and saved as a file for chrome://tracing and Perfetto. The program sets its own clock, so that every run
+ * prints the same. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #define BYTES ((size_t)1 << 20)
 
-/* A millisecond passes whenever somebody asks. Real programs leave the clock alone. */
+/* A clock that advances by a millisecond whenever it is read. Ordinary programs do not set the clock. */
 static uint64_t tick(void *user)
 {
     uint64_t *now = user;
@@ -18,13 +19,13 @@ static uint64_t tick(void *user)
 
 static loch_status layer(loch_timeline *timeline, loch_allocator *pool, loch_stream *stream, loch_buffer **kept)
 {
-    LOCH_SPAN(timeline, "layer", .allocator = pool); /* to the end of this function, whatever happens */
+    LOCH_SPAN(timeline, "layer", .allocator = pool); /* ends with this function, on every way out */
     {
         LOCH_SPAN(timeline, "attention", .level = 1, .stream = stream, .flops = 2e6);
         LOCH_RETURN(loch_buffer_create(pool, BYTES, NULL, kept));
         LOCH_RETURN(loch_buffer_fill(*kept, "a", 1, stream));
     }
-    /* as a pair of calls, where the amount of work is not known before */
+    /* a pair of calls, if the amount of work is not known at the beginning */
     loch_span span = loch_span_begin(timeline, "feed-forward", NULL);
     for (int i = 0; i < 3; i++)
         loch_span_add(&span, 1e6, 4096);
@@ -51,7 +52,7 @@ static loch_status add(const loch_span_record *record, void *user)
 static loch_status print(loch_timeline *timeline)
 {
     size_t length;
-    LOCH_RETURN(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0, &length)); /* how long is it? */
+    LOCH_RETURN(loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, NULL, 0, &length)); /* asks for the length */
     char *text = malloc(length + 1);
     if (!text) return LOCH_E_HOST_MEMORY;
     const loch_status status = loch_timeline_print(timeline, LOCH_TIMELINE_TREE, 0, text, length + 1, NULL);
@@ -67,7 +68,7 @@ int main(void)
     if (file < 0) return 1;
     close(file);
     uint64_t now = 0, lost = 1;
-    loch_host_set_clock(tick, &now); /* while no other thread is in the library */
+    loch_host_set_clock(tick, &now); /* before any other thread uses the library */
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(stream) stream = NULL;
     LOCH_AUTO(allocator) pool = NULL;
@@ -80,14 +81,14 @@ int main(void)
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_pool_create(device, "model", NULL, &pool));
     LOCH_CHECK(loch_timeline_create(&options, &timeline));
-    loch_timeline_set_level(timeline, loch_timeline_get_level(timeline) + 1); /* more than at first */
+    loch_timeline_set_level(timeline, loch_timeline_get_level(timeline) + 1); /* more than the first time */
     for (size_t i = 0; i < 4; i++)
         LOCH_CHECK(layer(timeline, pool, stream, &kept[i]));
     loch_timeline_count(timeline, &spans, &lost);
     LOCH_CHECK(loch_timeline_walk(timeline, add, &s));
     LOCH_CHECK(print(timeline));
     LOCH_CHECK(loch_timeline_save(timeline, path, LOCH_TIMELINE_TRACE, 0));
-    loch_timeline_forget(timeline); /* and on with the next ones */
+    loch_timeline_forget(timeline); /* continue with the next steps */
     loch_timeline_count(timeline, &forgotten, NULL);
     loch_timeline_destroy(timeline);
     printf("%zu spans, %g operations, %llu MiB more in use\n", spans, s.flops, (unsigned long long)(s.grown >> 20));

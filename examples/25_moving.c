@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that moves: buffers that may be moved while nobody has them pinned let a pool join its free pieces. Moving can be forbidden for a
- * while, frozen blocks stay where they are, and a generation tells an old address from a good one. */
+/* Movable memory: buffers that may move while they are not pinned let a pool join its free pieces. Moving can be
+ * forbidden for a while. Frozen blocks stay in place. The generation of a buffer tells whether an address is stale. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,14 +13,14 @@ typedef struct table {
     loch_buffer *buffers[COUNT];
 } table;
 
-/* Hears of every move, under the pool's lock: here an engine mends its tables. */
+/* Called for every move, with the pool's lock held: an engine updates its tables of addresses here. */
 static void moved(loch_allocator *pool, const loch_move *move, void *user)
 {
     (void)pool, (void)move;
     ((table *)user)->moves++;
 }
 
-/* Fills the pool to the last byte and gives every second buffer back: half is free, and in pieces. */
+/* Fills the pool to the last byte and frees every second buffer: half of the memory is free, in pieces. */
 static void fragment(loch_allocator *pool, loch_tag tag, table *t)
 {
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -33,14 +33,15 @@ static void fragment(loch_allocator *pool, loch_tag tag, table *t)
         loch_buffer_clear(&t->buffers[i]);
 }
 
-/* Looks into each buffer at the address that it has now. */
+/* Reads each buffer at its present address. */
 static int check(table *t)
 {
     int right = 1;
     for (uint32_t i = 1; i < COUNT; i += 2) {
         uint32_t seen;
         void *address;
-        LOCH_CHECK(loch_buffer_pin(t->buffers[i], NULL, &address)); /* stays there until it is unpinned */
+        /* pinned: the address stays valid until the unpin */
+        LOCH_CHECK(loch_buffer_pin(t->buffers[i], NULL, &address));
         memcpy(&seen, (char *)address + MIB - sizeof seen, sizeof seen);
         LOCH_CHECK(loch_buffer_unpin(t->buffers[i], NULL));
         right = right && seen == i && loch_buffer_is_movable(t->buffers[i]);
@@ -48,7 +49,7 @@ static int check(table *t)
     return right;
 }
 
-/* While moving is forbidden, as inside a graph that holds addresses, a request that needs a move fails. */
+/* While moving is forbidden, as for a graph that holds addresses, a request that needs a move fails. */
 static int forbid(loch_allocator *pool)
 {
     void *large;
@@ -56,12 +57,12 @@ static int forbid(loch_allocator *pool)
     const loch_status forbidden = loch_alloc(pool, 8 * MIB, &large);
     printf("while moving is forbidden: %s\n", loch_status_name(forbidden));
     LOCH_CHECK(loch_pool_allow_moving(pool));
-    LOCH_CHECK(loch_alloc(pool, 8 * MIB, &large)); /* and now it fits: buffers moved out of its way */
+    LOCH_CHECK(loch_alloc(pool, 8 * MIB, &large)); /* succeeds now: buffers are moved to make room */
     LOCH_CHECK(loch_free(pool, large));
     return forbidden == LOCH_E_MOVING_FORBIDDEN;
 }
 
-/* Sums the generations: how often the buffers have moved. */
+/* Returns the sum of the generations: the number of moves. */
 static uint64_t generations(table *t)
 {
     uint64_t sum = 0;
@@ -70,7 +71,7 @@ static uint64_t generations(table *t)
     return sum;
 }
 
-/* Frozen blocks are put together once, and then left alone until they are unfrozen. */
+/* Frozen blocks are packed together once and do not move until they are unfrozen. */
 static int freeze(loch_allocator *pool, loch_tag tag, table *t)
 {
     const loch_freeze_options weights = {.size = sizeof weights, .tag = tag};
@@ -88,7 +89,7 @@ static int freeze(loch_allocator *pool, loch_tag tag, table *t)
 
 int main(void)
 {
-    /* All memory is one handle: free pieces inside it cannot be mapped elsewhere, so blocks have to move. */
+    /* All memory is one handle: free pieces inside it cannot be remapped, so blocks must move. */
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = COUNT * MIB, .handle_bytes = COUNT * MIB};
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(allocator) pool = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A kind of device of one's own: "budget:64MiB" is the CPU's memory with a bound on it. Its driver builds on another: it calls the CPU
- * driver's functions and does itself only what differs. Pools, buffers and tensors work on it as on any other. */
+/* A device driver of your own: "budget:64MiB" is CPU memory with a limit. The driver calls the functions of the CPU
+ * driver and adds only what differs. Pools, buffers and tensors work on it as on any device. */
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <stdatomic.h>
@@ -12,12 +12,12 @@
 
 typedef struct budget {
     const loch_driver *cpu; /* the driver that does the work */
-    void *self;             /* its own idea of the device */
+    void *self;             /* its state of the device */
     size_t total_bytes;
-    atomic_size_t used_bytes; /* functions of a driver are called by several threads at a time */
+    atomic_size_t used_bytes; /* functions of a driver may be called by several threads at a time */
 } budget;
 
-/* "64MiB": what stands behind the colon of the device's name. */
+/* Parses "64MiB": the part of the device name after the colon. */
 static loch_status budget_open(const char *arguments, void **self)
 {
     char *end;
@@ -50,7 +50,7 @@ static loch_status budget_get_properties(void *self, loch_device_properties *out
     budget *b = self;
     LOCH_RETURN(b->cpu->get_properties(b->self, out));
     snprintf(out->model, sizeof out->model, "a budget of the CPU's memory");
-    out->capabilities = LOCH_CAN_HOST_ACCESS; /* only what the table below has functions for */
+    out->capabilities = LOCH_CAN_HOST_ACCESS; /* only capabilities that the table below has functions for */
     out->granule_bytes = 0;
     out->total_bytes = b->total_bytes;
     return LOCH_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: threads that run tasks. Tasks are queued, waited for, asked for and cancelled; what one returns comes back to who waits for it,
- * with the sentence of its error. Tasks may wait for tasks, with any number of threads. */
+/* Workers are threads that run tasks. Tasks are queued, waited for, queried and cancelled. A wait returns the status of
+ * the task with the sentence of its error. Tasks may wait for tasks, with any number of threads. */
 #include <loch/loch.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -12,19 +12,19 @@
 typedef struct job {
     loch_workers *workers;
     atomic_int parts_done;
-    atomic_int gate; /* tasks wait until it is open */
+    atomic_int gate; /* tasks wait until the gate is open */
     atomic_uint seen[THREADS];
 } job;
 
 static loch_status part(void *user)
 {
     job *j = user;
-    atomic_fetch_add(&j->seen[loch_workers_get_current(j->workers)], 1); /* each thread has a place of its own */
+    atomic_fetch_add(&j->seen[loch_workers_get_current(j->workers)], 1); /* each thread has its own index */
     atomic_fetch_add(&j->parts_done, 1);
     return LOCH_OK;
 }
 
-/* A task that cuts its work into parts, and waits for them. */
+/* A task that divides its work into parts and waits for them. */
 static loch_status whole(void *user)
 {
     job *j = user;
@@ -44,7 +44,7 @@ static loch_status fail(void *user)
     return loch_error_set(LOCH_E_IO, NULL, 0, "the file %s is not there", (const char *)user);
 }
 
-/* Holds its thread until the gate opens. */
+/* Blocks its thread until the gate opens. */
 static loch_status block(void *user)
 {
     job *j = user;
@@ -53,7 +53,7 @@ static loch_status block(void *user)
     return LOCH_OK;
 }
 
-/* With every thread held, what is queued stays in the queue, and can be taken out of it. */
+/* While every thread is blocked, queued tasks stay in the queue and can be cancelled. */
 static int cancel(job *j)
 {
     loch_task *held[THREADS], *one, *other;
@@ -63,10 +63,10 @@ static int cancel(job *j)
     LOCH_CHECK(loch_workers_run(j->workers, part, j, &other));
     const int waits = loch_task_query(one) == LOCH_E_BUSY;
     LOCH_CHECK(loch_task_cancel(one));
-    const size_t cancelled = loch_workers_cancel(j->workers); /* held ones that have not begun, too */
+    const size_t cancelled = loch_workers_cancel(j->workers); /* also blocking tasks that have not begun */
     atomic_store(&j->gate, 1);
     const loch_status ended = loch_task_wait(one);
-    loch_task_release(other); /* nobody waits for it */
+    loch_task_release(other); /* no thread waits for this task */
     size_t not_run = 0;
     for (size_t i = 0; i < THREADS; i++)
         not_run += loch_task_wait(held[i]) == LOCH_E_CANCELLED;
@@ -87,7 +87,7 @@ int main(void)
         seen += atomic_load(&j.seen[i]);
     printf("%d parts done by %zu threads\n", atomic_load(&j.parts_done), loch_workers_get_threads(j.workers));
 
-    LOCH_CHECK(loch_workers_run(j.workers, fail, name, NULL)); /* nobody waits for this one by itself */
+    LOCH_CHECK(loch_workers_run(j.workers, fail, name, NULL)); /* no thread waits for this task alone */
     const loch_status first = loch_workers_wait(j.workers, &failed);
     printf("%zu task failed: %s\n", failed, loch_error_get()->sentence);
 

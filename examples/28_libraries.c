@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* cuBLAS and NCCL are found at run time: a program that uses them needs neither to be built. On a machine without them, or without a GPU,
- * every call says why it cannot, and the program goes on without.
+/* cuBLAS and NCCL are found at run time: a program that uses them is built without them. On a machine without them, or
+ * without a GPU, every call returns the reason, and the program continues.
  *
- *   28_libraries [DEVICE]     cuda:0, cpu (default: cuda:0 where there is one, else cpu) */
+ *   28_libraries [DEVICE]     cuda:0, cpu (default: cuda:0 if there is one, else cpu) */
 #include <loch/loch.h>
 #include <stdio.h>
 
-/* Says what a call came to. A library that is missing is no failure of the program. */
+/* Prints the result of a call. A missing library is not a failure of the program. */
 static int say(const char *what, loch_status status)
 {
     printf("%s: %s\n", what, status == LOCH_OK ? "there" : loch_error_get()->sentence);
     return status == LOCH_OK || status == LOCH_E_UNSUPPORTED;
 }
 
-/* Is the library there, and which version is it? */
+/* Prints whether the library is there, and its version. */
 static int look(void)
 {
     int version = 0, right = 1;
@@ -28,7 +28,7 @@ static int look(void)
     return say("cublasGemmEx", found) && right && (found == LOCH_OK) == (symbol != NULL);
 }
 
-/* A handle of one's own on a stream. */
+/* Creates a handle on a stream. */
 static int cublas(loch_device *device)
 {
     loch_cublas *handle;
@@ -37,15 +37,15 @@ static int cublas(loch_device *device)
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     const loch_status status = loch_cublas_create(device, stream, &handle);
     if (status == LOCH_OK) {
-        LOCH_CHECK(loch_cublas_set_stream(handle, NULL)); /* the default stream from now on */
+        LOCH_CHECK(loch_cublas_set_stream(handle, NULL)); /* back to the default stream */
         LOCH_CHECK(loch_cublas_get_native(handle, &native));
     }
-    loch_cublas_destroy(handle); /* NULL after a failure, which does nothing */
+    loch_cublas_destroy(handle); /* NULL after a failure; NULL does nothing */
     loch_stream_close(stream);
     return say("a cuBLAS handle", status) && (status == LOCH_OK) == (native != NULL);
 }
 
-/* One communicator for each device; rank by its place in the table. */
+/* Creates one communicator for each device; the rank is the place in the table. */
 static int nccl(loch_device *device)
 {
     loch_nccl *group;
@@ -56,7 +56,7 @@ static int nccl(loch_device *device)
     return say("a communicator", status) && (status == LOCH_OK) == (native != NULL);
 }
 
-/* Contexts and engines make handles when they are first asked for, and end them, too. */
+/* Contexts and engines create handles on first use and destroy them. */
 static int from_engine(const char *name)
 {
     const loch_engine_device seat = {.size = sizeof seat, .name = name, .limit_bytes = (size_t)64 << 20};

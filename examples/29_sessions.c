@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions: what a request allocates is freed by one call, whatever it forgot. A thread enters a session, and code that knows nothing of it
- * allocates as always; what is to stay is promoted. A direct allocator has the reverse: what was freed goes back in one call. */
+/* Sessions: one call frees all blocks of a request, including forgotten ones. A thread enters a session, and other code
+ * allocates as usual. Blocks that must stay are promoted. A direct allocator has the reverse: freed blocks are released
+ * to the driver in one call. */
 #include <loch/loch.h>
 #include <stdio.h>
 
 #define KIB ((size_t)1024)
 
-/* A library that allocates and forgets, from the allocator that it was given. */
+/* Stands for a library that allocates from the given allocator and forgets to free. */
 static loch_status decode(loch_allocator *allocator, size_t tokens, void **answer)
 {
     void *scratch;
@@ -22,12 +23,13 @@ static int serve(loch_allocator *pool, size_t tokens)
     void *answer;
     size_t freed;
     LOCH_CHECK(loch_session_begin(pool, "request", &session));
-    LOCH_CHECK(loch_session_enter(session)); /* what this thread allocates from the pool belongs to it now */
+    /* blocks that this thread allocates from the pool now belong to the session */
+    LOCH_CHECK(loch_session_enter(session));
     const loch_status decoded = decode(pool, tokens, &answer);
     LOCH_CHECK(loch_session_leave(session));
     LOCH_CHECK(decoded);
     LOCH_CHECK(loch_session_get_stats(session, &stats));
-    LOCH_CHECK(loch_session_promote(session, answer)); /* lives on after the end */
+    LOCH_CHECK(loch_session_promote(session, answer)); /* stays after the end of the session */
     LOCH_CHECK(loch_session_end(session, NULL, &freed));
     printf("a request of %zu tokens: %zu blocks, %zu KiB at most; %zu KiB were freed at its end\n", tokens,
            stats.blocks, stats.peak_bytes / KIB, freed / KIB);
@@ -35,7 +37,7 @@ static int serve(loch_allocator *pool, size_t tokens)
     return stats.blocks == tokens + 1 && stats.bytes == freed + 4 * KIB && freed == tokens * 16 * KIB;
 }
 
-/* For memory checkers: frees wait for nothing, and no address is handed out twice before the end. */
+/* For memory checkers: frees do not wait, and no address is handed out twice before the end. */
 static int defer(loch_device *device)
 {
     const loch_direct_options options = {.size = sizeof options, .when = LOCH_DIRECT_FREE_DEFERRED, .poison = 0xdd};
@@ -48,7 +50,7 @@ static int defer(loch_device *device)
     LOCH_CHECK(loch_alloc(direct, KIB, &second));
     const int apart = first != second;
     LOCH_CHECK(loch_free(direct, second));
-    LOCH_CHECK(loch_direct_free_deferred(direct, &released)); /* also finds writes after a free */
+    LOCH_CHECK(loch_direct_free_deferred(direct, &released)); /* also detects writes after a free */
     printf("deferred: %zu bytes went back together; the addresses were %s\n", released, apart ? "apart" : "the same");
     loch_allocator_release(direct);
     return apart && released == 2 * KIB;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies between devices: the direction is found out from the addresses, or stated and checked. Work on a stream goes on after the call
- * returns; a function is called on the host when the stream gets there. */
+/* Copies between devices: Loch finds the direction from the addresses, or checks a direction that is given. Work on a
+ * stream continues after the call returns. A function is called on the host when the stream reaches it. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +9,14 @@
 
 static void notify(void *user)
 {
-    *(int *)user = 1; /* must not call Loch: it hands the news to another thread */
+    *(int *)user = 1; /* must not call Loch: it notifies another thread */
 }
 
-/* From the host to one device, to the other, and back, all on one stream of the first device: it takes part in every copy. */
+/* Copies from the host to one device, to the other, and back, all on one stream of the first device, which takes part
+ * in every copy. */
 static int around(loch_stream *stream, char *host, char *near, char *far)
 {
-    /* Stated, so that a mistake is found before anything is copied. */
+    /* A given direction is checked before anything is copied. */
     const loch_copy_options to_device = {.size = sizeof to_device, .direction = LOCH_HOST_TO_DEVICE, .stream = stream};
     const loch_copy_options across = {.size = sizeof across, .direction = LOCH_PEER_TO_PEER, .stream = stream};
     const loch_copy_options back = {
@@ -27,12 +28,12 @@ static int around(loch_stream *stream, char *host, char *near, char *far)
     LOCH_CHECK(loch_fill_on(near, BYTES, "", 1, stream));
     LOCH_CHECK(loch_copy_with(near, far, BYTES, &across));
     LOCH_CHECK(loch_stream_call(stream, notify, &told));
-    LOCH_CHECK(loch_copy_with(seen, near, sizeof seen, &back)); /* waits, also for what was queued before */
+    LOCH_CHECK(loch_copy_with(seen, near, sizeof seen, &back)); /* waits, also for work that was queued before */
     printf("there and back: \"%s\"; the host was %s\n", seen, told ? "told" : "not told");
     return told && !strcmp(seen, host);
 }
 
-/* A wrong direction, and a copy that is too long: nothing is done, and the sentence says why. */
+/* Tries a wrong direction and a copy that is too long: nothing is copied, and the sentence says why. */
 static int mistakes(char *host, char *near)
 {
     const loch_copy_options wrong = {.size = sizeof wrong, .direction = LOCH_DEVICE_TO_HOST};
@@ -56,12 +57,12 @@ int main(void)
     int right = 0;
     LOCH_CHECK(loch_device_open("sim:64MiB,backed,id=0", &first));
     LOCH_CHECK(loch_device_open("sim:64MiB,backed,id=1", &second));
-    LOCH_CHECK(loch_device_enable_peer(first, second)); /* else copies between them go through the host */
+    LOCH_CHECK(loch_device_enable_peer(first, second)); /* without this, copies between them go through the host */
     LOCH_CHECK(loch_stream_create(first, NULL, &stream));
     LOCH_CHECK(loch_device_acquire_allocator(first, pinned, LOCH_FALLBACK_NONE, &here));
     LOCH_CHECK(loch_device_acquire_default(first, &near));
     LOCH_CHECK(loch_device_acquire_default(second, &far));
-    LOCH_CHECK(loch_alloc(here, BYTES, &host)); /* pinned: a device copies it without the host's help */
+    LOCH_CHECK(loch_alloc(here, BYTES, &host)); /* pinned: a device copies it directly */
     LOCH_CHECK(loch_alloc(near, BYTES, &one));
     LOCH_CHECK(loch_alloc(far, BYTES, &other));
     memset(host, 0, BYTES);

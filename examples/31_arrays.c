@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks without an owner object: arrays of things that are initialised and finished, blocks that grow, and the ways between a plain address
- * and a buffer: a buffer adopts a block, gives it up again, and says when its contents have changed. */
+/* Blocks without an owner object: arrays of elements that are initialised and finished, blocks that grow, and
+ * conversions between addresses and buffers. A buffer adopts a block, detaches it again, and is told when its contents
+ * were changed outside of Loch. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@ typedef struct request {
     int number;
 } request;
 
-/* Numbers the elements; the one that is told to fails. */
+/* Numbers the elements; the chosen element fails. */
 typedef struct counter {
     int made, ended, fails_at;
 } counter;
@@ -31,7 +32,7 @@ static void request_fini(void *element, void *user)
     ((counter *)user)->ended++;
 }
 
-/* All elements are made, or none: when one fails, those before it are finished and the memory goes back. */
+/* Initialises all elements or none: if one fails, the elements before it are finished and the memory is freed. */
 static int typed(loch_allocator *allocator)
 {
     counter c = {.fails_at = 100};
@@ -54,7 +55,7 @@ static int typed(loch_allocator *allocator)
     return named && finished == 10 && failed == LOCH_E_CANCELLED && c.ended == 4;
 }
 
-/* Plain numbers: the product of count and size is checked, and a free that knows the size checks that, too. */
+/* Plain numbers: the product of count and size is checked. A free with a size checks the size too. */
 static int plain(loch_allocator *allocator)
 {
     void *numbers, *none;
@@ -66,15 +67,15 @@ static int plain(loch_allocator *allocator)
     return overflow == LOCH_E_OVERFLOW && wrong == LOCH_E_INVALID;
 }
 
-/* A list that doubles: contents stay, the address may change. */
+/* A list that doubles its size: the contents stay, the address may change. */
 static int grow(loch_allocator *allocator)
 {
     void *list = NULL;
     size_t bytes = 1024, sum = 0;
-    LOCH_CHECK(loch_allocator_realloc(allocator, NULL, bytes, NULL, &list)); /* as loch_alloc */
+    LOCH_CHECK(loch_allocator_realloc(allocator, NULL, bytes, NULL, &list)); /* without an old block it allocates */
     memset(list, 1, bytes);
     for (int i = 0; i < 6; i++) {
-        void *larger; /* NULL on failure, and the old block is as it was */
+        void *larger; /* NULL on failure; the old block is unchanged */
         LOCH_CHECK(loch_allocator_realloc(allocator, list, 2 * bytes, NULL, &larger));
         list = larger;
         memset((char *)list + bytes, 1, bytes);
@@ -93,13 +94,13 @@ static loch_status make(loch_allocator *allocator, loch_buffer **out)
     *out = NULL;
     LOCH_RETURN(loch_alloc(allocator, 4096, &block));
     LOCH_AUTO(buffer) buffer = NULL;
-    const loch_status status = loch_buffer_adopt(allocator, block, &buffer); /* the buffer's to free from now on */
+    const loch_status status = loch_buffer_adopt(allocator, block, &buffer); /* the buffer owns the block from now on */
     if (status != LOCH_OK) {
         const loch_status freed = loch_free(allocator, block);
         return freed == LOCH_OK ? status : freed;
     }
     LOCH_RETURN(loch_buffer_fill(buffer, "b", 1, NULL));
-    *out = loch_buffer_take(&buffer); /* the caller's now */
+    *out = loch_buffer_take(&buffer); /* the caller owns it now */
     return LOCH_OK;
 }
 
@@ -110,10 +111,10 @@ static int own(loch_allocator *allocator)
     LOCH_CHECK(make(allocator, &buffer));
     int right = loch_buffer_get_allocator(buffer) == allocator && loch_buffer_get_access(buffer) == LOCH_READ_WRITE;
     const uint64_t before = loch_buffer_get_version(buffer);
-    memset(loch_buffer_get_address(buffer), 'c', 4096); /* not seen by Loch: a kernel would not be, either */
-    loch_buffer_touch(buffer);                          /* so it is said: copies that others keep are old now */
+    memset(loch_buffer_get_address(buffer), 'c', 4096); /* a write that Loch cannot see, like that of a kernel */
+    loch_buffer_touch(buffer);                          /* raises the version: cached copies are out of date */
     right = right && loch_buffer_get_version(buffer) > before;
-    LOCH_CHECK(loch_buffer_detach(buffer, &block)); /* the block leaves the buffer, which is empty then */
+    LOCH_CHECK(loch_buffer_detach(buffer, &block)); /* the block leaves the buffer, which is then empty */
     loch_buffer_release(buffer);
     right = right && ((char *)block)[4095] == 'c';
     printf("owned: the block is %s\n", right ? "as it was written" : "wrong");

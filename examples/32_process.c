@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library takes from its process, and how a program has a say in it: memory for bookkeeping comes from a heap of the program's,
- * messages go to its log, and the last error of a thread is there to read. */
+/* What the library uses of its process, and how a program changes it: memory for records comes from the program's heap,
+ * messages go to its log, and the last error of a thread can be read. */
 #include <loch/loch.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Counts what is out. Functions of a host allocator are called from any thread. */
+/* Counts the pieces in use. Functions of a host allocator are called from any thread. */
 typedef struct heap {
     atomic_size_t bytes, blocks;
 } heap;
@@ -29,7 +29,7 @@ static void heap_free(void *address, size_t bytes, void *user)
     free(address);
 }
 
-/* Gets one line, from any thread, without a line end. Must not call Loch. */
+/* Receives one line without a line end, from any thread. Must not call Loch. */
 static void log_line(loch_log_level level, const char *line, void *user)
 {
     printf("  [%s] %s\n", loch_log_level_name(level), line);
@@ -41,7 +41,7 @@ static loch_status work(void)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(allocator) pool = NULL;
     void *block;
-    LOCH_RETURN(loch_device_open("sim:64MiB,backed", &device)); /* told to the log at level info */
+    LOCH_RETURN(loch_device_open("sim:64MiB,backed", &device)); /* logged at level info */
     LOCH_RETURN(loch_pool_create(device, "pool", NULL, &pool));
     LOCH_RETURN(loch_alloc(pool, 1 << 20, &block));
     return loch_free(pool, block);
@@ -53,7 +53,7 @@ int main(void)
     atomic_int lines = 0;
     const loch_host_allocator mine = {.size = sizeof mine, .alloc = heap_alloc, .free = heap_free, .user = &h};
     loch_host_usage usage = {.size = sizeof usage};
-    LOCH_CHECK(loch_host_set_allocator(&mine)); /* before anything else: E_BUSY while pieces are out */
+    LOCH_CHECK(loch_host_set_allocator(&mine)); /* before anything else: E_BUSY while pieces are in use */
     loch_log_set_hook(log_line, &lines, LOCH_LOG_INFO);
     puts("the log:");
     LOCH_CHECK(work());
@@ -61,11 +61,11 @@ int main(void)
 
     LOCH_CHECK(loch_host_get_usage(&usage));
     printf("behind the work %zu bytes of bookkeeping are out; the heap says %zu\n", usage.bytes, atomic_load(&h.bytes));
-    LOCH_CHECK(loch_host_set_allocator(NULL)); /* nothing is out: libc's again */
-    loch_error_clear();                        /* what happened so far is none of what comes now */
+    LOCH_CHECK(loch_host_set_allocator(NULL)); /* no piece is in use: back to libc */
+    loch_error_clear();                        /* clears the error record */
     loch_device *none;
     const loch_status missing = loch_device_open("quantum:0", &none);
-    const loch_error *error = loch_error_get(); /* this thread's: valid until its next failure */
+    const loch_error *error = loch_error_get(); /* the record of this thread; valid until its next failure */
     printf("%s means: %s. Here: %s\n", loch_status_name(error->status), loch_status_text(error->status),
            error->sentence);
     return missing == LOCH_E_NOT_FOUND && error->status == missing && lines > 0 && usage.bytes == h.bytes &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* PyTorch's devices and streams, in Loch's terms: a pool for each device number, made when it is first used, and a wrapped
+/* Maps PyTorch's devices and streams to Loch's: a pool for each device number, created on first use, and a wrapped
  * stream for each cudaStream_t.
  *
- * Reading takes no lock. Devices and streams are only ever added, under one lock, and published whole. */
+ * Look-ups take no lock. Devices and streams are only added, under one lock, and published when they are complete. */
 #include "loch_torch.h"
 
 #include <ctype.h>
@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CUDA's handle of the per-thread default stream: one value, another stream in each thread. */
+/* CUDA's handle of the per-thread default stream: one value that means a different stream in each thread. */
 #define STREAM_OF_THREAD ((void *)2)
 
 static struct {
-    pthread_mutex_t lock; /* held to add; guards the settings too */
-    int is_read;          /* the settings were */
-    const char *name;     /* of a device, with %d for its number */
-    const char *limit;    /* of each pool, as text; NULL for none */
+    pthread_mutex_t lock; /* held to add a device or stream; guards the settings too */
+    int is_read;          /* the settings were read */
+    const char *name;     /* name of a device, with %d for its number */
+    const char *limit;    /* limit of each pool, as text; NULL for none */
     _Atomic(lochi_torch_device *) devices[LOCHI_TORCH_DEVICES];
 } torch_all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -35,7 +35,8 @@ static void torch_drop(void)
     pthread_mutex_unlock(&torch_all.lock);
 }
 
-/* The lock is held around calls of Loch: a fork takes it before Loch's own, so its handlers are registered after them. */
+/* The lock is held around calls of Loch. A fork must take it before Loch's locks, so the handlers are registered after
+ * Loch's. */
 static void torch_register_fork(void)
 {
     (void)loch_driver_find("cpu"); /* Loch registers its handlers when it takes its first lock */
@@ -50,7 +51,7 @@ static const char *torch_environment(const char *name)
     return value && *value ? strdup(value) : NULL;
 }
 
-/* Once, under the lock: later changes of the environment are not seen. */
+/* Reads the settings once, lock held: later changes of the environment have no effect. */
 static void torch_read_settings(void)
 {
     if (torch_all.is_read) return;
@@ -60,7 +61,7 @@ static void torch_read_settings(void)
     torch_all.is_read = 1;
 }
 
-/* "40GiB", "40G", "1000000": whole numbers of binary units. */
+/* Parses "40GiB", "40G", "1000000": whole numbers with binary units. */
 static loch_status torch_read_limit(size_t *out)
 {
     *out = 0;
@@ -80,7 +81,8 @@ static loch_status torch_read_limit(size_t *out)
     return LOCH_OK;
 }
 
-/* The name of device `number`: the setting with its first %d replaced. It comes from outside, so it is no format. */
+/* Builds the name of device `number`: the setting with its first %d replaced. The setting comes from the environment,
+ * so it is not used as a format. */
 static loch_status torch_device_name(int number, char name[LOCH_DEVICE_NAME_MAX])
 {
     const char *setting = torch_all.name, *place = strstr(setting, "%d");
@@ -113,11 +115,11 @@ static loch_status torch_make_pool(int number, loch_allocator **out)
     if (status == LOCH_OK) status = torch_device_name(number, device_name);
     if (status == LOCH_OK) status = loch_device_open(device_name, &device);
     if (status == LOCH_OK) status = loch_pool_create(device, name, &options, out);
-    loch_device_release(device); /* the pool holds it */
+    loch_device_release(device); /* the pool holds a reference */
     return status;
 }
 
-/* Under the lock. */
+/* Opens a device. Lock held. */
 static loch_status torch_add_device(int number, lochi_torch_device **out)
 {
     lochi_torch_device *device = calloc(1, sizeof *device);
@@ -155,7 +157,7 @@ loch_status lochi_torch_open(int number, lochi_torch_device **out)
 
 /* --- streams --- */
 
-/* What the thread used last: programs stay on a stream for long. */
+/* The stream that the thread used last: programs stay on one stream for long. */
 static _Thread_local struct {
     const lochi_torch_device *device;
     void *native;
@@ -175,7 +177,7 @@ static loch_stream *torch_seen_stream(lochi_torch_device *device, const void *na
     return seen ? seen->stream : NULL;
 }
 
-/* Under the lock. */
+/* Adds a stream. Lock held. */
 static loch_status torch_add_stream(lochi_torch_device *device, void *native, loch_stream **out)
 {
     lochi_torch_stream *seen = malloc(sizeof *seen);
@@ -191,7 +193,7 @@ static loch_status torch_add_stream(lochi_torch_device *device, void *native, lo
     return LOCH_OK;
 }
 
-/* A stream that the thread did not use last. */
+/* Finds a stream other than the one that the thread used last. */
 static loch_status torch_look_up_stream(lochi_torch_device *device, void *native, loch_stream **out)
 {
     if (native == STREAM_OF_THREAD) return loch_stream_wrap(loch_allocator_get_device(device->pool), native, out);
@@ -207,7 +209,7 @@ static loch_status torch_look_up_stream(lochi_torch_device *device, void *native
 loch_status lochi_torch_find_stream(lochi_torch_device *device, void *native, loch_stream **out)
 {
     *out = NULL;
-    if (!native) return LOCH_OK; /* the default stream, for both */
+    if (!native) return LOCH_OK; /* the default stream of CUDA and of Loch */
     if (torch_last.native != native || torch_last.device != device) {
         loch_stream *stream;
         const loch_status status = torch_look_up_stream(device, native, &stream);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions that PyTorch calls for memory. Each is a few steps around one call of Loch; nothing is counted or looked up
- * here that Loch knows already.
+/* The functions that PyTorch calls for memory. Each is a few steps around one call of Loch and keeps no statistics or
+ * tables of its own.
  *
- * None of them can return an error, so they say on stderr what went wrong: PyTorch would show nothing. */
+ * PyTorch has no way to receive a status from them, so they report failures on stderr. */
 #include "loch_torch.h"
 
 #include <stdio.h>
 
-/* What cudaMalloc promises, and what libraries above PyTorch count on. */
+/* Alignment that cudaMalloc promises and that libraries above PyTorch rely on. */
 #define ALIGNMENT_BYTES 256
 
-/* A report of the pool on a failure; what is longer is cut. */
+/* Size of the pool's report on a failure; a longer report is cut. */
 #define REPORT_MAX 4096
 
 static loch_status torch_alloc(size_t size, int number, void *native, void **out)
@@ -23,18 +23,18 @@ static loch_status torch_alloc(size_t size, int number, void *native, void **out
     return status;
 }
 
-/* Why the thread's last allocation failed, and what the pool holds. */
+/* Writes why the thread's last allocation failed, and what the pool holds. */
 static void torch_explain(loch_status status, size_t size, int number, char text[REPORT_MAX])
 {
     const int is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
-    /* The first words are those that programs look for when they retry with a smaller batch. */
+    /* The first words are those that programs search for when they retry with a smaller batch. */
     const int length = snprintf(text, REPORT_MAX, "%sLoch has no %zu bytes on device %d: %s\n",
                                 is_short ? "CUDA out of memory. " : "", size, number, loch_error_get()->sentence);
     lochi_torch_device *device = lochi_torch_get(number);
     if (is_short && device) (void)!loch_pool_print(device->pool, text + length, REPORT_MAX - (size_t)length, NULL);
 }
 
-/* Apart from the calls that can fail, so that those have small frames. */
+/* Not inlined, so that the functions that call it have small frames. */
 __attribute__((noinline, cold)) static void torch_print_failure(loch_status status, size_t size, int number)
 {
     char text[REPORT_MAX];
@@ -68,7 +68,7 @@ void *loch_torch_malloc_or_raise(size_t size, int device, void *stream)
     return block;
 }
 
-/* Says what went wrong, if somebody can do something about it: not when the driver has gone before us at exit. */
+/* Reports a failure, unless the CUDA driver was shut down first at exit: the user cannot do anything about that. */
 static void torch_complain(loch_status status, const char *what, const void *ptr)
 {
     if (status == LOCH_E_DRIVER || status == LOCH_E_DEVICE_LOST) return;
@@ -78,7 +78,7 @@ static void torch_complain(loch_status status, const char *what, const void *ptr
 void loch_torch_free(void *ptr, size_t size, int number, void *stream)
 {
     (void)size;
-    (void)stream; /* the allocation's, which the pool knows */
+    (void)stream; /* the stream of the allocation, which the pool has recorded */
     if (!ptr) return;
     lochi_torch_device *device = lochi_torch_get(number);
     const loch_status status =
@@ -87,7 +87,7 @@ void loch_torch_free(void *ptr, size_t size, int number, void *stream)
     if (status != LOCH_OK) torch_complain(status, "free", ptr);
 }
 
-/* The device that a block is of; NULL for memory from elsewhere. */
+/* Returns the device of a block; NULL for memory that is not from Loch. */
 static lochi_torch_device *torch_device_of(const void *ptr)
 {
     for (int i = 0; i < LOCHI_TORCH_DEVICES; i++) {
@@ -102,7 +102,7 @@ void loch_torch_record_stream(void *ptr, void *native)
 {
     loch_stream *stream;
     lochi_torch_device *device = ptr ? torch_device_of(ptr) : NULL;
-    if (!device) return; /* an empty tensor, or another library's memory */
+    if (!device) return; /* an empty tensor, or memory of another library */
     loch_status status = lochi_torch_find_stream(device, native, &stream);
     if (status == LOCH_OK) status = loch_allocator_record_use(device->pool, ptr, stream);
     if (status != LOCH_OK) torch_complain(status, "mark the use of", ptr);

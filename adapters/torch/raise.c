@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* A C++ exception, thrown from C.
+/* Throws a C++ exception from C.
  *
- * PyTorch's way to hear of a failed allocation is an exception, and the plug-in has no C++ to throw it with. The process
- * has: PyTorch brought libstdc++. Its names and the layout of what they make are fixed by the C++ ABI, which compilers
- * for Linux share. Frames on the way need unwind tables, so this folder is compiled with -fexceptions. */
+ * PyTorch reports a failed allocation only by an exception, and the plug-in contains no C++. The process has libstdc++,
+ * which PyTorch loaded. Its names and the layout of exceptions are fixed by the C++ ABI, which compilers for Linux
+ * share. Frames between the throw and PyTorch need unwind tables, so this folder is compiled with -fexceptions. */
 #include "loch_torch.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* Room for a std::runtime_error: two pointers, and some to spare. */
+/* Room for a std::runtime_error: two pointers and a reserve. */
 #define EXCEPTION_BYTES 64
 
-/* extern "C" of the ABI; the constructor and destructor are members, whose first argument is the object. */
+/* Functions of the ABI with C linkage. Constructor and destructor are members: their first argument is the object. */
 typedef struct torch_cxx {
     void *(*allocate)(size_t bytes);
     void (*construct)(void *self, const char *text);
@@ -39,10 +39,10 @@ static int torch_find_all(void *library, torch_cxx *cxx)
 void lochi_torch_raise(const char *text)
 {
     torch_cxx cxx;
-    void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD); /* the one that is there, or none */
+    void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD); /* the library that is loaded already, or none */
     if (!library) return;
     const int is_there = torch_find_all(library, &cxx);
-    dlclose(library); /* PyTorch keeps it */
+    dlclose(library); /* never closed: PyTorch keeps it loaded */
     if (!is_there) return;
     void *exception = cxx.allocate(EXCEPTION_BYTES);
     cxx.construct(exception, text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The figures of all pools together, as JSON for Python. */
+/* Writes the statistics of all pools together, as JSON for Python. */
 #include "loch_torch.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #define CALLS_MAX 96
 #define JSON_MAX 8192
 
-/* What is summed up. Peaks of a sum are the sum of the peaks, as in loch_stats. */
+/* The sums. The peak of a sum is the sum of the peaks, as in loch_stats. */
 typedef struct torch_sum {
     int devices;
     loch_stats stats;
@@ -32,7 +32,7 @@ static void torch_add_info(torch_sum *sum, loch_allocator *pool)
 
 typedef struct torch_calls {
     torch_sum *sum;
-    size_t next; /* devices list their calls in one fixed order, so places match */
+    size_t next; /* all devices list their calls in the same order, so indices match */
 } torch_calls;
 
 static loch_status torch_add_call(const loch_call_count *count, void *user)
