@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* A growable block: its addresses are there for the longest request, its memory comes token by token. So nothing is copied when it
- * grows, and a short request takes little. */
+/* The cache is a growable block. Its addresses are reserved for the longest request; memory is added token by token. So
+ * the cache grows without a copy, and a short request takes little memory. */
 #include "cache.h"
 #include "model.h"
 
 #define ROW_BYTES (CACHE_STEP * sizeof(float))
 #define LONGEST_BYTES (CONTEXT * ROW_BYTES)
 
-/* What a request may hold: its cache, and what the pool rounds up. */
+/* Returns the most bytes that a request may hold: its cache, and the rounding of the pool. */
 #define LIMIT_BYTES (LONGEST_BYTES + ((size_t)4 << 20))
 
 static void cache_count(decoder_cache *cache, size_t bytes)
 {
-    const size_t added = bytes - cache->bytes; /* of unsigned numbers: less is right, too */
+    const size_t added = bytes - cache->bytes; /* unsigned numbers: a negative value is added by wrap-around */
     const size_t all = atomic_fetch_add_explicit(&cache->totals->bytes, added, memory_order_relaxed) + added;
     size_t peak = atomic_load_explicit(&cache->totals->peak_bytes, memory_order_relaxed);
     while (peak < all && !atomic_compare_exchange_weak_explicit(&cache->totals->peak_bytes, &peak, all,
@@ -26,7 +26,8 @@ static loch_status cache_alloc(decoder_cache *cache)
     void *block = NULL;
     LOCH_RETURN(loch_tag_create("caches", &request.tag));
     loch_status status = loch_pool_alloc_growable(cache->pool, LONGEST_BYTES, &request, &block);
-    if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) { /* no virtual memory, or no pool */
+    /* the device has no virtual memory, or the engine has no pools */
+    if (status == LOCH_E_UNSUPPORTED || status == LOCH_E_INVALID) {
         request.bytes = LONGEST_BYTES;
         cache->is_whole = 1;
         status = loch_allocator_alloc(cache->pool, &request, &block);
@@ -41,7 +42,7 @@ loch_status cache_open(decoder_cache *cache, loch_context *context, const char *
     const loch_child_options options = {.size = sizeof options, .kind = LOCH_CHILD_QUOTA, .limit_bytes = LIMIT_BYTES};
     *cache = (decoder_cache){.totals = totals};
     LOCH_RETURN(loch_context_push_pool(context, name, &options, &cache->pool));
-    LOCH_RETURN(loch_context_use_pool(context, 0)); /* for the cache alone: activations come from the seat's pool */
+    LOCH_RETURN(loch_context_use_pool(context, 0)); /* for the cache only: activations come from the pool of the seat */
     return cache_alloc(cache);
 }
 
@@ -62,8 +63,8 @@ float *cache_keys(const decoder_cache *cache, size_t layer, size_t position)
     return cache->rows + position * CACHE_STEP + layer * 2 * KV_WIDTH;
 }
 
-/* The pool goes whatever happens; a block that is left in it would live on unseen. Without pools there is a limit in its place, whose
- * figures are those of all memory: then the engine's shutdown finds what is left. */
+/* Removes the pool in any case. Fails if a block is left in it, which would otherwise stay unnoticed. Without pools
+ * there is a limit wrapper instead, whose statistics count all memory: closing the engine then finds leaks. */
 loch_status cache_close(decoder_cache *cache, loch_context *context)
 {
     if (!cache->pool) return LOCH_OK;

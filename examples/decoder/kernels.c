@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Plain loops: they are here to be read and to be checked against NumPy, not to be fast. */
+/* Plain loops: easy to read and to compare with NumPy, not fast. */
 #include "kernels.h"
 #include <math.h>
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The arithmetic of a decoder on plain arrays of floats, rows one after the other. Nothing here knows of Loch. */
+/* The arithmetic of a decoder on plain arrays of floats, rows one after the other. It does not use Loch. */
 #ifndef DECODER_KERNELS_H
 #define DECODER_KERNELS_H
 
 #include <stddef.h>
 
-/* y[i] = w x[i] for `count` rows: `x` has rows of `inputs`, `w` is outputs by inputs, and the rows of `y` begin `step` floats
- * apart, so that keys and values can be written straight into a cache. */
+/* y[i] = w x[i] for `count` rows. `x` has rows of `inputs`, `w` is outputs by inputs. The rows of `y` begin `step`
+ * floats apart, so that keys and values can be written directly into a cache. */
 void kernel_matmul(float *y, size_t step, const float *x, const float *w, size_t count, size_t outputs, size_t inputs);
 
 /* y = x / sqrt(mean(x^2) + 1e-5) * weight, row by row. */
 void kernel_rmsnorm(float *y, const float *x, const float *weight, size_t count, size_t width);
 
-/* Turns each head of a row by its position: the pair (i, i + head / 2) by the angle position * 10000^(-2 i / head). */
+/* Rotates each head of a row by its position: the pair (i, i + head / 2) by the angle position * 10000^(-2 i /
+ * head). */
 void kernel_rotary(float *row, size_t heads, size_t head, size_t position);
 
 /* x = exp(x - max(x)) / sum(exp(x - max(x))) */

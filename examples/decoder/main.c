@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A decoder that serves several requests at once, as a show of how an engine is written on Loch; docs/decoder.md is the tour.
- * Exits with 0, 1 when something failed or leaked, 2 when it was called wrongly. */
+/* A decoder that serves several requests at once: an example of an engine on Loch (docs/decoder.md). Exits with 0 on
+ * success, 1 on a failure or a leak, 2 for wrong arguments. */
 #include "serve.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int wrong(const char *name, const char *why)
     return 2;
 }
 
-/* An option and where its value goes: text, or a number in its bounds. */
+/* An option and the place of its value: text, or a number within limits. */
 typedef struct main_option {
     const char *name;
     const char **text;
@@ -63,7 +63,7 @@ static int read_value(const main_option *option, const char *value)
     return wrong(option->name, why);
 }
 
-/* 0, or the exit code; -1 for --help. */
+/* Returns 0, or the exit code; -1 for --help. */
 static int read_options(main_options *options, int count, char **arguments)
 {
     const main_option known[] = {
@@ -109,7 +109,7 @@ static void print_request(const decoder_request *request)
     printf("  %zu positions, cache %.1f KiB\n", request->length - 1, (double)request->cache_bytes / KIB);
 }
 
-/* Prints what the engine holds, whole, and the caches, whose pools have gone. */
+/* Prints the memory of the engine and of the caches, whose pools have ended. */
 static void print_memory(loch_engine *engine, size_t caches_peak_bytes)
 {
     size_t length = 0;
@@ -176,7 +176,7 @@ static loch_status run(loch_engine *engine, loch_context *context, decoder_model
     const loch_status status = serve_all(model, options, &requests, &caches_peak_bytes);
     free(requests);
     if (status != LOCH_OK) return status;
-    /* Nothing runs: what threads keep for themselves goes back to the pool, and what the pool does not need to the device. */
+    /* No task runs: memory in thread caches goes back to the pool, and unused memory of the pool to the device. */
     LOCH_RETURN(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
     print_memory(engine, caches_peak_bytes);
     print_timeline(model->timeline);
@@ -184,7 +184,7 @@ static loch_status run(loch_engine *engine, loch_context *context, decoder_model
     return LOCH_OK;
 }
 
-/* Weights are movable until they are frozen: then they lie together. */
+/* Freezes the weights: they are movable until then, and packed together afterwards. */
 static loch_status run_in_context(loch_engine *engine, const main_options *options)
 {
     const loch_context_options how = {.size = sizeof how, .name = "main", .flags = LOCH_ALLOC_MOVABLE};
@@ -233,7 +233,7 @@ static int fail(void)
     return 1;
 }
 
-/* What was printed counts when it has arrived. */
+/* Output counts as printed only when it was written without an error. */
 static int finish(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

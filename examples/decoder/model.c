@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The layers. What a layer needs for a moment are tensors of the context: they come from the pool, and go back to it at the end of the
- * function, so the next layer has the same memory without a call of the driver. */
+/* The layers. Temporary results of a layer are tensors of the context: they come from the pool and are released at the
+ * end of the function, so the next layer reuses their memory without a driver call. */
 #include "model.h"
 #include "kernels.h"
 #include <math.h>
 #include <string.h>
 
-/* One run through the model: `count` rows behind `start` positions. */
+/* One run through the model: `count` rows after `start` positions. */
 typedef struct model_run {
     const decoder_model *model;
     loch_context *context;
     decoder_cache *cache;
     size_t start, count;
-    float *x; /* count by WIDTH: what flows from layer to layer */
+    float *x; /* count by WIDTH: the data that passes from layer to layer */
 } model_run;
 
 static const float *weight_of(const model_run *run, size_t layer, size_t kind)
@@ -20,7 +20,7 @@ static const float *weight_of(const model_run *run, size_t layer, size_t kind)
     return run->model->weights[FIRST_LAYER + layer * LAYER_WEIGHTS + kind].data;
 }
 
-/* A tensor of `rows` by `columns`, and its elements. */
+/* Creates a tensor of `rows` by `columns` and returns its elements. */
 static loch_status activation(const model_run *run, size_t rows, size_t columns, const char *name, loch_tensor **out,
                               float **data)
 {
@@ -34,7 +34,7 @@ static loch_status activation(const model_run *run, size_t rows, size_t columns,
 
 /* --- attention --- */
 
-/* Keys and values of the new rows go straight into the cache. */
+/* Writes keys and values of the new rows directly into the cache. */
 static void remember(const model_run *run, size_t layer, const float *normed)
 {
     float *keys = cache_keys(run->cache, layer, run->start);
@@ -44,7 +44,7 @@ static void remember(const model_run *run, size_t layer, const float *normed)
         kernel_rotary(keys + i * CACHE_STEP, KV_HEADS, HEAD, run->start + i);
 }
 
-/* One head of the row at `position` looks at all positions up to its own. */
+/* Computes one head of the row at `position` from all positions up to its own. */
 static void attend(const float *query, const float *keys, size_t position, float *scores, float *mixed)
 {
     for (size_t p = 0; p <= position; p++)
@@ -90,7 +90,7 @@ static loch_status attention(const model_run *run, size_t layer)
     return LOCH_OK;
 }
 
-/* --- the rest --- */
+/* --- layers and output --- */
 
 static loch_status mlp(const model_run *run, size_t layer)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Each worker has a context of its own, since contexts belong to threads, and each request a cache of its own. All of them read the same
- * weights. Tokens are chosen greedily: the first of the largest. */
+/* Each worker opens its own context, because contexts belong to threads. Each request has its own cache. All of them
+ * read the same weights. Tokens are chosen greedily: the first of the largest logits. */
 #include "serve.h"
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct serve_queue {
     loch_seat seat;
     decoder_request *requests;
     size_t count;
-    atomic_size_t next; /* relaxed: only who takes which matters */
+    atomic_size_t next; /* relaxed: it only distributes the requests */
     cache_totals caches;
 } serve_queue;
 
@@ -50,7 +50,7 @@ static uint8_t choose(const float *logits)
     return (uint8_t)best;
 }
 
-/* Runs the tokens that the cache does not have yet, and appends the next one. */
+/* Runs the tokens that are not in the cache yet, and appends the next token. */
 static loch_status step(const serve_queue *queue, loch_context *context, decoder_cache *cache, decoder_request *request)
 {
     const size_t start = cache->length, count = request->length - start;
@@ -86,7 +86,7 @@ static loch_status answer(serve_queue *queue, loch_context *context, decoder_req
     return status == LOCH_OK ? closed : status;
 }
 
-/* A worker's part: requests until there are no more. One that fails does not keep it from the next. */
+/* The task of a worker: serves requests until the queue is empty. A request that fails does not end the task. */
 static loch_status work(void *user)
 {
     serve_queue *queue = user;

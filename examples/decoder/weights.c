@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The weights: declared as parameters, which take no memory, then loaded one by one from a seed or from files, then frozen: they lie
- * together, nothing moves them any more, and nothing else goes in between.
+/* The weights: declared as parameters, which take no memory, then loaded one by one from a seed or from files, then
+ * frozen. Frozen weights are packed together and do not move any more.
  *
- * From a seed: all weights in their order, row after row, take the numbers n = 0, 1, 2, ... of splitmix64. Its upper 24 bits are a number
- * u in [-1, 1). A vector's element is 1 + u / 10, the embedding's is u, another matrix's u * sqrt(3 / columns). */
+ * From a seed: all weights in their order, row after row, take the numbers n = 0, 1, 2, ... of splitmix64. The upper 24
+ * bits of a number give u in [-1, 1). An element of a vector is 1 + u / 10, of the embedding u, of another matrix u *
+ * sqrt(3 / columns). */
 #include "model.h"
 #include <errno.h>
 #include <math.h>
@@ -111,13 +112,13 @@ static loch_status load(decoder_model *model, loch_context *context, size_t inde
     } else {
         LOCH_RETURN(make(model, index, source->seed, &from));
     }
-    const loch_status status = loch_context_load(context, weight->parameter, from); /* the shape is checked here */
+    const loch_status status = loch_context_load(context, weight->parameter, from); /* checks the shape */
     if (status == LOCH_OK || !source->folder) return status;
     const loch_error why = *loch_error_get();
     return loch_error_set(status, NULL, 0, "%.100s: %.140s", path, why.sentence);
 }
 
-/* Takes the addresses, which stay: a pinned block does not move. */
+/* Stores the addresses. They stay valid: a pinned block does not move. */
 static loch_status look(decoder_model *model, loch_context *context)
 {
     for (size_t i = 0; i < WEIGHTS; i++) {
