@@ -7,7 +7,7 @@
 #define ROW_BYTES (CACHE_STEP * sizeof(float))
 #define LONGEST_BYTES (CONTEXT * ROW_BYTES)
 
-/* Returns the most bytes that a request may hold: its cache, and the rounding of the pool. */
+/* The most bytes that a request may hold: its cache, and the rounding of the pool. */
 #define LIMIT_BYTES (LONGEST_BYTES + ((size_t)4 << 20))
 
 static void cache_count(decoder_cache *cache, size_t bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Contract of allocator.h, over every allocator and stack: what happens when memory is short. Every subject has a
- * capacity; two blocks of a little more than half of it do not fit. Waiters take no naps here, so one whose wake-up is lost
- * sleeps until its time is up, and fails. */
+ * capacity; two blocks of a little more than half of it do not fit. Waiters take no naps here, so one whose wake-up is
+ * lost sleeps until its time is up, and fails. */
 #include "allocators.h"
 
 #include "memory/allocator.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Buffers and tensors on every device: what is copied between any layouts, types and places is what a plain loop over the
- * elements on the host makes of it, and memory lives until the work that uses it has ended. */
+/* Buffers and tensors on every device: what is copied between any layouts, types and places is what a plain loop over
+ * the elements on the host makes of it, and memory lives until the work that uses it has ended. */
 #include "bed.h"
 
 #define ELEMENTS_MAX 6000

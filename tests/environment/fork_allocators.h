@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of forks share: allocators of every kind on one device, threads that use them, and what a child does with them. */
+/* What the tests of forks share: allocators of every kind on one device, threads that use them, and what a child does
+ * with them. */
 #ifndef LOCH_TEST_FORK_ALLOCATORS_H
 #define LOCH_TEST_FORK_ALLOCATORS_H
 

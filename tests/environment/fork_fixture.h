@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Children of a fork: what they run, and waiting for them. A child reports by its exit code and a line on stderr: cmocka's checks
- * leave by a jump, which a child must not do. Nothing here depends on speed: a child that hangs is ended after a time that no
- * machine needs. */
+/* Children of a fork: what they run, and waiting for them. A child reports by its exit code and a line on stderr:
+ * cmocka's checks leave by a jump, which a child must not do. Nothing here depends on speed: a child that hangs is
+ * ended after a time that no machine needs. */
 #ifndef LOCH_TEST_FORK_FIXTURE_H
 #define LOCH_TEST_FORK_FIXTURE_H
 
@@ -25,8 +25,9 @@
 #define FORK_HAS_THREADS 1
 #endif
 
-/* Around what threads do again and again while others fork, and the fork itself. AddressSanitizer's own allocator keeps its locks in a
- * child (until LLVM 18, GCC 14): there, and there alone, threads stand still between two steps during a fork. */
+/* Around what threads do again and again while others fork, and the fork itself. AddressSanitizer's own allocator keeps
+ * its locks in a child (until LLVM 18, GCC 14): there, and there alone, threads stand still between two steps during a
+ * fork. */
 #if LOCHI_ASAN
 #define FORK_STANDS_STILL 1
 static pthread_rwlock_t fork_steps = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools on the CPU in processes that are short of addresses or of mappings: RLIMIT_AS, vm.max_map_count. Each case runs in a
- * process of its own, because such limits cannot be taken back. */
+/* Pools on the CPU in processes that are short of addresses or of mappings: RLIMIT_AS, vm.max_map_count. Each case runs
+ * in a process of its own, because such limits cannot be taken back. */
 #include "base/sanitize.h"
 #include "test.h"
 #include <errno.h>

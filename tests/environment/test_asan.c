@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A program that is built with AddressSanitizer touches memory of a pool that it has freed: it dies with a report, also when
- * the library is an ordinary one. Skipped where the compiler has no AddressSanitizer. */
+/* A program that is built with AddressSanitizer touches memory of a pool that it has freed: it dies with a report, also
+ * when the library is an ordinary one. Skipped where the compiler has no AddressSanitizer. */
 #include "run_program.h"
 
 static char program[4096], text[65536];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* pthread_cancel: no call of Loch is a cancellation point. A thread with a cancellation pending goes through calls of every
- * kind, and functions of its own that Loch calls are cancellation points, too; it ends at its own pthread_testcancel, and
- * not before. Threads that are cancelled while they wait leave nothing locked. */
+/* pthread_cancel: no call of Loch is a cancellation point. A thread with a cancellation pending goes through calls of
+ * every kind, and functions of its own that Loch calls are cancellation points, too; it ends at its own
+ * pthread_testcancel, and not before. Threads that are cancelled while they wait leave nothing locked. */
 #include "memory/allocator.h"
 #include "scenario.h"
 #include "test.h"

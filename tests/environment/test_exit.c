@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a process while threads allocate, wait and run tasks: by exit, by return from main, by _exit and by
- * quick_exit. Each run is a process of its own, which must end by itself and with its own status. LOCH_TEST_RUNS sets how
- * many. */
+ * quick_exit. Each run is a process of its own, which must end by itself and with its own status. LOCH_TEST_RUNS sets
+ * how many. */
 #include "base/sanitize.h"
 #include "test.h"
 

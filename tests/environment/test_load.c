@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading and unloading: dlclose while threads live that have used the library, and several copies of it in one process. */
+/* Loading and unloading: dlclose while threads live that have used the library, and several copies of it in one
+ * process. */
 #include "copy_file.h"
 #include "loaded.h"
 

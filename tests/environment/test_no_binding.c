@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A process that may not bind memory to NUMA nodes, as in containers: devices of nodes are refused when they are opened and are not
- * listed, and the CPU as a whole works. Skipped where a process cannot forbid itself system calls. */
+/* A process that may not bind memory to NUMA nodes, as in containers: devices of nodes are refused when they are opened
+ * and are not listed, and the CPU as a whole works. Skipped where a process cannot forbid itself system calls. */
 #include "test.h"
 
 #include <errno.h>

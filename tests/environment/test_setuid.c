@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Programs with more rights than their user: the environment is the user's, and must not say which code they load, what
- * they read, or where they write. The test makes a copy of itself setuid to one user and runs it as another; the same copy
- * without the bit sees the environment, so the test can fail. */
+ * they read, or where they write. The test makes a copy of itself setuid to one user and runs it as another; the same
+ * copy without the bit sees the environment, so the test can fail. */
 #include "base/sanitize.h"
 #include "copy_file.h"
 #include "test.h"

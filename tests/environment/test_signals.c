@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Signals: handlers, installed without SA_RESTART, interrupt threads that allocate, wait for memory and for tasks, and read
- * and write files, as fast as they can be sent. No call fails or returns early for that. */
+/* Signals: handlers, installed without SA_RESTART, interrupt threads that allocate, wait for memory and for tasks, and
+ * read and write files, as fast as they can be sent. No call fails or returns early for that. */
 #include "scenario.h"
 #include "test.h"
 #include "worker.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads with small stacks: what the library needs of one is far below what programs with thousands of threads give them.
- * A guard page lies below each stack, so a thread that needs more stops the program. */
+/* Threads with small stacks: what the library needs of one is far below what programs with thousands of threads give
+ * them. A guard page lies below each stack, so a thread that needs more stops the program. */
 #include "base/sanitize.h"
 #include "scenario.h"
 #include "test.h"

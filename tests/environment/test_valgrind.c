@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools on the CPU under valgrind's memcheck: they can be made and used, and what is used wrongly is reported. The program
- * runs itself there with the name of a case. Skipped where there is no valgrind. */
+/* Pools on the CPU under valgrind's memcheck: they can be made and used, and what is used wrongly is reported. The
+ * program runs itself there with the name of a case. Skipped where there is no valgrind. */
 #include "base/sanitize.h"
 #include "checker_program.h"
 #include "run_program.h"
@@ -61,7 +61,8 @@ static void wrong_use_is_reported(void **state)
     }
 }
 
-/* The pool's own records lead to every block or near it, so a block that was forgotten is "reachable" or "possibly lost". */
+/* The pool's own records lead to every block or near it, so a block that was forgotten is "reachable" or "possibly
+ * lost". */
 static void a_leak_is_listed(void **state)
 {
     (void)state;

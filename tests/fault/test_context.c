@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A program that uses a context fully, run while every host allocation and every driver call of either device fails in turn, once and
- * for good. A call that failed has changed nothing: no seat is current or locked that was not before, no pool is on a stack, no parameter is
- * loaded, and in the end nothing is left, neither on the host nor on the devices. */
+/* A program that uses a context fully, run while every host allocation and every driver call of either device fails in
+ * turn, once and for good. A call that failed has changed nothing: no seat is current or locked that was not before, no
+ * pool is on a stack, no parameter is loaded, and in the end nothing is left, neither on the host nor on the
+ * devices. */
 #include "base/thread.h"
 #include "device/sim/sim.h"
 #include "engine/engine_state.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Engines, opened, used and ended while every host allocation and every driver call fails in turn, once and for good. An engine
- * that does not open leaves nothing: no device, no thread, no stream, no memory. One that opened ends, whatever fails meanwhile. */
+/* Engines, opened, used and ended while every host allocation and every driver call fails in turn, once and for good.
+ * An engine that does not open leaves nothing: no device, no thread, no stream, no memory. One that opened ends,
+ * whatever fails meanwhile. */
 #include "device/sim/sim.h"
 #include "faulty_driver.h"
 #include "sweep.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A program that uses buffers and tensors fully, run while every host allocation and every driver call fails in turn, once
- * and for good, and while the device is lost before each of its steps. After each fault memory from outside was given back
- * exactly once, what is said to be copied is, and nothing is left in the end: neither on the host nor on the device. */
+/* A program that uses buffers and tensors fully, run while every host allocation and every driver call fails in turn,
+ * once and for good, and while the device is lost before each of its steps. After each fault memory from outside was
+ * given back exactly once, what is said to be copied is, and nothing is left in the end: neither on the host nor on the
+ * device. */
 #include "sweep.h"
 #include "test.h"
 

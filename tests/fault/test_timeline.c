@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Spans are recorded, walked, printed and saved while every host allocation and every driver call fails in turn, once and for
- * good. The program never hears of it: its error record stays, each span is kept or counted as lost, one that a device could
- * not time has the host's time, text is whole, and nothing is left behind. */
+/* Spans are recorded, walked, printed and saved while every host allocation and every driver call fails in turn, once
+ * and for good. The program never hears of it: its error record stays, each span is kept or counted as lost, one that a
+ * device could not time has the host's time, text is whole, and nothing is left behind. */
 #include "faulty_driver.h"
 #include "sweep.h"
 #include "test.h"
@@ -149,7 +149,8 @@ static void spans_survive_failing_calls_of_a_driver_from_outside(void **state)
     sweep("faulty:sim:64MiB,clock=stepped", &test_driver_faults);
 }
 
-/* Each line of a child stands under its own parent; returns how many spans are shown, and `missing` those that are said not to be. */
+/* Each line of a child stands under its own parent; returns how many spans are shown, and `missing` those that are said
+ * not to be. */
 static uint64_t check_tree(const char *text, unsigned long long *missing)
 {
     uint64_t shown = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies and fills of tensors while every driver call, and every allocation of the library's bookkeeping, fails in turn: each
- * returns a status, leaves nothing behind, and works again when nothing fails any more. */
+/* Copies and fills of tensors while every driver call, and every allocation of the library's bookkeeping, fails in
+ * turn: each returns a status, leaves nothing behind, and works again when nothing fails any more. */
 #include "failing_heap.h"
 #include "sweep.h"
 #include "test.h"

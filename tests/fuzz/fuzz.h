@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What fuzz targets share. A target is one file tests/fuzz/fuzz_<name>.c with LLVMFuzzerTestOneInput, which gets any bytes and
- * has to return; what is wrong ends the program by abort. `make fuzz` links targets with libFuzzer, all other builds with
- * replay.c, which runs the inputs that are kept in tests/fuzz/corpus/<name>. */
+/* What fuzz targets share. A target is one file tests/fuzz/fuzz_<name>.c with LLVMFuzzerTestOneInput, which gets any
+ * bytes and has to return; what is wrong ends the program by abort. `make fuzz` links targets with libFuzzer, all other
+ * builds with replay.c, which runs the inputs that are kept in tests/fuzz/corpus/<name>. */
 #ifndef LOCH_FUZZ_H
 #define LOCH_FUZZ_H
 
@@ -28,7 +28,8 @@ size_t fuzz_below(fuzz_input *input, size_t limit);
 /* Up to `capacity - 1` bytes of what is left as text; `text` is returned. Text ends at the first zero byte. */
 char *fuzz_text(fuzz_input *input, char *text, size_t capacity);
 
-/* A file in memory that holds what is left of the input, and nothing else. Its name is static, and is used again by each call. */
+/* A file in memory that holds what is left of the input, and nothing else. Its name is static, and is used again by
+ * each call. */
 const char *fuzz_file(const fuzz_input *input);
 
 /* Notes the bookkeeping that is out now, and expects it to be all again. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: programs of calls. The input says which device and pool there are, and then which calls are made, on pools, children,
- * wrappers, direct allocators and sessions; any of them may meet a failing driver call or a failing piece of bookkeeping. A plain
- * model knows which blocks are out and what is in them. In the end all memory has gone back, and nothing was used without order. */
+/* Fuzz target: programs of calls. The input says which device and pool there are, and then which calls are made, on
+ * pools, children, wrappers, direct allocators and sessions; any of them may meet a failing driver call or a failing
+ * piece of bookkeeping. A plain model knows which blocks are out and what is in them. In the end all memory has gone
+ * back, and nothing was used without order. */
 #include "memory/pool/check.h"
 #include "memory/pool/gate.h"
 #include "calls_model.h"

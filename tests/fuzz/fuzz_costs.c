@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: tables of driver-call costs. What was read gives a cost for every call and size, and that of a point at the point. */
+/* Fuzz target: tables of driver-call costs. What was read gives a cost for every call and size, and that of a point at
+ * the point. */
 #include "device/sim/cost.h"
 #include "fuzz.h"
 

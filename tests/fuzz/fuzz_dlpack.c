@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: DLPack structures that come in, against the model of dlpack_model.h. Every field is taken from the input. */
+/* Fuzz target: DLPack structures that come in, against the model of dlpack_model.h. Every field is taken from the
+ * input. */
 #include "dlpack_model.h"
 #include "fuzz.h"
 

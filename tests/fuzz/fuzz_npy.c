@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: .npy files. The first three bytes choose how the file is loaded, the rest is the file. What loads is read to its last
- * element, and comes back the same from a file that Loch wrote. */
+/* Fuzz target: .npy files. The first three bytes choose how the file is loaded, the rest is the file. What loads is
+ * read to its last element, and comes back the same from a file that Loch wrote. */
 #include "fuzz.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: options, by call and from the environment, and the numbers and sizes in them, beside a plain reading of those. The
- * first byte chooses the option, or a name that is taken from the input; the rest is the value. */
+/* Fuzz target: options, by call and from the environment, and the numbers and sizes in them, beside a plain reading of
+ * those. The first byte chooses the option, or a name that is taken from the input; the rest is the value. */
 #include "base/options.h"
 #include "base/parse.h"
 #include "fuzz.h"

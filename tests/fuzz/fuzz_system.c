@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: what the CPU driver reads of the system. The input is the text of a machine's files, one behind the other, each ended by
- * a zero byte. Nothing there fails; what cannot be read is unknown. */
+/* Fuzz target: what the CPU driver reads of the system. The input is the text of a machine's files, one behind the
+ * other, each ended by a zero byte. Nothing there fails; what cannot be read is unknown. */
 #include "device/cpu/system.h"
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: compressed traces. The first byte says which compression the file claims to have; the rest is the file, behind
- * the bytes that such a file starts with. */
+/* Fuzz target: compressed traces. The first byte says which compression the file claims to have; the rest is the file,
+ * behind the bytes that such a file starts with. */
 #include "trace_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

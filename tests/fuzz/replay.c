@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* replay FILE-OR-FOLDER...: runs a fuzz target over inputs that are kept, without a fuzzer. A folder without inputs is a failure; so
- * is an input that ends the program, and its name is printed then. */
+/* replay FILE-OR-FOLDER...: runs a fuzz target over inputs that are kept, without a fuzzer. A folder without inputs is
+ * a failure; so is an input that ends the program, and its name is printed then. */
 #include "fuzz.h"
 
 #include <dirent.h>

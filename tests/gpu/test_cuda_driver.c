@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The CUDA back end on a real GPU, beyond what every device has to do (tests/contract): properties, names, the caller's context, codes. */
+/* The CUDA back end on a real GPU, beyond what every device has to do (tests/contract): properties, names, the caller's
+ * context, codes. */
 #include "cuda_fixture.h"
 
 #define ERROR_OUT_OF_MEMORY 2

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine with a real GPU and the CPU beside it: limits, contexts in threads, copies that are kept, parameters cut over both, guards,
- * spans timed on the GPU, a product by the context's cuBLAS, the engine's NCCL, freezing, and an end without leaks.
+/* An engine with a real GPU and the CPU beside it: limits, contexts in threads, copies that are kept, parameters cut
+ * over both, guards, spans timed on the GPU, a product by the context's cuBLAS, the engine's NCCL, freezing, and an end
+ * without leaks.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself, without the libraries). */
@@ -76,7 +77,8 @@ static void an_engine_tells_the_figures_of_its_gpus(void **state)
     close_engine(engine);
 }
 
-/* A copy is kept until its source changes; parameters are cut over both; a pool is pushed and popped; all of it compacts. */
+/* A copy is kept until its source changes; parameters are cut over both; a pool is pushed and popped; all of it
+ * compacts. */
 static void copies_parameters_and_pools_of_a_context_work_on_the_gpu(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fork() with a real GPU: a device that was opened before answers E_FORKED in the child, all can be given back there, the child ends
- * quietly, and the parent does not notice. A child of a process that has not started CUDA may use it.
+/* fork() with a real GPU: a device that was opened before answers E_FORKED in the child, all can be given back there,
+ * the child ends quietly, and the parent does not notice. A child of a process that has not started CUDA may use it.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards on a real GPU: the seat's primary context is current inside, for work that the caller queues by plain CUDA, and what was
- * current before comes back: nested, in workers, in calls for each seat, with locks, and whatever the caller did to the stack of contexts.
+/* Guards on a real GPU: the seat's primary context is current inside, for work that the caller queues by plain CUDA,
+ * and what was current before comes back: nested, in workers, in calls for each seat, with locks, and whatever the
+ * caller did to the stack of contexts.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * CUDA device than cuda:0. */

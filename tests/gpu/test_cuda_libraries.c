@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cuBLAS and NCCL on a real GPU: a product of matrices and an all-reduce over one rank, in memory of Loch and on its streams.
+/* cuBLAS and NCCL on a real GPU: a product of matrices and an all-reduce over one rank, in memory of Loch and on its
+ * streams.
  *
  * The libraries are looked for as programs do it (LOCH_CUBLAS, LOCH_NCCL, the system), then in the folders of Python
  * packages: those of python3, or of LOCH_PYTHON. Without a GPU or a library the program says why and is skipped;
@@ -171,7 +172,8 @@ static void *current_context(void)
     return context;
 }
 
-/* A thread that never had a context: making and ending a handle leave it without, asking for the handle gives it one. */
+/* A thread that never had a context: making and ending a handle leave it without, asking for the handle gives it
+ * one. */
 static void *in_thread(void *user)
 {
     loch_cublas *cublas;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the CUDA back end on a real GPU, beyond what every device has to do: aliases, shared handles, copies, fills, kinds of memory. */
+/* Memory of the CUDA back end on a real GPU, beyond what every device has to do: aliases, shared handles, copies,
+ * fills, kinds of memory. */
 #include "cuda_fixture.h"
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that moves on a real GPU: compaction between streams that work, slides, freezing, children and sessions, with contents checked.
+/* Memory that moves on a real GPU: compaction between streams that work, slides, freezing, children and sessions, with
+ * contents checked.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:8GiB,backed" tries the program itself). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool on a real GPU: contents stay what they were while memory is cut, merged, moved between addresses and shared by
- * streams; what is free goes back to the device; captured streams work and replay.
+/* The pool on a real GPU: contents stay what they were while memory is cut, merged, moved between addresses and shared
+ * by streams; what is free goes back to the device; captured streams work and replay.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); captures are left out there. */
@@ -141,7 +141,8 @@ static void pinned_blocks_keep_their_contents(void **state)
     pool_end(pool);
 }
 
-/* Long copies on one stream, uses on the other: a block that was freed meanwhile is not overwritten by its next owner. */
+/* Long copies on one stream, uses on the other: a block that was freed meanwhile is not overwritten by its next
+ * owner. */
 static void memory_goes_from_stream_to_stream_in_order(void **state)
 {
     (void)state;

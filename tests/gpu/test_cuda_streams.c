@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams of the CUDA back end on a real GPU, beyond what every device has to do: the caller's captures stay as they were, its streams are
- * understood, and order and times are right. */
+/* Streams of the CUDA back end on a real GPU, beyond what every device has to do: the caller's captures stay as they
+ * were, its streams are understood, and order and times are right. */
 #include "cuda_fixture.h"
 #include <pthread.h>
 
@@ -171,8 +171,8 @@ static void a_capture_ordered_with_the_default_stream_stays_valid(void **state)
     capture_with(0);
 }
 
-/* A graph fills pinned memory at every launch. What the host would do once, and what is waited for, is refused, and is not in
- * the graph. */
+/* A graph fills pinned memory at every launch. What the host would do once, and what is waited for, is refused, and is
+ * not in the graph. */
 static void host_memory_is_copied_at_every_launch(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Loch's declarations of DLPack against a real dlpack.h, of whatever version was found (LOCH_DLPACK_HEADER). There is nothing to
- * run: what has drifted does not compile. Structures are compared by size and by the place and size of their members,
- * constants by value. */
+/* Loch's declarations of DLPack against a real dlpack.h, of whatever version was found (LOCH_DLPACK_HEADER). There is
+ * nothing to run: what has drifted does not compile. Structures are compared by size and by the place and size of their
+ * members, constants by value. */
 
 /* Ours, under other names. */
 #define DLPackVersion own_version

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Eight threads with a context each on one engine of several simulated devices: tensors, guards, pools that come and go, copies of
- * each other's tensors, parameters, spans; contexts end and are made again. What is read is what was written, and the devices' checkers
- * find nothing. */
+/* Eight threads with a context each on one engine of several simulated devices: tensors, guards, pools that come and
+ * go, copies of each other's tensors, parameters, spans; contexts end and are made again. What is read is what was
+ * written, and the devices' checkers find nothing. */
 #include "test.h"
 #include "worker.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Engines with many threads: functions for each seat from outside and from inside, which meet between the seats; locks; memory;
- * and ends while tasks are queued everywhere. What each thread does follows from the seed; how the threads mix does not. */
+/* Engines with many threads: functions for each seat from outside and from inside, which meet between the seats; locks;
+ * memory; and ends while tasks are queued everywhere. What each thread does follows from the seed; how the threads mix
+ * does not. */
 #include "test.h"
 #include "worker.h"
 #include <pthread.h>
@@ -55,8 +56,8 @@ static void run_threads(loch_engine *engine, void *(*function)(void *), long *co
 
 /* --- for each seat --- */
 
-/* One call for each seat; the functions meet, so that all have to run at the same time: before they call for others, behind that,
- * both, or not at all. */
+/* One call for each seat; the functions meet, so that all have to run at the same time: before they call for others,
+ * behind that, both, or not at all. */
 typedef struct round {
     pthread_barrier_t all;
     unsigned depth;

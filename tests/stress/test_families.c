@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A family of pools under everything at once: threads take, use and free blocks of a parent near its limit, of its children
- * and theirs, make children and let go of them with blocks out, while another walks, trims and changes limits. Kernels write
- * every block, so the simulator's checker sees memory that two have at a time; TSan sees the rest. */
+/* A family of pools under everything at once: threads take, use and free blocks of a parent near its limit, of its
+ * children and theirs, make children and let go of them with blocks out, while another walks, trims and changes limits.
+ * Kernels write every block, so the simulator's checker sees memory that two have at a time; TSan sees the rest. */
 #include "test.h"
 #include "worker.h"
 

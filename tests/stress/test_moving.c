@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* One pool under everything that moves its memory: threads make, fill, look at, share and release buffers and raw blocks near its limit,
- * while others compact, plan, freeze and forbid it, make children and sessions and end them, and put a tag to sleep and wake it. Each
- * buffer holds numbers that follow its own for all its life, so whoever looks at it sees a copy that went wrong; the simulator's checker sees
- * missing order, the walk over the pool between rounds what is broken, TSan the rest. */
+/* One pool under everything that moves its memory: threads make, fill, look at, share and release buffers and raw
+ * blocks near its limit, while others compact, plan, freeze and forbid it, make children and sessions and end them, and
+ * put a tag to sleep and wake it. Each buffer holds numbers that follow its own for all its life, so whoever looks at
+ * it sees a copy that went wrong; the simulator's checker sees missing order, the walk over the pool between rounds
+ * what is broken, TSan the rest. */
 #include "memory/pool/check.h"
 #include "test.h"
 #include "worker.h"
@@ -185,7 +186,8 @@ static void job_own(worker *w)
     }
 }
 
-/* Uses a buffer with a tag that sleeps now and then: not meanwhile, and not shared with those who know nothing of that. */
+/* Uses a buffer with a tag that sleeps now and then: not meanwhile, and not shared with those who know nothing of
+ * that. */
 static void job_own_what_sleeps(worker *w)
 {
     scene *s = w->scene;

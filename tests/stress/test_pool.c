@@ -3,9 +3,10 @@
  *
  * On simulated devices the checker of stream order watches kernels that use every block between its allocation and its
  * free: on its own stream, on further ones that were recorded, and on others that free it behind an event. On the CPU
- * every block holds a pattern of its owner's, looked at before the free. Meanwhile others read figures, trim, change the
- * limit, make and end streams, threads and pools. In the end nothing was used without order, no two blocks overlapped,
- * and the pool is whole and empty. What each thread does follows from the seed; how the threads mix does not. */
+ * every block holds a pattern of its owner's, looked at before the free. Meanwhile others read figures, trim, change
+ * the limit, make and end streams, threads and pools. In the end nothing was used without order, no two blocks
+ * overlapped, and the pool is whole and empty. What each thread does follows from the seed; how the threads mix does
+ * not. */
 #include "memory/pool/check.h"
 #include "test.h"
 #include "worker.h"
@@ -414,7 +415,8 @@ static void threads_keep_blocks_apart_on_the_cpu(void **state)
     stress("cpu", &free);
 }
 
-/* The checker sees it when a block is used after its free on a stream that nothing orders: so the cases above can fail. */
+/* The checker sees it when a block is used after its free on a stream that nothing orders: so the cases above can
+ * fail. */
 static void a_wrong_program_is_found(void **state)
 {
     (void)state;

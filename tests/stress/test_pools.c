@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool under everything at once: threads take, use, hand over and free blocks on shared and own streams, near the limit,
- * while others read, walk, trim and change settings, and streams come and go. Kernels write every block, so the
+/* A pool under everything at once: threads take, use, hand over and free blocks on shared and own streams, near the
+ * limit, while others read, walk, trim and change settings, and streams come and go. Kernels write every block, so the
  * simulator's checker sees memory that two have at a time; TSan sees the rest. */
 #include "test.h"
 #include "worker.h"

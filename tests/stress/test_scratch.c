@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Scratch memory under threads: each has a stream of its own that ends at times, all share a pool of buffers and a workspace,
- * buffers go from thread to thread behind events, and memory is short. The device's checker has to find nothing. */
+/* Scratch memory under threads: each has a stream of its own that ends at times, all share a pool of buffers and a
+ * workspace, buffers go from thread to thread behind events, and memory is short. The device's checker has to find
+ * nothing. */
 #include "test.h"
 #include "worker.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads with random programs over sessions on one allocator: by handle and by thread, nested, with blocks that pass between threads
- * and are freed by any of them, promoted, moved, or left to the end. Every block holds a pattern of its owner's, so that one that was
- * freed by the wrong end, or handed out twice, shows; and in the end the allocator is empty. What each thread does follows from
- * the seed; how the threads mix does not. */
+/* Threads with random programs over sessions on one allocator: by handle and by thread, nested, with blocks that pass
+ * between threads and are freed by any of them, promoted, moved, or left to the end. Every block holds a pattern of its
+ * owner's, so that one that was freed by the wrong end, or handed out twice, shows; and in the end the allocator is
+ * empty. What each thread does follows from the seed; how the threads mix does not. */
 #include "allocators.h"
 #include "memory/pool/check.h"
 #include "worker.h"

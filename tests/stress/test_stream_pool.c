@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads take streams and events from one pool, queue work and give them back busy. No two have the same one at a time, none comes
- * with work of another, and in the end all are accounted for. */
+/* Threads take streams and events from one pool, queue work and give them back busy. No two have the same one at a
+ * time, none comes with work of another, and in the end all are accounted for. */
 #include "test.h"
 #include "worker.h"
 

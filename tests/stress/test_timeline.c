@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that come and go record nested spans on the host and on a simulated device, while others walk, print, clear and change
- * the level. Whatever is seen is whole: names, depths and times belong together. */
+/* Threads that come and go record nested spans on the host and on a simulated device, while others walk, print, clear
+ * and change the level. Whatever is seen is whole: names, depths and times belong together. */
 #include "test.h"
 #include "worker.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers under traffic: threads queue tasks, wait for them, cancel and release them, wait for all and cancel all, while tasks queue
- * tasks and wait for them; some of the workers are drained or cancelled with the traffic going on. Every task that was taken has
- * either run once or been cancelled, every failure is heard of once, and every wait comes back: the runner's time limit stops one
- * that does not. */
+/* Workers under traffic: threads queue tasks, wait for them, cancel and release them, wait for all and cancel all,
+ * while tasks queue tasks and wait for them; some of the workers are drained or cancelled with the traffic going on.
+ * Every task that was taken has either run once or been cancelled, every failure is heard of once, and every wait comes
+ * back: the runner's time limit stops one that does not. */
 #include "test.h"
 #include "worker.h"
 

@@ -156,8 +156,9 @@ __attribute__((unused)) static void pool_bench_end_streams(pool_bench *bench)
     }
 }
 
-/* Ends streams, pool and device: no block is live, nothing is left on a simulated device, and nothing was used without order. Work may
- * still be under way; a test that compares contents before waits by sim_expect_order. A stream that a test destroyed is NULL. */
+/* Ends streams, pool and device: no block is live, nothing is left on a simulated device, and nothing was used without
+ * order. Work may still be under way; a test that compares contents before waits by sim_expect_order. A stream that a
+ * test destroyed is NULL. */
 __attribute__((unused)) static void pool_bench_close(pool_bench *bench)
 {
     loch_sim_stats stats = {.size = sizeof stats};

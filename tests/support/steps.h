@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contents that tell where they lie in their block: every few KiB hold another word. What was moved by a wrong distance, or in part, shows;
- * with one word throughout it would not. */
+/* Contents that tell where they lie in their block: every few KiB hold another word. What was moved by a wrong
+ * distance, or in part, shows; with one word throughout it would not. */
 #ifndef LOCH_TEST_STEPS_H
 #define LOCH_TEST_STEPS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Faults in turn: of all that can fail, one thing after the other fails, once and for good, while a body of code runs. A sweep ends when
- * the body gets through without meeting the fault.
+/* Faults in turn: of all that can fail, one thing after the other fails, once and for good, while a body of code runs.
+ * A sweep ends when the body gets through without meeting the fault.
  *
  *   test_rounds_run     any body, any source of faults
  *   test_host_sweep     a small program while the library's own allocations fail
@@ -25,7 +25,8 @@ extern const test_faults test_host_faults;   /* the library's own allocations; n
 extern const test_faults test_sim_faults;    /* driver calls of one simulated device, by its own fault injection */
 extern const test_faults test_driver_faults; /* calls of all faulty devices (faulty_driver.h) */
 
-/* Puts the failing heap in place, registers the faulty driver, and makes the tag "fault", which stays: a group's setup. */
+/* Puts the failing heap in place, registers the faulty driver, and makes the tag "fault", which stays: a group's
+ * setup. */
 int test_faults_prepare(void **state);
 
 /* One run of a body. */
@@ -54,12 +55,12 @@ typedef struct test_rounds {
 /* The body calls test_round_begin and test_round_end, and gives back all that it took. */
 typedef void test_round_body(test_round *round, const void *user);
 
-/* Runs `body` without a fault, then for every place. Fails the test when the bookkeeping differs after a round, or when the body feels a
- * fault that it did not meet. */
+/* Runs `body` without a fault, then for every place. Fails the test when the bookkeeping differs after a round, or when
+ * the body feels a fault that it did not meet. */
 test_rounds test_rounds_run(const test_faults *from, const char *ground, test_round_body *body, const void *user);
 
-/* Runs a small program while each allocation of the library's bookkeeping fails, and once more after each fault. `run` returns its first
- * failure and gives back all that it took, by TEST_BACK. */
+/* Runs a small program while each allocation of the library's bookkeeping fails, and once more after each fault. `run`
+ * returns its first failure and gives back all that it took, by TEST_BACK. */
 void test_host_sweep(loch_status (*run)(const void *user), const void *user);
 
 /* Notes a call that has to give something back and failed; the sweep fails the test then. */
@@ -97,8 +98,8 @@ bool test_notes_take(test_notes *notes, loch_status status, const char *call);
 /* Fails the test when a promise was broken; fills the round in. */
 void test_notes_check(const test_notes *notes, test_round *round);
 
-/* Fails the test when anything is left on a simulated device, or was used without order while `is_ordered`; nothing on other devices.
- * Forgets what the checker of order has found. */
+/* Fails the test when anything is left on a simulated device, or was used without order while `is_ordered`; nothing on
+ * other devices. Forgets what the checker of order has found. */
 void test_sim_expect_empty(loch_device *device, bool is_ordered, const char *when, const char *call);
 
 /* A sweep with the scenario. */

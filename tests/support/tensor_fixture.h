@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of buffers and tensors share: each leaves no bookkeeping, no live block and no waiting memory behind, and
- * the checkers of simulated devices have found nothing. */
+/* What the tests of buffers and tensors share: each leaves no bookkeeping, no live block and no waiting memory behind,
+ * and the checkers of simulated devices have found nothing. */
 #ifndef LOCH_TEST_TENSOR_FIXTURE_H
 #define LOCH_TEST_TENSOR_FIXTURE_H
 

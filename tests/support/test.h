@@ -73,17 +73,19 @@ uint64_t test_call_count(loch_device *device, const char *name);
 uint64_t test_call_ns(loch_device *device, const char *name);
 uint64_t test_call_real_ns(loch_device *device, const char *name);
 
-/* Runs `function` in `count` threads at a time, each with its own element of `workers`, and waits for all of them. A thread must not use
- * cmocka's checks (worker.h). */
+/* Runs `function` in `count` threads at a time, each with its own element of `workers`, and waits for all of them. A
+ * thread must not use cmocka's checks (worker.h). */
 void test_threads_run(void *(*function)(void *worker), void *workers, size_t worker_bytes, size_t count);
 
 #define TEST_THREADS_RUN(function, workers)                                                                            \
     test_threads_run((function), (workers), sizeof *(workers), sizeof(workers) / sizeof *(workers))
 
-/* Waits for the work that buffers wait for, and ends the default allocators. Fails the test when memory still waits or is live. */
+/* Waits for the work that buffers wait for, and ends the default allocators. Fails the test when memory still waits or
+ * is live. */
 void test_end_defaults(void);
 
-/* What a test program returns that has no GPU: it says why, from the error record. With LOCH_REQUIRE_GPU=1 that is a failure. */
+/* What a test program returns that has no GPU: it says why, from the error record. With LOCH_REQUIRE_GPU=1 that is a
+ * failure. */
 int test_skip_gpu(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks for threads other than the first. cmocka's leave by a jump, which such a thread may not do: these write a sentence
- * into `w->failure`, an array of characters, and return from a function without a result. The first thread looks at it
- * when it has joined the others. */
+/* Checks for threads other than the first. cmocka's leave by a jump, which such a thread may not do: these write a
+ * sentence into `w->failure`, an array of characters, and return from a function without a result. The first thread
+ * looks at it when it has joined the others. */
 #ifndef LOCH_TEST_WORKER_H
 #define LOCH_TEST_WORKER_H
 

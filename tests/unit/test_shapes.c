@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The shapes that the public interface has everywhere: walks, prints, structs that say their size, and the short forms. */
+/* The shapes that the public interface has everywhere: walks, prints, structs that say their size, and the short
+ * forms. */
 #include "sim_fixture.h"
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that the library writes: what is replaced is on the disk before it gets its name, what is the library's own is nobody else's to
- * read or to redirect, and a pool does not give up memory for a file that does not give the contents back. The system's calls are
- * watched, and made to fail, by functions of their names here. */
+/* Files that the library writes: what is replaced is on the disk before it gets its name, what is the library's own is
+ * nobody else's to read or to redirect, and a pool does not give up memory for a file that does not give the contents
+ * back. The system's calls are watched, and made to fail, by functions of their names here. */
 #include "base/whole_file.h"
 #include "pool_fixture.h"
 #include <errno.h>

@@ -14,7 +14,8 @@
 static _Thread_local bool has_no_memory;
 static atomic_long rooms; /* that were mapped and are not unmapped */
 
-/* Stand for the C library's, in this program and the library that is linked with it: they count rooms, and can refuse. */
+/* Stand for the C library's, in this program and the library that is linked with it: they count rooms, and can
+ * refuse. */
 void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
 {
     if (bytes == sizeof(lochi_room) && has_no_memory) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of contexts share: an engine on several devices at once, opened and closed in one line. In the end the engine has no live
- * block, the checkers of simulated devices have found nothing, and no bookkeeping is left. */
+/* What the tests of contexts share: an engine on several devices at once, opened and closed in one line. In the end the
+ * engine has no live block, the checkers of simulated devices have found nothing, and no bookkeeping is left. */
 #ifndef LOCH_TEST_CONTEXT_FIXTURE_H
 #define LOCH_TEST_CONTEXT_FIXTURE_H
 
@@ -90,8 +90,8 @@ __attribute__((unused)) static loch_tensor *bench_tensor(const bench *b, int64_t
     return tensor;
 }
 
-/* The contents of any tensor of floats, row after row, have to be those of another. Reads in the order of the default stream, after
- * all work has ended. */
+/* The contents of any tensor of floats, row after row, have to be those of another. Reads in the order of the default
+ * stream, after all work has ended. */
 __attribute__((unused)) static void bench_expect_same(const bench *b, loch_tensor *a, loch_tensor *other)
 {
     float x[1024], y[1024];

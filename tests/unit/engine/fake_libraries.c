@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A shared library that has the names of cuBLAS and NCCL which Loch needs, and carries the name libcublas.so.12 in itself:
- * test_library.c finds it by that and by its file. Nothing but versions is ever asked of it. */
+/* A shared library that has the names of cuBLAS and NCCL which Loch needs, and carries the name libcublas.so.12 in
+ * itself: test_library.c finds it by that and by its file. Nothing but versions is ever asked of it. */
 
 #define FAKE __attribute__((visibility("default")))
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts: whose they are, where they work, what their tensors come from. On two simulated devices and the host at once. */
+/* Contexts: whose they are, where they work, what their tensors come from. On two simulated devices and the host at
+ * once. */
 #include "context_fixture.h"
 #include <limits.h>
 
@@ -199,7 +200,8 @@ static void each_context_has_streams_of_its_own(void **state)
     bench_close(&b);
 }
 
-/* In the original it was the engine's own: every context found itself on the new one, and the handle ended a stream that was not its. */
+/* In the original it was the engine's own: every context found itself on the new one, and the handle ended a stream
+ * that was not its. */
 static void a_stream_is_set_for_one_context_alone(void **state)
 {
     (void)state;

@@ -120,8 +120,8 @@ static void a_copy_is_made_between_every_pair_of_devices(void **state)
     }
 }
 
-/* In the original all views had the number 0, so the second one got the first one's copy; what was not contiguous was copied flat; and the
- * driver was given the engine's numbers of devices. */
+/* In the original all views had the number 0, so the second one got the first one's copy; what was not contiguous was
+ * copied flat; and the driver was given the engine's numbers of devices. */
 static void views_of_one_buffer_are_not_mixed_up(void **state)
 {
     (void)state;
@@ -459,8 +459,8 @@ static void write_all_that_is_free(const bench *b)
         loch_tensor_release(tensors[--count]);
 }
 
-/* Memory that moves, and a stream of another device that its pool does not hear of: a copy is behind the last move, and the next move
- * behind the copy. */
+/* Memory that moves, and a stream of another device that its pool does not hear of: a copy is behind the last move, and
+ * the next move behind the copy. */
 static void a_copy_and_moves_of_its_source_are_in_order(void **state)
 {
     (void)state;

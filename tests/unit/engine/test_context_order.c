@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts and order: the order of copies with every stream of the context, captures beside them, nested pools, and figures in
- * odd cases. */
+/* Contexts and order: the order of copies with every stream of the context, captures beside them, nested pools, and
+ * figures in odd cases. */
 #include "context_fixture.h"
 
 static void go(const bench *b, unsigned seat)
@@ -104,7 +104,8 @@ static void a_copy_comes_behind_the_own_stream_while_another_is_set(void **state
     bench_close(&b);
 }
 
-/* What is captured runs with its graph: a copy on a stream beside it is neither drawn into the capture nor does it break it. */
+/* What is captured runs with its graph: a copy on a stream beside it is neither drawn into the capture nor does it
+ * break it. */
 static void a_copy_beside_a_capture_is_made_at_once(void **state)
 {
     (void)state;

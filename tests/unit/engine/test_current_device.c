@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Guards, workers and locks make the device of their seat current in the thread, and what was current before comes back, however they
- * end. The simulator keeps a current device for each thread, as CUDA does. */
+/* Guards, workers and locks make the device of their seat current in the thread, and what was current before comes
+ * back, however they end. The simulator keeps a current device for each thread, as CUDA does. */
 #include "context_fixture.h"
 #include "device/sim/control.h"
 #include "device/sim/sim.h"
@@ -136,7 +136,8 @@ static void the_end_of_a_context_ends_its_guards(void **state)
     bench_close(&b);
 }
 
-/* Guards of two contexts of one thread may cross. The device of the one begun last stays current, and the caller's comes back last. */
+/* Guards of two contexts of one thread may cross. The device of the one begun last stays current, and the caller's
+ * comes back last. */
 static void guards_of_two_contexts_may_cross(void **state)
 {
     (void)state;

@@ -201,8 +201,8 @@ static loch_status task_with_lock(void *user)
     return h->status;
 }
 
-/* The original left a device locked for ever when making it current failed. Here nothing comes between the two, and a task
- * that fails while it holds a lock is no different from one that does not. */
+/* The original left a device locked for ever when making it current failed. Here nothing comes between the two, and a
+ * task that fails while it holds a lock is no different from one that does not. */
 static void locks_of_tasks_do_not_hold_up_the_end(void **state)
 {
     (void)state;

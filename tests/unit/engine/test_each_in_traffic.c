@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Engines in traffic: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
- * counts of what an engine itself queues; names of threads. A test that would hang is stopped by the time limit of the runner. */
+ * counts of what an engine itself queues; names of threads. A test that would hang is stopped by the time limit of the
+ * runner. */
 #include "engine/workers/workers.h"
 #include "engine_fixture.h"
 #include <sched.h>
@@ -38,7 +39,8 @@ typedef struct meeting {
     unsigned depth;
 } meeting;
 
-/* Calls for all seats, and meets the others afterwards: each has to run the other's call before it goes to the meeting. */
+/* Calls for all seats, and meets the others afterwards: each has to run the other's call before it goes to the
+ * meeting. */
 static loch_status nest_and_meet(loch_engine *engine, loch_seat seat, void *user)
 {
     meeting *m = user;
@@ -285,7 +287,8 @@ static void say_why(void)
     puts(loch_library_load(LOCH_LIBRARY_NCCL, NULL) == LOCH_OK ? "it was found" : loch_error_get()->sentence);
 }
 
-/* A file that is there and broken, or lacks what it needs in turn, is not "not found": the sentence says what is wrong. */
+/* A file that is there and broken, or lacks what it needs in turn, is not "not found": the sentence says what is
+ * wrong. */
 static void a_library_that_does_not_load_is_named(void **state)
 {
     (void)state;

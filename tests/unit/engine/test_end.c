@@ -189,8 +189,8 @@ static loch_status task_begins_chain(void *user)
     return task_of_chain(user);
 }
 
-/* The original deleted allocators and handles before it joined its threads. Here a task that runs when the end begins has the whole
- * engine to its own end, and so have those that it queues, on whatever seat. */
+/* The original deleted allocators and handles before it joined its threads. Here a task that runs when the end begins
+ * has the whole engine to its own end, and so have those that it queues, on whatever seat. */
 static void threads_end_before_anything_is_freed(void **state)
 {
     (void)state;

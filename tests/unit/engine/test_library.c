@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding cuBLAS and NCCL: what is missing or wrong is one clear sentence, a failure leaves nothing behind, and a library is
- * found by the option's file or by the name that it carries when the process has it already. Loading is for the life of the
- * process, so the tests run in this order. */
+/* Finding cuBLAS and NCCL: what is missing or wrong is one clear sentence, a failure leaves nothing behind, and a
+ * library is found by the option's file or by the name that it carries when the process has it already. Loading is for
+ * the life of the process, so the tests run in this order. */
 #include "test.h"
 #include <dlfcn.h>
 #include <loch/library.h>

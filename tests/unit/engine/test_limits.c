@@ -119,8 +119,8 @@ static void fractions_are_one_together_at_most(void **state)
     end_engine(engine);
 }
 
-/* The original computed free memory less the spare in unsigned numbers: with less free than was to be spared, the limit was
- * eighteen exabytes. */
+/* The original computed free memory less the spare in unsigned numbers: with less free than was to be spared, the limit
+ * was eighteen exabytes. */
 static void less_free_than_is_to_be_spared_is_refused(void **state)
 {
     (void)state;

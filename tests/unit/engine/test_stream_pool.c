@@ -84,7 +84,8 @@ static void idle_streams_are_handed_out_again(void **state)
     }
 }
 
-/* The original handed a stream out again while work of the one before was queued on it: the new user's work stood behind it. */
+/* The original handed a stream out again while work of the one before was queued on it: the new user's work stood
+ * behind it. */
 static void a_busy_stream_is_not_reused(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: tasks are run, and what they return comes back. A test that would hang is stopped by the time limit of the runner. */
+/* Workers: tasks are run, and what they return comes back. A test that would hang is stopped by the time limit of the
+ * runner. */
 #include "workers_fixture.h"
 #include <pthread.h>
 #include <signal.h>

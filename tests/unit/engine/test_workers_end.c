@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: tasks are cancelled, and the end of workers holds up nobody. A test that would hang is stopped by the time limit of the
- * runner. */
+/* Workers: tasks are cancelled, and the end of workers holds up nobody. A test that would hang is stopped by the time
+ * limit of the runner. */
 #include "workers_fixture.h"
 #include <pthread.h>
 #include <sched.h>
@@ -85,7 +85,8 @@ typedef struct opener {
     atomic_int *count;
 } opener;
 
-/* Tries to queue until the workers take no more, then opens the gate: what stands at it stood there when the end began. */
+/* Tries to queue until the workers take no more, then opens the gate: what stands at it stood there when the end
+ * began. */
 static void *open_when_ending(void *argument)
 {
     opener *o = argument;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: tasks that wait for tasks, and waits for all. A test that would hang is stopped by the time limit of the runner. */
+/* Workers: tasks that wait for tasks, and waits for all. A test that would hang is stopped by the time limit of the
+ * runner. */
 #include "workers_fixture.h"
 #include <pthread.h>
 #include <sched.h>

@@ -511,7 +511,8 @@ static void original_could_not_have_child_pools(void **state)
     loch_allocator_release(child);
 }
 
-/* Rounding up was ignored for blocks of at most 4096 bytes. Here it holds at any size (test_round.c), and so does the alignment. */
+/* Rounding up was ignored for blocks of at most 4096 bytes. Here it holds at any size (test_round.c), and so does the
+ * alignment. */
 static void original_ignored_round_up_of_small_blocks(void **state)
 {
     loch_allocator *direct = wrap_direct(wrap_bed(state));

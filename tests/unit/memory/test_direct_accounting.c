@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The direct allocator keeps its limit, gives all back, and keeps alignments. The comment of each test says what goes wrong in other
- * systems. */
+/* The direct allocator keeps its limit, gives all back, and keeps alignments. The comment of each test says what goes
+ * wrong in other systems. */
 #include "unit/memory/pool/crowd_fixture.h"
 
 static void job_direct(worker *w)
@@ -53,8 +53,8 @@ static void the_direct_allocator_keeps_its_limit(void **state)
     }
 }
 
-/* Frees that are put off until the end of a session which nobody ever ends: memory only grows, and is not even given back when the
- * allocator ends. */
+/* Frees that are put off until the end of a session which nobody ever ends: memory only grows, and is not even given
+ * back when the allocator ends. */
 static void the_direct_allocator_gives_all_back(void **state)
 {
     (void)state;

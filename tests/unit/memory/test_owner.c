@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Freeing by address alone: the outermost allocator that handed the block out gets it back, whatever stands around the memory, on
- * whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its blocks from those of the
- * allocator that it wraps. */
+/* Freeing by address alone: the outermost allocator that handed the block out gets it back, whatever stands around the
+ * memory, on whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its
+ * blocks from those of the allocator that it wraps. */
 #include "allocators.h"
 #include "base/underway.h"
 #include "memory/owner.h"

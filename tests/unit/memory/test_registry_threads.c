@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The registry of allocators under threads: factories run once, may ask for each other, and are waited for by a removal. */
+/* The registry of allocators under threads: factories run once, may ask for each other, and are waited for by a
+ * removal. */
 #include "registry_fixture.h"
 #include <pthread.h>
 #include <stdatomic.h>

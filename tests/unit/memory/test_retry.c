@@ -14,8 +14,8 @@
 
 static atomic_bool listing_is_short;
 
-/* Stands for the C library's: while `listing_is_short`, a listing misses every thread but one, as a real one can miss any
- * while another ends. */
+/* Stands for the C library's: while `listing_is_short`, a listing misses every thread but one, as a real one can miss
+ * any while another ends. */
 struct dirent *readdir(DIR *folder)
 {
     static struct dirent only = {.d_name = "1"};
@@ -123,7 +123,8 @@ static void a_wait_holds_though_the_listing_misses_threads(void **state)
     loch_allocator_release(direct);
 }
 
-/* The other user has ended, and the waiter may have its slot. Its block is freed by a thread that frees for the first time. */
+/* The other user has ended, and the waiter may have its slot. Its block is freed by a thread that frees for the first
+ * time. */
 static void a_wait_holds_after_the_other_user_has_ended(void **state)
 {
     loch_allocator *direct = direct_on(*state);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sizes that are rounded up for one request: by every allocator, through every wrapper, by buffers and tensors. What was asked for
- * and what was taken are told apart everywhere. */
+/* Sizes that are rounded up for one request: by every allocator, through every wrapper, by buffers and tensors. What
+ * was asked for and what was taken are told apart everywhere. */
 #include "allocators.h"
 #include "wrap_fixture.h"
 #include <loch/tensor.h>

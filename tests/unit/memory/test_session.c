@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions, by handle and by thread: what belongs to them over every kind of allocator, what does not, and what becomes of blocks that
- * are freed, moved, promoted or resized; figures, and order on streams. */
+/* Sessions, by handle and by thread: what belongs to them over every kind of allocator, what does not, and what becomes
+ * of blocks that are freed, moved, promoted or resized; figures, and order on streams. */
 #include "session_fixture.h"
 
 #define BLOCKS 40

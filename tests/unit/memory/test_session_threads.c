@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions, addresses and threads: a block is known by its life and not by its address, and threads that end or cache blocks lose none. */
+/* Sessions, addresses and threads: a block is known by its life and not by its address, and threads that end or cache
+ * blocks lose none. */
 #include "session_fixture.h"
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What loch_allocator_reset_stats resets: the figures as that allocator shows them. Around a pool stand two wrappers of each kind;
- * a reset of one leaves the figures of the other and of the pool. So does a reset in a family of pools. */
+/* What loch_allocator_reset_stats resets: the figures as that allocator shows them. Around a pool stand two wrappers of
+ * each kind; a reset of one leaves the figures of the other and of the pool. So does a reset in a family of pools. */
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB

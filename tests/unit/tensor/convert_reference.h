@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Conversions done slowly, in integers alone: a number is sign, magnitude and power of two, and rounding is a search for the
- * neighbours among all values of the other type. Shares nothing with the library but the list of types. */
+/* Conversions done slowly, in integers alone: a number is sign, magnitude and power of two, and rounding is a search
+ * for the neighbours among all values of the other type. Shares nothing with the library but the list of types. */
 #ifndef LOCH_TEST_CONVERT_REFERENCE_H
 #define LOCH_TEST_CONVERT_REFERENCE_H
 

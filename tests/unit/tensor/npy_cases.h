@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that NumPy 2.4 wrote: the elements are -2, 1, 4, ... in the order of the file, and True for every third of bools. Made
- * by a program, not to be changed by hand. */
+/* Files that NumPy 2.4 wrote: the elements are -2, 1, 4, ... in the order of the file, and True for every third of
+ * bools. Made by a program, not to be changed by hand. */
 #ifndef LOCH_TEST_NPY_CASES_H
 #define LOCH_TEST_NPY_CASES_H
 

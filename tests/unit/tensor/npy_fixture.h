@@ -102,8 +102,8 @@ __attribute__((unused)) static char *npy_get_file(const char *path, size_t *byte
     return data;
 }
 
-/* Writes what stands before the data, of version 1, 2 or 3; the dict is followed by blanks and a line end up to `bytes` where
- * that is more. Returns its length. */
+/* Writes what stands before the data, of version 1, 2 or 3; the dict is followed by blanks and a line end up to `bytes`
+ * where that is more. Returns its length. */
 __attribute__((unused)) static size_t npy_make_header(char *out, int version, const char *dict, size_t dict_bytes,
                                                       size_t bytes)
 {

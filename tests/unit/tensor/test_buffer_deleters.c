@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Functions that run when a buffer's memory goes: on owned memory and on memory from outside, in reverse order of addition, once,
- * with the address and the bytes of then; parts, resizes, moves, pools of buffers, work that is waited for; threads and failing
- * host memory. */
+/* Functions that run when a buffer's memory goes: on owned memory and on memory from outside, in reverse order of
+ * addition, once, with the address and the bytes of then; parts, resizes, moves, pools of buffers, work that is waited
+ * for; threads and failing host memory. */
 #include "failing_heap.h"
 #include "tensor_fixture.h"
 #include <loch/moving.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools of buffers when something fails: every piece of bookkeeping and some driver calls refused, a lost device, misuse; and threads. */
+/* Pools of buffers when something fails: every piece of bookkeeping and some driver calls refused, a lost device,
+ * misuse; and threads. */
 #include "buffer_pool_fixture.h"
 
 /* --- threads, failures, misuse --- */

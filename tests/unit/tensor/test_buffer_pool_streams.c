@@ -131,7 +131,8 @@ static void streams_may_end_meanwhile(void **state)
     }
 }
 
-/* What goes into a graph is used whenever the graph runs: such work neither takes what others left nor leaves anything. */
+/* What goes into a graph is used whenever the graph runs: such work neither takes what others left nor leaves
+ * anything. */
 static void captured_work_has_buffers_of_its_own(void **state)
 {
     (void)state;

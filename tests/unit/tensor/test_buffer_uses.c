@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory stays until the work that uses it has ended, whatever its owners do. Simulated devices with a clock that stands still
- * show it: nothing ends before it is told to, and the checker sees memory that goes too early. */
+/* Memory stays until the work that uses it has ended, whatever its owners do. Simulated devices with a clock that
+ * stands still show it: nothing ends before it is told to, and the checker sees memory that goes too early. */
 #include "sweep.h"
 #include "tensor_fixture.h"
 #include <pthread.h>
@@ -128,7 +128,8 @@ static void a_copy_keeps_blocks_of_another_device(void **state)
     bench_close(&b);
 }
 
-/* Without a stream a copy between devices runs on the default one of its target, which the source's allocator does not know. */
+/* Without a stream a copy between devices runs on the default one of its target, which the source's allocator does not
+ * know. */
 static void a_copy_without_a_stream_keeps_both_sides(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Conversions between all types: against the slow reference, everywhere for the narrow types and where it matters for the
- * wide ones; each kind of loop against the others. */
+/* Conversions between all types: against the slow reference, everywhere for the narrow types and where it matters for
+ * the wide ones; each kind of loop against the others. */
 #include "convert_reference.h"
 #include "tensor/convert/avx2.h"
 #include "tensor/convert/convert.h"
@@ -294,7 +294,8 @@ static void loop_values(loch_dtype dtype, char *to, size_t count, test_random *r
     }
 }
 
-/* Converts `count` elements a few bytes off any alignment, native and portable, and compares all bytes around them too. */
+/* Converts `count` elements a few bytes off any alignment, native and portable, and compares all bytes around them
+ * too. */
 static void loop_compare(loch_dtype to, loch_dtype from, loch_overflow overflow, const char *values, size_t count,
                          size_t shift)
 {
@@ -327,7 +328,8 @@ static void native_and_portable_loops_agree(void **state)
     }
 }
 
-/* Every bit pattern of an f16 and a stride of f32 through both: the processor's own instructions are held to the same. */
+/* Every bit pattern of an f16 and a stride of f32 through both: the processor's own instructions are held to the
+ * same. */
 static void halves_agree_everywhere(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* .npy files: what NumPy wrote is read and written alike, round trips of all types and layouts, mappings, and everything fails in turn. */
+/* .npy files: what NumPy wrote is read and written alike, round trips of all types and layouts, mappings, and
+ * everything fails in turn. */
 #include "npy_cases.h"
 #include "npy_fixture.h"
 #include "sim_fixture.h"

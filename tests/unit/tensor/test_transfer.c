@@ -471,8 +471,8 @@ static void bad_requests_are_refused(void **state)
     bed_close(&b);
 }
 
-/* Pinned memory that was freed behind queued work is not what the next copy through the host writes to, before that work
- * has ended. */
+/* Pinned memory that was freed behind queued work is not what the next copy through the host writes to, before that
+ * work has ended. */
 static void staging_waits_for_its_memory(void **state)
 {
     (void)state;

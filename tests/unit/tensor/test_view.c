@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Views against a model that keeps the place of every element in a list, in the order of the indices: what each view does to
- * the list is written down plainly here, without strides. Named tests for what the original of seed 003 got wrong. */
+/* Views against a model that keeps the place of every element in a list, in the order of the indices: what each view
+ * does to the list is written down plainly here, without strides. Named tests for what the original of seed 003 got
+ * wrong. */
 #include "tensor_fixture.h"
 
 #define MODEL_ELEMENTS_MAX 4096

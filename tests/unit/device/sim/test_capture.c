@@ -320,7 +320,8 @@ static void pinned_memory_is_filled_at_every_launch(void **state)
     bench_close(&it);
 }
 
-/* What the host does once cannot be in a graph, nor a copy whose end the caller waits for: refused, and not in the graph. */
+/* What the host does once cannot be in a graph, nor a copy whose end the caller waits for: refused, and not in the
+ * graph. */
 static void what_the_host_does_is_refused(void **state)
 {
     (void)state;

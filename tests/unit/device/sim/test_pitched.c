@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies of rows on simulated devices: when they take effect, and what the checker sees of them. And drivers without a way to
- * copy rows in one call. */
+/* Copies of rows on simulated devices: when they take effect, and what the checker sees of them. And drivers without a
+ * way to copy rows in one call. */
 #include "sim_fixture.h"
 
 #define UNBACKED "sim:1GiB,granule=64KiB,clock=stepped,lag=1000"

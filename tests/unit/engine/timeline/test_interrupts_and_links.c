@@ -11,7 +11,8 @@
 static loch_device *paused_device;
 static uint64_t paused_calls;
 
-/* The thread loses the processor between a call of the driver and the next look at the clock: time goes on for the device, too. */
+/* The thread loses the processor between a call of the driver and the next look at the clock: time goes on for the
+ * device, too. */
 static uint64_t clock_with_a_pause(void *user)
 {
     (void)user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger: held against a plain array, its error codes, marks, ids and segments. Addresses are numbers: a ledger never touches
- * what they name. */
+/* The ledger: held against a plain array, its error codes, marks, ids and segments. Addresses are numbers: a ledger
+ * never touches what they name. */
 #include "ledger_fixture.h"
 
 static loch_tag make_tag(const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of moving memory under load share: a pool with streams, movable buffers with holes between them, and crowds of threads
- * that allocate, check and free. */
+/* What the tests of moving memory under load share: a pool with streams, movable buffers with holes between them, and
+ * crowds of threads that allocate, check and free. */
 #ifndef LOCH_TEST_CROWD_FIXTURE_H
 #define LOCH_TEST_CROWD_FIXTURE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies and fills stay inside the blocks of pools: to the last byte that was asked for, at any address inside, in slabs, large
- * blocks, raw segments, growable blocks and children's ranges, and never into what is free. */
+/* Copies and fills stay inside the blocks of pools: to the last byte that was asked for, at any address inside, in
+ * slabs, large blocks, raw segments, growable blocks and children's ranges, and never into what is free. */
 #include "child_fixture.h"
 #include "worker.h"
 #include <loch/copy.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A request that finds nothing climbs the ladder once. A plain request and one with a tag take different ways into the pool:
- * both make the same driver calls, give the same answer and leave the same figures. */
+/* A request that finds nothing climbs the ladder once. A plain request and one with a tag take different ways into the
+ * pool: both make the same driver calls, give the same answer and leave the same figures. */
 #include "pool_fixture.h"
 #include <loch/buffer.h>
 
@@ -170,8 +170,8 @@ static void a_request_with_a_timeout(void **state)
     }
 }
 
-/* Each segment holds one buffer that may move and is free otherwise: the copies have to end before segments go back and a large one
- * comes. */
+/* Each segment holds one buffer that may move and is free otherwise: the copies have to end before segments go back and
+ * a large one comes. */
 static void a_compaction_is_waited_for(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants are walked,
- * and simulated devices check the order of streams. */
+/* Blocks that may move: pins, compaction, forbidding it. Contents are checked after every step, the pool's invariants
+ * are walked, and simulated devices check the order of streams. */
 #include "memory/pool/check.h"
 #include "pool_fixture.h"
 #include "steps.h"
@@ -243,7 +243,8 @@ static void a_request_compacts_as_its_last_step(void **state)
     }
 }
 
-/* Holes that are smaller than any block: blocks slide, over themselves, in pieces or through scratch memory where holes are tiny. */
+/* Holes that are smaller than any block: blocks slide, over themselves, in pieces or through scratch memory where holes
+ * are tiny. */
 static void blocks_slide_over_themselves(void **state)
 {
     (void)state;

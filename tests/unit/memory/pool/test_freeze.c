@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezing: what is frozen stays, together, readable, and protected where that was asked for; what is freed or unfrozen is like
- * anything else again. */
+/* Freezing: what is frozen stays, together, readable, and protected where that was asked for; what is freed or unfrozen
+ * is like anything else again. */
 #include "base/sanitize.h"
 #include "child_fixture.h"
 #include "faulty_driver.h"
@@ -296,7 +296,8 @@ static void hear_move(loch_allocator *pool, const loch_move *move, void *user)
     if (move->bytes <= 8192) ++*(size_t *)user;
 }
 
-/* Small weights between small others: those that may move lie together afterwards, apart from all others, and all of them count. */
+/* Small weights between small others: those that may move lie together afterwards, apart from all others, and all of
+ * them count. */
 static void small_blocks_are_packed_and_counted(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The cap on free memory: whatever the order and the sizes of frees, what is above the cap goes back once streams have passed.
- * What may stay is memory of handles that are in use in part. */
+/* The cap on free memory: whatever the order and the sizes of frees, what is above the cap goes back once streams have
+ * passed. What may stay is memory of handles that are in use in part. */
 #include "memory/pool/heap.h"
 #include "pool_fixture.h"
 
@@ -270,7 +270,8 @@ static void blocks_that_others_use_become_idle_behind_them(void **state)
 
 #define STREAMS 3
 
-/* Any call, but for those that a thread's cache may serve, and for those that free something themselves where events lag. */
+/* Any call, but for those that a thread's cache may serve, and for those that free something themselves where events
+ * lag. */
 static void idle_do_any(test_random *random, bool is_lagging)
 {
     idle_call call = (idle_call)test_random_below(random, IDLE_CALLS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools and streams over time: what is freed elsewhere comes together again, events do not pile up, captures end, and the
- * figures stay right. */
+/* Pools and streams over time: what is freed elsewhere comes together again, events do not pile up, captures end, and
+ * the figures stay right. */
 #include "sim_fixture.h"
 
 #define DEVICE "sim:1GiB"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool against a plain model: seeded sequences of calls, and after each what the model says has to be so. No two live
- * blocks overlap, by their addresses and by their contents; sizes, alignments, ids and figures are right; streams use
- * memory in order; and in the end all of it goes back. */
+/* The pool against a plain model: seeded sequences of calls, and after each what the model says has to be so. No two
+ * live blocks overlap, by their addresses and by their contents; sizes, alignments, ids and figures are right; streams
+ * use memory in order; and in the end all of it goes back. */
 #include "pool_fixture.h"
 
 #define MODEL_SLOTS 160

@@ -10,7 +10,8 @@ typedef struct torn {
     void *rest;
 } torn;
 
-/* One handle: a hole, a buffer that can only slide, a hole, and something that stays. The second piece of its copy fails. */
+/* One handle: a hole, a buffer that can only slide, a hole, and something that stays. The second piece of its copy
+ * fails. */
 static torn torn_open(void)
 {
     const size_t hole = 300 * KIB;

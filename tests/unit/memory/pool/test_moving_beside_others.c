@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves beside what else there is: goals at the edge of what there is, captures under way, pins, other devices, siblings, threads. */
+/* Moves beside what else there is: goals at the edge of what there is, captures under way, pins, other devices,
+ * siblings, threads. */
 #include "memory/pool/heap.h"
 #include "moving_rig.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Children beside memory that moves. The comment of each test says what goes wrong in other systems. test_child.c has what does not move
- * (a_child_never_overlaps_a_live_block, limits_do_not_underflow, children_end_in_any_order). */
+/* Children beside memory that moves. The comment of each test says what goes wrong in other systems. test_child.c has
+ * what does not move (a_child_never_overlaps_a_live_block, limits_do_not_underflow, children_end_in_any_order). */
 #include "crowd_fixture.h"
 
 /* No figure is larger than what there can be: it would have fallen below zero. */
@@ -13,8 +13,8 @@ static void expect_sane(loch_allocator *pool, size_t most)
     assert_true(stats.cached_bytes <= most && stats.requested_bytes <= most && stats.limit_bytes <= most);
 }
 
-/* A child that takes the top of its parent without a look at the blocks there shares memory with them, and the parent's limit less
- * its use falls below zero: at the sizes at which that was seen. */
+/* A child that takes the top of its parent without a look at the blocks there shares memory with them, and the parent's
+ * limit less its use falls below zero: at the sizes at which that was seen. */
 static void a_child_beside_a_large_block_does_not_overlap_it(void **state)
 {
     (void)state;
@@ -38,8 +38,8 @@ static void a_child_beside_a_large_block_does_not_overlap_it(void **state)
     bench_close(&s);
 }
 
-/* Children that are given scratch memory out of their own part have a limit below zero when they are smaller than that: here they
- * work at any size. */
+/* Children that are given scratch memory out of their own part have a limit below zero when they are smaller than that:
+ * here they work at any size. */
 static void small_children_do_not_underflow_limits(void **state)
 {
     (void)state;
@@ -62,8 +62,8 @@ static void small_children_do_not_underflow_limits(void **state)
     bench_close(&s);
 }
 
-/* Children that have to end in the reverse order of their making leave a broken parent in any other, and their handles call an
- * allocator that is no more: here buffers that may move outlive children, which end in any order. */
+/* Children that have to end in the reverse order of their making leave a broken parent in any other, and their handles
+ * call an allocator that is no more: here buffers that may move outlive children, which end in any order. */
 static void children_end_before_their_buffers(void **state)
 {
     (void)state;

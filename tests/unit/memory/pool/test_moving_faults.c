@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Random programs in which moves fail half way, beside resizes, captures, streams that end, sleeps and freezes: on all kinds of pools every
- * buffer holds what was written last, the pool is whole after every step, no capture is made void, and nothing is used without order. */
+/* Random programs in which moves fail half way, beside resizes, captures, streams that end, sleeps and freezes: on all
+ * kinds of pools every buffer holds what was written last, the pool is whole after every step, no capture is made void,
+ * and nothing is used without order. */
 #include "moving_fixture.h"
 #include "tensor/buffer/buffer.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Everything that moves memory, together: random programs of allocations, frees, pins, compactions, freezes, children, sessions and
- * sleeps, beside a list of what every block has to hold. After every step contents are compared, addresses that have to stay are
- * looked at, figures are counted, the pools' invariants are walked; and simulated devices check the order of streams. */
+/* Everything that moves memory, together: random programs of allocations, frees, pins, compactions, freezes, children,
+ * sessions and sleeps, beside a list of what every block has to hold. After every step contents are compared, addresses
+ * that have to stay are looked at, figures are counted, the pools' invariants are walked; and simulated devices check
+ * the order of streams. */
 #include "memory/pool/heap.h"
 #include "memory/pool/pool.h"
 #include "child_fixture.h"

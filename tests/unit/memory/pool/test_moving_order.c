@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves beside what else goes on: captures, other devices, want of host memory, buffers that are resized or taken apart, small ones, and
- * shortages that have another cause than pieces. */
+/* Moves beside what else goes on: captures, other devices, want of host memory, buffers that are resized or taken
+ * apart, small ones, and shortages that have another cause than pieces. */
 #include "memory/pool/heap.h"
 #include "failing_heap.h"
 #include "memory/movable.h"
@@ -91,7 +91,8 @@ static void expect_words(const void *host, uint32_t word)
 
 /* --- pins --- */
 
-/* What was queued before an unpin is over before the memory is another's: of buffers of any size, and of those that do not move. */
+/* What was queued before an unpin is over before the memory is another's: of buffers of any size, and of those that do
+ * not move. */
 static void a_release_comes_behind_an_unpin(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that moves when it is short: all that is free can be had, a small shortage moves little, sizes near the largest do not wrap, and a
- * failure leaves the pool unlocked and whole. The comment of each test says what goes wrong in other systems. */
+/* Memory that moves when it is short: all that is free can be had, a small shortage moves little, sizes near the
+ * largest do not wrap, and a failure leaves the pool unlocked and whole. The comment of each test says what goes wrong
+ * in other systems. */
 #include "crowd_fixture.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -13,8 +14,8 @@ static size_t free_bytes_of(loch_allocator *pool)
     return info.free_bytes + info.thread_bytes;
 }
 
-/* A pool that takes scratch memory off a large limit, and does not say so, reports more free memory than it has: whoever asks for it
- * gets a compaction of everything, and then a failure. */
+/* A pool that takes scratch memory off a large limit, and does not say so, reports more free memory than it has:
+ * whoever asks for it gets a compaction of everything, and then a failure. */
 static void all_that_is_free_can_be_had(void **state)
 {
     (void)state;
@@ -38,8 +39,8 @@ static void all_that_is_free_can_be_had(void **state)
     }
 }
 
-/* Where frozen memory lies below the part that is searched, a frozen block that is freed counts as free and is never found: with
- * 100 MB free, 60 MB cannot be had. */
+/* Where frozen memory lies below the part that is searched, a frozen block that is freed counts as free and is never
+ * found: with 100 MB free, 60 MB cannot be had. */
 static void frozen_memory_that_is_freed_is_used_again(void **state)
 {
     (void)state;
@@ -258,8 +259,8 @@ static void operate_while_failing(test_round *round, const void *user)
     bench_close(&s);
 }
 
-/* When the list of blocks cannot grow, the half-made block is freed under the lock that is held, and a constructor that fails in the
- * middle leaves what it had taken so far. */
+/* When the list of blocks cannot grow, the half-made block is freed under the lock that is held, and a constructor that
+ * fails in the middle leaves what it had taken so far. */
 static void want_of_host_memory_holds_no_lock(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves and frees in the order of streams, and the addresses of what moved. The comment of each test says what goes wrong in other
- * systems. */
+/* Moves and frees in the order of streams, and the addresses of what moved. The comment of each test says what goes
+ * wrong in other systems. */
 #include "crowd_fixture.h"
 
 static void *address_of(loch_buffer *buffer, loch_stream *stream)
@@ -18,7 +18,8 @@ typedef enum honesty {
     HASTY      /* work after the compaction uses the new address without a pin on its stream */
 } honesty;
 
-/* Work on the buffer by three streams: that of its making, that of a pin, and one that is recorded, which no other waits for. */
+/* Work on the buffer by three streams: that of its making, that of a pin, and one that is recorded, which no other
+ * waits for. */
 static void use_on_streams(const pool_bench *s, loch_buffer *buffer, size_t i, honesty how)
 {
     const size_t bytes = loch_buffer_get_bytes(buffer);
@@ -67,8 +68,8 @@ static size_t work_around_a_compaction(const char *device, size_t bytes, honesty
     return violations;
 }
 
-/* A compaction that waits for its own stream alone moves memory under the work of others, and later work of others does not wait for
- * the copies. That the checker would see it is shown by programs which keep a use to themselves. */
+/* A compaction that waits for its own stream alone moves memory under the work of others, and later work of others does
+ * not wait for the copies. That the checker would see it is shown by programs which keep a use to themselves. */
 static void moves_are_ordered_with_all_streams(void **state)
 {
     (void)state;
@@ -120,8 +121,8 @@ static void moves_are_ordered_with_streams_that_ended(void **state)
     bench_close(&s);
 }
 
-/* A free that makes a block anybody's at once hands memory to one stream that another still works on. Here the second stream waits on
- * the device; a third one that nobody was told of is found. */
+/* A free that makes a block anybody's at once hands memory to one stream that another still works on. Here the second
+ * stream waits on the device; a third one that nobody was told of is found. */
 static void frees_are_in_stream_order(void **state)
 {
     (void)state;
@@ -180,7 +181,8 @@ static void press(const pool_bench *s)
     CHECK_OK(loch_pool_unfreeze(s->pool, 0, NULL));
 }
 
-/* Addresses that a program has in tables, graphs or other processes are wrong after every compaction, and nothing says so. */
+/* Addresses that a program has in tables, graphs or other processes are wrong after every compaction, and nothing says
+ * so. */
 static void addresses_are_pinned_numbered_or_mended(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that moves while other threads allocate, release and compact. The comment of each test says what goes wrong in other systems. */
+/* Memory that moves while other threads allocate, release and compact. The comment of each test says what goes wrong in
+ * other systems. */
 #include "crowd_fixture.h"
 #include <sched.h>
 #include <stdatomic.h>
@@ -30,7 +31,8 @@ static void make_word(worker *w, size_t bytes, loch_buffer **out)
     TRY(loch_stream_sync(w->stream));
 }
 
-/* Puts a reference of a buffer into a slot; what was there is looked at and released, the last of it here or elsewhere. */
+/* Puts a reference of a buffer into a slot; what was there is looked at and released, the last of it here or
+ * elsewhere. */
 static void put_in_slot(worker *w, loch_buffer *buffer)
 {
     loch_buffer *old = atomic_exchange(&w->crowd->slots[test_random_below(&w->random, SLOTS)], buffer);
@@ -68,8 +70,8 @@ static void job_share_and_compact(worker *w)
         step % 16 == 15 ? compact_once(w) : share_one(w);
 }
 
-/* An allocator that looks at its blocks through counted references can have the last one in its hands when another thread lets go
- * of the block: it frees the block itself, under its own lock, and waits for itself for ever. */
+/* An allocator that looks at its blocks through counted references can have the last one in its hands when another
+ * thread lets go of the block: it frees the block itself, under its own lock, and waits for itself for ever. */
 static void the_last_reference_goes_while_others_allocate(void **state)
 {
     (void)state;
@@ -98,7 +100,8 @@ static void job_compact_until_told(worker *w)
         compact_once(w);
 }
 
-/* A compaction that finds a block whose last reference is just being dropped takes that for a broken list, and fails. */
+/* A compaction that finds a block whose last reference is just being dropped takes that for a broken list, and
+ * fails. */
 static void a_block_is_released_during_a_compaction(void **state)
 {
     (void)state;
@@ -153,8 +156,8 @@ static void job_raw(worker *w)
         raw_exchange(w);
 }
 
-/* A free that looks for "the entry at this address, or the first that has ended" can take the record of a new block at the address
- * of an old one: the new block is handed out twice. */
+/* A free that looks for "the entry at this address, or the first that has ended" can take the record of a new block at
+ * the address of an old one: the new block is handed out twice. */
 static void a_free_takes_no_record_of_another(void **state)
 {
     (void)state;
@@ -230,7 +233,8 @@ static void job_read_figures(worker *w)
     } while (!atomic_load(&w->crowd->is_over));
 }
 
-/* An explicit compaction without the lock, which does not heed that moving was forbidden, and figures that are read beside it. */
+/* An explicit compaction without the lock, which does not heed that moving was forbidden, and figures that are read
+ * beside it. */
 static void compaction_is_locked_and_can_be_forbidden(void **state)
 {
     (void)state;

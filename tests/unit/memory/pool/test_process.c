@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool and its process: it goes on in the parent after a fork, and a program may end with blocks and pools left over. */
+/* A pool and its process: it goes on in the parent after a fork, and a program may end with blocks and pools left
+ * over. */
 #include "pool_fixture.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools that sleep and wake: contents under every kind of block, what can be done meanwhile, and what goes back to the device. */
+/* Pools that sleep and wake: contents under every kind of block, what can be done meanwhile, and what goes back to the
+ * device. */
 #include "sleep_fixture.h"
 #include <pthread.h>
 #include <sched.h>

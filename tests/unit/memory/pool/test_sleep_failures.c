@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools that sleep and wake when something fails: requests that cannot be, files, full disks, lost devices, and every fault in turn. */
+/* Pools that sleep and wake when something fails: requests that cannot be, files, full disks, lost devices, and every
+ * fault in turn. */
 #include "base/sanitize.h"
 #include "sleep_fixture.h"
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool and streams, under the checker of stream order: memory goes from one stream to another only behind order, no event
- * is recorded where none is needed, and streams come and go. */
+/* A pool and streams, under the checker of stream order: memory goes from one stream to another only behind order, no
+ * event is recorded where none is needed, and streams come and go. */
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB
@@ -160,8 +160,8 @@ static void a_pipeline_of_streams_needs_no_wait_of_the_host(void **state)
     pool_bench_close(&it);
 }
 
-/* What b takes of a's unfinished memory is in b's order then: the rest of the nest has not passed for c, though b has passed
- * more epochs than a was in. */
+/* What b takes of a's unfinished memory is in b's order then: the rest of the nest has not passed for c, though b has
+ * passed more epochs than a was in. */
 static void small_blocks_in_borrowed_memory_keep_the_order_of_the_lender(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool and threads: what they keep serves others when they end or when memory is short, blocks freed by another thread
- * come back, and nothing grows without bound. */
+/* A pool and threads: what they keep serves others when they end or when memory is short, blocks freed by another
+ * thread come back, and nothing grows without bound. */
 #include "pool_fixture.h"
 #include "worker.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* LOCH_POOL_WIPE_FREED: what is freed is zero before anybody else has it, in the order of streams, without a wait on the host; what
- * cannot be wiped now reaches nobody. */
+/* LOCH_POOL_WIPE_FREED: what is freed is zero before anybody else has it, in the order of streams, without a wait on
+ * the host; what cannot be wiped now reaches nobody. */
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB
@@ -248,8 +248,8 @@ static void wipe_launch(loch_stream *stream, peek *p, loch_stream_function *run)
     CHECK_OK(loch_sim_launch(stream, &kernel));
 }
 
-/* The fill comes behind the last use on the block's own stream and on those that were named, and before the next owner's;
- * the host waits for nothing. */
+/* The fill comes behind the last use on the block's own stream and on those that were named, and before the next
+ * owner's; the host waits for nothing. */
 static void wiping_comes_behind_the_last_use_and_before_the_next(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Wrappers of a user's that leave slots out: each forwards, alloc and free included, and what it handed out stays its own. */
+/* Wrappers of a user's that leave slots out: each forwards, alloc and free included, and what it handed out stays its
+ * own. */
 #include "wrap_fixture.h"
 
 typedef struct counter {
