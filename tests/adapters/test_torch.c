@@ -302,7 +302,7 @@ static void devices_have_figures_of_their_own(void **state)
 typedef struct worker {
     int number;
     void *native;
-    _Atomic(void *) *mailbox; /* a block for whoever comes next */
+    _Atomic(void *) *mailbox; /* a block for the next allocation */
     char failure[300];
 } worker;
 
@@ -349,7 +349,7 @@ static void threads_allocate_and_free_each_others_blocks(void **state)
     loch_device_release(device);
 }
 
-/* --- exceptions: nobody catches them here, so the C++ library calls what it was told to --- */
+/* --- exceptions: no frame here catches them, so the C++ library calls the terminate handler that was set --- */
 
 #define UNCAUGHT 42
 

@@ -499,7 +499,7 @@ static void requests_of_older_and_newer_programs_are_read(void **state)
     test_subject_end(&s);
 }
 
-/* A block whose red zone was written is reported, and gone all the same, from every allocator of the stack. */
+/* A block whose red zone was written is reported and freed anyway, by every allocator of the stack. */
 static void a_damaged_block_is_reported_and_freed(void **state)
 {
     test_subject s;

@@ -216,7 +216,7 @@ static const char *crowd_work(const crowd *job)
         wrong = "alloc";
     else if (loch_alloc(job->shared, 50, &c) != LOCH_OK)
         wrong = "alloc from the shared one";
-    pthread_barrier_wait(job->start); /* who has failed comes too: the others wait for all */
+    pthread_barrier_wait(job->start); /* a thread that failed comes too: the others wait for all */
     if (wrong) return wrong;
     if (loch_free(own, a) != LOCH_OK) return "free";
     loch_allocator_release(own);

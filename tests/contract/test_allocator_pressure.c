@@ -75,9 +75,9 @@ static void pressure_functions_are_asked_in_order(void **state)
     CHECK_FAILS(loch_allocator_add_pressure(s.allocator, press, &b), EXISTS);
     if (s.reuses) {
         CHECK_OK(loch_alloc(s.allocator, half(&s), &block));
-        assert_string_equal(log, "abc"); /* once there is memory nobody else is asked */
+        assert_string_equal(log, "abc"); /* once there is memory, no further function is called */
         const loch_stats stats = test_subject_stats(&s);
-        assert_int_equal(stats.retries, 2); /* after b, who claimed to have given something, and after c */
+        assert_int_equal(stats.retries, 2); /* after b, which claimed to have freed something, and after c */
         if (!counts_attempts(&s)) assert_int_equal(stats.failures, 0); /* the request was served in the end */
         assert_int_equal(stats.waits_ns, 0);
         CHECK_OK(loch_free(s.allocator, block));
@@ -128,7 +128,7 @@ static void pressure_functions_are_not_asked_in_vain(void **state)
     test_subject_end(&s);
 }
 
-/* A function that was added to an allocator helps those who use it through wrappers, too. */
+/* A function that was added to an allocator also helps callers that use it through wrappers. */
 static void pressure_functions_of_wrapped_allocators_help(void **state)
 {
     test_subject s;
@@ -248,7 +248,8 @@ static void *waiter_run(void *user)
     return NULL;
 }
 
-/* A free by another thread serves who waits: whether it comes before, while or after the waiter looks. */
+/* A free by another thread serves a waiting request, whether it comes before, during or after the check of the
+ * waiter. */
 static void a_free_by_another_thread_ends_a_wait(void **state)
 {
     test_subject s;
@@ -284,7 +285,7 @@ static void a_free_by_another_thread_ends_a_wait(void **state)
     test_subject_end(&s);
 }
 
-/* Many who want the same: each gets it when the one before has done. */
+/* Many threads need the same block: each gets it when the one before has finished. */
 static void *queue_run(void *user)
 {
     waiter *w = user;
@@ -336,7 +337,7 @@ static void a_wait_ends_when_its_time_is_over(void **state)
     test_subject_end(&s);
 }
 
-/* Nobody can give anything back, so there is no wait: it would last for centuries. */
+/* No thread can free anything, so the request does not wait: the wait would last for centuries. */
 static void without_another_user_there_is_no_wait(void **state)
 {
     test_subject s;

@@ -246,7 +246,7 @@ static void a_copy_one_byte_too_long_is_refused(void **state)
     free(host);
 }
 
-/* A block that touches the next one ends where it ends all the same. */
+/* A block that touches the next one nevertheless ends at its own end. */
 static void blocks_that_touch_are_apart(void **state)
 {
     test_bed *bed = *state;

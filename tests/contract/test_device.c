@@ -48,7 +48,7 @@ static void names_that_nothing_has_are_not_found(void **state)
     open_refused("nosuchdriver:1", TEST_SET(NOT_FOUND), "nosuchdriver");
     open_refused("cpu:numa99999", TEST_SET(NOT_FOUND), "99999");
     open_refused("cuda:99999", TEST_SET(NOT_FOUND), "cuda");
-    /* without CUDA the driver is missing before anybody reads its argument */
+    /* without CUDA the driver is missing before its argument is read */
     open_refused("cuda:banana", TEST_SET(INVALID) | (has_cuda ? 0u : TEST_SET(NOT_FOUND)), "cuda");
 }
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT loch.hpp: handles, moves and copies, failures as exceptions, tensors, the host's arrays,
-// std::pmr. A plain program: it prints what is not so, with its line, and fails. At the end the library's bookkeeping
-// has to be what it was.
+// SPDX-License-Identifier: MIT
+// loch.hpp: handles, moves and copies, failures as exceptions, tensors, the host's arrays, std::pmr. A plain program:
+// prints each failed check with its line, and fails. At the end the library's bookkeeping has to be what it was.
 #include <loch/loch.hpp>
 #include <loch/sim.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A library that nobody should load into a program with more rights than its user: it leaves a mark when it is. */
+/* A library that must not be loaded into a program with more rights than its user: it leaves a mark if it is loaded. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -118,7 +118,7 @@ static void child_of_waiting(void *user)
 static void child_of_pressure(void *user)
 {
     waiting *w = user;
-    NEED_OK(loch_allocator_remove_pressure(w->limit, wait_in_pressure, w)); /* waits for nobody */
+    NEED_OK(loch_allocator_remove_pressure(w->limit, wait_in_pressure, w)); /* does not wait for any thread */
     child_of_waiting(w);
 }
 

@@ -122,7 +122,7 @@ static void inside_factories(inside *in)
     assert_int_equal(loch_registry_acquire("made", in->bed->device, &made), LOCH_OK);
     assert_true(storm_step(made, 100, 1));
     loch_allocator_release(made);
-    assert_int_equal(loch_registry_remove("made", 5), LOCH_OK); /* waits until nobody is in the factory */
+    assert_int_equal(loch_registry_remove("made", 5), LOCH_OK); /* waits until no thread is in the factory */
     inside_finish(in);
 }
 
@@ -247,7 +247,7 @@ static void child_asks_factory(void *user)
 {
     making *m = user;
     loch_allocator *made;
-    NEED_OK(loch_registry_acquire("slow", m->device, &made)); /* waits for nobody: it is made here */
+    NEED_OK(loch_registry_acquire("slow", m->device, &made)); /* does not wait: the allocator is created here */
     NEED(storm_step(made, 100, 1));
     loch_allocator_release(made);
     NEED_OK(loch_registry_remove("slow", 1));

@@ -325,7 +325,7 @@ static void *take_range(void *user)
 static void child_removes_visitor(void *user)
 {
     running *r = user;
-    NEED_OK(loch_observer_remove(r->device, visit_slowly, r)); /* waits for nobody who hears */
+    NEED_OK(loch_observer_remove(r->device, visit_slowly, r)); /* does not wait for visitors of other threads */
     NEED(take_range(r) == NULL);
 }
 
@@ -397,7 +397,7 @@ static void *look_at_block(void *user)
 static void child_frees_block(void *user)
 {
     looking *l = user;
-    NEED_OK(loch_free(l->guard, l->block)); /* waits for nobody who looks at it */
+    NEED_OK(loch_free(l->guard, l->block)); /* does not wait for threads that look at it */
 }
 
 static void a_child_frees_what_others_look_at(void **state)

@@ -94,7 +94,7 @@ static void a_child_is_refused_workers(void **state)
     CHECK_OK(loch_workers_close(t.workers, LOCH_WORKERS_DRAIN, NULL));
 }
 
-/* What was reachable from the first thread's stack is no leak of anybody's. */
+/* Memory that was reachable from the first thread's stack is not a leak. */
 static void leave_unseen(void)
 {
     _exit(0);

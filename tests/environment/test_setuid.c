@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OWNER 65534 /* nobody, and not root: what the program may do is little */
+#define OWNER 65534 /* an unprivileged user, not root: the program has few rights */
 #define USER 54321  /* a third user */
 
 enum { CHILD_SAFE = 20, CHILD_READ = 21, CHILD_MIXED = 22, CHILD_FAILED = 23 };

@@ -41,7 +41,7 @@ static size_t program_press(loch_allocator *allocator, size_t bytes, void *user)
 
 static loch_status program_count(const loch_block *block, void *user)
 {
-    *(size_t *)user += block->requested_bytes != 0; /* an id may be missing for want of host memory */
+    *(size_t *)user += block->requested_bytes != 0; /* an id may be missing because there is no host memory */
     return LOCH_OK;
 }
 

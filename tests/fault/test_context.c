@@ -17,7 +17,7 @@ static const char *const names[SEATS] = {"sim:64MiB,backed", "sim:64MiB,backed,i
 typedef struct program {
     test_notes notes;
     loch_device *devices[SEATS]; /* open around the runs */
-    loch_engine *engine;         /* likewise */
+    loch_engine *engine;         /* open around the runs */
     loch_context *context;
     loch_tensor *tensors[SLOTS];
     loch_tensor *host; /* made before */

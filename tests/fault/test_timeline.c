@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Spans are recorded, walked, printed and saved while every host allocation and every driver call fails in turn, once
- * and for good. The program never hears of it: its error record stays, each span is kept or counted as lost, one that a
- * device could not time has the host's time, text is whole, and nothing is left behind. */
+ * and for good. The program gets no failure: its error record stays, each span is kept or counted as lost, a span that
+ * a device could not time has the host's time, text is complete, and nothing leaks. */
 #include "faulty_driver.h"
 #include "sweep.h"
 #include "test.h"

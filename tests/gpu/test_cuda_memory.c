@@ -252,7 +252,7 @@ static void memory_of_the_host_is_aligned_and_known(void **state)
     }
 }
 
-/* Memory that somebody else took from the driver, with Loch never told. */
+/* Memory that other code took from the driver without Loch. */
 static void memory_of_the_caller_is_known_and_left_alone(void **state)
 {
     (void)state;

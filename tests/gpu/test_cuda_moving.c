@@ -93,7 +93,7 @@ static void moves_come_in_the_order_of_streams(void **state)
     loch_allocator_release(pool);
 }
 
-/* Holes smaller than any block: all that is free can be had in one piece all the same. */
+/* Holes smaller than any block: all free memory can nevertheless be allocated in one piece. */
 static void all_that_is_free_can_be_had_in_one_piece(void **state)
 {
     (void)state;

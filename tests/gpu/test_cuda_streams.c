@@ -51,7 +51,7 @@ static void gate_open(gate *g)
 
 /* --- captures --- */
 
-/* Everything that Loch does on its own account while somebody captures. */
+/* Calls everything that Loch does by itself while a stream is captured. */
 static void capture_disturb(loch_event *event, loch_stream *stream)
 {
     void *block = NULL, *pinned = NULL;

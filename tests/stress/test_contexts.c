@@ -90,7 +90,7 @@ static void worker_send(worker *w)
     const parcel old = *slot;
     *slot = made;
     pthread_mutex_unlock(&w->with->mutex);
-    loch_tensor_release(old.tensor); /* ends in this thread, whoever has copies of it */
+    loch_tensor_release(old.tensor); /* ends in this thread, even if other contexts have copies of it */
 }
 
 static void worker_receive(worker *w)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* One pool under everything that moves its memory: threads make, fill, look at, share and release buffers and raw
- * blocks near its limit, while others compact, plan, freeze and forbid it, make children and sessions and end them, and
- * put a tag to sleep and wake it. Each buffer holds numbers that follow its own for all its life, so whoever looks at
- * it sees a copy that went wrong; the simulator's checker sees missing order, the walk over the pool between rounds
- * what is broken, TSan the rest. */
+/* One pool under everything that moves its memory. Threads create, fill, read, share and release buffers and raw blocks
+ * near its limit. Other threads compact, plan, freeze and forbid moving, create and end children and sessions, and put
+ * a tag to sleep and wake it. Each buffer holds numbers that depend on its own number, so every reader detects a wrong
+ * copy. The simulator's checker finds missing order, the walk over the pool between rounds finds broken invariants,
+ * TSan finds data races. */
 #include "memory/pool/check.h"
 #include "test.h"
 #include "worker.h"
@@ -16,7 +16,7 @@
 #define OWNERS 3 /* the last of which owns what sleeps */
 #define WORKERS (OWNERS + 3)
 #define ROUNDS 3
-#define TURNS 20 /* of those who disturb, in a round */
+#define TURNS 20 /* steps of each disturbing thread in a round */
 #define LIVE 12
 #define SHARED 8
 #define MOST_BYTES (400 * TEST_KIB)
@@ -27,9 +27,9 @@ typedef struct scene {
     loch_device *device;
     loch_allocator *pool;
     loch_tag weights, sleepy;
-    pthread_rwlock_t awake; /* held for writing while the tag sleeps: nobody touches its memory */
+    pthread_rwlock_t awake; /* held for writing while the tag sleeps: no thread touches its memory */
     _Atomic(loch_buffer *) shared[SHARED];
-    atomic_bool is_over; /* for owners, who go on until told */
+    atomic_bool is_over; /* for owners, which continue until this is set */
 } scene;
 
 /* What an owner has: a buffer, or a block without one. */
@@ -147,7 +147,8 @@ static void end_thing(worker *w, loch_allocator *pool, thing *t)
     *t = (thing){NULL};
 }
 
-/* Gives a reference to whoever comes by, and looks at what was there; the last one of a buffer may go here. */
+/* Puts a reference into a slot for another thread, and checks the buffer that was there. This may release the last
+ * reference of a buffer. */
 static void share_thing(worker *w, thing *t)
 {
     if (!t->buffer) return;
@@ -186,8 +187,8 @@ static void job_own(worker *w)
     }
 }
 
-/* Uses a buffer with a tag that sleeps now and then: not meanwhile, and not shared with those who know nothing of
- * that. */
+/* Uses a buffer with a tag that sleeps now and then: not while it sleeps, and not shared with threads that do not check
+ * for sleep. */
 static void job_own_what_sleeps(worker *w)
 {
     scene *s = w->scene;
@@ -202,7 +203,7 @@ static void job_own_what_sleeps(worker *w)
     }
 }
 
-/* --- those who disturb --- */
+/* --- disturbing threads --- */
 
 static void compact(worker *w)
 {
@@ -278,7 +279,7 @@ static void raise_child(worker *w)
     loch_allocator_release(child);
 }
 
-/* A session that frees what a thread has allocated in it, but for one block. */
+/* A session that frees what a thread has allocated in it, except one block. */
 static void hold_session(worker *w)
 {
     scene *s = w->scene;
@@ -360,7 +361,7 @@ static void expect_well(const scene *s, const worker *workers)
     fail_msg("%zu violations: %s", violations, first.text);
 }
 
-/* Those who disturb work to their end, then the owners are told. Afterwards nobody does anything. */
+/* Disturbing threads run to their end, then the owners are stopped. Afterwards no thread uses the pool. */
 static void run_round(scene *s, worker *workers)
 {
     pthread_t threads[WORKERS];

@@ -34,7 +34,7 @@ typedef struct arena {
     loch_device *device;
     loch_allocator *pool;
     bool is_host;   /* contents are looked at; else kernels are queued */
-    bool has_limit; /* requests may fail for want of memory */
+    bool has_limit; /* requests may fail because memory is short */
     atomic_bool is_over;
 } arena;
 
@@ -219,7 +219,7 @@ static void *worker_run(void *user)
     return NULL;
 }
 
-/* --- one who looks on, and disturbs --- */
+/* --- a thread that reads statistics and disturbs --- */
 
 static loch_status observe_block(const loch_block *block, void *user)
 {

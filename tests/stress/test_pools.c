@@ -18,7 +18,7 @@ typedef struct scene {
     loch_device *device;
     loch_allocator *pool;
     loch_stream *shared[SHARED];
-    _Atomic(void *) boxes[BOXES]; /* blocks of the shared streams that somebody is to free */
+    _Atomic(void *) boxes[BOXES]; /* blocks of the shared streams, to be freed by another thread */
     atomic_bool is_over;
 } scene;
 
@@ -75,7 +75,7 @@ static void work_alone(worker *w)
         give(w, blocks[i]);
 }
 
-/* A block of a shared stream, sometimes used on the other, goes through a box to whoever frees it. */
+/* A block of a shared stream, sometimes used on the other stream, goes through a box to the thread that frees it. */
 static void hand_over(worker *w)
 {
     scene *s = w->scene;

@@ -19,7 +19,7 @@
 typedef struct river {
     loch_allocator *allocator;
     loch_device *device;
-    _Atomic(void *) boxes[BOXES]; /* blocks that somebody is to free */
+    _Atomic(void *) boxes[BOXES]; /* blocks to be freed by another thread */
     atomic_bool is_over;
 } river;
 

@@ -24,7 +24,7 @@ typedef struct worker {
     char failure[512];
 } worker;
 
-/* The name says the depth and the work, so that whoever sees the span can check it. */
+/* The name contains the depth and the work, so that a reader of the span can check it. */
 static void span_name(char name[128], unsigned depth, uint64_t bytes)
 {
     const int length = snprintf(name, 128, "%u %llu ", depth, (unsigned long long)bytes);
@@ -152,7 +152,7 @@ static void spans_are_whole_while_others_look(void **state)
     assert_int_equal(after.blocks, before.blocks);
 }
 
-/* Without anybody who clears: not one span is missing. */
+/* Without a thread that clears, no span is missing. */
 static void every_span_is_there_in_the_end(void **state)
 {
     (void)state;

@@ -20,7 +20,7 @@
 static struct {
     loch_workers *workers;
     atomic_size_t taken, ran, cancelled; /* tasks */
-    atomic_size_t failed, heard;         /* failures, and those that somebody was told of */
+    atomic_size_t failed, heard;         /* failures, and failures that were reported to a waiter */
     atomic_size_t garbled;               /* failures whose sentence was another's */
 } river;
 
@@ -46,7 +46,7 @@ static loch_status job_queue(uint64_t number, unsigned depth, loch_task **out)
     return status;
 }
 
-/* Waits for one, and looks at what it hears. A failure of its own is no failure of the waiter's. */
+/* Waits for one task and checks its result. A failure of the task is not a failure of the waiter. */
 static void job_wait(loch_task *task)
 {
     loch_error_clear();
@@ -205,7 +205,7 @@ static void workers_end_during_traffic(void **state)
             sched_yield();
         const loch_status status =
             loch_workers_close(river.workers, r % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN, &cancelled);
-        assert_true(status == LOCH_OK || status == LOCH_E_TIMEOUT); /* of a task that nobody waited for */
+        assert_true(status == LOCH_OK || status == LOCH_E_TIMEOUT); /* status of a task that no thread waited for */
         assert_true(r % 2 || !cancelled);
         round_join(crowd, threads);
         assert_int_equal(river.taken, river.ran + river.cancelled + cancelled);

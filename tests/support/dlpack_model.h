@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* DLPack structures against a model that computes in 128 bits: what is accepted, what it reaches, what is in it, and
- * that a structure is ended once when it was accepted and never when it was not. Who includes it fills the
- * structures. */
+/* Checks DLPack structures against a model that computes in 128 bits: which are accepted, which memory they reach,
+ * their contents, and that the deleter runs once for an accepted structure and never for a refused one. The including
+ * file fills the structures. */
 #ifndef LOCH_TEST_DLPACK_MODEL_H
 #define LOCH_TEST_DLPACK_MODEL_H
 

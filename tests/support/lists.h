@@ -25,7 +25,7 @@ size_t test_tag_count(void); /* with 0, which is no tag */
 size_t test_census_count(const loch_census *census);
 const loch_block *test_census_at(const loch_census *census, size_t index); /* valid until the next call of the thread */
 
-/* The current stream of a context; NULL when there is none. */
+/* Returns the current stream of a context; NULL without one. */
 loch_stream *test_context_stream(loch_context *context);
 
 /* Print, and return the length of the whole; 0 on failure. */

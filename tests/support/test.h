@@ -50,7 +50,7 @@ void test_check_status(loch_status status, loch_status expected, const char *cal
 #define CHECK_FAILS(call, suffix) CHECK_FAILS_SET(call, TEST_SET(suffix))
 #define CHECK_FAILS_SET(call, set) (loch_error_clear(), test_check_fails((call), (set), #call, __FILE__, __LINE__))
 
-/* For answers that are no failures of anybody's, like E_BUSY of a query: the record is not looked at. */
+/* For results that are not failures, like E_BUSY of a query: the error record is not checked. */
 #define CHECK_STATUS(call, status) test_check_status((call), (status), #call, __FILE__, __LINE__)
 
 /* Seeded numbers: splitmix64. The seed is LOCH_TEST_SEED or the one given; test_seed prints it. */

@@ -183,7 +183,7 @@ static user_record *full_find(user_full *self, const void *address)
     return NULL;
 }
 
-/* The live record at an address, or why there is none. */
+/* Finds the live record at an address, or the reason why it is missing. */
 static loch_status full_look(user_full *self, const void *address, user_record **out)
 {
     const char *at = address;
@@ -472,7 +472,7 @@ static loch_status wrapper_alloc(void *user, const loch_request *request, void *
 {
     const user_wrapper *self = user;
     loch_request inner = *request;
-    inner.flags |= LOCH_ALLOC_NO_RETRY; /* whoever called the wrapper asks and waits */
+    inner.flags |= LOCH_ALLOC_NO_RETRY; /* the caller of the wrapper runs pressure functions and waits */
     return loch_allocator_alloc(self->wrapped, &inner, out);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that the library writes: what is replaced is on the disk before it gets its name, what is the library's own is
- * nobody else's to read or to redirect, and a pool does not give up memory for a file that does not give the contents
- * back. The system's calls are watched, and made to fail, by functions of their names here. */
+/* Files that the library writes. A file is on the disk before it replaces another one. The library's own files cannot
+ * be read or redirected by other users. A pool does not give up memory for a file that does not return the contents.
+ * The test watches the system calls, and makes them fail, by functions of the same names. */
 #include "base/whole_file.h"
 #include "pool_fixture.h"
 #include <errno.h>
@@ -161,7 +161,7 @@ static void logs_are_their_users_own(void **state)
     assert_true(about.st_size > 0);
     assert_int_equal(unlink(in_folder("log")), 0);
 
-    put_file("secret", "secret"); /* somebody else's, under the name of the log */
+    put_file("secret", "secret"); /* a file of another user under the name of the log */
     assert_int_equal(link(in_folder("secret"), in_folder("log")), 0);
     assert_int_equal(chmod(in_folder("secret"), 0666), 0);
     CHECK_OK(log_to(pool, in_folder("log")));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The log hook: who hears what. */
+/* The log hook: which messages it receives. */
 #include "base/logging.h"
 #include "test.h"
 
@@ -21,7 +21,7 @@ static void the_log_is_silent_unless_asked(void **state)
 {
     (void)state;
     assert_int_equal(lochi_log_get_level(), LOCH_LOG_OFF);
-    LOCHI_LOG(ERROR, "nobody hears %d", 1);
+    LOCHI_LOG(ERROR, "not logged %d", 1);
 }
 
 static void a_hook_hears_its_level_and_above(void **state)

@@ -304,7 +304,7 @@ static void misspelt_variables_are_found(void **state)
     CHECK_FAILS(loch_option_walk_unknown(NULL, NULL), INVALID);
 }
 
-/* Not told while nobody listens; told once when somebody does. */
+/* Not reported without a log hook; reported once when a hook is set. */
 static void the_log_hears_of_misspelt_variables_once(void **state)
 {
     (void)state;

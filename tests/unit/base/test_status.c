@@ -94,7 +94,7 @@ static void *fail_in_a_thread(void *argument)
     return NULL;
 }
 
-/* Names and values that somebody else wrote cannot break a line of a log, or write to a terminal. */
+/* Names and values from outside cannot break a line of a log, or write control characters to a terminal. */
 static void sentences_are_one_line(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@
 #define DEVICE "sim:64MiB,granule=64KiB,backed"
 #define GRANULE (64 * TEST_KIB)
 
-/* The CPU's driver, but for giving back, which it refuses while told to. */
+/* The CPU's driver, except that frees are refused while a flag is set. */
 __attribute__((unused)) static const loch_driver *willing;
 
 __attribute__((unused)) static bool is_stubborn;

@@ -473,7 +473,7 @@ static void claims_without_slots_are_refused(void **state)
     assert_int_equal(after.blocks, before.blocks);
 }
 
-/* Half a group is none. */
+/* Half a group counts as missing. */
 static void claims_with_half_the_slots_are_refused(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Visitors under threads: nobody is left out or told twice while memory and visitors come and go. */
+/* Observers under threads: each is called for every range, and once only, while memory and observers come and go. */
 #include "observer_fixture.h"
 #include <pthread.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 
 #define THREADS 8
 
-/* --- a diary of what visitors hear --- */
+/* --- a record of the calls of observers --- */
 
 static void meeting_init(meeting *m)
 {
@@ -112,7 +112,7 @@ static void nobody_is_left_out_or_told_twice(void **state)
         brief.count = brief.wrong = 0;
         atomic_store(&brief.heard, 0);
         CHECK_OK(loch_observer_add(round % 2 ? device : NULL, watch, &brief));
-        while (round % 10 == 0 && !atomic_load(&brief.heard)) {} /* somebody takes or gives back all the time */
+        while (round % 10 == 0 && !atomic_load(&brief.heard)) {} /* a thread allocates or frees all the time */
         CHECK_OK(loch_observer_remove(round % 2 ? device : NULL, watch, &brief));
         wrong += brief.wrong;
         heard += atomic_load(&brief.heard);
@@ -217,7 +217,7 @@ static void removal_waits_for_threads_inside(void **state)
     CHECK_OK(taker.status);
     CHECK_OK(visitor.status);
     assert_int_equal(visitor.wrong, 0);
-    CHECK_OK(loch_raw_free(taker.address)); /* nobody listens any more */
+    CHECK_OK(loch_raw_free(taker.address)); /* no observer is left */
     assert_int_equal(visitor.gone, 0);
     meeting_fini(&room);
     loch_device_release(device);
@@ -241,7 +241,8 @@ static void going_waits_for_newcomers(void **state)
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, &freer.address));
     start(&newcomer, call_add);
     pthread_barrier_wait(&room.entered);
-    CHECK_OK(loch_observer_add(device, count_going, &is_going)); /* newer still: hears of the end first */
+    /* newer still: called first for the end of the range */
+    CHECK_OK(loch_observer_add(device, count_going, &is_going));
     start(&freer, call_free);
     while (!atomic_load(&is_going))
         sched_yield();
@@ -267,7 +268,8 @@ static void meet_at_the_end(loch_range_event event, const loch_range *range, voi
     if (event == LOCH_RANGE_GOING) meet(user);
 }
 
-/* Who is added while others hear of the end has found the range, and hears of its end as well. */
+/* An observer that is added while others are called for the end of a range has received the range, and is called for
+ * its end as well. */
 static void a_newcomer_hears_of_the_end_of_a_range_that_goes(void **state)
 {
     (void)state;
@@ -291,7 +293,8 @@ static void a_newcomer_hears_of_the_end_of_a_range_that_goes(void **state)
     loch_device_release(device);
 }
 
-/* While the driver maps, a newcomer does not hear of the mapping; the mapper tells it. While it unmaps, nobody does. */
+/* While the driver maps, a new observer does not receive the mapping; the mapping thread calls it. While the driver
+ * unmaps, no observer receives it. */
 static void a_newcomer_hears_once_of_what_the_driver_maps(void **state)
 {
     (void)state;

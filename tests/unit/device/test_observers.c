@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Visitors on driver memory: who hears of which range, and in which order. */
+/* Observers of driver memory: which ranges they receive, and in which order. */
 #include "observer_fixture.h"
 
-/* --- a diary of what visitors hear --- */
+/* --- a record of the calls of observers --- */
 
 typedef struct page {
     char visitor; /* which one heard it */
@@ -288,7 +288,7 @@ static void fail_something(loch_range_event event, const loch_range *range, void
     CHECK_FAILS(loch_tag_create("", &(loch_tag){0}), INVALID);
 }
 
-/* What the driver refuses to take back was not given back: visitors hear of it again. */
+/* A range that the driver refuses to take back was not freed: observers receive it again. */
 static void what_a_driver_refuses_to_take_back_is_told_of_again(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of streams that the library remembers: listeners hear of it in time, and it waits for those inside. */
+/* The end of streams that the library remembers: listeners are called in time, and the end waits for calls inside. */
 #include "device/device.h"
 #include "sim_fixture.h"
 
@@ -77,7 +77,7 @@ static void listeners_hear_of_streams_that_go(void **state)
     loch_stream_close(loch_stream_get_default(device)); /* does nothing */
     assert_int_equal(second.heard, 3);
     ear_close(&second);
-    loch_stream_close(sim_stream(device, LOCH_STREAM_INDEPENDENT)); /* nobody listens */
+    loch_stream_close(sim_stream(device, LOCH_STREAM_INDEPENDENT)); /* no listener is left */
     loch_device_release(device);
 }
 
@@ -132,7 +132,7 @@ static void listeners_hear_of_threads_that_end(void **state)
     }
 }
 
-/* --- who is inside is waited for --- */
+/* --- calls inside are waited for --- */
 
 typedef struct guest {
     loch_stream *stream;
@@ -210,7 +210,7 @@ static void the_last_owner_ends_a_stream(void **state)
     loch_device_release(device);
 }
 
-/* Who destroys it ends it for all: the others' references keep the object and the device, and nothing more. */
+/* Closing a stream ends it for all references: the others keep only the object and the device. */
 static void a_destroy_ends_a_stream_for_all(void **state)
 {
     (void)state;

@@ -322,7 +322,7 @@ static void flags_and_tag_are_for_all(void **state)
         loch_tensor *tensor;
         float seen[2000];
         CHECK_OK(loch_context_create_tensor(b.context, LOCH_F32, LOCH_SHAPE(2000), NULL, 0, &tensor));
-        /* direct memory does not move, and takes the flag all the same */
+        /* direct memory does not move, and accepts the flag anyway */
         assert_int_equal(!loch_buffer_is_movable(loch_tensor_get_buffer(tensor)), memory == LOCH_ENGINE_DIRECT);
         CHECK_OK(loch_tensor_read(tensor, seen, sizeof seen, test_context_stream(b.context)));
         for (size_t i = 0; i < 2000; i++)

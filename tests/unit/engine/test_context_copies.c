@@ -189,14 +189,14 @@ static void a_write_makes_a_new_copy(void **state)
     bench_expect_same(&b, tensor, touched);
     loch_tensor_release(touched);
     loch_scalar old;
-    CHECK_OK(loch_tensor_read_item(before, LOCH_SHAPE(0, 0), NULL, &old)); /* who holds an old one keeps it */
+    CHECK_OK(loch_tensor_read_item(before, LOCH_SHAPE(0, 0), NULL, &old)); /* the holder of an old copy keeps it */
     assert_true(old.value.f == 1);
     loch_tensor_release(before);
     loch_tensor_release(tensor);
     bench_close(&b);
 }
 
-/* Somebody wrote into what was handed out: it is no copy of anything any more. */
+/* The copy that was handed out was written: it is not a copy of the source any more. */
 static void a_copy_that_was_written_is_not_handed_out(void **state)
 {
     (void)state;
@@ -283,7 +283,7 @@ static void dropping_tells_the_bytes(void **state)
     assert_int_equal(loch_context_drop_copies(b.context), 0);
     assert_int_equal(bench_stats(&b).copies, 0);
     assert_int_equal(bench_blocks(&b, 1), 1);
-    bench_expect_same(&b, one, held); /* who holds one keeps it */
+    bench_expect_same(&b, one, held); /* the holder of a copy keeps it */
     loch_tensor *again = copy_of(&b, one);
     assert_ptr_not_equal(again, held);
     loch_tensor_release(again);
@@ -308,7 +308,7 @@ static void contexts_have_copies_of_their_own(void **state)
     assert_ptr_not_equal(mine, theirs);
     loch_tensor_release(mine);
     loch_tensor_release(theirs);
-    loch_tensor_release(tensor); /* both hear of it */
+    loch_tensor_release(tensor); /* the copies of both contexts end */
     assert_int_equal(bench_stats(&b).copies, 0);
     loch_context_stats stats = {.size = sizeof stats};
     CHECK_OK(loch_context_get_stats(other, &stats));
@@ -459,8 +459,8 @@ static void write_all_that_is_free(const bench *b)
         loch_tensor_release(tensors[--count]);
 }
 
-/* Memory that moves, and a stream of another device that its pool does not hear of: a copy is behind the last move, and
- * the next move behind the copy. */
+/* Memory that moves, and a stream of another device that its pool cannot see: a copy is ordered after the last move,
+ * and the next move after the copy. */
 static void a_copy_and_moves_of_its_source_are_in_order(void **state)
 {
     (void)state;

@@ -188,7 +188,7 @@ static void popping_a_pool_brings_back_what_was_used_before(void **state)
     bench_close(&b);
 }
 
-/* A copy that somebody wrote is his: when he lets go of it, its memory goes. */
+/* A copy that was written belongs to its holder: its memory is freed when the holder releases it. */
 static void a_copy_that_was_written_is_not_kept(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void a_copy_that_was_written_is_not_kept(void **state)
     bench_close(&b);
 }
 
-/* A pool of buffers hands the same buffer to the next one who asks: it is another's then. */
+/* A buffer pool hands the same buffer to the next caller: it then belongs to that caller. */
 static void a_copy_goes_when_its_source_goes_back_to_a_pool_of_buffers(void **state)
 {
     (void)state;

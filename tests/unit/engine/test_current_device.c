@@ -344,7 +344,7 @@ static loch_status look_twice(loch_engine *engine, loch_seat seat, void *user)
     lochi_sim_set_current(66);
     const loch_status status = loch_engine_for_each(engine, look_inside, user, NULL);
     if (seat.number != BENCH_HOST) atomic_fetch_add(&view->wrong, lochi_sim_get_current() != 66);
-    lochi_sim_set_current(0); /* of the host's thread, which nobody puts back */
+    lochi_sim_set_current(0); /* of the host's thread, which is not restored */
     return status;
 }
 

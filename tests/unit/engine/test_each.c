@@ -109,7 +109,8 @@ static void *cancel_seat_one(void *user)
     return NULL;
 }
 
-/* Somebody empties the queue of a seat: the call there fails, the others have run, and nobody waits for ever. */
+/* Another thread cancels the queue of a seat: the call on that seat fails, the others have run, and no thread waits
+ * forever. */
 static void a_cancelled_call_fails_and_the_others_run(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ typedef struct locker {
 static void *lock_in_turn(void *user)
 {
     locker *l = user;
-    l->unlocked = loch_engine_unlock(l->engine, LOCH_SEAT(1)); /* somebody else's */
+    l->unlocked = loch_engine_unlock(l->engine, LOCH_SEAT(1)); /* the lock of another thread */
     gate_pass(&l->before);
     l->locked = loch_engine_lock(l->engine, LOCH_SEAT(1));
     atomic_store(&l->is_in, true);
@@ -159,7 +160,7 @@ static void locks_belong_to_the_thread_that_took_them(void **state)
     (void)state;
     loch_engine *engine = open_three();
     locker l = {.engine = engine, .before = GATE_CLOSED, .after = GATE_CLOSED};
-    CHECK_FAILS(loch_engine_unlock(engine, LOCH_SEAT(1)), WRONG_THREAD); /* nobody's */
+    CHECK_FAILS(loch_engine_unlock(engine, LOCH_SEAT(1)), WRONG_THREAD); /* a lock that is not held */
     for (int i = 0; i < 3; i++)
         CHECK_OK(loch_engine_lock(engine, LOCH_SEAT(1)));
     pthread_create(&l.thread, NULL, lock_in_turn, &l);

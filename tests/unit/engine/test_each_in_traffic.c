@@ -18,7 +18,7 @@ static loch_engine *open_two(void)
 
 /* --- counts --- */
 
-/* What the engine queues for itself is nobody's task. */
+/* Tasks that the engine queues for itself do not count as tasks of a user. */
 static void an_engine_without_tasks_cancels_none(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static size_t count_tasks(loch_workers *workers)
     return (size_t)lochi_workers_get_queued(workers);
 }
 
-/* A call was cancelled while others come and go: who waits for it is told, however often it is woken for nothing. */
+/* A call is cancelled while others come and go: its waiter gets the result, however often it is woken without cause. */
 static void a_cancelled_call_is_found_in_traffic(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static loch_status task_calls(void *user)
     return loch_engine_for_each(c->engine, nest_and_meet, c->meeting, NULL);
 }
 
-/* Tasks on all seats call at the same time, and so does somebody from outside. */
+/* Tasks on all seats call at the same time, and so does a thread from outside. */
 static void tasks_call_for_functions_that_meet(void **state)
 {
     (void)state;

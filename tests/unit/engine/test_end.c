@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of engines: who is in the way, what becomes of tasks, and of memory that is still out. */
+/* The end of engines: what makes it E_BUSY, and what happens to tasks and to blocks that are not freed. */
 #include "engine/engine_lock.h"
 #include "engine_fixture.h"
 #include <sched.h>
@@ -105,7 +105,7 @@ static void blocks_outlive_their_engine(void **state)
     }
 }
 
-/* Blocks in children that nobody has a reference to any more are leaks like others. */
+/* Blocks in children without a reference are leaks like others. */
 static void blocks_of_children_are_leaks(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static loch_status task_fails(void *user)
     return loch_error_set(LOCH_E_IO, NULL, 0, "task %d went wrong", *(const int *)user);
 }
 
-/* What went wrong in tasks that nobody waited for is the result of the end. */
+/* Failures of tasks that no thread waited for are the result of the end. */
 static void failures_of_tasks_come_out_in_the_end(void **state)
 {
     (void)state;
@@ -354,7 +354,7 @@ static void failures_of_tasks_come_out_in_the_end(void **state)
     loch_engine_leaks leaks = {.size = sizeof leaks};
     CHECK_FAILS(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, &leaks), IO);
     assert_string_equal(loch_error_get()->sentence, "task 1 went wrong");
-    assert_int_equal(leaks.blocks, 1); /* it has ended all the same */
+    assert_int_equal(leaks.blocks, 1); /* the engine has ended anyway */
     CHECK_OK(loch_free(allocator, block));
 }
 

@@ -54,7 +54,8 @@ static void an_absent_library_is_named(void **state)
     }
 }
 
-/* In a child, whose libraries go with it: 0 when a library of this name is there and loads, 1 when there is none. */
+/* Runs in a child, whose libraries end with it. Returns 0 if a library of this name is found and loads, 1 if it is
+ * missing. */
 static int find_really(size_t row)
 {
     char files[64];

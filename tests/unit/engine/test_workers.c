@@ -126,7 +126,8 @@ static void a_failing_task_returns_to_run_wait(void **state)
     CHECK_OK(loch_workers_run_wait(workers, count_up, &count)); /* the thread goes on */
     assert_int_equal(count, 1);
     assert_string_equal(loch_error_get()->sentence, "task 3 went wrong"); /* success leaves the record alone */
-    CHECK_OK(loch_workers_wait(workers, NULL));                           /* somebody has been told of it */
+    /* the failure has been reported to a waiter */
+    CHECK_OK(loch_workers_wait(workers, NULL));
     end(workers);
 }
 
@@ -158,7 +159,7 @@ static void wait_tells_the_first_failure_and_how_many(void **state)
     CHECK_OK(loch_workers_wait(workers, &failed)); /* told once */
     assert_int_equal(failed, 0);
     CHECK_OK(loch_workers_run(workers, fail_with_code, &numbers[1], NULL));
-    CHECK_FAILS(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL), DRIVER); /* and it is gone all the same */
+    CHECK_FAILS(loch_workers_close(workers, LOCH_WORKERS_DRAIN, NULL), DRIVER); /* and the task is released anyway */
     assert_string_equal(loch_error_get()->sentence, "task 2 went wrong");
 }
 

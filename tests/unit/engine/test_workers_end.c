@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers: tasks are cancelled, and the end of workers holds up nobody. A test that would hang is stopped by the time
+/* Workers: tasks are cancelled, and the end of workers blocks no thread. A test that would hang is stopped by the time
  * limit of the runner. */
 #include "workers_fixture.h"
 #include <pthread.h>
@@ -96,7 +96,7 @@ static void *open_when_ending(void *argument)
     return NULL;
 }
 
-/* In the original, the end dropped what was queued, and whoever waited for it hung. */
+/* In the original, the end dropped queued tasks, and threads that waited for them hung. */
 static void tasks_queued_at_the_end_are_drained_or_cancelled(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void tasks_queued_at_the_end_are_drained_or_cancelled(void **state)
         loch_task *first = queue(workers, count_up, &count), *last;
         for (int i = 0; i < TASKS; i++)
             CHECK_OK(loch_workers_run(workers, count_up, &count, NULL));
-        last = queue(workers, count_up, &count); /* keeps the bookkeeping for those who come late */
+        last = queue(workers, count_up, &count); /* keeps the records for threads that come late */
         onlooker of_one, of_all;
         look_on_begin(&of_one, workers, first);
         look_on_begin(&of_all, workers, NULL);

@@ -171,7 +171,7 @@ static loch_status errand_queue(crowd *all, int depth, loch_task_function *funct
     return status;
 }
 
-/* Goes to and fro between the sets, and waits each time. Who is refused leaves, so everybody ends. */
+/* Goes to and fro between the sets, and waits each time. A task that is refused leaves, so all of them end. */
 static loch_status errand_run(void *user)
 {
     const errand e = *(errand *)user;

@@ -41,7 +41,7 @@ static loch_status run_a_child(void *user)
     return status;
 }
 
-/* Whoever waits runs what it waits for, and nothing else that is queued: stacks do not grow with the queue. */
+/* A waiting thread runs the task that it waits for, and no other queued task: stacks do not grow with the queue. */
 static void stacks_do_not_grow_with_the_queue(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void tasks_wait_for_later_ones_in_any_order(void **state)
         loch_task *tasks[10] = {NULL};
         int number = 5;
         occupy(workers, &g);
-        /* 0 waits for 1, 1 for 2, ...; the last one fails, and all of them hear of it. Queued from both ends. */
+        /* 0 waits for 1, 1 for 2, ...; the last task fails, and all waiters get the failure. Queued from both ends. */
         loch_task *last = queue(workers, fail_with_code, &number);
         for (int i = 9; i >= 0; i--) {
             links[i] = (chain){.workers = workers, .next = i < 9 ? tasks[i + 1] : last};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes: bits that can be set and cleared, merging, scopes, and who is at most as strict as whom. */
+/* Attributes: bits that can be set and cleared, merging, scopes, and which of two is at most as strict as the other. */
 #include "test.h"
 
 static const uint32_t all_bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_NIC_COMPATIBLE |

@@ -468,8 +468,8 @@ static void original_leaked_its_frees_at_the_end(void **state)
     loch_stream_close(stream);
 }
 
-/* Nobody ended the session, so device memory only grew. Here ending is one call, and with the default nothing is
- * deferred. */
+/* Sessions were never ended, so device memory only grew. Here one call ends a session, and with the default options
+ * nothing is deferred. */
 static void original_never_ended_its_session(void **state)
 {
     const test_bed *bed = wrap_bed(state);

@@ -53,8 +53,8 @@ static void the_direct_allocator_keeps_its_limit(void **state)
     }
 }
 
-/* Frees that are put off until the end of a session which nobody ever ends: memory only grows, and is not even given
- * back when the allocator ends. */
+/* Frees are deferred until the end of a session that is never ended: memory only grows, and is not even given back when
+ * the allocator ends. */
 static void the_direct_allocator_gives_all_back(void **state)
 {
     (void)state;

@@ -193,7 +193,7 @@ static void *end_later(void *user)
     return NULL;
 }
 
-/* Who waits for memory is woken by the end of a session too. */
+/* A request that waits for memory is woken by the end of a session too. */
 static void the_end_of_a_session_wakes_waiters(void **state)
 {
     const test_bed *bed = wrap_bed(state);
@@ -243,7 +243,7 @@ static void red_zones_are_checked_at_free(void **state)
                 assert_non_null(strstr(loch_error_get()->sentence, places[i] < 0 ? "in front" : "behind its end"));
             }
             assert_int_equal(released, deferred ? 2000 : 0);
-            assert_int_equal(wrap_stats(direct).reserved_bytes, 0); /* freed all the same */
+            assert_int_equal(wrap_stats(direct).reserved_bytes, 0); /* freed anyway */
             CHECK_FAILS(loch_free(direct, block), DOUBLE_FREE);
         }
         loch_stream_close(stream);

@@ -25,7 +25,7 @@ static loch_allocator *owner_limit(loch_allocator *wrapped, size_t hard)
     return limit;
 }
 
-/* --- who gets it --- */
+/* --- which allocator gets the block --- */
 
 static void a_block_of_every_stack_is_freed_by_its_address(void **state)
 {
@@ -96,7 +96,7 @@ static void a_block_goes_back_to_the_wrapper_that_it_came_from(void **state)
         loch_allocator_release(all[i]);
 }
 
-/* What a wrapper did not hand out is none of its own: its count of bytes cannot be talked down. */
+/* A wrapper refuses blocks that it did not hand out: its count of bytes cannot be lowered by them. */
 static void a_wrapper_knows_its_own(void **state)
 {
     const test_bed *bed = wrap_bed(state);
@@ -164,10 +164,11 @@ static void the_last_block_ends_its_allocators(void **state)
     loch_allocator_release(pool);
     loch_allocator_release(limit);
     CHECK_OK(loch_address_free(block));
-    CHECK_FAILS(loch_address_free(block), FOREIGN); /* nobody is left who could know it; the bed counts what is left */
+    /* no allocator is left that has recorded it; the bed counts what is left */
+    CHECK_FAILS(loch_address_free(block), FOREIGN);
 }
 
-/* --- addresses that are nobody's, or two allocators' --- */
+/* --- addresses of no allocator, or of two --- */
 
 static void bad_addresses_have_statuses_of_their_own(void **state)
 {

@@ -218,7 +218,7 @@ static void a_block_of_unknown_size_is_not_moved(void **state)
     loch_allocator_release(allocator);
 }
 
-/* Written around, the old block goes all the same, and the new one is there. */
+/* The red zone of the old block was written: the old block is freed anyway, and the new one is there. */
 static void damage_is_found_when_the_old_one_goes(void **state)
 {
     const test_bed *bed = wrap_bed(state);

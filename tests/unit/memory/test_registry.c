@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The registry of allocators: who wins, what factories are asked for and how often, and the end. */
+/* The registry of allocators: which entry wins, what factories are called for and how often, and the end. */
 #include "registry_fixture.h"
 
 static void expect_best(loch_device *device, loch_attributes attributes, const char *name)
@@ -17,7 +17,7 @@ static void expect_none(loch_device *device, loch_attributes attributes, unsigne
     assert_null(found);
 }
 
-/* --- who wins --- */
+/* --- which entry wins --- */
 
 static void highest_priority_wins_and_the_first_of_equals(void **state)
 {
@@ -422,7 +422,7 @@ static void shutdown_lists_what_is_live_and_harms_nobody(void **state)
     CHECK_OK(loch_registry_clear(note_leak, &list, &leaks));
     assert_int_equal(leaks, 0);
 
-    /* handles that outlive it work, and so do blocks whose allocator nobody holds any more */
+    /* handles that outlive it work, and so do blocks of allocators without a reference */
     void *late;
     CHECK_OK(loch_alloc(first, 50, &late));
     CHECK_OK(loch_free(first, late));

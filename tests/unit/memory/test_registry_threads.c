@@ -141,7 +141,7 @@ static void removal_waits_for_the_factory(void **state)
     pthread_join(remover, NULL);
     pthread_join(r.thread, NULL);
     assert_false(atomic_load(&shop.was_inside));
-    assert_int_equal(r.status, LOCH_OK); /* what was made belongs to who asked for it */
+    assert_int_equal(r.status, LOCH_OK); /* the allocator belongs to the caller that asked for it */
     void *block;
     CHECK_OK(loch_alloc(r.found, 100, &block));
     CHECK_OK(loch_free(r.found, block));

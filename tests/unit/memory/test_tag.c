@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tags: one number a name, whoever asks, until there are too many. The order of the tests matters: tags stay. */
+/* Tags: one number for each name, for all callers, until there are too many. The order of the tests matters: tags
+ * stay. */
 #include "test.h"
 
 #include <pthread.h>

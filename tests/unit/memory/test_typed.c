@@ -132,7 +132,7 @@ static void sizes_that_overflow_are_refused(void **state)
             CHECK_FAILS(loch_alloc_array(allocator, counts[k], sizes[i], NULL, &elements), OVERFLOW);
             assert_null(elements);
         }
-        void *elements = TEST_UNTOUCHED; /* the largest that does not: too much for any machine all the same */
+        void *elements = TEST_UNTOUCHED; /* the largest that does not overflow: nevertheless too much for any machine */
         CHECK_FAILS_SET(loch_alloc_typed(allocator, &type, first - 1, NULL, &elements),
                         TEST_SET(OVERFLOW) | TEST_SET(DEVICE_MEMORY));
         assert_null(elements);

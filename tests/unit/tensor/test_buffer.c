@@ -418,7 +418,7 @@ static void threads_retain_and_release_a_buffer(void **state)
     assert_int_equal(deletions.count, 1);
 }
 
-/* Memory of no bytes is somewhere all the same, and its owner wants it back. */
+/* Memory of zero bytes has an address too, and its owner gets it back. */
 static void memory_from_outside_may_have_no_bytes(void **state)
 {
     (void)state;

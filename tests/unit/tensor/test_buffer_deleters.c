@@ -147,7 +147,7 @@ static void a_buffer_with_deleters_is_not_detached(void **state)
     loch_buffer_release(buffer);
     assert_int_equal(book.count, 1);
 
-    CHECK_OK(loch_buffer_create(allocator, 0, NULL, &buffer)); /* without memory, it ends all the same */
+    CHECK_OK(loch_buffer_create(allocator, 0, NULL, &buffer)); /* without memory, the buffer ends anyway */
     CHECK_OK(loch_buffer_add_deleter(buffer, write_down, &one));
     loch_buffer_release(buffer);
     assert_int_equal(book.count, 2);
@@ -157,7 +157,7 @@ static void a_buffer_with_deleters_is_not_detached(void **state)
     loch_device_release(device);
 }
 
-/* A buffer that somebody waits for the end of does not go round in a pool of buffers. */
+/* A buffer with a deleter is not cached in a buffer pool. */
 static void a_pool_of_buffers_ends_a_buffer_with_deleters(void **state)
 {
     (void)state;

@@ -183,7 +183,7 @@ static void what_is_kept_goes_when_memory_is_short(void **state)
     put(&it, first, NULL);
     put(&it, second, NULL);
     void *block;
-    CHECK_OK(loch_alloc(it.allocator, 4 * TEST_MIB, &block)); /* of somebody else */
+    CHECK_OK(loch_alloc(it.allocator, 4 * TEST_MIB, &block)); /* allocated by other code */
     assert_int_equal(stats_of(&it).idle, 1);                  /* no more than needed */
     loch_buffer *large;
     CHECK_FAILS_SET(loch_buffer_pool_acquire(it.pool, 6 * TEST_MIB, NULL, &large),

@@ -81,7 +81,7 @@ static void blocks_go_back_behind_all_their_streams(void **state)
             put(&it, buffer, it.b);
         loch_buffer_release(held);
         CHECK_OK(loch_buffer_pool_trim(it.pool, 0, NULL));
-        for (int n = 0; n < 4; n++) { /* whoever gets that memory now, for the first stream */
+        for (int n = 0; n < 4; n++) { /* the next block with that memory, for the first stream */
             void *block;
             const loch_request request = {.size = sizeof request, .bytes = 100 * KIB, .stream = it.a};
             CHECK_OK(loch_allocator_alloc(it.allocator, &request, &block));

@@ -103,7 +103,8 @@ static void reading_leaves_the_version(void **state)
         CHECK_OK(loch_tensor_map(a, LOCH_MAP_READ, NULL, &mapping));
         CHECK_OK(loch_tensor_unmap(&mapping, NULL));
         CHECK_OK(loch_tensor_clone(a, NULL, &b));
-        if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) { /* shared with others, who say what they write */
+        /* shared with other libraries, which report their writes */
+        if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) {
             struct DLManagedTensorVersioned *shared;
             loch_tensor *other;
             CHECK_OK(loch_tensor_to_dlpack(a, NULL, &shared));
@@ -206,7 +207,7 @@ static void a_watch_knows_of_writes_and_of_the_end(void **state)
     lochi_watch_release(watch);
 }
 
-/* A buffer whose memory still waits for work of another device has ended for who watches it. */
+/* For a watcher, a buffer has ended even if its memory still waits for work of another device. */
 static void a_watch_does_not_wait_for_work(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void a_meter_follows_memory(void **state)
         CHECK_OK(loch_buffer_detach(b, &block));
         expect_meter(meter, 0, 0, 250000);
         CHECK_OK(loch_free(pool, block));
-        CHECK_OK(loch_buffer_resize(b, 70000, LOCH_CONTENTS_DROP, NULL)); /* is nobody's any more */
+        CHECK_OK(loch_buffer_resize(b, 70000, LOCH_CONTENTS_DROP, NULL)); /* no meter counts the buffer any more */
         expect_meter(meter, 0, 0, 250000);
         loch_buffer_release(b);
     }

@@ -365,8 +365,8 @@ static void a_copy_to_the_host_comes_in_the_order_of_its_stream(void **state)
     loch_device_release(device);
 }
 
-/* A pinned block that was released while the default stream of its device still reads it: the next who gets it must not
- * write before that. `target` gets what was read. */
+/* A pinned block is released while the default stream of its device still reads it: its next owner must not write
+ * before that. `target` receives what was read. */
 typedef struct pending_read {
     loch_device *device;
     loch_allocator *pinned;

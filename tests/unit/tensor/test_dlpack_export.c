@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Exports by DLPack: what is said of a tensor, who ends a structure and when, and order with the consumer. */
+/* Exports by DLPack: the description of a tensor, when the deleter of a structure runs, and order with the consumer. */
 #include "dlpack_fixture.h"
 #include <pthread.h>
 
@@ -144,7 +144,7 @@ static void a_copy_is_said_to_be_one(void **state)
     const int64_t strides[] = {2, 1};
     assert_memory_equal(managed->dl_tensor.data, expected, sizeof expected);
     assert_memory_equal(managed->dl_tensor.strides, strides, sizeof strides);
-    assert_int_equal(loch_buffer_get_references(loch_tensor_get_buffer(tensor)), 2); /* nobody else holds it */
+    assert_int_equal(loch_buffer_get_references(loch_tensor_get_buffer(tensor)), 2); /* no other reference exists */
     managed->deleter(managed);
     loch_tensor_release(turned);
     loch_tensor_release(tensor);
@@ -312,7 +312,7 @@ static void the_consumers_work_counts_as_a_use(void **state)
     assert_int_equal(waiting, 0);
     assert_int_equal(from.ended, 1);
 
-    /* a stream that is gone is nobody's to wait for */
+    /* a stream that was destroyed is not waited for */
     CHECK_OK(loch_tensor_from_dlpack(foreign_versioned(&from), NULL, &tensor));
     CHECK_OK(loch_tensor_to_dlpack(tensor, &options, &managed));
     loch_tensor_release(tensor);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Imports by DLPack: what is believed of a structure, who ends it and when, and failing host memory. */
+/* Imports by DLPack: which structures are accepted, when their deleter runs, and failing host memory. */
 #include "dlpack_fixture.h"
 
 /* --- import --- */
@@ -298,7 +298,7 @@ static void later_minor_versions_and_unknown_flags_are_accepted(void **state)
     loch_tensor_release(tensor);
     assert_int_equal(from.ended, 1);
 
-    foreign_versioned(&from); /* no elements: whatever data says, nobody goes there */
+    foreign_versioned(&from); /* no elements: data is never accessed */
     from.shape[0] = 0;
     from.as.versioned.dl_tensor.data = TEST_UNTOUCHED;
     from.as.versioned.dl_tensor.byte_offset = UINT64_MAX;
@@ -349,7 +349,7 @@ static void cuda_is_asked_for(void **state)
     }
 }
 
-/* An asynchronous copy reads memory of others: they hear of the end only when it has passed. */
+/* An asynchronous copy reads memory of another library: its deleter runs only when the copy has ended. */
 static void an_import_stays_until_work_has_passed(void **state)
 {
     (void)state;

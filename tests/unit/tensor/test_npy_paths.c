@@ -160,7 +160,7 @@ static void *drain_pipe(void *path)
     return NULL;
 }
 
-/* Only the first thread hears the alarm: it is the one inside the library. */
+/* Only the first thread receives the alarm: it is the thread inside the library. */
 static pthread_t start_deaf(void *(*function)(void *))
 {
     sigset_t alarms;

@@ -90,7 +90,7 @@ static void sizes_that_overflow_are_refused(void **state)
     loch_tensor *view;
     CHECK_FAILS(loch_tensor_unsqueeze(tensor, 0, &view), INVALID);
     loch_tensor_release(tensor);
-    /* more than 2^31 elements, with memory that nobody touches */
+    /* more than 2^31 elements, with memory that is never touched */
     loch_device *device = sim_open("sim:140GiB");
     const loch_tensor_options options = {.size = sizeof options, .device = device};
     CHECK_OK(loch_tensor_create(LOCH_F16, LOCH_SHAPE(3, (int64_t)1 << 32), &options, &tensor));
@@ -157,7 +157,7 @@ static void a_tensor_lies_on_a_part_of_a_buffer(void **state)
     CHECK_FAILS(loch_tensor_create_in(buffer, 84, LOCH_F32, LOCH_SHAPE(6, 4), backwards, &tensor), OUT_OF_RANGE);
     const int64_t huge[] = {INT64_MIN, INT64_MAX};
     CHECK_FAILS(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(6, 4), huge, &tensor), OVERFLOW);
-    /* a stride that nobody follows may be anything */
+    /* a stride that is never used may have any value */
     CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(1, 1), huge, &tensor));
     loch_tensor *view;
     CHECK_OK(loch_tensor_view(tensor, LOCH_SHAPE(1), &view));

@@ -64,7 +64,7 @@ static void a_workspace_grows_to_the_largest_request(void **state)
     }
 }
 
-/* The bug that it must not have: the old memory freed under who holds it, or under queued kernels. */
+/* A defect to avoid: the old memory is freed while a holder or queued kernels use it. */
 static void old_memory_stays_for_its_holders(void **state)
 {
     (void)state;
@@ -80,7 +80,8 @@ static void old_memory_stays_for_its_holders(void **state)
     CHECK_OK(sim_writes(it.stream, loch_buffer_get_address(larger), 128 * KIB));
     loch_buffer_release(old);
     assert_int_equal(blocks(&it), 1);
-    /* Whoever gets that memory on another stream is behind the work; the checker would say if not. */
+    /* The next owner of that memory on another stream is ordered after the work; the checker would report it
+     * otherwise. */
     loch_stream *other = sim_stream(it.device, LOCH_STREAM_INDEPENDENT);
     for (int i = 0; i < 8; i++) {
         void *block;

@@ -41,7 +41,7 @@ static void expect_void(bench *it)
     loch_capture_info info = {.size = sizeof info};
     CHECK_FAILS(loch_sim_capture_end(it->stream, &graph), DRIVER);
     assert_null(graph);
-    CHECK_OK(loch_stream_query_capture(it->stream, &info)); /* it has ended all the same */
+    CHECK_OK(loch_stream_query_capture(it->stream, &info)); /* the capture has ended anyway */
     assert_int_equal(info.active, 0);
     CHECK_OK(sim_busy(it->stream, 1));
 }

@@ -72,7 +72,7 @@ static void a_read_beside_a_write_is_found_and_two_reads_are_not(void **state)
     bench_close(&it);
 }
 
-/* Time does not make order: the first write has long ended, but nobody waited for it. */
+/* Time is not order: the first write has long ended, but no stream waited for it. */
 static void work_that_ended_unseen_is_not_ordered(void **state)
 {
     (void)state;

@@ -84,7 +84,7 @@ static void a_switch_takes_capabilities_away(void **state)
     loch_device_release(whole);
 }
 
-/* The driver itself refuses what an option took away, whoever calls it. */
+/* The driver itself refuses what an option switched off, for every caller. */
 static void slots_of_what_was_switched_off_refuse(void **state)
 {
     (void)state;

@@ -126,7 +126,7 @@ static void a_stream_waits_for_an_event(void **state)
     CHECK_OK(sim_busy(a, 900));
     CHECK_OK(loch_event_record(event, a));
     CHECK_OK(loch_stream_wait(b, event));
-    CHECK_OK(sim_busy(a, 5000)); /* behind the mark: nobody waits for it */
+    CHECK_OK(sim_busy(a, 5000)); /* after the mark: no wait depends on it */
     CHECK_OK(sim_busy(b, 100));
     loch_event_destroy(event); /* the wait holds */
     CHECK_OK(loch_stream_sync(b));

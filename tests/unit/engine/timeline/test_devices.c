@@ -85,7 +85,7 @@ static loch_status add_device_ns(const loch_span_record *record, void *user)
     return LOCH_OK;
 }
 
-/* A thousand spans whose work has ended need few events, though nobody asks. */
+/* A thousand spans whose work has ended need few events, even if the timeline is not read. */
 static void times_that_have_come_are_taken_on_the_way(void **state)
 {
     (void)state;

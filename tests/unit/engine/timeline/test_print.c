@@ -229,8 +229,8 @@ static void a_buffer_of_any_size_gets_what_fits(void **state)
     filled_close(&f);
 }
 
-/* Whether all characters can be shown: UTF-8 without controls, but for those of two bytes, which JSON allows. `columns`
- * counts those of the longest line. */
+/* Returns whether all characters can be shown: UTF-8 without controls, except those of two bytes, which JSON allows.
+ * `columns` receives the length of the longest line in characters. */
 static bool is_clean(const char *text, bool is_json, size_t *columns)
 {
     size_t line = 0;

@@ -50,11 +50,11 @@ __attribute__((unused)) static void make_holes(const pool_bench *s, loch_buffer 
 #define SLOTS 24
 #define STILL 12
 
-/* Each slot has one reference of a buffer; whoever takes it out has it. */
+/* Each slot has one reference of a buffer; the thread that takes it out owns it. */
 typedef struct crowd {
     pool_bench *scene;
     _Atomic(loch_buffer *) slots[SLOTS];
-    loch_buffer *still[STILL]; /* that nobody releases */
+    loch_buffer *still[STILL]; /* that is never released */
     unsigned tolerated;        /* statuses that an allocation may have */
     size_t most_bytes;         /* of one buffer */
     atomic_bool is_over;

@@ -113,7 +113,8 @@ static void a_copy_that_is_too_long_leaves_the_neighbour(void **state)
     pool_end(pool, device);
 }
 
-/* What a thread keeps, what waits for a stream, and what lies in a pool that has more: none of it is anybody's. */
+/* Memory in a thread's cache, memory that waits for a stream, and memory of a pool with another limit is not available
+ * to this request. */
 static void free_memory_is_refused(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool under stream capture: its calls do not void the capture, and memory handed out there is nobody else's until
- * the capture is released, however often its graph runs. */
+/* A pool under stream capture: its calls do not invalidate the capture, and memory allocated in the capture serves no
+ * other request until the capture is released, however often its graph runs. */
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB

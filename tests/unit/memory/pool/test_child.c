@@ -65,7 +65,7 @@ static void a_range_is_a_block_of_its_parent(void **state)
     assert_null(loch_pool_get_parent(parent));
     void *first = pool_alloc(child, 4 * MIB), *range = lochi_pool_of(child)->range;
     assert_ptr_equal(first, range);
-    /* a block of the child's is none of the parent's, even where the range begins */
+    /* a block of the child is not a block of the parent, even where the range begins */
     CHECK_FAILS(loch_free(parent, first), BUSY);
     CHECK_FAILS(loch_free(parent, (char *)first + 512), INTERIOR);
     void *moved = TEST_UNTOUCHED;
@@ -227,7 +227,7 @@ static void children_end_in_any_order(void **state)
     assert_int_equal(orders, 24);
 }
 
-/* What is out keeps a child, its parents and their memory, whoever has let go of them. */
+/* Allocated blocks keep a child, its parents and their memory, even after all references were released. */
 static void blocks_outlive_their_child(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ static void a_range_is_refused_under_capture_and_ends_behind_its_graph(void **st
     loch_allocator *parent = pool_make(device, NULL), *child = child_range(parent, 8 * MIB), *none = TEST_UNTOUCHED;
     loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
     loch_sim_graph *graph;
-    CHECK_OK(loch_device_sync(device)); /* the range may be used by anybody */
+    CHECK_OK(loch_device_sync(device)); /* the range may be used by any stream */
     CHECK_OK(loch_sim_capture_begin(stream));
     CHECK_FAILS(child_try(parent, LOCH_CHILD_RANGE, 0, MIB, stream, &none), BUSY);
     assert_null(none);

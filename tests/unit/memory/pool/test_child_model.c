@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Random programs over a family of pools: blocks come and go, children are made, lose their last reference and end,
- * limits change. After every step all pools are whole, no two blocks share a byte, contents are as they were written,
- * and nobody holds more than its limits allow. */
+/* Random programs over a family of pools: blocks are allocated and freed, children are created, lose their last
+ * reference and end, limits change. After every step all pools pass their checks, no two blocks share a byte, contents
+ * are as written, and no pool holds more than its limits allow. */
 #include "child_fixture.h"
 
 #define MIB TEST_MIB

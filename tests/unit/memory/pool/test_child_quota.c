@@ -83,7 +83,8 @@ static void a_hard_limit_counts_children_below(void **state)
     pool_end_sim(parent, device);
 }
 
-/* Idle memory goes to who needs it: from siblings, from the parent, and to it; blocks never. */
+/* Idle memory goes to the pool that needs it: from siblings, from the parent, and to the parent. Blocks are never
+ * taken. */
 static void idle_memory_is_borrowed_and_taken_back(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void idle_arrange(idle_order order, uint64_t seed)
     }
 }
 
-/* Bytes of handles that lie in free blocks alone, whoever's they are. */
+/* Returns the bytes of handles that contain only free blocks, of any stream. */
 static size_t idle_count_handles(loch_allocator *allocator)
 {
     lochi_pool *pool = lochi_pool_of(allocator);
@@ -270,8 +270,8 @@ static void blocks_that_others_use_become_idle_behind_them(void **state)
 
 #define STREAMS 3
 
-/* Any call, but for those that a thread's cache may serve, and for those that free something themselves where events
- * lag. */
+/* Makes any call, except those that a thread's cache may serve, and those that free something themselves on devices
+ * whose events lag. */
 static void idle_do_any(test_random *random, bool is_lagging)
 {
     idle_call call = (idle_call)test_random_below(random, IDLE_CALLS);

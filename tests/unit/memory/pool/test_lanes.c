@@ -95,7 +95,8 @@ static void events_do_not_pile_up(void **state)
     loch_device_release(device);
 }
 
-/* A block of a capture outlives it, is used by ordinary work, and is freed: who gets it waits for that work. */
+/* A block of a capture outlives the capture, is used by ordinary work, and is freed: its next user waits for that
+ * work. */
 static void released_captures_keep_the_order(void **state)
 {
     (void)state;

@@ -108,7 +108,7 @@ static void a_request_that_was_served_at_last_is_a_retry_and_no_failure(void **s
     void *block = pool_alloc(other, 40 * MIB), *none = TEST_UNTOUCHED;
     CHECK_FAILS(loch_alloc(pool, 60 * MIB, &none), DEVICE_MEMORY);
     assert_int_equal(pool_stats(pool).failures, 1);
-    assert_int_equal(pool_stats(pool).retries, 0); /* nobody had anything to give */
+    assert_int_equal(pool_stats(pool).retries, 0); /* no other pool had free memory */
     CHECK_OK(loch_free(other, block));
     block = pool_alloc(pool, 60 * MIB);
     assert_int_equal(pool_stats(pool).failures, 1);

@@ -128,7 +128,7 @@ static void model_expect_apart(const model *m, const model_block *block)
     if (block->alignment) assert_int_equal((uintptr_t)block->address & (block->alignment - 1), 0);
 }
 
-/* A failure is for want of memory, and there was cause for it. */
+/* A failure is caused by a shortage of memory, and there was a shortage. */
 static void model_expect_short(const model *m, loch_status status, size_t bytes)
 {
     if (!(POOL_SHORT & 1u << status)) fail_msg("%s: %s", loch_status_name(status), loch_error_get()->sentence);

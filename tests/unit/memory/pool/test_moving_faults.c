@@ -132,7 +132,7 @@ static void capture(world *w)
         CHECK_OK(loch_sim_capture_begin(w->b.streams[2]));
     } else {
         CHECK_OK(loch_stream_query_capture(w->b.streams[2], &info));
-        CHECK_OK(loch_sim_capture_end(w->b.streams[2], &graph)); /* nobody has made it void */
+        CHECK_OK(loch_sim_capture_end(w->b.streams[2], &graph)); /* the capture is still valid */
         loch_sim_graph_destroy(graph);
         const loch_status status = loch_pool_release_capture(w->b.pool, info.id);
         assert_true(status == LOCH_OK || status == LOCH_E_NOT_FOUND);

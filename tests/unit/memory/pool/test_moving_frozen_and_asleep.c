@@ -65,7 +65,7 @@ static void a_frozen_block_that_cannot_grow_stays_frozen(void **state)
     bench_close(&b);
 }
 
-/* Its block stays, with a message; nobody may look for the buffer afterwards. */
+/* Its block stays, with a message; the buffer must not be looked up afterwards. */
 static void a_block_that_could_not_be_freed_forgets_its_buffer(void **state)
 {
     (void)state;

@@ -140,7 +140,8 @@ static void a_pin_refuses_a_stream_of_another_device(void **state)
 
 /* --- uses --- */
 
-/* A use that cannot be noted for want of host memory is waited for, if need be: a move comes behind it all the same. */
+/* A use that cannot be recorded because there is no host memory is waited for, if needed: a move is ordered after it
+ * anyway. */
 static void a_move_comes_behind_a_use_that_could_not_be_noted(void **state)
 {
     (void)state;

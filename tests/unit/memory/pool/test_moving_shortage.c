@@ -14,8 +14,8 @@ static size_t free_bytes_of(loch_allocator *pool)
     return info.free_bytes + info.thread_bytes;
 }
 
-/* A pool that takes scratch memory off a large limit, and does not say so, reports more free memory than it has:
- * whoever asks for it gets a compaction of everything, and then a failure. */
+/* A pool that takes scratch memory off a large limit, and does not say so, reports more free memory than it has: a
+ * request for that memory causes a compaction of everything, and then a failure. */
 static void all_that_is_free_can_be_had(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@ static void *address_of(loch_buffer *buffer, loch_stream *stream)
     return address;
 }
 
-/* Who says what of the streams that use a buffer. */
+/* Whether a program reports all streams that use a buffer. */
 typedef enum honesty {
     HONEST,    /* every use is said */
     FORGETFUL, /* work is queued behind the unpin, on a stream that was not named */
@@ -121,8 +121,8 @@ static void moves_are_ordered_with_streams_that_ended(void **state)
     bench_close(&s);
 }
 
-/* A free that makes a block anybody's at once hands memory to one stream that another still works on. Here the second
- * stream waits on the device; a third one that nobody was told of is found. */
+/* A free that makes a block available at once hands memory to one stream while another still works on it. Here the
+ * second stream waits on the device; a third stream that was not recorded is found. */
 static void frees_are_in_stream_order(void **state)
 {
     (void)state;

@@ -256,7 +256,7 @@ static void compaction_is_locked_and_can_be_forbidden(void **state)
         crowd_run(&c, workers, 6, 4);
         for (size_t i = 0; i < 6; i++)
             assert_true(workers[i].done > 0 || i == 4);
-        CHECK_OK(loch_pool_compact(s.pool, NULL, NULL)); /* nobody forbids it any more */
+        CHECK_OK(loch_pool_compact(s.pool, NULL, NULL)); /* moving is not forbidden any more */
         for (size_t i = 0; i < STILL; i++)
             loch_buffer_release(c.still[i]);
         bench_close(&s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* LOCH_POOL_WIPE_FREED: what is freed is zero before anybody else has it, in the order of streams, without a wait on
- * the host; what cannot be wiped now reaches nobody. */
+/* LOCH_POOL_WIPE_FREED: freed memory is zero before it is reused, in the order of streams, without a wait on the host.
+ * Memory that cannot be wiped now is not reused. */
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB
@@ -267,7 +267,7 @@ static void wiping_comes_behind_the_last_use_and_before_the_next(void **state)
         assert_true(sim_stats(device).pending > 0); /* nothing has run */
         assert_int_equal(pool_info(pool).waits_on_host, 0);
         CHECK_OK(loch_device_sync(device));
-        assert_int_equal(late.seen, 0xaa); /* who still used it saw what was written */
+        assert_int_equal(late.seen, 0xaa); /* work that still used the block saw the old contents */
         next.block = pool_alloc_on(pool, sizes[s], other);
         wipe_launch(other, &next, peek_run);
         CHECK_OK(loch_device_sync(device));
@@ -381,7 +381,7 @@ static void a_free_under_capture_adds_no_fill_to_the_graph(void **state)
 
 /* --- failures --- */
 
-/* What could not be wiped reaches nobody, and comes back when it can. */
+/* Memory that could not be wiped is not reused, and is reused when it can be wiped. */
 static void what_could_not_be_wiped_reaches_nobody(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void a_range_that_cannot_be_wiped_does_not_go_back(void **state)
     CHECK_OK(loch_sim_set_fault(device, &fault));
     CHECK_OK(loch_free(child, block));
     loch_allocator_release(child);
-    assert_int_equal(pool_stats(parent).blocks, 1); /* the range is out, and nobody's */
+    assert_int_equal(pool_stats(parent).blocks, 1); /* the range stays allocated, without an owner */
     CHECK_OK(loch_sim_set_fault(device, NULL));
     void *found = NULL;
     for (uintptr_t at = (uintptr_t)block; !found; at -= 512) { /* the test knows where: it may give it back */

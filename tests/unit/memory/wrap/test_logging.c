@@ -203,7 +203,7 @@ static void a_free_behind_its_back_ends_when_the_address_comes_again(void **stat
     CHECK_LINE(lines[is_same ? 3 : 2], "a 2 10 0 @");
     CHECK_OK(loch_free(logging, again));
     CHECK_OK(loch_raw_free(again));
-    /* For the count of who believes that the block is out: with `keeps`, nothing is freed by it. */
+    /* Corrects the count of the allocator that still has the block recorded: with `keeps`, this call frees nothing. */
     CHECK_OK(loch_free(is_same ? base : logging, block));
     loch_allocator_release(logging);
 }
@@ -290,7 +290,7 @@ static void without_a_file_the_log_hook_gets_the_lines(void **state)
     loch_allocator *direct = small_direct(bed), *logging;
     CHECK_OK(loch_logging_create(direct, "spoken", NULL, &logging));
     loch_allocator_release(direct);
-    CHECK_OK(loch_free(logging, wrap_alloc(logging, 3))); /* nobody listens */
+    CHECK_OK(loch_free(logging, wrap_alloc(logging, 3))); /* no log hook is set */
     loch_log_set_hook(hear, &it, LOCH_LOG_INFO);
     void *block = wrap_alloc(logging, 77);
     assert_int_equal(it.lines, 1);

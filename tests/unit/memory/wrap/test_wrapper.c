@@ -121,7 +121,8 @@ static void bad_tables_are_refused(void **state)
     CHECK_FAILS(loch_wrapper_create(direct, NULL, &small, NULL, &wrapper), INVALID);
     CHECK_FAILS(loch_wrapper_create(NULL, NULL, &bare, NULL, &wrapper), INVALID);
     CHECK_FAILS(loch_wrapper_create(direct, NULL, &bare, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_allocator_create(bed->device, "bare", &bare, NULL, &wrapper), INVALID); /* nobody to forward to */
+    /* no allocator to forward to */
+    CHECK_FAILS(loch_allocator_create(bed->device, "bare", &bare, NULL, &wrapper), INVALID);
     loch_allocator_release(direct);
 }
 
