@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a program does right and wrong with a pool on the CPU, by name: run under tools that find such things. */
+/* Correct and wrong uses of a pool on the CPU, chosen by name. The program runs under tools that find wrong uses. */
 #ifndef LOCH_TEST_CHECKER_PROGRAM_H
 #define LOCH_TEST_CHECKER_PROGRAM_H
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile unsigned char checker_sink; /* what was read goes there */
+static volatile unsigned char checker_sink; /* keeps the result of a read */
 
 static void checker_ok(loch_status status)
 {

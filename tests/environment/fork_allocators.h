@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of forks share: allocators of every kind on one device, threads that use them, and what a child does
+/* Shared by the tests of forks: allocators of every kind on one device, threads that use them, and what a child does
  * with them. */
 #ifndef LOCH_TEST_FORK_ALLOCATORS_H
 #define LOCH_TEST_FORK_ALLOCATORS_H

@@ -58,7 +58,7 @@ static pid_t fork_now(void)
 }
 #endif
 
-/* In a child: it goes on only if this holds. */
+/* In a child: ends the child unless the condition holds. */
 #define NEED(condition)                                                                                                \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What fuzz targets share. A target is one file tests/fuzz/fuzz_<name>.c with LLVMFuzzerTestOneInput, which gets any
- * bytes and has to return; what is wrong ends the program by abort. `make fuzz` links targets with libFuzzer, all other
- * builds with replay.c, which runs the inputs that are kept in tests/fuzz/corpus/<name>. */
+/* Shared by the fuzz targets. A target is one file tests/fuzz/fuzz_<name>.c with LLVMFuzzerTestOneInput, which gets any
+ * bytes and must return; an error ends the program by abort. `make fuzz` links targets with libFuzzer. All other builds
+ * link them with replay.c, which runs the inputs in tests/fuzz/corpus/<name>. */
 #ifndef LOCH_FUZZ_H
 #define LOCH_FUZZ_H
 

@@ -9,7 +9,7 @@
 
 static size_t trace_sentences;
 
-/* What the reader prints; stands in for the one that writes to standard error. */
+/* Receives the messages of the reader, in place of the function that prints them on standard error. */
 int tool_fail(const char *format, ...)
 {
     char text[1024];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the CUDA driver share: one device, and the caller's own side of the driver through a second loading
+/* Shared by the tests of the CUDA driver: one device, and the caller's own side of the driver through a second loading
  * of libcuda. Without a GPU a program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. */
 #ifndef LOCH_TEST_CUDA_FIXTURE_H
 #define LOCH_TEST_CUDA_FIXTURE_H

@@ -167,7 +167,7 @@ static loch_status stack_pool(loch_device *device, const char *kind, loch_alloca
     return loch_pool_create(device, NULL, &options, out);
 }
 
-/* Children that all others have let go of their parent of. */
+/* Children whose parents have no other reference. */
 static loch_status stack_child(loch_device *device, const char *kind, loch_allocator **out)
 {
     const loch_pool_options options = {

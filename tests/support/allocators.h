@@ -32,7 +32,7 @@ bool test_stack_has(const char *stack, const char *part);
 bool test_stack_is_pinned(const char *stack);
 bool test_stack_is_pool(const char *stack);
 
-/* What a case works on. */
+/* The subject of a case. */
 typedef struct test_subject {
     const test_bed *bed;
     const char *stack;

@@ -16,7 +16,7 @@ typedef struct test_bed {
     loch_device_properties properties; /* of the device */
     bool has_data;                     /* memory has contents: false on an unbacked simulated device */
     bool is_sim;                       /* loch_sim_ calls work on it */
-    bool is_stepped;                   /* simulated, and its clock stands still until told or waited for */
+    bool is_stepped;                   /* simulated; the clock advances only by calls and waits */
 } test_bed;
 
 /* The exit status of the program: 0, the number of failures, or TEST_SKIPPED when no device could be opened. */

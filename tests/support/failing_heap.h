@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A host allocator for the library's bookkeeping that counts, and fails where it is told to. It checks that every piece
- * is given back with the size it was asked for with. */
+/* A host allocator for the library's bookkeeping that counts allocations and makes chosen ones fail. It checks that
+ * every piece is freed with the size of its allocation. */
 #ifndef LOCH_TEST_HEAP_H
 #define LOCH_TEST_HEAP_H
 

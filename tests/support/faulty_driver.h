@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A driver from outside the library: "faulty:NAME" opens the device NAME of another driver, forwards every slot to it,
- * and makes the call fail that it is told to. It uses nothing but the public headers, so it is also the example of how
- * a driver is built on another. */
+/* A driver outside the library: "faulty:NAME" opens the device NAME of another driver, forwards every slot to it, and
+ * makes a chosen call fail. It uses only the public headers, so it is also an example of a driver that is built on
+ * another. */
 #ifndef LOCH_TEST_FAULTY_DRIVER_H
 #define LOCH_TEST_FAULTY_DRIVER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What Loch hands out by walks and prints by status, as arrays, counts and lengths: what tests compare. Nothing here
- * asserts: a call that fails gives its status, or 0. Included by test.h. */
+/* Results of walks and prints as arrays, counts and lengths, for comparisons in tests. Nothing here asserts: a call
+ * that fails returns its status, or 0. Included by test.h. */
 #ifndef LOCH_TEST_LISTS_H
 #define LOCH_TEST_LISTS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the pool share: pools, blocks and figures in one line each, and the walk over the invariants. */
+/* Shared by the tests of the pool: pools, blocks and figures in one line each, and the walk over the invariants. */
 #ifndef LOCH_TEST_POOL_FIXTURE_H
 #define LOCH_TEST_POOL_FIXTURE_H
 
@@ -78,7 +78,7 @@ __attribute__((unused)) static void pool_expect_whole(loch_allocator *pool)
     if (wrong) fail_msg("the pool is broken: %s", wrong);
 }
 
-/* Nothing is out any more: what the pool caches goes back, all of it. */
+/* No block is allocated any more: the pool gives back all cached memory. */
 __attribute__((unused)) static void pool_expect_empty(loch_allocator *pool)
 {
     pool_expect_whole(pool);

@@ -14,7 +14,7 @@
         if (!scenario_note(s, (call), #call)) goto done;                                                               \
     } while (0)
 
-/* For giving back: goes on, and remembers a refusal. */
+/* For frees: continues, and remembers the first failure. */
 #define BACK(call)                                                                                                     \
     do {                                                                                                               \
         if ((call) != LOCH_OK && !s->run->kept) s->run->kept = #call;                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of simulated devices share: a device for each test that must leave nothing behind, and short ways to
+/* Shared by the tests of simulated devices: a device for each test that must leave nothing behind, and short ways to
  * queue kernels and to read figures. */
 #ifndef LOCH_TEST_SIM_FIXTURE_H
 #define LOCH_TEST_SIM_FIXTURE_H

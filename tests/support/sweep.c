@@ -242,8 +242,8 @@ static void scenario_round(test_round *round, const void *user)
     if (round->is_felt && (run.error.status != run.status || !run.error.sentence[0]))
         fail_msg("%s: %s gave %s, but the record says %s, \"%s\"", round->when, run.call, loch_status_name(run.status),
                  loch_status_name(run.error.status), run.error.sentence);
-    /* simulated time goes on, so that what was queued lands; memory may have been given back under work that could not
-     * be waited for */
+    /* advances simulated time, so that queued work ends; memory may have been freed under work that could not be waited
+     * for */
     if (held) CHECK_OK(loch_device_sync(held));
     if (held) test_sim_expect_empty(held, false, round->when, run.call);
     if (!held && round->mode != TEST_FAILING_NEVER) round_expect_usage(round, &before);

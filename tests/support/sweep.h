@@ -71,7 +71,7 @@ void test_host_sweep(loch_status (*run)(const void *user), const void *user);
 
 extern const char *test_kept;
 
-/* What a larger program notes of itself under faults. */
+/* Notes of a larger program about its own state under faults. */
 typedef struct test_notes {
     loch_device *device;  /* lost before step number `lose_before` */
     uint64_t lose_before; /* counted from 1; 0: never */

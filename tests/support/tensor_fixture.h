@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of buffers and tensors share: each leaves no bookkeeping, no live block and no waiting memory behind,
+/* Shared by the tests of buffers and tensors: each leaves no bookkeeping, no live block and no waiting memory behind,
  * and the checkers of simulated devices have found nothing. */
 #ifndef LOCH_TEST_TENSOR_FIXTURE_H
 #define LOCH_TEST_TENSOR_FIXTURE_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What every test program starts from: cmocka, all of Loch's public headers, and checks that know loch_status.
+/* The base of every test program: cmocka, all public headers of Loch, and checks of loch_status.
  *
- * CHECK_OK and CHECK_FAILS print the error record's sentence when a call did not do as expected. CHECK_FAILS also holds
- * every failure to its promise: the record carries the code that was returned and a sentence that is not empty. */
+ * CHECK_OK and CHECK_FAILS print the sentence of the error record if a call has another result than expected.
+ * CHECK_FAILS also checks the promise of every failure: the record has the returned code and a sentence that is not
+ * empty. */
 #ifndef LOCH_TEST_H
 #define LOCH_TEST_H
 
@@ -31,7 +32,7 @@
 #define TEST_MIB ((size_t)1 << 20)
 #define TEST_GIB ((size_t)1 << 30)
 
-/* What a program returns when it could not run here. */
+/* Exit code of a program that cannot run on this machine. */
 #define TEST_SKIPPED 77
 
 /* A pointer that no call should leave in an out-argument: "NULL on failure" is checked against it. */
@@ -84,8 +85,8 @@ void test_threads_run(void *(*function)(void *worker), void *workers, size_t wor
  * is live. */
 void test_end_defaults(void);
 
-/* What a test program returns that has no GPU: it says why, from the error record. With LOCH_REQUIRE_GPU=1 that is a
- * failure. */
+/* Returns the exit code of a test program without a GPU, after printing the reason from the error record. With
+ * LOCH_REQUIRE_GPU=1 this is a failure. */
 int test_skip_gpu(void);
 
 #endif

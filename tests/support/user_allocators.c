@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The users' allocators. The plain ones know no more than a count; the full one keeps a record of every block in an
- * array that it searches, and remembers the latest freed addresses. Their own bookkeeping is libc's and never fails. */
+/* Allocators as users write them. The plain ones keep only a count. The full one records every block in an array that
+ * it searches, and the latest freed addresses. Their own records come from libc and never fail. */
 #include "user_allocators.h"
 #include <loch/wrapper.h>
 
@@ -136,7 +136,7 @@ static void plain_destroy(void *user)
 }
 
 static const loch_allocator_ops plain_ops = {
-    /* as a program that knows only the first slots would pass it */
+    /* as a program that was compiled with only the first slots would pass it */
     .size = offsetof(loch_allocator_ops, destroy) + sizeof plain_ops.destroy,
     .kind = "user-plain",
     .traits = LOCH_TRAIT_THREAD_SAFE,
@@ -416,7 +416,7 @@ static loch_attributes full_get_attributes(void *user)
                                      (uint32_t)(is_host ? LOCH_ATTRIBUTE_ON_HOST : LOCH_ATTRIBUTE_GPU_COMPATIBLE)};
 }
 
-/* What was taken anyway may be used: a block's size changes inside it. */
+/* Rounded memory may be used: a block can be resized inside it. */
 static loch_status full_change(user_full *self, void *address, size_t bytes, size_t *allocated)
 {
     user_record *record;

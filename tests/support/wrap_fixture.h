@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the direct allocator and of the wrappers share: short calls, kernels where the device is simulated,
+/* Shared by the tests of the direct allocator and of the wrappers: short calls, kernels where the device is simulated,
  * and a user's allocator that knows little of itself. */
 #ifndef LOCH_TEST_WRAP_FIXTURE_H
 #define LOCH_TEST_WRAP_FIXTURE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of visitors share: a driver that refuses to give back while told to, and meetings of threads inside of
+/* Shared by the tests of visitors: a driver that refuses to give back while told to, and meetings of threads inside of
  * it. */
 #ifndef LOCH_TEST_OBSERVER_FIXTURE_H
 #define LOCH_TEST_OBSERVER_FIXTURE_H

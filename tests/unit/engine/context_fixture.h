@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of contexts share: an engine on several devices at once, opened and closed in one line. In the end the
+/* Shared by the tests of contexts: an engine on several devices at once, opened and closed in one line. In the end the
  * engine has no live block, the checkers of simulated devices have found nothing, and no bookkeeping is left. */
 #ifndef LOCH_TEST_CONTEXT_FIXTURE_H
 #define LOCH_TEST_CONTEXT_FIXTURE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of engines share: engines in one line, gates that tasks wait at, and the check that nothing is
+/* Shared by the tests of engines: engines in one line, gates that tasks wait at, and the check that nothing is
  * left. */
 #ifndef LOCH_TEST_ENGINE_FIXTURE_H
 #define LOCH_TEST_ENGINE_FIXTURE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of workers share: tasks that wait at a gate, fail, or note the order in which they ran. */
+/* Shared by the tests of workers: tasks that wait at a gate, fail, or note the order in which they ran. */
 #ifndef LOCH_TEST_WORKERS_FIXTURE_H
 #define LOCH_TEST_WORKERS_FIXTURE_H
 

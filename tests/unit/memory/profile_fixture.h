@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of scopes and censuses share. */
+/* Shared by the tests of scopes and censuses. */
 #ifndef LOCH_TEST_PROFILE_FIXTURE_H
 #define LOCH_TEST_PROFILE_FIXTURE_H
 

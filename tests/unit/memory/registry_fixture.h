@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the registry share: allocators that are registered, found and counted in one line each. */
+/* Shared by the tests of the registry: allocators that are registered, found and counted in one line each. */
 #ifndef LOCH_TEST_REGISTRY_FIXTURE_H
 #define LOCH_TEST_REGISTRY_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of sessions share: subjects, which are stacks of allocators on devices, and short calls. */
+/* Shared by the tests of sessions: subjects, which are stacks of allocators on devices, and short calls. */
 #ifndef LOCH_TEST_SESSION_FIXTURE_H
 #define LOCH_TEST_SESSION_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of pools of buffers share: a bench with a pool, an allocator and two streams. */
+/* Shared by the tests of pools of buffers: a bench with a pool, an allocator and two streams. */
 #ifndef LOCH_TEST_BUFFER_POOL_FIXTURE_H
 #define LOCH_TEST_BUFFER_POOL_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of DLPack share: structures as other libraries make them, and tensors with known elements. */
+/* Shared by the tests of DLPack: structures as other libraries make them, and tensors with known elements. */
 #ifndef LOCH_TEST_DLPACK_FIXTURE_H
 #define LOCH_TEST_DLPACK_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of .npy files share: a folder of their own, and files made of bytes. */
+/* Shared by the tests of .npy files: a folder of their own, and files made of bytes. */
 #ifndef LOCH_TEST_NPY_FIXTURE_H
 #define LOCH_TEST_NPY_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of timelines share: a clock that the test moves, and spans copied out of a timeline. */
+/* Shared by the tests of timelines: a clock that the test moves, and spans copied out of a timeline. */
 #ifndef LOCH_TEST_TIMELINE_FIXTURE_H
 #define LOCH_TEST_TIMELINE_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the ledger share. Addresses are numbers: a ledger never touches what they name. */
+/* Shared by the tests of the ledger. Addresses are numbers: a ledger never touches what they name. */
 #ifndef LOCH_TEST_LEDGER_FIXTURE_H
 #define LOCH_TEST_LEDGER_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of child pools share: children in one line, and the checks that no two blocks of a family share a
+/* Shared by the tests of child pools: children in one line, and the checks that no two blocks of a family share a
  * byte. */
 #ifndef LOCH_TEST_CHILD_FIXTURE_H
 #define LOCH_TEST_CHILD_FIXTURE_H

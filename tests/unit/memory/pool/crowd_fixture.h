@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of moving memory under load share: a pool with streams, movable buffers with holes between them, and
+/* Shared by the tests of moving memory under load: a pool with streams, movable buffers with holes between them, and
  * crowds of threads that allocate, check and free. */
 #ifndef LOCH_TEST_CROWD_FIXTURE_H
 #define LOCH_TEST_CROWD_FIXTURE_H
@@ -77,7 +77,7 @@ __attribute__((unused)) static void *worker_run(void *user)
     return NULL;
 }
 
-/* Runs the jobs at once, ends those that go on until told, and gives back what is in the slots. */
+/* Runs the jobs at once, stops those that run until they are stopped, and releases what is in the slots. */
 __attribute__((unused)) static void crowd_run(crowd *c, worker *workers, size_t count, size_t until_told)
 {
     pthread_t threads[8];

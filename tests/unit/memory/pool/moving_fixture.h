@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of moving memory share: movable buffers whose contents are known. */
+/* Shared by the tests of moving memory: movable buffers whose contents are known. */
 #ifndef LOCH_TEST_MOVING_FIXTURE_H
 #define LOCH_TEST_MOVING_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of sleeping pools share: a pool with all kinds of blocks, whose contents are known. */
+/* Shared by the tests of sleeping pools: a pool with all kinds of blocks, whose contents are known. */
 #ifndef LOCH_TEST_SLEEP_FIXTURE_H
 #define LOCH_TEST_SLEEP_FIXTURE_H
 
@@ -124,7 +124,7 @@ __attribute__((unused)) static bed bed_open(const char *name, const loch_pool_op
     return b;
 }
 
-/* What was kept, and the stage, came from default allocators: nothing of it is left. */
+/* Saved contents and the staging memory came from default allocators: all of it is freed. */
 __attribute__((unused)) static void bed_close(bed *b)
 {
     test_end_defaults();
