@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One piece of memory, seen by NumPy and by Loch: whoever lets go last frees it.
+"""One piece of memory, seen by NumPy and by Loch: the last release frees it.
 
 Needs NumPy, and the library in build/lib (or LOCH_LIBRARY). adapters/python/loch_dlpack.py is all that is needed besides.
 """
@@ -11,7 +11,7 @@ import numpy
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "adapters" / "python"))
 import loch_dlpack as loch  # noqa: E402
 
-# Loch's memory in NumPy: no copy, so each sees what the other writes.
+# Loch's memory in NumPy: no copy, so each sees the writes of the other.
 weights = loch.zeros((2, 4), "f32")
 array = numpy.from_dlpack(weights)
 array += numpy.arange(4)
@@ -22,14 +22,14 @@ assert array[1].tolist() == [-1, -1, -1, -1]
 del weights
 print("still there in NumPy:", array[0])
 
-# NumPy's memory in Loch: strides, backwards ones too.
+# NumPy's memory in Loch: with strides, also negative ones.
 numbers = numpy.arange(12, dtype=numpy.int64).reshape(3, 4)
 turned = loch.from_dlpack(numbers[:, ::-1])
 print(turned, turned.strides)
 numbers[0, 0] = 100
 assert numpy.from_dlpack(turned)[0, 3] == 100
 
-# What NumPy has no type for is converted by Loch; and a device that NumPy cannot reach says so.
+# Loch converts types that NumPy lacks; a device that NumPy cannot access raises an error.
 half = turned.to(dtype="bf16")
 print(repr(half))
 assert numpy.array_equal(numpy.from_dlpack(half.to(dtype="f32")), numbers[:, ::-1])

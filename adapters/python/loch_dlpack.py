@@ -38,7 +38,7 @@ from ctypes import (
 __all__ = ["LochError", "Tensor", "collect", "empty", "from_dlpack", "load", "tensor", "zeros"]
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLPack's device types
-DTYPES = ["none", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]  # loch_dtype counts them
+DTYPES = ["none", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]  # in the order of loch_dtype
 DTYPES += ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
 KINDS = {0: CUDA, 1: CUDA_HOST, 2: CUDA_MANAGED}  # loch_memory_kind on CUDA; the others are plain host memory
 
@@ -46,7 +46,7 @@ _OPEN = -(2**63)
 _ZEROED = 1 << 2
 _READ_ONLY = 1
 _SHARE, _COPY = 0, 1
-_NAMES = {True: b"dltensor_versioned", False: b"dltensor"}  # whether with a version; capsules keep the addresses
+_NAMES = {True: b"dltensor_versioned", False: b"dltensor"}  # by whether versioned; capsules keep these addresses
 _USED = {True: b"used_dltensor_versioned", False: b"used_dltensor"}
 
 
@@ -62,11 +62,11 @@ class LochError(RuntimeError):
 
 
 class ExportError(LochError, BufferError):
-    """What the protocol of DLPack calls a BufferError."""
+    """A failed export: the protocol of DLPack requires a BufferError."""
 
 
 class OutsideError(LochError, IndexError):
-    """An index outside of its axis: what ends a loop over a sequence."""
+    """An index out of range; it ends a loop over a sequence."""
 
 
 # --- structures, as in the headers ---
@@ -83,7 +83,7 @@ class _Error(ctypes.Structure):
     _fields_ = [("status", c_int), ("driver", c_char_p), ("driver_code", ctypes.c_long), ("sentence", c_char * 256)]
 
 
-class _Properties(_Sized):  # as much of it as is asked for here
+class _Properties(_Sized):  # only the members that are used here
     _fields_ = [
         ("size", c_size_t),
         ("driver", c_char * 16),
@@ -139,7 +139,7 @@ class _CopyOptions(_Sized):
 
 
 class _Scalar(ctypes.Structure):
-    """The bits stand for the union, which ctypes does not hand over by value as C does."""
+    """The bits replace the union, which ctypes does not pass by value as C does."""
 
     _fields_ = [("dtype", c_int), ("bits", c_uint64)]
 
@@ -279,14 +279,14 @@ for _name, (_result, _arguments) in _PLAIN.items():
 
 
 def _made(name, *arguments):
-    """The tensor that a function makes in its last argument."""
+    """Returns the tensor that a function creates in its last argument."""
     out = c_void_p()
     getattr(_library, name)(*arguments, byref(out))
     return Tensor(out.value)
 
 
 def _numbers(kind, values):
-    """A C array of whole numbers, and its length. ctypes would cut off what does not fit."""
+    """Returns a C array of integers and its length. Checks the range: ctypes would truncate."""
     values = [operator.index(value) for value in values]
     most = 2 ** (8 * ctypes.sizeof(kind) - 1) - 1
     for value in values:
@@ -317,7 +317,7 @@ def _scalar(value):
 
 
 class _Device:
-    """An open device, by its name, for the time of a `with`; None: left open to Loch."""
+    """Opens a device by name for the time of a `with`; None lets Loch choose the device."""
 
     def __init__(self, name):
         self.handle = c_void_p()
@@ -339,16 +339,16 @@ _api.PyCapsule_IsValid.restype, _api.PyCapsule_IsValid.argtypes = c_int, [py_obj
 _api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = c_void_p, [py_object, c_char_p]
 _api.PyCapsule_SetName.restype, _api.PyCapsule_SetName.argtypes = c_int, [py_object, c_char_p]
 
-# A destructor of a capsule that is written in Python loses the exception that is on its way when a receiver fails and
-# drops the capsule. So capsules have none: those that were handed out stay in this list, and what nobody else holds and
-# nobody took is ended with the next call here.
+# Capsules have no destructor: one that is written in Python would lose the exception of a receiver that fails and drops
+# the capsule. Capsules that were handed out stay in this list. The next call here runs the deleter of capsules that were
+# not consumed and have no other reference.
 _handed_out = []
-# A child that was forked has copies of them, which are its parent's to end.
+# A forked child has copies of the capsules; only the parent runs their deleters.
 os.register_at_fork(after_in_child=_handed_out.clear)
 
 
 def _pop(handed_out):
-    """The last pair of a list, and the references of its capsule: counted here for one that nobody else holds, too."""
+    """Pops the last pair of a list. Returns it with the reference count of its capsule; _ALONE is the count without others."""
     capsule, is_versioned = handed_out.pop()
     return capsule, is_versioned, sys.getrefcount(capsule)
 
@@ -361,7 +361,7 @@ def _sweep():
     while handed_out:
         capsule, is_versioned, references = _pop(handed_out)
         if not _api.PyCapsule_IsValid(capsule, _NAMES[is_versioned]):
-            continue  # its receiver ends it
+            continue  # consumed: its receiver runs the deleter
         if references > _ALONE:
             _handed_out.append((capsule, is_versioned))
             continue
@@ -370,7 +370,7 @@ def _sweep():
 
 
 def collect(wait=False):
-    """Ends what waits to be ended: capsules that nobody took, memory that work was using. How many still wait."""
+    """Frees capsules that were not consumed, and memory whose queued work has ended. Returns how many buffers still wait."""
     waiting = c_size_t()
     _sweep()
     _library.loch_buffer_collect(2 if wait else 0, byref(waiting))
@@ -381,7 +381,7 @@ def collect(wait=False):
 
 
 class _OnHost:
-    """A tensor whose memory the host reaches, as plain host memory for NumPy."""
+    """Exports a tensor whose memory the host can access as plain host memory, for NumPy."""
 
     def __init__(self, tensor):
         self._tensor = tensor
@@ -428,11 +428,11 @@ class Tensor:
         length = math.prod(self.shape) * _library.loch_dtype_bytes(_dtype(self.dtype))
         return _unpickle, (self.dtype, self.shape, ctypes.string_at(here.address, length) if length else b"", self.device)
 
-    # questions
+    # properties
 
     @property
     def ndim(self):
-        """How many dimensions."""
+        """Number of dimensions."""
         return _library.loch_tensor_get_dimensions(self._handle)
 
     @property
@@ -458,24 +458,24 @@ class Tensor:
 
     @property
     def address(self):
-        """Of the element with all indices 0; 0 without elements."""
+        """Address of the element with all indices 0; 0 without elements."""
         out = c_void_p()
         _library.loch_tensor_get_address(self._handle, byref(out))
         return out.value or 0
 
     @property
     def is_read_only(self):
-        """Whether its memory must not be written."""
+        """Whether the tensor is read-only."""
         return _library.loch_tensor_get_access(self._handle) == _READ_ONLY
 
     @property
     def is_contiguous(self):
-        """Whether the elements lie side by side, row after row."""
+        """Whether the elements are contiguous, row after row."""
         return bool(_library.loch_tensor_is_contiguous(self._handle))
 
     @property
     def references(self):
-        """How many tensors and others hold its buffer."""
+        """Number of references to its buffer."""
         _sweep()
         return _library.loch_buffer_get_references(_library.loch_tensor_get_buffer(self._handle))
 
@@ -535,29 +535,29 @@ class Tensor:
             raise OutsideError(str(error), error.status) from None
 
     def transpose(self, axis, other):
-        """Two axes change places."""
+        """Exchanges two axes."""
         return _made("loch_tensor_transpose", self._handle, axis, other)
 
     def permute(self, axes):
-        """All axes in another order."""
+        """Permutes all axes."""
         return _made("loch_tensor_permute", self._handle, *_numbers(c_int, axes))
 
     def squeeze(self, axis=None):
-        """Without the axes of size 1, or without one of them."""
+        """Removes the axes of size 1, or one of them."""
         if axis is None:
             return _made("loch_tensor_squeeze", self._handle)
         return _made("loch_tensor_squeeze_axis", self._handle, axis)
 
     def unsqueeze(self, axis):
-        """With a new axis of size 1 before `axis`."""
+        """Inserts an axis of size 1 before `axis`."""
         return _made("loch_tensor_unsqueeze", self._handle, axis)
 
     def expand(self, shape):
-        """Repeated to a shape, as NumPy broadcasts."""
+        """Repeats the tensor to a shape, like NumPy broadcasting."""
         return _made("loch_tensor_expand", self._handle, *_sizes(shape))
 
     def chunk(self, chunks, axis=0):
-        """Cut into at most that many pieces."""
+        """Cuts the tensor into at most that many pieces."""
         out, count = (c_void_p * chunks)(), c_size_t()
         _library.loch_tensor_chunk(self._handle, axis, chunks, out, byref(count))
         return [Tensor(handle) for handle in out[: count.value]]
@@ -588,7 +588,7 @@ class Tensor:
     # contents
 
     def copy_from(self, other, overflow=0):
-        """Takes over the elements of a tensor of the same shape, of any type, layout and device."""
+        """Copies the elements of a tensor of the same shape, of any type, layout and device."""
         _library.loch_tensor_copy(self._handle, other._handle, _CopyOptions(overflow=overflow))
         return self
 
@@ -685,7 +685,7 @@ class Tensor:
         return tensor(list(answers), "bool").view(shape)
 
     def __array__(self, dtype=None, copy=None):
-        """For NumPy: an array that shares the memory where the host reaches it, and the type is to stay."""
+        """For NumPy: an array that shares the memory if the host can access it and the type stays."""
         import numpy
 
         if not _library.loch_tensor_is_on_host(self._handle):
@@ -704,7 +704,7 @@ class Tensor:
         return _made("loch_tensor_reshape", self._handle, *_sizes(shape), None)
 
     def contiguous(self):
-        """The same elements side by side: itself, or else a copy."""
+        """Returns the tensor itself if it is contiguous, else a contiguous copy."""
         return _made("loch_tensor_contiguous", self._handle, None)
 
     def clone(self):
@@ -712,7 +712,7 @@ class Tensor:
         return _made("loch_tensor_clone", self._handle, None)
 
     def to(self, device=None, dtype=None):
-        """The tensor on a device, as a type: itself where nothing would change, else a copy."""
+        """Returns the tensor on a device, with a type: itself if nothing changes, else a copy."""
         number = 0 if dtype is None else _dtype(dtype)
         with _Device(device or self.device) as handle:
             return _made("loch_tensor_to", self._handle, number, _Memory(device=handle))
@@ -737,7 +737,7 @@ class Tensor:
         return (KINDS[kind], properties.index) if kind in KINDS else (CPU, 0)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A capsule for a receiver, as the protocol of DLPack asks for it."""
+        """Returns a capsule for a receiver, as the protocol of DLPack requires."""
         _sweep()
         place = self.__dlpack_device__()
         wanted = place if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
@@ -760,13 +760,13 @@ class Tensor:
         finally:
             _library.loch_stream_close(wrapped)
         managed = (_Versioned if is_versioned else _Legacy).from_address(out.value)
-        managed.tensor.device_type, managed.tensor.device_id = place  # pinned memory may go as the host's
+        managed.tensor.device_type, managed.tensor.device_id = place  # pinned memory may be exported as host memory
         capsule = _api.PyCapsule_New(out, _NAMES[is_versioned], None)
         _handed_out.append((capsule, is_versioned))
         return capsule
 
     def _consumer(self, stream, place):
-        """The receiver's stream, and the wrapper to be destroyed after use. With none Loch waits on the host."""
+        """Returns the receiver's stream, and the wrapper to destroy after use. Without a stream Loch waits on the host."""
         if place[0] == CPU and stream is not None:
             raise ExportError(f"the host has no stream {stream!r}", "E_INVALID")
         if place[0] != CUDA and stream is None:  # the host may read it at once
@@ -805,7 +805,7 @@ def from_dlpack(source, *, stream=None, copy=None):
 
 
 def _ask(source, stream, copy):
-    """The capsule of an object, and whether it was asked for a copy. Older objects know `stream` alone."""
+    """Returns the capsule of an object, and whether the object made a copy. Older objects accept only `stream`."""
     streams = {}
     if hasattr(source, "__dlpack_device__") and int(source.__dlpack_device__()[0]) == CUDA:
         streams["stream"] = 1 if stream is None else stream
@@ -843,7 +843,7 @@ def _flatten(values, shape, out):
 
 
 def _kind(numbers):
-    """The type that holds all of some numbers, and ctypes' word for it."""
+    """Returns the type that holds all the numbers, and its ctypes type."""
     if numbers and all(isinstance(number, bool) for number in numbers):
         return "bool", ctypes.c_bool
     if not numbers or not all(hasattr(number, "__index__") for number in numbers):

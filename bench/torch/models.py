@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The networks of programs.py: ordinary PyTorch, written the way people write it, with random weights."""
+"""The networks of programs.py: ordinary PyTorch code with random weights."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -14,7 +14,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x, cache=None, is_causal=True):
-        """`cache` is a list that holds the keys and values of what came before; it is grown by torch.cat."""
+        """`cache` is a list with the keys and values of earlier tokens; torch.cat grows it."""
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         if cache is not None:
@@ -36,7 +36,7 @@ class Mlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts: each token goes to the two that the router likes best, so batches depend on the data."""
+    """A mixture of experts: each token goes to the two experts with the highest router scores, so batch sizes depend on the data."""
 
     def __init__(self, width, hidden, experts):
         super().__init__()
@@ -82,7 +82,7 @@ class Gpt(nn.Module):
         nn.init.normal_(self.places.weight, std=0.02)
 
     def forward(self, tokens, caches=None, start=0, recompute=False):
-        """The last hidden states; logits() makes the rest, for as many of them as are wanted."""
+        """Returns the last hidden states; logits() computes the logits of a part of them."""
         x = self.tokens(tokens) + self.places(torch.arange(start, start + tokens.shape[1], device=tokens.device))
         for number, block in enumerate(self.blocks):
             if recompute:
@@ -114,7 +114,7 @@ class Residual(nn.Module):
 
 
 class Unet(nn.Module):
-    """Of the shape that diffusion models have: down, across with attention, and up again with what was kept."""
+    """A U-Net as in diffusion models: down, across with attention, and up again with skip connections."""
 
     def __init__(self, widths=(128, 256, 512, 512), channels=4):
         super().__init__()

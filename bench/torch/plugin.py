@@ -10,10 +10,10 @@ BUILT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bu
 
 
 class Loch:
-    """The plug-in in use. Keep it for as long as there are tensors."""
+    """The plug-in in use. Keep it as long as tensors exist."""
 
     def __init__(self, library=BUILT):
-        """Installs it; has to come before the process's first CUDA allocation."""
+        """Installs the plug-in. Call it before the first CUDA allocation of the process."""
         library = os.path.realpath(library)
         self.functions = ctypes.CDLL(library)
         self.functions.loch_torch_stats_json.restype = ctypes.c_char_p
@@ -28,9 +28,9 @@ class Loch:
         return ctypes.cast(getattr(self.functions, name), ctypes.c_void_p).value
 
     def stats(self):
-        """The figures, in place of torch.cuda.memory_stats."""
+        """Returns the statistics, in place of torch.cuda.memory_stats."""
         return json.loads(self.functions.loch_torch_stats_json())
 
     def reset_peaks(self):
-        """In place of torch.cuda.reset_peak_memory_stats."""
+        """Resets the peaks, in place of torch.cuda.reset_peak_memory_stats."""
         self.functions.loch_torch_reset_peaks()

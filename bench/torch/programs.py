@@ -19,7 +19,7 @@ GPU = "cuda"
 
 
 class Stopwatch:
-    """Marks the device's time at the end of each step; warm-up steps are not counted. Steps are not waited for."""
+    """Marks the device's time at the end of each step; warm-up steps are not counted. Does not wait for the steps."""
 
     def __init__(self, is_quick):
         self.is_quick = is_quick
@@ -47,7 +47,7 @@ class Stopwatch:
 
 
 def build(make, dtype=torch.float32):
-    """A network on the GPU, made there and in that type, so that nothing has to be converted."""
+    """Creates a network on the GPU in its final type, without conversions."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -65,7 +65,7 @@ def random_tokens(vocabulary, batch, length):
 
 
 class Session:
-    """A batch of prompts that is being answered: its key/value caches grow by a token a time."""
+    """A batch of prompts that is being answered: its key/value caches grow by one token at a time."""
 
     def __init__(self, model, batch, length, answer):
         self.left = answer
@@ -170,7 +170,7 @@ class Offload(torch.autograd.graph.saved_tensors_hooks):
         with torch.cuda.stream(self.stream):
             host = torch.empty_like(tensor, device="cpu", pin_memory=True)
             host.copy_(tensor, non_blocking=True)
-        tensor.record_stream(self.stream)  # it may be freed here long before the copy is made
+        tensor.record_stream(self.stream)  # it may be freed here long before the copy runs
         return host, tensor.device
 
     @torch.no_grad()
@@ -179,7 +179,7 @@ class Offload(torch.autograd.graph.saved_tensors_hooks):
             return packed
         host, device = packed
         with torch.cuda.stream(self.stream):
-            tensor = host.to(device, non_blocking=True)  # of the second stream, used on the first
+            tensor = host.to(device, non_blocking=True)  # allocated on the second stream, used on the first
         torch.cuda.current_stream().wait_stream(self.stream)
         tensor.record_stream(torch.cuda.current_stream())
         return tensor
@@ -193,7 +193,7 @@ def offload_train(watch):
     offload = Offload(model)
     losses = []
     for step in watch.steps(3, 10):
-        # The largest comes first: pinned memory is slow to get, and kept.
+        # The largest comes first: pinned memory is slow to allocate, and cached.
         batch, length = (choose.randrange(4, 9), choose.randrange(512, 1024)) if step else (8, 1023)
         tokens = random_tokens(16000, batch, length)
         with offload:
@@ -216,7 +216,7 @@ def make_repeatable():
     torch.manual_seed(7)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cudnn.benchmark = False  # asks allocators what plug-ins cannot answer
+    torch.backends.cudnn.benchmark = False  # calls functions that plug-ins do not have
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 

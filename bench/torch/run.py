@@ -26,7 +26,7 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu":
 
 
 def environment(way):
-    """What a process sees: nothing about allocators but what belongs to the way."""
+    """Returns the environment of a process: without allocator settings, except those of the way."""
     result = {name: value for name, value in os.environ.items()
               if name not in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")}
     result["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # repeatable results
@@ -42,7 +42,7 @@ def tail(text, lines=12):
 
 
 def run_once(program, way, arguments):
-    """One run; a dictionary with its figures, or with "failure"."""
+    """Runs one program; returns a dictionary with its results, or with "failure"."""
     command = [sys.executable, os.path.join(HERE, "programs.py"), program, "--library", arguments.library,
                "--allocator", "loch" if way == "loch" else "native"]
     if arguments.quick:
@@ -86,7 +86,7 @@ def compare_losses(losses, expected):
 
 
 def summarize(runs, expected):
-    """What several runs of one program in one way come to; the largest peaks, the median time."""
+    """Summarises several runs of one program in one way: the largest peaks, the median time."""
     good = [run for run in runs if "failure" not in run]
     if not good:
         return {"failure": runs[0]["failure"]}
@@ -168,7 +168,7 @@ def read_arguments():
 
 
 def run_all(arguments):
-    """All runs; the ways take turns, each time in another order, so that none always has the cold machine."""
+    """Runs everything. The ways alternate, each time in another order, so that none always has the cold machine."""
     runs = {program: {way: [] for way in arguments.ways} for program in arguments.programs}
     for repeat in range(arguments.repeat):
         for program in arguments.programs:
