@@ -340,15 +340,15 @@ _api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = c_void_p
 _api.PyCapsule_SetName.restype, _api.PyCapsule_SetName.argtypes = c_int, [py_object, c_char_p]
 
 # Capsules have no destructor: one that is written in Python would lose the exception of a receiver that fails and drops
-# the capsule. Capsules that were handed out stay in this list. The next call here runs the deleter of capsules that were
-# not consumed and have no other reference.
+# the capsule. Capsules that were handed out stay in this list. The next call here runs the deleter of capsules that
+# were not consumed and have no other reference.
 _handed_out = []
 # A forked child has copies of the capsules; only the parent runs their deleters.
 os.register_at_fork(after_in_child=_handed_out.clear)
 
 
 def _pop(handed_out):
-    """Pops the last pair of a list. Returns it with the reference count of its capsule; _ALONE is the count without others."""
+    """Pops the last pair of a list. Returns it with the references of its capsule; _ALONE if there are no others."""
     capsule, is_versioned = handed_out.pop()
     return capsule, is_versioned, sys.getrefcount(capsule)
 
@@ -370,7 +370,7 @@ def _sweep():
 
 
 def collect(wait=False):
-    """Frees capsules that were not consumed, and memory whose queued work has ended. Returns how many buffers still wait."""
+    """Frees capsules that were not consumed, and memory whose work has ended. Returns how many buffers still wait."""
     waiting = c_size_t()
     _sweep()
     _library.loch_buffer_collect(2 if wait else 0, byref(waiting))
@@ -766,7 +766,7 @@ class Tensor:
         return capsule
 
     def _consumer(self, stream, place):
-        """Returns the receiver's stream, and the wrapper to destroy after use. Without a stream Loch waits on the host."""
+        """Returns the receiver's stream, and the wrapper to destroy after use; None makes Loch wait on the host."""
         if place[0] == CPU and stream is not None:
             raise ExportError(f"the host has no stream {stream!r}", "E_INVALID")
         if place[0] != CUDA and stream is None:  # the host may read it at once

@@ -36,7 +36,7 @@ class Mlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts: each token goes to the two experts with the highest router scores, so batch sizes depend on the data."""
+    """A mixture of experts: each token goes to the two experts with the highest scores, so batches depend on the data."""
 
     def __init__(self, width, hidden, experts):
         super().__init__()
