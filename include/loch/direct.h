@@ -13,8 +13,8 @@ LOCH_BEGIN_DECLS
 typedef enum loch_direct_free {
     /** At the free, after waiting on the host for the streams that used the block, and for no others. */
     LOCH_DIRECT_FREE_NOW,
-    /** At the end of the session (loch_direct_free_deferred): a free does not wait, addresses are not reused before,
-     *  and trimming does not release the blocks; the last session ends with the allocator. */
+    /** At the next loch_direct_free_deferred, or with the allocator: a free does not wait, addresses are not reused
+     *  before, and trimming does not release the blocks. */
     LOCH_DIRECT_FREE_DEFERRED
 } loch_direct_free;
 
@@ -32,7 +32,7 @@ typedef struct loch_direct_options {
 
 /** Creates a direct allocator. E_UNSUPPORTED: the device does not have this kind of memory.
  *
- *  A free returns E_CORRUPT if a red zone was overwritten; the block is freed all the same, and the error record
+ *  A free returns E_CORRUPT if a red zone was overwritten; the block is freed anyway, and the error record
  *  names it. If there is no host memory to check a block on a device, the block is freed unchecked, and the log says
  *  so. A free that fails for another reason (a stream cannot be waited for) leaves the block as it was.
  *  @param name  for people; copied; NULL for "direct"
@@ -40,9 +40,8 @@ typedef struct loch_direct_options {
 LOCH_API LOCH_MUST_USE loch_status loch_direct_create(loch_device *device, const char *name,
                                                       const loch_direct_options *options, loch_allocator **out);
 
-/** Ends the session of a direct allocator with LOCH_DIRECT_FREE_DEFERRED: waits on the host for the streams, gives
- *  every deferred block back to the driver, and starts the next session. Poison and red zones are checked; E_CORRUPT
- *  names the first bad block, and all blocks go back all the same. Blocks whose stream was destroyed before they were
+/** Frees the deferred blocks of a direct allocator with LOCH_DIRECT_FREE_DEFERRED: waits on the host for the streams
+ *  and gives every deferred block back to the driver. Poison and red zones are checked; E_CORRUPT names the first bad block, and all blocks go back anyway. Blocks whose stream was destroyed before they were
  *  freed are not poisoned. Blocks whose streams cannot be waited for stay until the next call, and the status of the
  *  driver is returned. E_INVALID: the allocator is not a direct one.
  *  @param released  requested bytes of the blocks that went back; may be NULL */

@@ -183,7 +183,7 @@ template <class T> class owned
         if (!held_) check(loch_error_set(LOCH_E_INVALID, nullptr, 0, "the loch::%s is empty", calls<T>::name));
         return held_;
     }
-    /** Gives the reference to the caller, who releases it. The handle is empty then. */
+    /** Gives the reference to the caller. The caller releases it. The handle is empty then. */
     [[nodiscard]] T *release() noexcept { return std::exchange(held_, nullptr); }
     /** Releases the reference now. The handle is empty then. */
     void reset() noexcept { calls<T>::release(release()); }

@@ -2,7 +2,7 @@
 /** @file registry.h
  *  The registry: named allocators, found by name or by attributes, and the default allocators of each device.
  *
- *  All calls work from any thread. An allocator that is found is retained for the caller, who releases it. An
+ *  All calls work from any thread. An allocator that is found is retained for the caller, which releases it. An
  *  allocator that is removed from the registry lives on while references exist. The registry keeps registered
  *  allocators, allocators made by factories, default allocators, and their devices, until one of:
  *  loch_registry_remove, loch_device_set_allocator(device, NULL) for the defaults of a device, loch_registry_clear.

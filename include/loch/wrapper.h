@@ -125,7 +125,7 @@ typedef struct loch_redzone_options {
 } loch_redzone_options;
 
 /** Creates a red-zone wrapper: it puts red zones around every block and fills blocks with poison. If a red zone was
- *  overwritten, the free returns E_CORRUPT; the block is freed all the same, and the error record names it. A free
+ *  overwritten, the free returns E_CORRUPT; the block is freed anyway, and the error record names it. A free
  *  waits on the host for all streams that used the block. If there is no host memory to check a block on a device,
  *  the block is freed unchecked, and the log says so. The wrapper does not have LOCH_TRAIT_STREAM_ORDERED and
  *  LOCH_TRAIT_ZEROES.
