@@ -325,12 +325,12 @@ static void direct_end_block(direct *self, lochi_held *held, direct_ending *endi
 static void direct_end(direct *self, direct_ending *ending)
 {
     lochi_lock_take(&self->table.lock);
-    lochi_tree session = self->deferred;
+    lochi_tree deferred = self->deferred;
     self->deferred = (lochi_tree){NULL, 0};
     lochi_lock_drop(&self->table.lock);
     lochi_tree_node *node;
-    while ((node = lochi_tree_at_or_above(&session, 0))) {
-        lochi_tree_remove(&session, node);
+    while ((node = lochi_tree_at_or_above(&deferred, 0))) {
+        lochi_tree_remove(&deferred, node);
         direct_end_block(self, LOCHI_CONTAINER(node, lochi_held, node), ending);
     }
     if (ending->status != LOCH_OK) lochi_error_restore(&ending->error);
