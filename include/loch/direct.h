@@ -41,9 +41,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_direct_create(loch_device *device, const
                                                       const loch_direct_options *options, loch_allocator **out);
 
 /** Frees the deferred blocks of a direct allocator with LOCH_DIRECT_FREE_DEFERRED: waits on the host for the streams
- *  and gives every deferred block back to the driver. Poison and red zones are checked; E_CORRUPT names the first bad block, and all blocks go back anyway. Blocks whose stream was destroyed before they were
- *  freed are not poisoned. Blocks whose streams cannot be waited for stay until the next call, and the status of the
- *  driver is returned. E_INVALID: the allocator is not a direct one.
+ *  and gives every deferred block back to the driver. Poison and red zones are checked; E_CORRUPT names the first bad
+ *  block, and all blocks go back anyway. Blocks whose stream was destroyed before they were freed are not poisoned.
+ *  Blocks whose streams cannot be waited for stay until the next call, and the status of the driver is returned.
+ *  E_INVALID: the allocator is not a direct one.
  *  @param released  requested bytes of the blocks that went back; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_direct_free_deferred(loch_allocator *allocator, size_t *released);
 
