@@ -320,7 +320,7 @@ static int info_print_markdown(void)
         "An empty variable counts as one that is not set. A value that an option does not take is never replaced by "
         "the "
         "default:\nwhat reads the option fails with `E_INVALID` and a sentence such as `LOCH_POOL_LIMIT is \"abc\": "
-        "takes "
+        "it takes "
         "bytes, e.g. 8GiB`.\nBytes are a number with or without a unit: KiB, MiB, GiB, TiB (powers of 1024; `8G` is "
         "`8GiB`), "
         "KB, MB, GB, TB (powers of 1000).\nA switch is on, off, yes, no, true, false, 1 or 0. A variable that begins "

@@ -98,8 +98,8 @@ loch_status loch_option_walk_unknown(loch_option_unknown_visitor *visitor, void 
 static loch_status environment_warn(const char *name, const char *nearest, void *user)
 {
     (void)user;
-    LOCHI_LOG(WARNING, "nothing reads %s%s%s%s", name, nearest ? ": did you mean " : "",
-              nearest ? nearest : "", nearest ? "?" : "");
+    LOCHI_LOG(WARNING, "nothing reads %s%s%s%s", name, nearest ? ": did you mean " : "", nearest ? nearest : "",
+              nearest ? "?" : "");
     return LOCH_OK;
 }
 

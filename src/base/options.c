@@ -156,8 +156,8 @@ static loch_status option_get(size_t at, char value[LOCH_OPTION_VALUE_MAX])
     if (option_read(at, value)) return LOCH_OK;
     const loch_option *option = &option_table[at];
     char takes[OPTION_TAKES_MAX];
-    const loch_status status = LOCH_FAIL(INVALID, "the environment variable %s is \"%.80s\": it takes %s",
-                                         option->environment, value, option_takes(option, takes));
+    const loch_status status =
+        LOCH_FAIL(INVALID, "%s is \"%.80s\": it takes %s", option->environment, value, option_takes(option, takes));
     memset(value, 0, LOCH_OPTION_VALUE_MAX);
     return status;
 }

@@ -216,7 +216,8 @@ static void an_unreadable_level_of_the_log_is_told(void **state)
     (void)state;
     assert_int_equal(setenv("LOCH_LOG", "shouting", 1), 0);
     CHECK_FAILS(open_cpu(), INVALID);
-    assert_string_equal(loch_error_get()->sentence, "LOCH_LOG is \"shouting\": takes off, error, warning, info, debug");
+    assert_string_equal(loch_error_get()->sentence,
+                        "LOCH_LOG is \"shouting\": it takes off, error, warning, info, debug");
     assert_int_equal(lochi_log_get_level(), LOCH_LOG_OFF);
     assert_int_equal(loch_error_get()->status, LOCH_E_INVALID);
     loch_error_clear();
