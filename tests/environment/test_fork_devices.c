@@ -10,13 +10,6 @@
 #include <loch/sim.h>
 #include <loch/virtual.h>
 #include <loch/observer.h>
-#include <fcntl.h>
-#include <loch/driver.h>
-#include <loch/engine.h>
-#include <loch/raw.h>
-#include <loch/sim.h>
-#include <loch/virtual.h>
-#include <loch/observer.h>
 
 #define SIM "sim:256MiB,backed"
 

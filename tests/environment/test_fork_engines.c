@@ -4,9 +4,7 @@
 #include <loch/engine.h>
 #include <loch/sim.h>
 #include <loch/driver.h>
-#include <loch/engine.h>
 #include <loch/raw.h>
-#include <loch/sim.h>
 #include <loch/virtual.h>
 #include <loch/observer.h>
 

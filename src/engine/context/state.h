@@ -16,7 +16,6 @@
 #include "engine/engine_state.h"
 #include "tensor/buffer/buffer.h"
 #include "tensor/tensor.h"
-#include "tensor/buffer/buffer.h"
 #include <loch/context.h>
 #include <stdbool.h>
 
