@@ -236,11 +236,9 @@ const char *loch_device_get_name(const loch_device *device)
 
 loch_status loch_device_get_properties(const loch_device *device, loch_device_properties *out)
 {
-    if (!device || !out || out->size < sizeof out->size)
+    if (!device || !lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "loch_device_get_properties needs a device and a struct whose size is set");
-    const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
-    memcpy((char *)out + sizeof out->size, (const char *)&device->properties + sizeof out->size,
-           size - sizeof out->size);
+    lochi_sized_write(out, &device->properties, sizeof device->properties);
     return LOCH_OK;
 }
 

@@ -300,8 +300,8 @@ loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how, loc
 {
     if ((unsigned)how > LOCH_WORKERS_CANCEL)
         return LOCH_FAIL(INVALID, "%d is not a loch_workers_closing value", (int)how);
-    if (leaks && leaks->size < sizeof leaks->size) return LOCH_FAIL(INVALID, "the struct for leaks has no size set");
-    engine_count count = {visitor, user, {.size = leaks ? leaks->size : sizeof *leaks}};
+    if (leaks && !lochi_sized_is_set(leaks)) return LOCH_FAIL(INVALID, "the struct for leaks has no size set");
+    engine_count count = {visitor, user, {.size = sizeof *leaks}};
     loch_status status = LOCH_OK;
     if (engine) {
         LOCH_TRY_RETURN(engine_begin_end(engine));
@@ -315,7 +315,7 @@ loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how, loc
         lochi_error_restore(status == LOCH_OK && counted != LOCH_OK ? &later : &saved);
         if (status == LOCH_OK) status = counted;
     }
-    if (leaks) memcpy(leaks, &count.leaks, leaks->size < sizeof *leaks ? leaks->size : sizeof *leaks);
+    if (leaks) lochi_sized_write(leaks, &count.leaks, sizeof count.leaks);
     return status;
 }
 

@@ -2,6 +2,7 @@
 /* Figures of an engine's seats for programs, and a summary for people. */
 #include "base/fail.h"
 #include "base/printing.h"
+#include "base/sized.h"
 #include "engine/engine_state.h"
 #include "memory/allocator.h"
 #include "memory/tag.h"
@@ -31,14 +32,14 @@ static loch_status print_read_info(lochi_seat *seat, loch_engine_info *out)
 
 loch_status loch_engine_get_info(loch_engine *engine, loch_seat seat, loch_engine_info *out)
 {
-    if (!engine || !out || out->size < sizeof out->size)
+    if (!engine || !lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "loch_engine_get_info needs an engine and a struct with its size set");
     lochi_seat *found = lochi_engine_seat(engine, seat);
     if (!found) return LOCH_FAIL(NOT_FOUND, "there is no seat %u: the engine has %u seats", seat.number, engine->count);
-    loch_engine_info info = {.size = out->size};
+    loch_engine_info info = {.size = sizeof info};
     const loch_status status = print_read_info(found, &info);
     if (status != LOCH_OK) return lochi_engine_fail_at(seat.number, status);
-    memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
+    lochi_sized_write(out, &info, sizeof info);
     return LOCH_OK;
 }
 

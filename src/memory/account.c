@@ -12,6 +12,7 @@
  * in the list of the keeper, so that the wrapper loses no peak when another caller ends a segment there. */
 #include "memory/account.h"
 #include "base/fail.h"
+#include "base/sized.h"
 #include "memory/tag.h"
 #include <loch/tag.h>
 #include <string.h>
@@ -150,16 +151,9 @@ loch_status lochi_allocator_end_segment(loch_allocator *allocator)
     return status;
 }
 
-/* Copies as many bytes as the caller's struct has. */
-static void account_hand_over(const loch_stats *stats, loch_stats *out)
-{
-    const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
-    memcpy((char *)out + sizeof out->size, (const char *)stats + sizeof out->size, size - sizeof out->size);
-}
-
 static loch_status account_check(const loch_allocator *allocator, const loch_stats *out)
 {
-    if (allocator && out && out->size >= sizeof out->size) return LOCH_OK;
+    if (allocator && lochi_sized_is_set(out)) return LOCH_OK;
     return LOCH_FAIL(INVALID, "statistics need an allocator and a struct whose size is set");
 }
 
@@ -180,7 +174,7 @@ loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out)
         stats.waits_ns = allocator->waits_ns;
     }
     lochi_lock_drop(&allocator->lock);
-    if (status == LOCH_OK) account_hand_over(&stats, out);
+    if (status == LOCH_OK) lochi_sized_write(out, &stats, sizeof stats);
     return status;
 }
 
@@ -190,7 +184,7 @@ loch_status loch_allocator_get_tag_stats(loch_allocator *allocator, loch_tag tag
     if (!tag || tag >= lochi_tag_count()) return LOCH_FAIL(INVALID, "tag %u does not exist", (unsigned)tag);
     loch_stats stats = {.size = sizeof stats};
     LOCH_TRY_RETURN(lochi_allocator_read_stats(allocator, tag, &stats));
-    account_hand_over(&stats, out);
+    lochi_sized_write(out, &stats, sizeof stats);
     return LOCH_OK;
 }
 

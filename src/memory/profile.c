@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/text.h"
+#include "base/sized.h"
 #include "memory/format.h"
 #include "memory/allocator.h"
 #include <inttypes.h>
@@ -87,16 +88,9 @@ static loch_status profile_measure(const loch_profile *profile, loch_profile_rep
     return LOCH_OK;
 }
 
-/* Copies as many bytes as the caller's struct has. */
-static void profile_hand_over(const loch_profile_report *report, loch_profile_report *out)
-{
-    const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
-    memcpy((char *)out + sizeof out->size, (const char *)report + sizeof out->size, size - sizeof out->size);
-}
-
 loch_status loch_profile_read(loch_profile *profile, loch_profile_report *out)
 {
-    if (!profile || !out || out->size < sizeof out->size)
+    if (!profile || !lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "a report needs a measuring scope and a struct whose size is set");
     loch_profile_report report = {.size = sizeof report};
     lochi_lock_take(&profile->keeper->lock);
@@ -104,7 +98,7 @@ loch_status loch_profile_read(loch_profile *profile, loch_profile_report *out)
     lochi_lock_drop(&profile->keeper->lock);
     if (status != LOCH_OK) return status;
     report.label = profile->label;
-    profile_hand_over(&report, out);
+    lochi_sized_write(out, &report, sizeof report);
     return LOCH_OK;
 }
 
@@ -120,7 +114,7 @@ void loch_profile_end(loch_profile *profile, loch_profile_report *out)
     *link = profile->scope.next;
     lochi_lock_drop(&profile->keeper->lock);
     if (status != LOCH_OK) memset(&report, 0, sizeof report); /* a figure that could not be read is 0 */
-    if (out && out->size >= sizeof out->size) profile_hand_over(&report, out);
+    if (lochi_sized_is_set(out)) lochi_sized_write(out, &report, sizeof report);
     loch_allocator_release(profile->allocator);
     lochi_free(profile);
 }

@@ -3,6 +3,7 @@
 #include "device/sim/control.h"
 #include "base/cancel.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "device/sim/call.h"
 #include "device/sim/clock.h"
 #include "device/sim/fail.h"
@@ -143,9 +144,9 @@ loch_status loch_sim_get_stats(loch_device *device, loch_sim_stats *out)
 {
     lochi_sim *sim;
     LOCH_TRY_RETURN(lochi_sim_of_device(device, &sim));
-    if (!out || out->size < sizeof out->size) return SIM_FAIL(INVALID, "statistics need a struct whose size is set");
+    if (!lochi_sized_is_set(out)) return SIM_FAIL(INVALID, "statistics need a struct whose size is set");
     lochi_lock_take(&lochi_sim_all.lock);
-    const loch_sim_stats stats = {.size = out->size,
+    const loch_sim_stats stats = {.size = sizeof stats,
                                   .physical_bytes = sim->used,
                                   .physical_peak_bytes = sim->used_peak,
                                   .reserved_bytes = sim->reserved,
@@ -159,7 +160,7 @@ loch_status loch_sim_get_stats(loch_device *device, loch_sim_stats *out)
                                   .modelled_ns = sim->modelled_ns,
                                   .violations = sim->violations_count};
     lochi_lock_drop(&lochi_sim_all.lock);
-    memcpy(out, &stats, stats.size < sizeof stats ? stats.size : sizeof stats);
+    lochi_sized_write(out, &stats, sizeof stats);
     return LOCH_OK;
 }
 

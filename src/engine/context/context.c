@@ -123,16 +123,16 @@ int loch_context_get_debug(const loch_context *context)
 loch_status loch_context_get_stats(const loch_context *context, loch_context_stats *out)
 {
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out || out->size < sizeof out->size)
+    if (!lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "the struct for the figures of a context is NULL or has no size set");
     lochi_copies_sweep((loch_context *)(uintptr_t)context); /* drops stale copies first: they must not be counted */
     const lochi_meter_reading reading = lochi_meter_read(context->meter);
-    const loch_context_stats stats = {.size = out->size,
+    const loch_context_stats stats = {.size = sizeof stats,
                                       .tensors = reading.count,
                                       .used_bytes = reading.used_bytes,
                                       .peak_bytes = reading.peak_bytes,
                                       .copies = context->copies.count,
                                       .copy_bytes = context->copies.bytes};
-    memcpy(out, &stats, out->size < sizeof stats ? out->size : sizeof stats);
+    lochi_sized_write(out, &stats, sizeof stats);
     return LOCH_OK;
 }

@@ -133,9 +133,8 @@ loch_status loch_context_compact(loch_context *context, const loch_compact_optio
     loch_compact_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of options", options, &read, sizeof read));
     if (context->engine->is_direct) {
-        if (!report) return LOCH_OK;
-        const loch_compact_report none = {.size = report->size};
-        memcpy(report, &none, report->size < sizeof none ? report->size : sizeof none);
+        const loch_compact_report none = {.size = sizeof none};
+        if (lochi_sized_is_set(report)) lochi_sized_write(report, &none, sizeof none);
         return LOCH_OK;
     }
     if (!read.stream) LOCH_TRY_RETURN(lochi_context_stream(context, context->current, &read.stream));

@@ -264,10 +264,8 @@ static loch_status compact_plan(pool_plan *plan, const loch_compact_options *opt
 
 static void compact_tell(const pool_plan *plan, loch_compact_report *report)
 {
-    if (!report) return;
-    const size_t size = report->size < sizeof *report ? report->size : sizeof *report;
-    const loch_compact_report full = {report->size, plan->moves_count, plan->moved_bytes, plan->joined_bytes};
-    memcpy(report, &full, size);
+    const loch_compact_report full = {sizeof full, plan->moves_count, plan->moved_bytes, plan->joined_bytes};
+    if (lochi_sized_is_set(report)) lochi_sized_write(report, &full, sizeof full);
 }
 
 loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *options, loch_compact_report *report)

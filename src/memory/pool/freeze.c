@@ -324,7 +324,7 @@ loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *op
         return LOCH_FAIL(INVALID, "the freeze options have unknown values");
     if (!read.stream) read.stream = self->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
-    loch_freeze_report full = {.size = report ? report->size : 0};
+    loch_freeze_report full = {.size = sizeof full};
     lochi_lock_take(&self->lock);
     lochi_pool_stop(self); /* waits until no thread is in its cache */
     const loch_status status = freeze_locked(self, &read, &full);
@@ -332,7 +332,7 @@ loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *op
     lochi_pool_go(self);
     lochi_lock_drop(&self->lock);
     if (status != LOCH_OK) full.blocks = full.bytes = 0;
-    if (report) memcpy(report, &full, full.size < sizeof full ? full.size : sizeof full);
+    if (lochi_sized_is_set(report)) lochi_sized_write(report, &full, sizeof full);
     return status;
 }
 

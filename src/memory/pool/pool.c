@@ -351,13 +351,12 @@ loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *addres
 loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out)
 {
     POOL_NEEDED(self, pool);
-    if (!out || out->size < sizeof out->size)
-        return LOCH_FAIL(INVALID, "the figures of a pool need a place whose `size` is set");
-    loch_pool_info info = {.size = out->size};
+    if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "the figures of a pool need a place whose `size` is set");
+    loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&self->lock);
     lochi_pool_obey_idle(self, true);
     lochi_pool_read_info(self, &info);
     lochi_lock_drop(&self->lock);
-    memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
+    lochi_sized_write(out, &info, sizeof info);
     return LOCH_OK;
 }

@@ -2,6 +2,7 @@
 /* Creating and ending sessions, and the allocator of a session. */
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
 #include "memory/session/note.h"
@@ -114,15 +115,15 @@ loch_status loch_session_promote(loch_session *session, void *address)
 
 loch_status loch_session_get_stats(loch_session *session, loch_session_stats *out)
 {
-    if (!session || !out || out->size < sizeof out->size)
+    if (!session || !lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "session statistics need a session and a struct whose size is set");
-    loch_session_stats stats = {.size = out->size};
+    loch_session_stats stats = {.size = sizeof stats};
     lochi_lock_take(&lochi_session_lock);
     stats.blocks = session->count;
     stats.bytes = session->bytes;
     stats.peak_bytes = session->peak;
     lochi_lock_drop(&lochi_session_lock);
-    memcpy(out, &stats, out->size < sizeof stats ? out->size : sizeof stats);
+    lochi_sized_write(out, &stats, sizeof stats);
     return LOCH_OK;
 }
 
