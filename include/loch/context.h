@@ -57,7 +57,8 @@ LOCH_API loch_seat loch_context_get_seat(const loch_context *context);
 LOCH_API loch_device *loch_context_get_device(const loch_context *context);
 
 /** Returns the current stream of the current seat in `out`: the context's own stream, created on first use, unless
- *  another was set. Borrowed. */
+ *  another was set. Borrowed. NULL on failure: E_WRONG_THREAD, or the status of the device that cannot create the
+ *  stream. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_require_stream(loch_context *context, loch_stream **out);
 
 /** Sets the current seat. E_NOT_FOUND: the context does not have this seat. */

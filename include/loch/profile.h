@@ -62,7 +62,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_census_create(loch_allocator *allocator,
 LOCH_API void loch_census_destroy(loch_census *census);
 
 /** Walks the blocks that are in `census` and not in `before`, in order of ids. Both belong to one allocator. With a
- *  NULL `before` all blocks are walked. */
+ *  NULL `before` all blocks are walked. E_INVALID: no census or no visitor. Any thread: a census does not change. */
 LOCH_API LOCH_MUST_USE loch_status loch_census_walk(const loch_census *census, const loch_census *before,
                                                     loch_block_visitor *visitor, void *user);
 
@@ -77,7 +77,7 @@ typedef struct loch_census_tag {
 typedef loch_status loch_census_tag_visitor(const loch_census_tag *sum, void *user);
 
 /** Walks the sums by tag of the blocks that are in `census` and not in `before` (may be NULL), most bytes first.
- *  E_HOST_MEMORY. */
+ *  E_INVALID: no census or no visitor. E_HOST_MEMORY: no memory for the sums. Any thread: a census does not change. */
 LOCH_API LOCH_MUST_USE loch_status loch_census_walk_tags(const loch_census *census, const loch_census *before,
                                                          loch_census_tag_visitor *visitor, void *user);
 

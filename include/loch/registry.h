@@ -18,7 +18,7 @@ LOCH_BEGIN_DECLS
 /** @{ */
 
 /** Acquires the default allocator of a device: the pool of its own memory. Short form of
- *  loch_device_acquire_allocator without attributes.
+ *  loch_device_acquire_allocator without attributes. Any thread.
  *  @param out  the caller's reference; give it back with loch_allocator_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_device_acquire_default(loch_device *device, loch_allocator **out);
 

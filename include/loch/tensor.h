@@ -227,7 +227,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_write_item(loch_tensor *tensor, s
 
 /** Returns a tensor on `device` in `out`: a reference on the same tensor if it is there already, otherwise a copy
  *  with memory of the device's default allocator, queued on `stream` (a stream of either device). A NULL stream means
- *  the default stream, and the call waits. Short form of loch_tensor_to.
+ *  the default stream, and the call waits. E_INVALID: `device` is NULL. Any thread. Short form of loch_tensor_to.
  *  @param out  the caller's reference; give it back with loch_tensor_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_tensor_to_device(loch_tensor *tensor, loch_device *device, loch_stream *stream,
                                                          loch_tensor **out);

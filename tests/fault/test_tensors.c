@@ -8,7 +8,7 @@
 
 #define ROWS 12
 #define COLUMNS 20
-#define SLOTS 12
+#define SLOTS 13
 
 typedef struct program {
     test_notes notes; /* with the device, which is open around the runs */
@@ -93,6 +93,7 @@ static void program_contents(program *p)
     char text[64];
     STEP(loch_tensor_clone(t[8], &queued, &t[9]));
     STEP(loch_tensor_to(t[1], LOCH_F16, &queued, &t[10]));
+    STEP(loch_tensor_to_device(t[0], p->notes.device, p->stream, &t[12]));
     STEP(loch_tensor_reshape(t[4], LOCH_SHAPE(-1), NULL, &t[11]));
     STEP(loch_tensor_read(t[1], host, sizeof host, p->stream));
     STEP(loch_tensor_write(t[8], host, sizeof host, p->stream));
@@ -128,7 +129,7 @@ static void program_work(program *p)
     for (size_t i = 0; i < ROWS * COLUMNS; i++)
         p->memory[i] = (float)i;
     STEP(loch_stream_create(p->notes.device, NULL, &p->stream));
-    STEP(loch_device_acquire_allocator(p->notes.device, (loch_attributes){0}, LOCH_FALLBACK_NONE, &p->allocator));
+    STEP(loch_device_acquire_default(p->notes.device, &p->allocator));
     for (size_t i = 0; i < sizeof parts / sizeof *parts && p->notes.status == LOCH_OK; i++)
         parts[i](p);
 }
