@@ -1,31 +1,52 @@
 /* SPDX-License-Identifier: MIT */
-/* Puts memory at addresses when no free block fits. */
+/* Chooses the addresses for memory when no free block fits, and the idle handles that are mapped there. */
 #ifndef LOCHI_POOL_PLACE_H
 #define LOCHI_POOL_PLACE_H
 
 #include "memory/pool/heap.h"
 
-/* Where lochi_pool_supply gets memory from. */
-typedef enum pool_source {
-    POOL_MOVED,   /* idle handles of this and other lanes, remapped */
-    POOL_CREATED, /* idle handles, and new ones for the rest */
-    POOL_EXTRA    /* new handles only, while little more than the most in use is held */
-} pool_source;
+/* A stretch of addresses for a request. */
+typedef struct pool_spot {
+    uintptr_t start;
+    size_t missing;   /* bytes without memory; SIZE_MAX if no spot was found yet */
+    size_t hole;      /* bytes that are free or bare around it */
+    pool_block *hint; /* a block of the hole */
+} pool_spot;
 
-/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses. Chooses the place that
- * lacks the least memory. LOCH_OK: such a block exists now. E_FRAGMENTED: not possible from that source. */
-loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
-/* Returns the size of new handles for a request. */
-size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request);
+/* An idle handle. */
+typedef struct pool_origin {
+    pool_handle *handle;
+    pool_block *block; /* the free block it lay in when it was gathered; NULL if it is loose */
+    uintptr_t to;      /* 0 if not planned */
+} pool_origin;
 
-/* Gives idle handles back to the device until `bytes` have gone or none is left. Returns the bytes given back. */
-size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
-/* Returns the bytes of handles that are unmapped or lie wholly in free blocks. */
-size_t lochi_pool_count_idle(lochi_pool *pool);
-/* Tells whether a handle lies wholly in a free block that streams may still use. It can go back when they have
- * passed. */
-bool lochi_pool_has_unfinished(lochi_pool *pool);
-/* Finds an idle handle of at most `max_bytes` that lies wholly in a free block of a lane; NULL for none. */
-pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out);
+/* A part of a spot without memory. */
+typedef struct pool_gap {
+    uintptr_t start, end;
+} pool_gap;
+
+#define POOL_PLACE_GAPS 16
+#define POOL_PLACE_REVIVED 512
+
+/* A plan for one request. */
+typedef struct pool_place {
+    uint64_t number;
+    pool_spot spot;
+    pool_gap gaps[POOL_PLACE_GAPS];
+    size_t gaps_count, gap_max, missing;
+    pool_block *revived[POOL_PLACE_REVIVED]; /* fading blocks whose handles return to them */
+    size_t revived_count;
+    pool_origin *sources;
+    size_t sources_count, sources_capacity;
+} pool_place;
+
+/* Plans where memory goes and where it comes from: first with handles that return to old addresses, then without.
+ * The caller frees `plan->sources`. Returns false if there are no free addresses. */
+bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, pool_place *plan);
+/* Assigns an address to each idle handle that fits into a gap, the largest first. Gaps shrink from their start. Returns the bytes that stay
+ * without memory. */
+size_t lochi_pool_assign(const pool_want *want, pool_place *plan);
+/* Finds the block that contains an address. The search starts at a block near it. */
+pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address);
 
 #endif

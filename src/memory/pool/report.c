@@ -6,7 +6,7 @@
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
-#include "memory/pool/place.h"
+#include "memory/pool/release.h"
 #include "memory/tag.h"
 #include "base/printing.h"
 #include <loch/tag.h>

@@ -5,7 +5,7 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
-#include "memory/pool/place.h"
+#include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/uses.h"

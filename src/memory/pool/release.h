@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Finds handles that lie wholly in free blocks, and gives them back to the device. */
+#ifndef LOCHI_POOL_RELEASE_H
+#define LOCHI_POOL_RELEASE_H
+
+#include "memory/pool/heap.h"
+
+/* Gives idle handles back to the device until `bytes` have gone or none is left. Returns the bytes given back. */
+size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
+/* Returns the bytes of handles that are unmapped or lie wholly in free blocks. */
+size_t lochi_pool_count_idle(lochi_pool *pool);
+/* Tells whether a handle lies wholly in a free block that streams may still use. It can go back when they have
+ * passed. */
+bool lochi_pool_has_unfinished(lochi_pool *pool);
+/* Finds an idle handle of at most `max_bytes` that lies wholly in a free block of a lane; NULL for none. */
+pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out);
+
+#endif

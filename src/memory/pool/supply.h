@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Puts memory at addresses when no free block fits. */
+#ifndef LOCHI_POOL_SUPPLY_H
+#define LOCHI_POOL_SUPPLY_H
+
+#include "memory/pool/heap.h"
+
+/* Where lochi_pool_supply gets memory from. */
+typedef enum pool_source {
+    POOL_MOVED,   /* idle handles of this and other lanes, remapped */
+    POOL_CREATED, /* idle handles, and new ones for the rest */
+    POOL_EXTRA    /* new handles only, while little more than the most in use is held */
+} pool_source;
+
+/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses. Chooses the place that
+ * lacks the least memory. LOCH_OK: such a block exists now. E_FRAGMENTED: not possible from that source. */
+loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
+
+#endif
