@@ -33,9 +33,13 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
     return block;
 }
 
-static pool_block *alloc_fit_large(lochi_pool *pool, const pool_want *want, loch_status *status)
+/* Cuts a block out of free memory. If none fits, merges the blocks that `cache` has in its bins (NULL for no cache),
+ * and then makes room. */
+static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (!block && *status == LOCH_OK && cache && lochi_pool_flush_bins(pool, cache))
+        block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
     return block;
 }
@@ -59,26 +63,18 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
     return lochi_pool_fit_nest(pool, want->lane, want, status);
 }
 
-/* Finds a block for a request and enters it in the table of pages. Returns NULL with the status on failure. */
-static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loch_status *status)
+/* Finds a block for a request and enters it in the table of pages. Flushes `cache` before it makes room; NULL for no
+ * cache. Returns NULL with the status on failure. */
+static pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
 {
     *status = LOCH_OK;
     pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
     if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
         block = alloc_fit_nest(pool, want, status);
-    if (!block && *status == LOCH_OK) block = alloc_fit_large(pool, want, status);
+    if (!block && *status == LOCH_OK) block = alloc_fit_large(pool, cache, want, status);
     if (!block) return NULL;
     *status = lochi_pool_use_block(pool, block, want->paged_bytes);
     return *status == LOCH_OK ? block : NULL;
-}
-
-/* Merges the thread's last cached block, and all of its cached blocks if the request would not fit otherwise, before
- * the request is cut from a larger block. */
-static void alloc_flush_for(lochi_pool *pool, pool_cache *cache, size_t bytes, size_t alignment)
-{
-    lochi_pool_flush_last(pool, cache);
-    if (cache->quick_bytes && !lochi_pool_bins_fit(&cache->lane->bins, bytes, alignment, false))
-        lochi_pool_flush_bins(pool, cache);
 }
 
 static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *lane, const loch_request *request,
@@ -90,9 +86,10 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
     if (!block) {
-        if (cache && bytes > POOL_NEST_MAX) alloc_flush_for(pool, cache, bytes, alignment);
+        pool_cache *flushed = bytes > POOL_NEST_MAX ? cache : NULL;
+        if (flushed) lochi_pool_flush_last(pool, flushed); /* merged before the request is cut from a larger block */
         const pool_want want = {bytes, alignment, lane, 1};
-        block = alloc_take_block(pool, &want, &status);
+        block = alloc_take_block(pool, flushed, &want, &status);
     }
     if (!block) return status;
     lochi_pool_set_requested(block, request->bytes);
@@ -128,7 +125,7 @@ static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t c
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
     const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
-    pool_block *block = alloc_take_block(pool, &want, &status);
+    pool_block *block = alloc_take_block(pool, NULL, &want, &status);
     if (block)
         lochi_pool_slab_make(pool, slab, lane, block);
     else
