@@ -3,13 +3,15 @@
  * it; copies and fills are checked with it.
  *
  * The table has an entry only for the page in which a block starts. For addresses further inside a block there are
- * bits: one bit for each page with an entry, one bit for each non-zero word of those bits, and so on up to a single
- * word. So the last start before an address is found with a few loads, however large the block is. In raw segments
- * the bits of a cell lie behind its page entries.
+ * bits: one bit for each group of pages with an entry in it, one bit for each non-zero word of those bits, and so on up
+ * to a single word. A group is the eight entries of one cache line: they are searched themselves, and the bits of many
+ * large blocks share a line. So the last start before an address is found with a few loads, however large the block
+ * is. In raw segments there is one bit for each page, and the bits of a cell lie behind its page entries.
  *
- * A lookup of an address inside a live block always finds that block, whatever other threads do: the block's own
- * bits and page entry do not change until it is freed, and no other block starts between its start and the address.
- * The page entry contains the position of the start in the page, so the record of no other block is read. */
+ * A lookup of an address inside a live block always finds that block, whatever other threads do: the block's page entry
+ * does not change until it is freed, the bit of its group stays set as long as one of the group's entries leads to a
+ * block, and no other block starts between its start and the address. The page entry contains the position of the start
+ * in the page, so the record of no other block is read. */
 #include "memory/pool/bounds.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -17,6 +19,13 @@
 
 #define BOUNDS_NONE SIZE_MAX
 #define BOUNDS_BITS 64
+#define BOUNDS_GROUP ((size_t)8) /* entries in a cache line of the table */
+
+/* Tells whether a table entry leads to a block or slab. */
+static bool bounds_leads(uintptr_t page)
+{
+    return page && !(page & POOL_IS_FREED);
+}
 
 /* --- bits --- */
 
@@ -26,22 +35,27 @@ static size_t bounds_words(size_t count)
     return (count + BOUNDS_BITS - 1) / BOUNDS_BITS;
 }
 
+size_t lochi_pool_count_pages(size_t span)
+{
+    return ((span >> POOL_PAGE_SHIFT) + BOUNDS_GROUP - 1) & ~(BOUNDS_GROUP - 1);
+}
+
 size_t lochi_pool_count_starts(size_t pages)
 {
-    size_t words = 0;
+    size_t words = 0, count = pages / BOUNDS_GROUP;
     do
-        words += pages = bounds_words(pages);
-    while (pages > 1);
+        words += count = bounds_words(count);
+    while (count > 1);
     return words;
 }
 
 void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pages)
 {
-    size_t level = 0;
+    size_t level = 0, count = pages / BOUNDS_GROUP;
     do {
         pool->starts[level++] = words;
-        words += pages = bounds_words(pages);
-    } while (pages > 1);
+        words += count = bounds_words(count);
+    } while (count > 1);
     pool->start_levels = level;
 }
 
@@ -59,11 +73,38 @@ static void bounds_change(_Atomic uint64_t *word, uint64_t bit, bool is_set, uin
     atomic_store_explicit(word, *after, memory_order_relaxed);
 }
 
+/* Finds the last page in [index, end) whose entry leads to a block or slab. */
+static size_t bounds_find_entry(const lochi_pool *pool, size_t index, size_t end)
+{
+    while (end > index)
+        if (bounds_leads(atomic_load_explicit(&pool->pages[--end], memory_order_relaxed))) return end;
+    return BOUNDS_NONE;
+}
+
+/* Returns an entry of a group; 0 for a mark of a freed block. */
+static uintptr_t bounds_lead(const _Atomic uintptr_t *group, size_t index)
+{
+    const uintptr_t page = atomic_load_explicit(&group[index], memory_order_relaxed);
+    return page & ((page & POOL_IS_FREED) - 1);
+}
+
+_Static_assert(POOL_IS_FREED == 1, "the mark of a freed block is the lowest bit");
+
+/* Tells whether an entry of a group leads to a block or slab. No branches: the eight entries are in one line. */
+static bool bounds_has_any(const _Atomic uintptr_t *group)
+{
+    return (bounds_lead(group, 0) | bounds_lead(group, 1) | bounds_lead(group, 2) | bounds_lead(group, 3) |
+            bounds_lead(group, 4) | bounds_lead(group, 5) | bounds_lead(group, 6) | bounds_lead(group, 7)) != 0;
+}
+
+/* Notes in the bits whether the entries of a group lead to blocks. One entry has just changed. */
 static void bounds_note(lochi_pool *pool, size_t index, bool is_set)
 {
-    for (size_t level = 0; level < pool->start_levels; level++, index /= BOUNDS_BITS) {
+    size_t bit = index / BOUNDS_GROUP;
+    if (!is_set && bounds_has_any(&pool->pages[bit * BOUNDS_GROUP])) return;
+    for (size_t level = 0; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
         uint64_t before, after;
-        bounds_change(&pool->starts[level][index / BOUNDS_BITS], (uint64_t)1 << index % BOUNDS_BITS, is_set, &before,
+        bounds_change(&pool->starts[level][bit / BOUNDS_BITS], (uint64_t)1 << bit % BOUNDS_BITS, is_set, &before,
                       &after);
         if (is_set ? before != 0 : after != 0) return; /* the levels above already have the right bit */
     }
@@ -80,8 +121,8 @@ static uint64_t bounds_below(const _Atomic uint64_t *words, size_t index)
     return bounds_load(&words[index / BOUNDS_BITS]) & (((uint64_t)1 << index % BOUNDS_BITS) - 1);
 }
 
-/* Finds the last page before `index` that has an entry. */
-static size_t bounds_find_before(const lochi_pool *pool, size_t index)
+/* Finds the last group before `index` whose bit is set. */
+static size_t bounds_find_group(const lochi_pool *pool, size_t index)
 {
     for (size_t level = 0; level < pool->start_levels; level++, index /= BOUNDS_BITS) {
         uint64_t bits = bounds_below(pool->starts[level], index);
@@ -95,6 +136,17 @@ static size_t bounds_find_before(const lochi_pool *pool, size_t index)
         return index;
     }
     return BOUNDS_NONE;
+}
+
+/* Finds the last page before `index` whose entry leads to a block or slab. */
+static size_t bounds_find_before(const lochi_pool *pool, size_t index)
+{
+    size_t group = index / BOUNDS_GROUP;
+    const size_t found = bounds_find_entry(pool, group * BOUNDS_GROUP, index);
+    if (found != BOUNDS_NONE) return found;
+    group = bounds_find_group(pool, group);
+    if (group == BOUNDS_NONE) return BOUNDS_NONE;
+    return bounds_find_entry(pool, group * BOUNDS_GROUP, (group + 1) * BOUNDS_GROUP);
 }
 
 /* --- pages --- */
@@ -147,7 +199,7 @@ _Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits 
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
     lochi_lock_assert_held(&pool->lock);
-    const bool leads = value && !(value & POOL_IS_FREED);
+    const bool leads = bounds_leads(value);
     if (pool->is_virtual) {
         const size_t index = (address - pool->base) >> POOL_PAGE_SHIFT;
         atomic_store_explicit(&pool->pages[index], value, memory_order_release);
@@ -196,8 +248,7 @@ static uintptr_t bounds_start(uintptr_t page_address, uintptr_t page)
 uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address, uintptr_t *start)
 {
     uintptr_t page = lochi_pool_find_page(pool, address), at = address;
-    const bool leads = page && !(page & POOL_IS_FREED);
-    if (!leads || (!(page & POOL_IS_SLAB) && bounds_start(at, page) > address)) {
+    if (!bounds_leads(page) || (!(page & POOL_IS_SLAB) && bounds_start(at, page) > address)) {
         at = bounds_find_page_before(pool, address); /* no block starts in this page at or before the address */
         page = at ? lochi_pool_find_page(pool, at) : 0;
         if (page & (POOL_IS_FREED | POOL_IS_SLAB))

@@ -19,6 +19,8 @@ loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t b
 /* Sets the table entry of a page. */
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value);
 
+/* Returns the number of entries of the table of pages of a reservation: a multiple of 8. */
+size_t lochi_pool_count_pages(size_t span);
 /* Returns the number of words of start bits for a table of `pages`. */
 size_t lochi_pool_count_starts(size_t pages);
 /* Sets the memory of the start bits. Called before the first page is entered. */

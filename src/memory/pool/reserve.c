@@ -52,7 +52,7 @@ static size_t reserve_choose_span(const lochi_pool *pool)
 /* Returns the bytes of the table of pages of a reservation, and of the bits behind it. */
 static size_t reserve_table_bytes(const lochi_pool *pool, size_t span)
 {
-    const size_t pages = span >> POOL_PAGE_SHIFT;
+    const size_t pages = lochi_pool_count_pages(span);
     return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
 }
 
@@ -99,7 +99,7 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     LOCH_TRY_RETURN(reserve_addresses(pool));
     if (!lochi_pool_open_cells(pool) || !lochi_pool_stock_records(pool, 1))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
-    const size_t pages = pool->span >> POOL_PAGE_SHIFT;
+    const size_t pages = lochi_pool_count_pages(pool->span);
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;

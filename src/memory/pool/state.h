@@ -355,7 +355,7 @@ struct lochi_pool {
     uint32_t cache_slot; /* of the first thread, plus 1 */
     loch_stream *default_stream;
     _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
-    _Atomic uint64_t *starts[POOL_START_LEVELS]; /* bits of the pages with an entry, level by level (bounds.c) */
+    _Atomic uint64_t *starts[POOL_START_LEVELS]; /* bits of the groups of pages with an entry, by level (bounds.c) */
     size_t start_levels;
     lochi_tenant tenant;                        /* of the reservation and of raw segments: checks copies */
     _Atomic(pool_chunk *) *chunks;              /* of cells, in a reservation */
