@@ -27,7 +27,7 @@ loch_status lochi_pool_use_block(lochi_pool *pool, pool_block *block, size_t pag
     lochi_lock_assert_held(&pool->lock);
     const loch_status status = lochi_pool_prepare_pages(pool, block->start, paged_bytes);
     if (status != LOCH_OK) {
-        lochi_pool_make_free(pool, block, block->epoch);
+        lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
         return status;
     }
     lochi_pool_set_state(block, POOL_USED);

@@ -17,7 +17,8 @@ static void capture_release_lanes(lochi_pool *pool, uint64_t capture)
         lochi_pool_slab_trim(pool, lane);
         lane->is_spare = lochi_pool_find_lane(pool, lane->stream, 0) != NULL;
         lane->capture = 0;
-        lane->done = lane->epoch++;
+        lane->done = lane->epoch;
+        lochi_pool_begin_epoch(lane);
         if (lane->is_closed) lane->done = lane->epoch; /* no event will end the epoch of a closed lane */
     }
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {

@@ -50,6 +50,14 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
     return NULL;
 }
 
+/* Checks that the second line of a record is clean. */
+static const char *check_plain(const pool_block *block)
+{
+    if (block->owner) return "an ordinary block has an owner";
+    if (block->frozen || block->is_protected) return "an ordinary block is frozen or protected";
+    return atomic_load_explicit(&block->child, memory_order_relaxed) ? "an ordinary block has a child pool" : NULL;
+}
+
 static const char *check_bins(const pool_bins *bins, pool_state state, size_t *bytes)
 {
     for (unsigned bin = 0; bin < POOL_BINS; bin++) {
@@ -57,6 +65,7 @@ static const char *check_bins(const pool_bins *bins, pool_state state, size_t *b
         if (is_marked != (bins->bins[bin] != NULL)) return "a bin is marked wrongly";
         for (const pool_block *block = bins->bins[bin]; block; block = block->list_next) {
             if (lochi_pool_state(block) != state) return "a bin holds a block of another state";
+            if (*block->list_link != block) return "a block does not know its place in a bin";
             *bytes += block->bytes;
         }
     }
@@ -96,12 +105,15 @@ const char *lochi_pool_check(lochi_pool *pool)
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
         wrong = check_block(pool, block);
+        if (!wrong && lochi_pool_state(block) != POOL_SPECIAL) wrong = check_plain(block);
         if (lochi_pool_state(block) == POOL_FREE) {
             free += block->bytes;
             if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
         }
         if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
     }
+    for (const pool_block *block = pool->spare; !wrong && block; block = block->list_next)
+        wrong = check_plain(block);
     for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
         asleep += handle->bytes;
         if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";

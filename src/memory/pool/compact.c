@@ -54,8 +54,8 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
             continue;
-        const bool has_passed = lochi_pool_has_passed(block->lane, block->epoch);
-        if (lochi_pool_wait_on_device(pool, lane, block->lane, block->epoch) != LOCH_OK) continue;
+        const bool has_passed = lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
+        if (lochi_pool_wait_on_device(pool, lane, block->lane, lochi_pool_epoch(block)) != LOCH_OK) continue;
         pool->crossed_bytes += block->bytes;
         block = lochi_pool_adopt(pool, block, lane, has_passed ? 0 : lane->epoch);
     }
@@ -180,7 +180,7 @@ static loch_status compact_run_batch(pool_plan *plan, size_t first, size_t end)
     }
     for (; status != LOCH_OK && done < cut; done++) {
         pool_block *target = plan->items[plan->moves[done].to].block;
-        lochi_pool_make_free(plan->pool, target, target->epoch);
+        lochi_pool_make_free(plan->pool, target, lochi_pool_epoch(target));
     }
     return status;
 }

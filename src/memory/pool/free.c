@@ -68,7 +68,7 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
         return;
     }
     lochi_pool_hide_block(pool, block->start, block->bytes);
-    if (block->owner) lochi_pool_disown(pool, block);
+    if (lochi_pool_state(block) != POOL_USED && block->owner) lochi_pool_disown(pool, block);
     block->id = 0;
     block->tag = 0;
     if (block->is_elsewhere) {
@@ -89,9 +89,11 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
     loch_status status = lochi_pool_find_live(pool, address, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
-    if (status == LOCH_OK && lochi_pool_is_range(found.block))
+    const bool is_special = status == LOCH_OK && lochi_pool_state(found.block) == POOL_SPECIAL;
+    if (is_special && lochi_pool_is_range(found.block))
         status = LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", address);
-    if (status == LOCH_OK && found.block->frozen) status = lochi_pool_thaw(pool, found.block);
+    else if (is_special && found.block->frozen)
+        status = lochi_pool_thaw(pool, found.block);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
         status = free_elsewhere(pool, &found, address, stream);
     if (status == LOCH_OK) {

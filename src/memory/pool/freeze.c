@@ -190,11 +190,11 @@ static pool_slab *freeze_find_slab(lochi_pool *pool, pool_lane *lane, const pool
     if (!*zone || (*zone)->bytes < bytes) return NULL;
     *status = freeze_cut(pool, zone, bytes, &block);
     if (*status != LOCH_OK) return NULL;
-    *status = lochi_pool_wait_on_device(pool, lane, block->lane, block->epoch);
+    *status = lochi_pool_wait_on_device(pool, lane, block->lane, lochi_pool_epoch(block));
     pool_slab *slab =
         *status == LOCH_OK ? lochi_pool_slab_make_closed(pool, from->lane, from->class, block, status) : NULL;
     if (!slab) {
-        lochi_pool_make_free(pool, block, block->epoch);
+        lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
         return NULL;
     }
     slab->next = *made; /* a closed slab is in this list only */
@@ -259,7 +259,7 @@ static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag
         has_moved = true;
         block = before; /* the record may be gone or merged into a free block */
     }
-    if (zone) lochi_pool_make_free(pool, zone, zone->epoch);
+    if (zone) lochi_pool_make_free(pool, zone, lochi_pool_epoch(zone));
     if (has_moved) lochi_pool_mark(pool, lane); /* the event can be waited for even if the stream is captured next */
     *goes_on = has_moved;
     return status;

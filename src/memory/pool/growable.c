@@ -125,12 +125,28 @@ loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t 
     return LOCH_OK;
 }
 
+/* Enters a block in the list of growable blocks. They have links of their own, because blocks in other lists have no
+ * id. */
+static void growable_enlist(lochi_pool *pool, pool_block *block)
+{
+    block->list_next = pool->growables;
+    block->grown_link = &pool->growables;
+    if (block->list_next) block->list_next->grown_link = &block->list_next;
+    pool->growables = block;
+}
+
+static void growable_unlist(const pool_block *block)
+{
+    *block->grown_link = block->list_next;
+    if (block->list_next) block->list_next->grown_link = block->grown_link;
+}
+
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     const size_t committed = block->committed;
     pool_lane *lane = block->lane;
-    lochi_pool_unlist(block);
+    growable_unlist(block);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     block->tag = 0;
     block->id = 0;
@@ -180,7 +196,7 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     block->committed = 0;
     block->kept = lochi_pool_take_record(pool);
     lochi_pool_set_state(block, POOL_GROWABLE);
-    lochi_pool_enlist(&pool->growables, block);
+    growable_enlist(pool, block);
     lochi_pool_enter_page(pool, start, lochi_pool_page_of(block));
     *out = block;
     return LOCH_OK;

@@ -73,7 +73,7 @@ static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *
 {
     block->lane = lane;
     block->is_captured = lane->capture != 0;
-    block->epoch = epoch;
+    lochi_pool_set_epoch(block, epoch);
     lochi_pool_set_state(block, POOL_USED);
     lochi_pool_enlist(&pool->filled, block);
 }
@@ -113,7 +113,7 @@ void lochi_pool_settle(lochi_pool *pool)
     while (pool->filled) {
         pool_block *block = pool->filled;
         lochi_pool_unlist(block);
-        lochi_pool_make_free(pool, block, block->epoch);
+        lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
     }
     while (pool->vacated) {
         pool_block *block = pool->vacated;
@@ -243,7 +243,7 @@ loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_bl
 bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (lochi_pool_has_passed(block->lane, block->epoch)) return true;
+    if (lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) return true;
     return block->lane == lane && loch_device_can(pool->device, LOCH_CAN_ALIAS);
 }
 
@@ -251,15 +251,13 @@ bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const 
 static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
                                 uintptr_t at, pool_lane *lane)
 {
-    const bool has_passed = lochi_pool_has_passed(block->lane, block->epoch);
-    const uint64_t epoch = block->epoch;
+    const bool has_passed = lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
+    const uint64_t epoch = lochi_pool_epoch(block);
     LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
     pool_block *old = handle_detach(pool, block, handle);
     old->handle = handle;
-    old->epoch =
-        has_passed
-            ? 0
-            : old->lane->epoch; /* the lane's stream may still use the old address: the present epoch has to pass */
+    /* The lane's stream may still use the old address: the present epoch has to pass. */
+    lochi_pool_set_epoch(old, has_passed ? 0 : old->lane->epoch);
     handle_fade(pool, old);
     handle->mappings++;
     handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);
@@ -271,11 +269,11 @@ loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *
     lochi_lock_assert_held(&pool->lock);
     if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_handle *handle = fading->handle;
-    const bool has_passed = lochi_pool_has_passed(home->lane, home->epoch);
-    const uint64_t epoch = home->epoch;
+    const bool has_passed = lochi_pool_has_passed(home->lane, lochi_pool_epoch(home));
+    const uint64_t epoch = lochi_pool_epoch(home);
     pool_block *old = handle_detach(pool, home, handle);
     old->handle = handle;
-    old->epoch = has_passed ? 0 : old->lane->epoch;
+    lochi_pool_set_epoch(old, has_passed ? 0 : old->lane->epoch);
     handle_fade(pool, old);
     handle_unfade(pool, fading);
     fading->slab = NULL;
@@ -326,7 +324,7 @@ void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
     for (pool_block *block = pool->fading, *next; block; block = next) {
         if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
         next = block->list_next;
-        if (!lochi_pool_has_passed(block->lane, block->epoch)) continue;
+        if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) continue;
         if (loch_virtual_unmap((void *)block->start) != LOCH_OK) continue; /* tried again later */
         block->handle->mappings--;
         handle_unfade(pool, block);

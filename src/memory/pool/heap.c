@@ -45,16 +45,10 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
     block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
-    atomic_store_explicit(&block->child, NULL, memory_order_relaxed);
     block->tag = 0;
-    lochi_pool_set_requested(block, 0);
     block->id = 0;
-    block->slab = NULL;
-    block->owner = NULL;
-    block->frozen = 0;
-    block->is_protected = false;
     block->epoch = 0;
-    return block;
+    return block; /* the second line is clean: its members are reset when the block stops to be special */
 }
 
 void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
@@ -248,7 +242,8 @@ static void heap_join(lochi_pool *pool, pool_block *block)
 {
     pool_block *behind = block->behind;
     block->bytes += behind->bytes;
-    if (behind->epoch > block->epoch) block->epoch = behind->epoch;
+    if (behind->epoch != block->epoch && lochi_pool_epoch(behind) > lochi_pool_epoch(block))
+        block->epoch = behind->epoch;
     block->behind = behind->behind;
     if (block->behind) block->behind->before = block;
     lochi_pool_drop_record(pool, behind);
@@ -305,7 +300,7 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     lochi_lock_assert_held(&pool->lock);
     if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
     lochi_pool_set_state(block, POOL_FREE);
-    block->epoch = epoch;
+    lochi_pool_set_epoch(block, epoch);
     block->id = 0;
     pool->has_freed = true;
     if (epoch > block->lane->freed) block->lane->freed = epoch;
@@ -347,7 +342,8 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_DORMANT);
-    block->id = block->epoch = 0;
+    block->id = 0;
+    block->epoch = 0;
     block->is_nest = block->is_piece = false;
     pool->dormant_bytes += block->bytes;
     if (heap_is_dormant(block->behind)) heap_join(pool, block);
@@ -410,7 +406,7 @@ size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
         if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
         lochi_pool_unbin(pool, block);
         block->is_piece = false;
-        block = lochi_pool_make_free(pool, block, block->epoch);
+        block = lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
     }
     return met;
 }
@@ -419,7 +415,7 @@ size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 static bool heap_is_anybodys(const pool_block *block)
 {
     return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
-           lochi_pool_has_passed(block->lane, block->epoch);
+           lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
 }
 
 /* Makes free memory of a nest ordinary free memory of its lane. */

@@ -38,7 +38,7 @@ static pool_block *ladder_find_foreign(const pool_lane *lane, const pool_want *w
         for (; block && looks < LADDER_LOOKS; block = block->list_next, looks++) {
             const size_t shift = -block->start & (want->alignment - 1);
             if (block->is_piece || shift > block->bytes || want->bytes > block->bytes - shift) continue;
-            if (!is_any && !lochi_pool_has_passed(lane, block->epoch)) continue;
+            if (!is_any && !lochi_pool_has_passed(lane, lochi_pool_epoch(block))) continue;
             if (!best || block->bytes < best->bytes) best = block;
         }
     return best;
@@ -51,8 +51,8 @@ static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, cons
     *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     if (shift) block = block->behind;
-    block->epoch =
-        lochi_pool_has_passed(block->lane, block->epoch) ? 0 : want->lane->epoch; /* ordered after the wait */
+    const bool has_passed = lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
+    lochi_pool_set_epoch(block, has_passed ? 0 : want->lane->epoch); /* ordered after the wait */
     block->lane = want->lane;
     block->is_captured = want->lane->capture != 0;
     pool->crossed_bytes += block->bytes;
@@ -76,7 +76,7 @@ static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane == want->lane || !ladder_may_lend(lane)) continue;
         pool_block *block = ladder_find_foreign(lane, want, true);
-        if (!block || lochi_pool_wait_on_device(pool, want->lane, lane, block->epoch) != LOCH_OK) continue;
+        if (!block || lochi_pool_wait_on_device(pool, want->lane, lane, lochi_pool_epoch(block)) != LOCH_OK) continue;
         lochi_error_restore(&saved);
         return ladder_take_foreign(pool, block, want, status);
     }

@@ -100,7 +100,7 @@ static loch_status lane_mark(lochi_pool *pool, pool_lane *lane)
 {
     if (lane->done == UINT64_MAX) return LOCH_OK;
     LOCH_TRY_RETURN(lane_record(pool, lane));
-    lane->epoch++;
+    lochi_pool_begin_epoch(lane);
     return LOCH_OK;
 }
 
@@ -279,7 +279,7 @@ static bool lane_vacate(lochi_pool *pool, const pool_lane *lane)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (block->lane != lane) continue;
         if (heir && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
-            lochi_pool_has_passed(lane, block->epoch))
+            lochi_pool_has_passed(lane, lochi_pool_epoch(block)))
             block = lochi_pool_hand_over(pool, block, heir);
         else
             is_empty = false;
@@ -305,7 +305,7 @@ static pool_lane *lane_make(lochi_pool *pool, loch_stream *stream, uint64_t capt
     if (lane) {
         lochi_stream_release(lane->stream);
         lane->is_closed = lane->is_spare = false;
-        lane->epoch++;
+        lochi_pool_begin_epoch(lane);
     } else {
         lane = lochi_zalloc(sizeof *lane);
         if (!lane) return NULL;

@@ -150,7 +150,7 @@ static loch_status move_wait(lochi_pool *pool, lochi_movable *movable, pool_lane
 static loch_status move_order(lochi_pool *pool, const pool_block *block, const pool_block *target, pool_lane *lane)
 {
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, block->lane));
-    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, target->epoch));
+    LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, lochi_pool_epoch(target)));
     const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));

@@ -18,7 +18,7 @@ bool lochi_pool_has_unfinished(lochi_pool *pool)
         int bin = POOL_BINS - 1;
         for (pool_block *block; !lane->capture && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
             for (; block && block->bytes >= pool->cell_bytes; block = block->list_next) {
-                if (lochi_pool_has_passed(lane, block->epoch) || block->is_piece) continue;
+                if (lochi_pool_has_passed(lane, lochi_pool_epoch(block)) || block->is_piece) continue;
                 const pool_handle *handle = release_first_whole(pool, block, 0);
                 for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
                     if (!lochi_pool_is_past(block, handle)) return true;

@@ -23,6 +23,8 @@
  *  6. While handles sleep, the gate is closed, their cells still point to them, no free block touches them (free
  *     memory there is dormant, and two dormant blocks are never neighbours), and no slab that touches them is in a
  *     lane's list.
+ *  7. Only a special block has an owner, a freeze, protected pages or a child pool; all other records, and those of no
+ *     block, have zeros there. So requests and frees of ordinary blocks need not touch the second line of a record.
  *
  * Locks. The pool's lock guards everything, with three exceptions. A thread's caches belong to the thread while
  * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). The state,
@@ -44,6 +46,7 @@
 #include <loch/pool.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct lochi_pool lochi_pool;
 
@@ -134,39 +137,49 @@ typedef struct pool_handle {
     struct pool_handle *prev, *next; /* list of mapped, loose or sleeping handles */
 } pool_handle;
 
+/* A block. Its record has two cache lines. Requests and frees of ordinary blocks touch only the first line of a record;
+ * records are two lines apart because processors fetch lines in pairs and threads write to their own blocks. */
 typedef struct pool_block {
-    _Alignas(128)
-        uintptr_t start; /* two cache lines, fetched together: threads write to the first lines of their own blocks */
+    _Alignas(128) uintptr_t start;
     size_t bytes;
     _Atomic uint8_t state; /* pool_state; relaxed: see Locks above for its owner */
-    bool is_elsewhere;     /* further streams use it: listed in the pool's tree */
+    bool is_elsewhere : 1; /* further streams use it: listed in the pool's tree */
+    bool is_captured : 1;  /* belongs to the lane of a capture */
+    bool is_nest : 1;      /* free memory for blocks up to POOL_NEST_MAX */
+    bool is_piece : 1;     /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
     uint16_t tag;
-    bool is_captured;                   /* belongs to the lane of a capture */
-    bool is_nest;                       /* free memory for blocks up to POOL_NEST_MAX */
-    bool is_piece;                      /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
-    _Atomic size_t requested;           /* relaxed: copies read it without the lock */
+    union {
+        uint32_t epoch;         /* not handed out: low half of the epoch (lochi_pool_epoch) */
+        _Atomic uint32_t slack; /* handed out: bytes that were not requested (lochi_pool_requested) */
+    };
+    union {
+        uint64_t id;                   /* in no list; 0 until it is asked for */
+        struct pool_block **list_link; /* in a bin or another list with two links: the pointer to it, never NULL */
+    };
     pool_lane *lane;                    /* in whose order it is used or free */
     struct pool_block *list_next;       /* bin, cache or list of waiting blocks */
-    uint64_t id;                        /* 0 until it is asked for. The fast path touches only the line up to here */
-    struct pool_block **list_link;      /* the pointer to it in its list */
     struct pool_block *before, *behind; /* neighbours by address; NULL at the ends of a region */
-    union {
-        uint64_t epoch;   /* POOL_FREE: of its lane at the last free; POOL_FADING: has to pass */
-        size_t committed; /* POOL_GROWABLE: bytes with memory */
-    };
+
+    /* The second line. Members without a state here are 0 unless the block's state is POOL_SPECIAL. */
+    _Atomic(struct lochi_pool *) child; /* child pool that uses it as its range; NULL for none */
+    struct lochi_movable *owner;        /* of a movable block; NULL for others */
+    uint32_t frozen;                    /* number of the freeze that froze it; 0 if not frozen */
+    bool is_protected;                  /* its whole pages are read-only for the host */
     union {
         pool_slab *slab;         /* POOL_SLAB */
         pool_handle *handle;     /* POOL_FADING */
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no host memory */
     };
-    uint64_t shrink_epoch;              /* POOL_GROWABLE: has to pass before excess memory is unmapped */
-    struct lochi_movable *owner;        /* of a movable block; NULL for others */
-    uint32_t frozen;                    /* number of the freeze that froze it; 0 if not frozen */
-    bool is_protected;                  /* its whole pages are read-only for the host */
-    _Atomic(struct lochi_pool *) child; /* child pool that uses it as its range; NULL for none */
+    _Atomic size_t wide;            /* handed out, with slack POOL_SLACK_WIDE: requested bytes; relaxed */
+    size_t committed;               /* POOL_GROWABLE: bytes with memory */
+    uint64_t shrink_epoch;          /* POOL_GROWABLE: has to pass before excess memory is unmapped */
+    struct pool_block **grown_link; /* POOL_GROWABLE: the pointer to it in the list of growable blocks */
 } pool_block;
 
 _Static_assert(sizeof(pool_block) == 128, "a block's record is two lines");
+_Static_assert(offsetof(pool_block, child) == 64, "what every block needs is in the first line");
+
+#define POOL_SLACK_WIDE UINT32_MAX /* the slack does not fit: growable blocks, large round_bytes */
 
 /* One granule of addresses. */
 typedef struct pool_cell {
@@ -466,22 +479,49 @@ static inline void lochi_pool_set_state(pool_block *block, pool_state state)
     atomic_store_explicit(&block->state, (uint8_t)state, memory_order_relaxed);
 }
 
-/* Returns the requested bytes of a block. */
+/* Returns the requested bytes of a block that is handed out. */
 static inline size_t lochi_pool_requested(const pool_block *block)
 {
-    return atomic_load_explicit(&block->requested, memory_order_relaxed);
+    const uint32_t slack = atomic_load_explicit(&block->slack, memory_order_relaxed);
+    if (LOCHI_UNLIKELY(slack == POOL_SLACK_WIDE)) return atomic_load_explicit(&block->wide, memory_order_relaxed);
+    return block->bytes - slack;
 }
 
-/* Sets the requested bytes of a block. */
+/* Sets the requested bytes of a block that is handed out, at most its size. Ends its epoch. */
 static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
 {
-    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
+    const size_t slack = block->bytes - bytes;
+    if (LOCHI_UNLIKELY(slack >= POOL_SLACK_WIDE)) atomic_store_explicit(&block->wide, bytes, memory_order_relaxed);
+    atomic_store_explicit(&block->slack, slack < POOL_SLACK_WIDE ? (uint32_t)slack : POOL_SLACK_WIDE,
+                          memory_order_relaxed);
 }
 
 /* Tells whether a child pool uses the block as its range. */
 static inline bool lochi_pool_is_range(const pool_block *block)
 {
-    return atomic_load_explicit(&block->child, memory_order_relaxed) != NULL;
+    return lochi_pool_state(block) != POOL_USED && atomic_load_explicit(&block->child, memory_order_relaxed) != NULL;
+}
+
+/* Returns the epoch of a block that is not handed out: that of its lane at the last free, or the one that has to pass
+ * for POOL_FADING; 0 has passed in every lane. The record has the low half. The upper half is taken from the lane: a
+ * block that has been free for more than 2^32 epochs counts as freed later than it was, never earlier. */
+static inline uint64_t lochi_pool_epoch(const pool_block *block)
+{
+    if (!block->epoch) return 0;
+    const uint64_t now = block->lane->epoch;
+    return now - ((uint32_t)now - block->epoch);
+}
+
+/* Sets the epoch of a block that is not handed out: 0, or at most the present epoch of its lane. */
+static inline void lochi_pool_set_epoch(pool_block *block, uint64_t epoch)
+{
+    block->epoch = (uint32_t)epoch;
+}
+
+/* Begins the next epoch of a lane. Leaves out numbers whose low half is 0: records have only that half. */
+static inline void lochi_pool_begin_epoch(pool_lane *lane)
+{
+    if (!(uint32_t)++lane->epoch) lane->epoch++;
 }
 
 /* Tells whether blocks of a state are handed out. Slabs are not. */
@@ -490,11 +530,12 @@ static inline bool lochi_pool_is_out(pool_state state)
     return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
 }
 
-/* Takes a block out of its list. */
+/* Takes a block out of its list. It has no id then. */
 static inline void lochi_pool_unlist(pool_block *block)
 {
     *block->list_link = block->list_next;
     if (block->list_next) block->list_next->list_link = block->list_link;
+    block->list_link = NULL; /* the id is 0 */
 }
 
 /* Enters a block at the front of a list. */
@@ -524,7 +565,7 @@ static inline bool lochi_pool_has_passed(const pool_lane *lane, uint64_t epoch)
 /* Tells whether a handle that lies wholly in a free block is idle. */
 static inline bool lochi_pool_is_past(const pool_block *block, const pool_handle *handle)
 {
-    return lochi_pool_has_passed(block->lane, block->epoch) ||
+    return lochi_pool_has_passed(block->lane, lochi_pool_epoch(block)) ||
            (handle->freed_lane == block->lane && lochi_pool_has_passed(block->lane, handle->freed_epoch));
 }
 
