@@ -111,6 +111,16 @@ void lochi_unmap(void *address, size_t bytes)
     if (address) munmap(address, bytes);
 }
 
+void lochi_map_largely(void *address, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    (void)!madvise(address, bytes, MADV_HUGEPAGE);
+#else
+    (void)address;
+    (void)bytes;
+#endif
+}
+
 void *lochi_alloc_array(size_t count, size_t bytes)
 {
     size_t whole;

@@ -20,6 +20,9 @@ void lochi_free_aligned(void *address);
  * they are touched. Not counted. NULL on failure. */
 void *lochi_map(size_t bytes);
 void lochi_unmap(void *address, size_t bytes);
+/* Asks the system for large pages under the first `bytes` of a mapping, where none were touched yet. May have no
+ * effect. */
+void lochi_map_largely(void *address, size_t bytes);
 
 /* Allocates count * bytes. NULL on failure and on overflow. */
 void *lochi_alloc_array(size_t count, size_t bytes);

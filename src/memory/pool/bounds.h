@@ -14,6 +14,13 @@ static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t a
     return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
 }
 
+/* Starts to fetch the table entry of the page of an address into the processor's cache, to be changed soon. */
+static inline void lochi_pool_fetch_page(const lochi_pool *pool, uintptr_t address)
+{
+    const size_t offset = address - pool->base;
+    if (LOCHI_LIKELY(offset < pool->span)) __builtin_prefetch((const void *)&pool->pages[offset >> POOL_PAGE_SHIFT], 1);
+}
+
 /* Makes sure that the pages of [start, start + bytes) can be entered. E_HOST_MEMORY. */
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes);
 /* Sets the table entry of a page. */

@@ -203,13 +203,23 @@ bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
 {
     lochi_lock_assert_held(&pool->lock);
     if (!cache->quick_bytes) return false;
-    cache->quick_bytes = 0;
-    for (unsigned bin = 0; bin < POOL_QUICK_BINS; bin++)
-        while (cache->quick[bin]) {
-            pool_block *block = cache->quick[bin];
-            cache->quick[bin] = block->list_next;
-            lochi_pool_put_block(pool, block);
+    pool_block *all = NULL, **end = &all; /* one list, while the neighbours of all blocks are fetched */
+    for (unsigned bin = 0; cache->quick_bytes; bin++) {
+        pool_block *block = cache->quick[bin];
+        if (!block) continue;
+        cache->quick[bin] = NULL;
+        *end = block;
+        for (; block; block = block->list_next) {
+            lochi_pool_fetch_neighbours(block);
+            cache->quick_bytes -= block->bytes;
+            end = &block->list_next;
         }
+    }
+    while (all) {
+        pool_block *block = all;
+        all = block->list_next;
+        lochi_pool_put_block(pool, block);
+    }
     return true;
 }
 

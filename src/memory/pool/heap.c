@@ -3,6 +3,7 @@
 #include "memory/pool/heap.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/pool/bounds.h"
 #include "memory/pool/cells.h"
 #include <limits.h>
 
@@ -218,6 +219,7 @@ static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_
     pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
     if (!block) return NULL;
     const size_t shift = -block->start & (want->alignment - 1);
+    lochi_pool_fetch_page(pool, block->start + shift);
     *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     return shift ? block->behind : block; /* the record stays with the front part */

@@ -99,6 +99,7 @@ static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cac
     if (bytes > POOL_QUICK_MAX) {
         if (cache->last || pool->is_capped) return false;
         cache->last = block;
+        lochi_pool_fetch_neighbours(block); /* the next request of another size merges it */
         atomic_store_explicit(&cache->last_bytes, bytes, memory_order_relaxed);
         return true;
     }

@@ -16,6 +16,7 @@
 #define RESERVE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would waste a large part of its addresses */
 #define RESERVE_ROOM_PART 4    /* part of the addresses left to a process with a limit */
 #define RESERVE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* the table of pages takes this part of the addresses */
+#define RESERVE_WIDE_FROM ((size_t)1 << 30)                /* memory from which the table of pages gets large pages */
 #define RESERVE_WIDE_POOLS 16 /* pools of the process with wide reservations; later ones reserve less */
 
 static atomic_size_t reserve_pools; /* pools with a reservation */
@@ -101,6 +102,8 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
     const size_t pages = lochi_pool_count_pages(pool->span);
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
+    const bool is_host = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
+    pool->wide_from = is_host ? SIZE_MAX : RESERVE_WIDE_FROM;
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;
     all->bytes = pool->span;
@@ -108,6 +111,14 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     pool->first = all;
     lochi_pool_make_bare(pool, all);
     return LOCH_OK;
+}
+
+void lochi_pool_widen_table(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const size_t span = pool->reserved < pool->span / 2 ? 2 * pool->reserved : pool->span;
+    lochi_map_largely((void *)pool->pages, lochi_pool_count_pages(span) * sizeof *pool->pages);
+    pool->wide_from = 2 * pool->reserved;
 }
 
 void lochi_pool_close_addresses(lochi_pool *pool)

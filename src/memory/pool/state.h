@@ -409,6 +409,7 @@ struct lochi_pool {
     struct pool_records *records;
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
+    size_t wide_from;      /* `reserved` at which more of the table of pages gets large pages */
     pool_handle *asleep;   /* handles without memory */
     struct pool_nap *naps; /* sleeps that were not woken, newest first */
     bool is_asleep;        /* as a whole: nothing is handed out */
@@ -528,6 +529,13 @@ static inline void lochi_pool_begin_epoch(pool_lane *lane)
 static inline bool lochi_pool_is_out(pool_state state)
 {
     return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
+}
+
+/* Starts to fetch the records of a block's neighbours into the processor's cache, to be changed soon. */
+static inline void lochi_pool_fetch_neighbours(const pool_block *block)
+{
+    __builtin_prefetch(block->before, 1);
+    __builtin_prefetch(block->behind, 1);
 }
 
 /* Takes a block out of its list. It has no id then. */
