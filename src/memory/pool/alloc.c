@@ -94,7 +94,9 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (!block) return status;
     lochi_pool_set_requested(block, request->bytes);
     block->tag = (uint16_t)request->tag;
-    lochi_pool_set_state(block, block->tag || block->is_piece ? POOL_SPECIAL : POOL_USED);
+    /* All blocks of a pool that hands out whole blocks are pieces. Reading the members that were just written as one
+     * word would wait until the writes reach the cache. */
+    lochi_pool_set_state(block, request->tag || pool->is_whole ? POOL_SPECIAL : POOL_USED);
     lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
     lochi_pool_show_block(pool, block->start, request->bytes);
     *out = (void *)block->start;
