@@ -149,6 +149,21 @@ static size_t bounds_find_before(const lochi_pool *pool, size_t index)
     return bounds_find_entry(pool, group * BOUNDS_GROUP, (group + 1) * BOUNDS_GROUP);
 }
 
+/* --- leads --- */
+
+/* Notes the record of a block that was entered in the table of pages, or removes it. The last large block that was
+ * entered has the lead of its range. */
+static void bounds_lead_to(lochi_pool *pool, size_t offset, uintptr_t page)
+{
+    _Atomic uintptr_t *lead = &pool->leads[offset >> POOL_LEAD_SHIFT];
+    const uintptr_t record = (uintptr_t)lochi_pool_page_block(page);
+    if (record && !(record >> POOL_LEAD_BITS)) {
+        atomic_store_explicit(lead, record | lochi_pool_lead_page(offset), memory_order_release);
+    } else if (lochi_pool_find_lead(pool, offset)) {
+        atomic_store_explicit(lead, 0, memory_order_relaxed);
+    }
+}
+
 /* --- pages --- */
 
 static _Atomic uintptr_t *bounds_get_cell_pages(const lochi_pool *pool, uintptr_t address)
@@ -204,6 +219,7 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
         const size_t index = (address - pool->base) >> POOL_PAGE_SHIFT;
         atomic_store_explicit(&pool->pages[index], value, memory_order_release);
         bounds_note(pool, index, leads);
+        if (pool->leads) bounds_lead_to(pool, address - pool->base, value);
         return;
     }
     _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, address);

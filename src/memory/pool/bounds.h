@@ -28,6 +28,12 @@ void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 
 /* Returns the number of entries of the table of pages of a reservation: a multiple of 8. */
 size_t lochi_pool_count_pages(size_t span);
+/* Returns the number of words of leads of a reservation. */
+static inline size_t lochi_pool_count_leads(size_t span)
+{
+    return (span >> POOL_LEAD_SHIFT) + 1;
+}
+
 /* Returns the number of words of start bits for a table of `pages`. */
 size_t lochi_pool_count_starts(size_t pages);
 /* Sets the memory of the start bits. Called before the first page is entered. */

@@ -47,6 +47,9 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
     if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
         lochi_pool_find_around(pool, block->start + bytes - 1) != block)
         return "the end of a block does not lead to it";
+    const pool_block *lead = pool->leads ? lochi_pool_find_lead(pool, block->start - pool->base) : NULL;
+    const bool is_led = lochi_pool_is_out(state) || state == POOL_CACHED;
+    if (lead && (is_led ? lead != block : lead == block)) return "a lead leads to another block";
     return NULL;
 }
 

@@ -217,11 +217,20 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
     if (LOCHI_UNLIKELY(!first)) return false;
     const uintptr_t address = (uintptr_t)pointer;
     const size_t offset = address - pool->base;
+    pool_block *lead = NULL;
     uintptr_t page = 0;
-    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the slow path */
-        page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
+    if (LOCHI_LIKELY(offset < pool->span)) { /* raw segments have no such table: their frees take the slow path */
+        const _Atomic uintptr_t *entry = &pool->pages[offset >> POOL_PAGE_SHIFT];
+        lead = lochi_pool_find_lead(pool, offset);
+        if (lead)
+            __builtin_prefetch((const void *)entry, 1); /* for the mark that the block was freed */
+        else
+            page = atomic_load_explicit(entry, memory_order_acquire);
+    }
     bool is_freed = false;
-    if (page & POOL_IS_SLAB)
+    if (lead)
+        is_freed = lochi_pool_quick_free_large(pool, first, lead, address);
+    else if (page & POOL_IS_SLAB)
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
     else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED)))
         is_freed = lochi_pool_quick_free_large(pool, first, lochi_pool_page_block(page), address);

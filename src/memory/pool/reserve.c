@@ -50,11 +50,11 @@ static size_t reserve_choose_span(const lochi_pool *pool)
     return span;
 }
 
-/* Returns the bytes of the table of pages of a reservation, and of the bits behind it. */
-static size_t reserve_table_bytes(const lochi_pool *pool, size_t span)
+/* Returns the bytes of the table of pages of a reservation, and of the bits and leads behind it. */
+static size_t reserve_table_bytes(size_t span)
 {
     const size_t pages = lochi_pool_count_pages(span);
-    return pages * sizeof *pool->pages + lochi_pool_count_starts(pages) * sizeof *pool->starts[0];
+    return (pages + lochi_pool_count_starts(pages) + lochi_pool_count_leads(span)) * sizeof(uint64_t);
 }
 
 /* Reserves addresses for the blocks, and memory for their table of pages. On failure both are given back, and
@@ -67,7 +67,7 @@ static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
     const loch_status status = loch_virtual_reserve(pool->device, span, alignment, &base);
     *is_too_much = status == LOCH_E_DEVICE_MEMORY;
     if (status != LOCH_OK) return status;
-    pool->pages = lochi_map(reserve_table_bytes(pool, span));
+    pool->pages = lochi_map(reserve_table_bytes(span));
     if (!pool->pages) {
         if (loch_virtual_unreserve(base) != LOCH_OK) LOCHI_LOG(ERROR, "%s of addresses are lost", LOCHI_SIZE(span));
         *is_too_much = true;
@@ -102,7 +102,8 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
     const size_t pages = lochi_pool_count_pages(pool->span);
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
-    const bool is_host = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS);
+    const bool is_host = loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS); /* frees of small blocks come first */
+    if (!is_host) pool->leads = pool->pages + pages + lochi_pool_count_starts(pages);
     pool->wide_from = is_host ? SIZE_MAX : RESERVE_WIDE_FROM;
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;
@@ -126,7 +127,7 @@ void lochi_pool_close_addresses(lochi_pool *pool)
     lochi_pool_close_cells(pool);
     if (!pool->is_virtual) return;
     if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may still be there */
-    lochi_unmap((void *)pool->pages, reserve_table_bytes(pool, pool->span));
+    lochi_unmap((void *)pool->pages, reserve_table_bytes(pool->span));
     if (!pool->span) return;
     atomic_fetch_sub(&reserve_pools, 1);
     const loch_status status = loch_virtual_unreserve((void *)pool->base);

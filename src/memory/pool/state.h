@@ -219,6 +219,20 @@ static inline size_t lochi_pool_page_offset(uintptr_t page)
 
 _Static_assert(POOL_OFFSET_BITS < _Alignof(pool_block), "a block's record has low bits to spare");
 
+/* Leads: for each 2 MiB of addresses one word, 0 or the record of a large block that starts there, with the number of
+ * its page in the upper byte. Frees of large blocks find most records here: the words of many blocks share a cache
+ * line, where each has a line of the table of pages to itself. */
+#define POOL_LEAD_SHIFT 21
+#define POOL_LEAD_BITS 56 /* of the address of a record; a record with a longer address gets no lead */
+
+/* Returns the number of the page of an offset in the reservation, in the upper byte of a lead. */
+static inline uintptr_t lochi_pool_lead_page(size_t offset)
+{
+    return (uintptr_t)(offset >> POOL_PAGE_SHIFT) << POOL_LEAD_BITS;
+}
+
+_Static_assert(POOL_LEAD_SHIFT - POOL_PAGE_SHIFT == 64 - POOL_LEAD_BITS, "the upper byte numbers the pages of a lead");
+
 typedef struct pool_chunk {
     pool_cell cells[POOL_CHUNK_CELLS];
 } pool_chunk;
@@ -370,7 +384,8 @@ struct lochi_pool {
     _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
     _Atomic uint64_t *starts[POOL_START_LEVELS]; /* bits of the groups of pages with an entry, by level (bounds.c) */
     size_t start_levels;
-    lochi_tenant tenant;                        /* of the reservation and of raw segments: checks copies */
+    _Atomic uintptr_t *leads; /* of a reservation on a device: blocks found without the table (lochi_pool_find_lead) */
+    lochi_tenant tenant;      /* of the reservation and of raw segments: checks copies */
     _Atomic(pool_chunk *) *chunks;              /* of cells, in a reservation */
     _Atomic(struct pool_directory *) directory; /* of chunks of raw segments */
     uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
@@ -529,6 +544,16 @@ static inline void lochi_pool_begin_epoch(pool_lane *lane)
 static inline bool lochi_pool_is_out(pool_state state)
 {
     return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
+}
+
+/* Finds the record of the large block that starts in the page of an offset in the reservation; NULL if the table of
+ * pages has to be read. No lock needed: at most one block starts in a page, and a live block keeps its record. */
+static inline pool_block *lochi_pool_find_lead(const lochi_pool *pool, size_t offset)
+{
+    if (!pool->leads) return NULL;
+    const uintptr_t lead = atomic_load_explicit(&pool->leads[offset >> POOL_LEAD_SHIFT], memory_order_acquire);
+    const uintptr_t record = lead ^ lochi_pool_lead_page(offset);
+    return record >> POOL_LEAD_BITS ? NULL : (pool_block *)record;
 }
 
 /* Starts to fetch the records of a block's neighbours into the processor's cache, to be changed soon. */
