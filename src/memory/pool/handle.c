@@ -20,7 +20,7 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
     lochi_lock_assert_held(&pool->lock);
     pool->reserved += bytes;
     if (pool->reserved > pool->peak_reserved) pool->peak_reserved = pool->reserved;
-    if (LOCHI_UNLIKELY(pool->is_virtual && pool->reserved >= pool->wide_from)) lochi_pool_widen_table(pool);
+    lochi_pool_widen_table(pool);
     pool->handles_count++;
     pool->handles_created++;
     pool->batch = (int64_t)(pool->reserved >> 8) + ((int64_t)256 << 10);

@@ -24,6 +24,7 @@ static bool heap_add_records(lochi_pool *pool)
     if (!records) return false;
     records->next = pool->records;
     pool->records = records;
+    pool->records_count += HEAP_RECORDS;
     for (size_t i = 0; i < HEAP_RECORDS; i++)
         lochi_pool_drop_record(pool, &records->blocks[i]);
     return true;

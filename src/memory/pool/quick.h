@@ -128,7 +128,7 @@ static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *f
 {
     pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
     if (!block) return NULL;
-    lochi_pool_set_requested(block, bytes);
+    lochi_pool_set_slack(block, block->bytes - bytes); /* less than a unit */
     lochi_pool_set_state(block, POOL_USED);
     lochi_pool_note_alloc(first, bytes, block->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, block->start, bytes);
@@ -217,23 +217,17 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
     if (LOCHI_UNLIKELY(!first)) return false;
     const uintptr_t address = (uintptr_t)pointer;
     const size_t offset = address - pool->base;
-    pool_block *lead = NULL;
     uintptr_t page = 0;
-    if (LOCHI_LIKELY(offset < pool->span)) { /* raw segments have no such table: their frees take the slow path */
-        const _Atomic uintptr_t *entry = &pool->pages[offset >> POOL_PAGE_SHIFT];
-        lead = lochi_pool_find_lead(pool, offset);
-        if (lead)
-            __builtin_prefetch((const void *)entry, 1); /* for the mark that the block was freed */
-        else
-            page = atomic_load_explicit(entry, memory_order_acquire);
-    }
+    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the slow path */
+        page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
     bool is_freed = false;
-    if (lead)
-        is_freed = lochi_pool_quick_free_large(pool, first, lead, address);
-    else if (page & POOL_IS_SLAB)
+    if (page & POOL_IS_SLAB) {
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
-    else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED)))
-        is_freed = lochi_pool_quick_free_large(pool, first, lochi_pool_page_block(page), address);
+    } else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED))) {
+        /* The processor predicts the branches up to here, so a lead gives the record while the page is still read. */
+        pool_block *lead = lochi_pool_find_lead(pool, offset);
+        is_freed = lochi_pool_quick_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
+    }
     lochi_pool_exit(first);
     return is_freed;
 }

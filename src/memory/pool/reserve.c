@@ -16,8 +16,12 @@
 #define RESERVE_ALIGNED_FROM 4 /* chunks: aligning a smaller reservation would waste a large part of its addresses */
 #define RESERVE_ROOM_PART 4    /* part of the addresses left to a process with a limit */
 #define RESERVE_TABLE_PART (POOL_PAGE / sizeof(uintptr_t)) /* the table of pages takes this part of the addresses */
-#define RESERVE_WIDE_FROM ((size_t)1 << 30)                /* memory from which the table of pages gets large pages */
 #define RESERVE_WIDE_POOLS 16 /* pools of the process with wide reservations; later ones reserve less */
+
+/* Memory and records of blocks from which the table of pages gets large pages. With fewer blocks, few pages of the
+ * table are used, and a processor has their translations at hand. */
+#define RESERVE_WIDE_FROM ((size_t)1 << 30)
+#define RESERVE_WIDE_RECORDS 1024
 
 static atomic_size_t reserve_pools; /* pools with a reservation */
 
@@ -117,6 +121,7 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
 void lochi_pool_widen_table(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
+    if (!pool->is_virtual || pool->reserved < pool->wide_from || pool->records_count < RESERVE_WIDE_RECORDS) return;
     const size_t span = pool->reserved < pool->span / 2 ? 2 * pool->reserved : pool->span;
     lochi_map_largely((void *)pool->pages, lochi_pool_count_pages(span) * sizeof *pool->pages);
     pool->wide_from = 2 * pool->reserved;

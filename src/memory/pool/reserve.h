@@ -7,8 +7,8 @@
 
 /* Reserves addresses; all of them are bare. Does nothing in a pool of raw segments. */
 loch_status lochi_pool_open_addresses(lochi_pool *pool);
-/* Asks the system for large pages under the table of pages, for twice as many addresses as the pool has memory. Called
- * when the pool's memory reaches `wide_from`. */
+/* Asks the system for large pages under the table of pages if the pool has many blocks, for twice as many addresses as
+ * it has memory. Called when memory was added. */
 void lochi_pool_widen_table(lochi_pool *pool);
 /* Gives addresses and cells back. Nothing may be mapped. */
 void lochi_pool_close_addresses(lochi_pool *pool);

@@ -422,9 +422,10 @@ struct lochi_pool {
     size_t big_idle;                        /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces above 1 MiB */
     pool_block *spare;                      /* unused records */
     struct pool_records *records;
+    size_t records_count;
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
-    size_t wide_from;      /* `reserved` at which more of the table of pages gets large pages */
+    size_t wide_from;      /* `reserved` from which more of the table of pages gets large pages */
     pool_handle *asleep;   /* handles without memory */
     struct pool_nap *naps; /* sleeps that were not woken, newest first */
     bool is_asleep;        /* as a whole: nothing is handed out */
@@ -503,13 +504,18 @@ static inline size_t lochi_pool_requested(const pool_block *block)
     return block->bytes - slack;
 }
 
+/* Sets the bytes of a block that were not requested, less than POOL_SLACK_WIDE. Ends the block's epoch. */
+static inline void lochi_pool_set_slack(pool_block *block, size_t slack)
+{
+    atomic_store_explicit(&block->slack, (uint32_t)slack, memory_order_relaxed);
+}
+
 /* Sets the requested bytes of a block that is handed out, at most its size. Ends its epoch. */
 static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
 {
     const size_t slack = block->bytes - bytes;
     if (LOCHI_UNLIKELY(slack >= POOL_SLACK_WIDE)) atomic_store_explicit(&block->wide, bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->slack, slack < POOL_SLACK_WIDE ? (uint32_t)slack : POOL_SLACK_WIDE,
-                          memory_order_relaxed);
+    lochi_pool_set_slack(block, slack < POOL_SLACK_WIDE ? slack : POOL_SLACK_WIDE);
 }
 
 /* Tells whether a child pool uses the block as its range. */
