@@ -3,7 +3,7 @@
 #ifndef LOCHI_POOL_BOUNDS_H
 #define LOCHI_POOL_BOUNDS_H
 
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 
 uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address);
 /* Returns the table entry of the page of an address. No lock needed. */

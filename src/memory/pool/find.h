@@ -3,7 +3,7 @@
 #ifndef LOCHI_POOL_FIND_H
 #define LOCHI_POOL_FIND_H
 
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 
 /* A live block. */
 typedef struct pool_found {

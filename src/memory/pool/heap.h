@@ -3,7 +3,7 @@
 #ifndef LOCHI_POOL_HEAP_H
 #define LOCHI_POOL_HEAP_H
 
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 
 /* A request, rounded. */
 typedef struct pool_want {

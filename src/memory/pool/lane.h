@@ -3,7 +3,7 @@
 #ifndef LOCHI_POOL_LANE_H
 #define LOCHI_POOL_LANE_H
 
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 
 /* Finds or makes the lane of a stream, or of its current capture. Asks the driver whether the stream is captured.
  * Returns NULL with the status. */

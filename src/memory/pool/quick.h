@@ -11,7 +11,7 @@
 #include "base/fence.h"
 #include "base/sanitize.h"
 #include "memory/pool/poison.h"
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 
 /* Only a library built with AddressSanitizer notifies the tool on the fast path. In all other builds the gate is
  * closed while AddressSanitizer or valgrind checks the program. */

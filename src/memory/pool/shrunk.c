@@ -5,6 +5,7 @@
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/record.h"
 
 void lochi_pool_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
 {

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* The compact members of a block's record: requested bytes and epoch share four bytes, and a lead finds the record from
+ * an address. */
+#ifndef LOCHI_POOL_RECORD_H
+#define LOCHI_POOL_RECORD_H
+
+#include "memory/pool/state.h"
+
+/* --- requested bytes --- */
+
+#define POOL_SLACK_WIDE UINT32_MAX /* the slack does not fit: growable blocks, large round_bytes */
+
+/* Returns the requested bytes of a block that is handed out. */
+static inline size_t lochi_pool_requested(const pool_block *block)
+{
+    const uint32_t slack = atomic_load_explicit(&block->slack, memory_order_relaxed);
+    if (LOCHI_UNLIKELY(slack == POOL_SLACK_WIDE)) return atomic_load_explicit(&block->wide, memory_order_relaxed);
+    return block->bytes - slack;
+}
+
+/* Sets the bytes of a block that were not requested, less than POOL_SLACK_WIDE. Ends the block's epoch. */
+static inline void lochi_pool_set_slack(pool_block *block, size_t slack)
+{
+    atomic_store_explicit(&block->slack, (uint32_t)slack, memory_order_relaxed);
+}
+
+/* Sets the requested bytes of a block that is handed out, at most its size. Ends its epoch. */
+static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
+{
+    const size_t slack = block->bytes - bytes;
+    if (LOCHI_UNLIKELY(slack >= POOL_SLACK_WIDE)) atomic_store_explicit(&block->wide, bytes, memory_order_relaxed);
+    lochi_pool_set_slack(block, slack < POOL_SLACK_WIDE ? slack : POOL_SLACK_WIDE);
+}
+
+/* --- epochs --- */
+
+/* Returns the epoch of a block that is not handed out: that of its lane at the last free, or the one that has to pass
+ * for POOL_FADING; 0 has passed in every lane. The record has the low half. The upper half is taken from the lane: a
+ * block that has been free for more than 2^32 epochs counts as freed later than it was, never earlier. */
+static inline uint64_t lochi_pool_epoch(const pool_block *block)
+{
+    if (!block->epoch) return 0;
+    const uint64_t now = block->lane->epoch;
+    return now - ((uint32_t)now - block->epoch);
+}
+
+/* Sets the epoch of a block that is not handed out: 0, or at most the present epoch of its lane. */
+static inline void lochi_pool_set_epoch(pool_block *block, uint64_t epoch)
+{
+    block->epoch = (uint32_t)epoch;
+}
+
+/* Begins the next epoch of a lane. Leaves out numbers whose low half is 0: records have only that half. */
+static inline void lochi_pool_begin_epoch(pool_lane *lane)
+{
+    if (!(uint32_t)++lane->epoch) lane->epoch++;
+}
+
+/* Tells whether a handle that lies wholly in a free block is idle. */
+static inline bool lochi_pool_is_past(const pool_block *block, const pool_handle *handle)
+{
+    return lochi_pool_has_passed(block->lane, lochi_pool_epoch(block)) ||
+           (handle->freed_lane == block->lane && lochi_pool_has_passed(block->lane, handle->freed_epoch));
+}
+
+/* --- finding and fetching --- */
+
+/* Leads: for each 2 MiB of addresses one word, 0 or the record of a large block that starts there, with the number of
+ * its page in the upper byte. Frees of large blocks find most records here: the words of many blocks share a cache
+ * line, where each has a line of the table of pages to itself. */
+#define POOL_LEAD_SHIFT 21
+#define POOL_LEAD_BITS 56 /* of the address of a record; a record with a longer address gets no lead */
+
+/* Returns the number of the page of an offset in the reservation, in the upper byte of a lead. */
+static inline uintptr_t lochi_pool_lead_page(size_t offset)
+{
+    return (uintptr_t)(offset >> POOL_PAGE_SHIFT) << POOL_LEAD_BITS;
+}
+
+_Static_assert(POOL_LEAD_SHIFT - POOL_PAGE_SHIFT == 64 - POOL_LEAD_BITS, "the upper byte numbers the pages of a lead");
+
+/* Finds the record of the large block that starts in the page of an offset in the reservation; NULL if the table of
+ * pages has to be read. No lock needed: at most one block starts in a page, and a live block keeps its record. */
+static inline pool_block *lochi_pool_find_lead(const lochi_pool *pool, size_t offset)
+{
+    if (!pool->leads) return NULL;
+    const uintptr_t lead = atomic_load_explicit(&pool->leads[offset >> POOL_LEAD_SHIFT], memory_order_acquire);
+    const uintptr_t record = lead ^ lochi_pool_lead_page(offset);
+    return record >> POOL_LEAD_BITS ? NULL : (pool_block *)record;
+}
+
+/* Starts to fetch the records of a block's neighbours into the processor's cache, to be changed soon. */
+static inline void lochi_pool_fetch_neighbours(const pool_block *block)
+{
+    __builtin_prefetch(block->before, 1);
+    __builtin_prefetch(block->behind, 1);
+}
+
+#endif
