@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Records of large blocks: epochs and requested sizes that are kept in few bytes, ids that share memory with links,
  * and leads from addresses to records. */
+#include "memory/pool/record.h"
 #include "pool_fixture.h"
 
 #define GIB ((size_t)1 << 30)
