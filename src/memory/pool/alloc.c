@@ -157,9 +157,10 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status;
-    pool_lane *lane = lochi_pool_lane(pool, stream, &status);
+    pool_cache *cache = lochi_pool_cache_serving(pool, stream);
+    pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
-    pool_cache *cache = lochi_pool_cache(pool, lane);
+    if (!cache) cache = lochi_pool_cache(pool, lane);
     uint32_t class;
     return alloc_is_small(pool, lochi_pool_round_request(pool, lochi_request_round(request)), request->alignment,
                           &class)

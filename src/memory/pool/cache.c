@@ -96,6 +96,14 @@ static void cache_note_thread(lochi_pool *pool, uint32_t slot)
     pool->cache_slot = slot + 1;
 }
 
+pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (LOCHI_UNLIKELY(lochi_session_top)) return NULL;
+    pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_relaxed);
+    return first && first->stream == stream ? first : NULL;
+}
+
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);

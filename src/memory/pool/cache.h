@@ -6,6 +6,9 @@
 
 #include "memory/pool/state.h"
 
+/* Returns the calling thread's first cache if it serves a stream without the lock; NULL if lane and cache of the stream
+ * have to be searched. */
+pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream);
 /* Finds or makes the calling thread's cache for a lane. Returns NULL if the thread has no cache and cannot get one. */
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
 
