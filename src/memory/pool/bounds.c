@@ -64,15 +64,6 @@ static uint64_t bounds_load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* Changes one bit. A plain store is enough, because the lock holder is the only writer. Returns the word before and
- * after. */
-static void bounds_change(_Atomic uint64_t *word, uint64_t bit, bool is_set, uint64_t *before, uint64_t *after)
-{
-    *before = bounds_load(word);
-    *after = is_set ? *before | bit : *before & ~bit;
-    atomic_store_explicit(word, *after, memory_order_relaxed);
-}
-
 /* Finds the last page in [index, end) whose entry leads to a block or slab. */
 static size_t bounds_find_entry(const lochi_pool *pool, size_t index, size_t end)
 {
@@ -97,16 +88,26 @@ static bool bounds_has_any(const _Atomic uintptr_t *group)
             bounds_lead(group, 4) | bounds_lead(group, 5) | bounds_lead(group, 6) | bounds_lead(group, 7)) != 0;
 }
 
-/* Notes in the bits whether the entries of a group lead to blocks. One entry has just changed. */
-static void bounds_note(lochi_pool *pool, size_t index, bool is_set)
+/* Sets the bit of a group. Plain stores are enough here and below, because the lock holder is the only writer. */
+static void bounds_set(lochi_pool *pool, size_t group)
 {
-    size_t bit = index / BOUNDS_GROUP;
-    if (!is_set && bounds_has_any(&pool->pages[bit * BOUNDS_GROUP])) return;
-    for (size_t level = 0; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
-        uint64_t before, after;
-        bounds_change(&pool->starts[level][bit / BOUNDS_BITS], (uint64_t)1 << bit % BOUNDS_BITS, is_set, &before,
-                      &after);
-        if (is_set ? before != 0 : after != 0) return; /* the levels above already have the right bit */
+    for (size_t level = 0, bit = group; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
+        _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
+        const uint64_t before = bounds_load(word);
+        atomic_store_explicit(word, before | (uint64_t)1 << bit % BOUNDS_BITS, memory_order_relaxed);
+        if (before) return; /* the levels above already have the bit */
+    }
+}
+
+/* Clears the bit of a group if none of its entries leads to a block or slab. */
+static void bounds_clear(lochi_pool *pool, size_t group)
+{
+    if (bounds_has_any(&pool->pages[group * BOUNDS_GROUP])) return;
+    for (size_t level = 0, bit = group; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
+        _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
+        const uint64_t after = bounds_load(word) & ~((uint64_t)1 << bit % BOUNDS_BITS);
+        atomic_store_explicit(word, after, memory_order_relaxed);
+        if (after) return; /* the levels above keep the bit */
     }
 }
 
@@ -214,20 +215,22 @@ _Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits 
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
     lochi_lock_assert_held(&pool->lock);
-    const bool leads = bounds_leads(value);
-    if (pool->is_virtual) {
-        const size_t index = (address - pool->base) >> POOL_PAGE_SHIFT;
+    if (LOCHI_LIKELY(pool->is_virtual)) {
+        const size_t offset = address - pool->base, index = offset >> POOL_PAGE_SHIFT;
         atomic_store_explicit(&pool->pages[index], value, memory_order_release);
-        bounds_note(pool, index, leads);
-        if (pool->leads) bounds_lead_to(pool, address - pool->base, value);
+        if (bounds_leads(value))
+            bounds_set(pool, index / BOUNDS_GROUP);
+        else
+            bounds_clear(pool, index / BOUNDS_GROUP);
+        if (pool->leads) bounds_lead_to(pool, offset, value);
         return;
     }
     _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, address);
     const size_t index = (address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT;
-    uint64_t before, after;
+    _Atomic uint64_t *word = &bounds_get_cell_bits(pool, pages)[index / BOUNDS_BITS];
+    const uint64_t bit = (uint64_t)1 << index % BOUNDS_BITS, before = bounds_load(word);
     atomic_store_explicit(&pages[index], value, memory_order_release);
-    bounds_change(&bounds_get_cell_bits(pool, pages)[index / BOUNDS_BITS], (uint64_t)1 << index % BOUNDS_BITS, leads,
-                  &before, &after);
+    atomic_store_explicit(word, bounds_leads(value) ? before | bit : before & ~bit, memory_order_relaxed);
 }
 
 /* Finds the last page of a raw segment before the page of `address` that has an entry. Returns its address, or 0. */

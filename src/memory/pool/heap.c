@@ -199,9 +199,8 @@ static pool_bins *heap_bins(const pool_block *block)
     return block->is_nest ? &block->lane->nests : &block->lane->bins;
 }
 
-loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
+static inline loch_status heap_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
-    lochi_lock_assert_held(&pool->lock);
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
@@ -214,6 +213,12 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
     return LOCH_OK;
 }
 
+loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
+{
+    lochi_lock_assert_held(&pool->lock);
+    return heap_cut(pool, block, start, bytes);
+}
+
 /* Cuts a request out of the best block of the bins. */
 static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
 {
@@ -221,7 +226,7 @@ static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_
     if (!block) return NULL;
     const size_t shift = -block->start & (want->alignment - 1);
     lochi_pool_fetch_page(pool, block->start + shift);
-    *status = lochi_pool_cut(pool, block, block->start + shift, want->bytes);
+    *status = heap_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     return shift ? block->behind : block; /* the record stays with the front part */
 }
