@@ -49,7 +49,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
     block->tag = 0;
     block->id = 0;
-    block->epoch = 0;
+    lochi_pool_set_epoch(block, 0);
     return block; /* the second line is clean: its members are reset when the block stops to be special */
 }
 
@@ -178,9 +178,9 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     lochi_lock_assert_held(&pool->lock);
     pool_block *rest = lochi_pool_take_record(pool);
     rest->start = at;
-    rest->bytes = block->start + block->bytes - at;
+    lochi_pool_set_bytes(rest, block->start + block->bytes - at);
     rest->lane = block->lane;
-    rest->epoch = block->epoch;
+    lochi_pool_set_epoch(rest, block->epoch);
     rest->is_captured = block->is_captured;
     rest->is_nest = block->is_nest;
     rest->is_piece = block->is_piece;
@@ -189,7 +189,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     rest->behind = block->behind;
     if (rest->behind) rest->behind->before = rest;
     block->behind = rest;
-    block->bytes -= rest->bytes;
+    lochi_pool_set_bytes(block, block->bytes - rest->bytes);
     return rest;
 }
 
@@ -249,9 +249,9 @@ pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_wa
 static void heap_join(lochi_pool *pool, pool_block *block)
 {
     pool_block *behind = block->behind;
-    block->bytes += behind->bytes;
+    lochi_pool_set_bytes(block, block->bytes + behind->bytes);
     if (behind->epoch != block->epoch && lochi_pool_epoch(behind) > lochi_pool_epoch(block))
-        block->epoch = behind->epoch;
+        lochi_pool_set_epoch(block, behind->epoch);
     block->behind = behind->behind;
     if (block->behind) block->behind->before = block;
     lochi_pool_drop_record(pool, behind);
@@ -351,7 +351,7 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_DORMANT);
     block->id = 0;
-    block->epoch = 0;
+    lochi_pool_set_epoch(block, 0);
     block->is_nest = block->is_piece = false;
     pool->dormant_bytes += block->bytes;
     if (heap_is_dormant(block->behind)) heap_join(pool, block);
@@ -380,7 +380,7 @@ pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_BARE);
-    block->epoch = 0;
+    lochi_pool_set_epoch(block, 0);
     block->lane = NULL;
     block->is_captured = block->is_nest = false;
     if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
@@ -446,7 +446,8 @@ void lochi_pool_join_lanes(lochi_pool *pool)
         lochi_pool_bins_remove(heap_bins(block), block);
         while (heap_is_anybodys(block->behind)) {
             lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
-            block->epoch = block->behind->epoch = 0; /* passed in every lane */
+            lochi_pool_set_epoch(block, 0); /* passed in every lane */
+            lochi_pool_set_epoch(block->behind, 0);
             heap_join(pool, block);
         }
         block = heap_merge(pool, block); /* with memory that its own lane still uses */
@@ -460,10 +461,10 @@ static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool
     const uintptr_t end = last->start + last->bytes;
     lochi_pool_bins_remove(heap_bins(block), block);
     block->is_nest = false;
-    block->epoch = 0; /* passed in every lane */
+    lochi_pool_set_epoch(block, 0); /* passed in every lane */
     while (block->start + block->bytes < end) {
         lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
-        block->behind->epoch = 0;
+        lochi_pool_set_epoch(block->behind, 0);
         heap_join(pool, block);
     }
     block = heap_merge(pool, block);

@@ -10,12 +10,18 @@
 
 #define POOL_SLACK_WIDE UINT32_MAX /* the slack does not fit: growable blocks, large round_bytes */
 
+/* Sets the size of a block. Atomic, because copies read it without the lock; the lock holder reads it plainly. */
+static inline void lochi_pool_set_bytes(pool_block *block, size_t bytes)
+{
+    __atomic_store_n(&block->bytes, bytes, __ATOMIC_RELAXED);
+}
+
 /* Returns the requested bytes of a block that is handed out. */
 static inline size_t lochi_pool_requested(const pool_block *block)
 {
     const uint32_t slack = atomic_load_explicit(&block->slack, memory_order_relaxed);
     if (LOCHI_UNLIKELY(slack == POOL_SLACK_WIDE)) return atomic_load_explicit(&block->wide, memory_order_relaxed);
-    return block->bytes - slack;
+    return __atomic_load_n(&block->bytes, __ATOMIC_RELAXED) - slack;
 }
 
 /* Sets the bytes of a block that were not requested, less than POOL_SLACK_WIDE. Ends the block's epoch. */
@@ -47,7 +53,7 @@ static inline uint64_t lochi_pool_epoch(const pool_block *block)
 /* Sets the epoch of a block that is not handed out: 0, or at most the present epoch of its lane. */
 static inline void lochi_pool_set_epoch(pool_block *block, uint64_t epoch)
 {
-    block->epoch = (uint32_t)epoch;
+    atomic_store_explicit(&block->slack, (uint32_t)epoch, memory_order_relaxed); /* copies may still read a slack */
 }
 
 /* Begins the next epoch of a lane. Leaves out numbers whose low half is 0: records have only that half. */
@@ -89,11 +95,16 @@ static inline pool_block *lochi_pool_find_lead(const lochi_pool *pool, size_t of
     return record >> POOL_LEAD_BITS ? NULL : (pool_block *)record;
 }
 
-/* Starts to fetch the records of a block's neighbours into the processor's cache, to be changed soon. */
+/* Starts to fetch the records of a block's neighbours into the processor's cache, to be changed soon. No lock needed: a
+ * neighbour that the lock holder replaces meanwhile is fetched in vain. ThreadSanitizer cannot know that. */
 static inline void lochi_pool_fetch_neighbours(const pool_block *block)
 {
-    __builtin_prefetch(block->before, 1);
-    __builtin_prefetch(block->behind, 1);
+#if !LOCHI_TSAN
+    __builtin_prefetch(__atomic_load_n(&block->before, __ATOMIC_RELAXED), 1);
+    __builtin_prefetch(__atomic_load_n(&block->behind, __ATOMIC_RELAXED), 1);
+#else
+    (void)block;
+#endif
 }
 
 #endif

@@ -111,7 +111,7 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     pool->wide_from = is_host ? SIZE_MAX : RESERVE_WIDE_FROM;
     pool_block *all = lochi_pool_take_record(pool);
     all->start = pool->base;
-    all->bytes = pool->span;
+    lochi_pool_set_bytes(all, pool->span);
     all->before = all->behind = NULL;
     pool->first = all;
     lochi_pool_make_bare(pool, all);

@@ -20,7 +20,7 @@ static loch_status resize_extend(lochi_pool *pool, pool_block *block, size_t mor
 {
     pool_block *behind = block->behind;
     LOCH_TRY_RETURN(lochi_pool_cut(pool, behind, behind->start, more));
-    block->bytes += more;
+    lochi_pool_set_bytes(block, block->bytes + more);
     block->behind = behind->behind;
     if (block->behind) block->behind->before = block;
     lochi_pool_drop_record(pool, behind);

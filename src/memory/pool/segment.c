@@ -49,7 +49,7 @@ static void segment_enter(lochi_pool *pool, pool_handle *segment, pool_lane *lan
     pool_block *block = lochi_pool_take_record(pool);
     segment->first = block;
     block->start = segment->at;
-    block->bytes = segment->bytes;
+    lochi_pool_set_bytes(block, segment->bytes);
     block->before = block->behind = NULL;
     block->lane = lane;
     block->is_captured = lane->capture != 0;
