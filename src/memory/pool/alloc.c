@@ -11,6 +11,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
@@ -33,11 +34,19 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
     return block;
 }
 
-static pool_block *alloc_fit_large(lochi_pool *pool, const pool_want *want, loch_status *status)
+typedef pool_block *alloc_way(lochi_pool *pool, const pool_want *want, loch_status *status);
+
+/* Cuts the request out of free memory, or climbs. If another thread climbs, waits for it, and tries again first. */
+static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_way *climb, loch_status *status)
 {
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
-    return block;
+    if (block || *status != LOCH_OK) return block;
+    if (lochi_pool_take_supply(pool)) {
+        if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
+        if (*status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
+        if (block || *status != LOCH_OK) return block;
+    }
+    return climb(pool, want, status);
 }
 
 /* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
@@ -48,8 +57,7 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
     const loch_error saved = lochi_error_save();
-    block = lochi_pool_fit(pool, want->lane, &nest, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb_some(pool, &nest, status);
+    block = alloc_fit_or(pool, &nest, lochi_pool_climb_some, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
@@ -66,7 +74,7 @@ static pool_block *alloc_take_block(lochi_pool *pool, const pool_want *want, loc
     pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
     if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
         block = alloc_fit_nest(pool, want, status);
-    if (!block && *status == LOCH_OK) block = alloc_fit_large(pool, want, status);
+    if (!block && *status == LOCH_OK) block = alloc_fit_or(pool, want, lochi_pool_climb, status);
     if (!block) return NULL;
     *status = lochi_pool_use_block(pool, block, want->paged_bytes);
     return *status == LOCH_OK ? block : NULL;
@@ -179,7 +187,7 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
@@ -193,7 +201,7 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
                          0; /* relaxed: the gate is closed with the lock held */
     if (is_open) *status = alloc_locked(pool, request, stream, out);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return is_open;
 }
 

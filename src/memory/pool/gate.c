@@ -29,8 +29,10 @@ void lochi_pool_go(lochi_pool *pool)
 
 void lochi_pool_shut(lochi_pool *pool)
 {
-    lochi_lock_take(&pool->lock); /* keeps other threads from linking a cache */
+    lochi_lock_take(&pool->supply); /* waits for calls that dropped the other lock for the driver */
+    lochi_lock_take(&pool->lock);   /* keeps other threads from linking a cache */
     lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->supply);
     lochi_lock_drop(&pool->lock);
 }
 

@@ -5,6 +5,7 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
@@ -33,7 +34,7 @@ static void trim_gather(lochi_pool *pool)
 
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const size_t before = pool->reserved;
     trim_gather(pool);
     if (pool->range) return 0;
