@@ -314,8 +314,7 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
                                 pool_lane *lane)
 {
     lochi_pool_go_outside(pool);
-    const loch_status status =
-        loch_virtual_map((void *)target->start, handle->handle, pool->peers, pool->peers_count);
+    const loch_status status = loch_virtual_map((void *)target->start, handle->handle, pool->peers, pool->peers_count);
     lochi_pool_come_back(pool);
     if (status != LOCH_OK) return status;
     const uint64_t epoch = handle_leave(pool, handle, held);
