@@ -144,6 +144,18 @@ void lochi_pool_obey_soon(lochi_pool *pool)
     lochi_pool_try_obey(pool, false);
 }
 
+/* Drops the supply lock, after a last look at the cap. The pool's lock stays held. */
+static void idle_drop_supply(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    while (pool->is_put_off) {
+        pool->is_put_off = false;
+        pool->has_freed = true; /* maybe by another thread, during the driver calls of this one */
+        lochi_pool_obey_idle(pool, false);
+    }
+    lochi_lock_drop(&pool->supply);
+}
+
 void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -154,18 +166,13 @@ void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
         return;
     }
     lochi_pool_obey_idle(pool, is_thorough);
-    if (!is_mine) lochi_pool_drop_supply(pool);
+    if (!is_mine) idle_drop_supply(pool);
 }
 
-void lochi_pool_drop_supply(lochi_pool *pool)
+void lochi_pool_drop_locks(lochi_pool *pool)
 {
-    lochi_pool_assert_both(pool);
-    while (pool->is_put_off) {
-        pool->is_put_off = false;
-        pool->has_freed = true; /* maybe by another thread, during the driver calls of this one */
-        lochi_pool_obey_idle(pool, false);
-    }
-    lochi_lock_drop(&pool->supply);
+    if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply))) idle_drop_supply(pool);
+    lochi_lock_drop(&pool->lock);
 }
 
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)

@@ -13,8 +13,6 @@ void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough);
 void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough);
 /* Obeys the cap after a free. The pool's lock is held, and dropped during driver calls. */
 void lochi_pool_obey_soon(lochi_pool *pool);
-/* Drops the supply lock, after a last look at the cap. The pool's lock is held, and stays held. */
-void lochi_pool_drop_supply(lochi_pool *pool);
 /* Returns the free bytes that a trim may keep: `keep`, or less if the cap or a limit leaves less. */
 size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep);
 /* Obeys the cap at the end of a call that may have freed something. */
@@ -22,11 +20,7 @@ static inline void lochi_pool_look_at_idle(lochi_pool *pool)
 {
     if (LOCHI_UNLIKELY(pool->is_obedient) && (pool->has_freed || pool->is_over)) lochi_pool_obey_soon(pool);
 }
-/* Drops the pool's lock, and the supply lock if the call has taken it. */
-static inline void lochi_pool_drop_locks(lochi_pool *pool)
-{
-    if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply))) lochi_pool_drop_supply(pool);
-    lochi_lock_drop(&pool->lock);
-}
+/* Drops the pool's lock, and before that the supply lock if the thread has it. */
+void lochi_pool_drop_locks(lochi_pool *pool);
 
 #endif

@@ -14,35 +14,14 @@ static inline void lochi_pool_assert_both(const lochi_pool *pool)
 }
 
 /* Takes both locks. lochi_pool_drop_locks drops them (idle.h). */
-static inline void lochi_pool_take_locks(lochi_pool *pool)
-{
-    lochi_lock_take(&pool->supply);
-    lochi_lock_take(&pool->lock);
-}
-
+void lochi_pool_take_locks(lochi_pool *pool);
 /* Takes the supply lock too, for a thread that holds the pool's lock. Returns whether the pool's lock was dropped
  * meanwhile, because another thread had the supply lock. */
-static inline bool lochi_pool_take_supply(lochi_pool *pool)
-{
-    lochi_lock_assert_held(&pool->lock);
-    if (lochi_lock_is_mine(&pool->supply) || lochi_lock_try(&pool->supply)) return false;
-    lochi_lock_drop(&pool->lock);
-    lochi_pool_take_locks(pool);
-    return true;
-}
+bool lochi_pool_take_supply(lochi_pool *pool);
 
 /* Drops the pool's lock for driver calls. The thread keeps the supply lock. */
-static inline void lochi_pool_go_outside(lochi_pool *pool)
-{
-    lochi_pool_assert_both(pool);
-    lochi_lock_drop(&pool->lock);
-}
-
+void lochi_pool_go_outside(lochi_pool *pool);
 /* Takes the pool's lock again after lochi_pool_go_outside. */
-static inline void lochi_pool_come_back(lochi_pool *pool)
-{
-    lochi_lock_take(&pool->lock);
-    lochi_pool_assert_both(pool);
-}
+void lochi_pool_come_back(lochi_pool *pool);
 
 #endif

@@ -27,10 +27,10 @@
  * Locks. A pool has two. The pool's lock is held for a short time and never during a driver call about memory. The
  * supply lock is taken first, and held around everything that gets memory from the device, maps it or gives it back.
  * Handles, their lists and cells, bare and fading blocks, growable blocks and sleeps change with both locks held, so
- * each of the two is enough to read them. Blocks, bins, lanes and figures need the pool's lock alone. A thread with both
- * locks drops the pool's lock for a driver call (outside.h). Before that it takes the memory and the addresses that the
- * call is about out of their lists: they are *underway*, and no search, merge or walk of another thread takes them.
- * Every call of a function that says that it goes outside ends all knowledge about other blocks.
+ * each of the two is enough to read them. Blocks, bins, lanes and figures need the pool's lock alone. A thread with
+ * both locks drops the pool's lock for a driver call (outside.h). Before that it takes the memory and the addresses
+ * that the call is about out of their lists: they are *underway*, and no search, merge or walk of another thread takes
+ * them. A caller of a function that goes outside knows nothing about other blocks afterwards.
  *
  * The pool's lock guards everything else, with three exceptions. A thread's caches belong to the thread while
  * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). The state,
@@ -380,7 +380,7 @@ struct lochi_pool {
 
     _Alignas(64) atomic_uint gate; /* not 0: no thread enters a cache */
 
-    _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device, see Locks above */
+    _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
     _Alignas(64) lochi_lock lock;   /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */
     unsigned waiters;               /* threads that wait for memory, counted in the gate */
     bool is_forked;                 /* its device did not survive a fork: nothing is handed out */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Driver calls outside the pool's lock: while one thread is held up in the driver, whatever for, other threads allocate
- * from free memory, free and read figures. Nothing waits for a time: a call is held up until the other threads are done,
- * or until a deadline that only a deadlock reaches. */
+ * from free memory, free and read figures. Nothing depends on time: a call is held up until the other threads are
+ * done, or until a deadline that only a deadlock reaches. */
 #include "faulty_driver.h"
 #include "pool_fixture.h"
 #include "worker.h"
@@ -235,7 +235,7 @@ static void test_trims(void **state)
     }
 }
 
-/* A thread that frees above the cap meanwhile does not wait either. The memory goes back all the same. */
+/* A thread that frees above the cap meanwhile does not wait either. The memory goes back nevertheless. */
 static void test_caps(void **state)
 {
     (void)state;
