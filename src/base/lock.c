@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define LOCK_SPINS 64
+#define LOCK_SPINS 100
 
 #ifndef NDEBUG
 static bool lock_is_checked(const lochi_lock *lock)
@@ -79,23 +79,20 @@ void lochi_lock_fini(lochi_lock *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
-/* Waits a moment for a lock that is not held for long. Returns whether the lock is taken. */
-static bool lock_spin(lochi_lock *lock)
+/* Waits a moment for a lock that is not held for long. */
+static LOCHI_RARE void lock_spin(const lochi_lock *lock)
 {
-    if (lock->rank != LOCHI_RANK_MEMORY) return false;
-    for (int i = 0; i < LOCK_SPINS; i++) {
+    if (lock->rank != LOCHI_RANK_MEMORY) return;
+    for (int i = 0; i < LOCK_SPINS && atomic_load_explicit(&lock->owner, memory_order_relaxed); i++)
         lochi_hint_pause();
-        if (!atomic_load_explicit(&lock->owner, memory_order_relaxed) && pthread_mutex_trylock(&lock->mutex) == 0)
-            return true;
-    }
-    return false;
 }
 
 void lochi_lock_take(lochi_lock *lock)
 {
     if (LOCHI_UNLIKELY(!atomic_load_explicit(&lock->is_listed, memory_order_relaxed))) lochi_fork_list(lock);
     lock_note_taken(lock, true);
-    if (LOCHI_UNLIKELY(pthread_mutex_trylock(&lock->mutex) != 0) && !lock_spin(lock)) pthread_mutex_lock(&lock->mutex);
+    if (LOCHI_UNLIKELY(atomic_load_explicit(&lock->owner, memory_order_relaxed) != NULL)) lock_spin(lock);
+    pthread_mutex_lock(&lock->mutex);
     atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
 }
 

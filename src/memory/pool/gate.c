@@ -3,6 +3,7 @@
  * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread. */
 #include "memory/pool/gate.h"
 #include "base/fence.h"
+#include "memory/pool/outside.h"
 #include <sched.h>
 
 void lochi_pool_await(lochi_pool *pool)
@@ -19,6 +20,16 @@ void lochi_pool_stop(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
     lochi_fence_heavy();
+    lochi_pool_await(pool);
+}
+
+void lochi_pool_stop_outside(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_pool_go_outside(pool);
+    lochi_fence_heavy();
+    lochi_pool_come_back(pool);
     lochi_pool_await(pool);
 }
 

@@ -111,7 +111,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
-    lochi_pool_stop(pool);
+    lochi_pool_stop_outside(pool);
     const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
