@@ -7,9 +7,10 @@
 static const struct {
     const char *name;
     int (*run)(const tool_bench_options *options);
-} benchmarks[] = {{"pool", tool_bench_pool},       {"threads", tool_bench_threads},   {"copy", tool_bench_copy},
-                  {"calls", tool_bench_calls},     {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
-                  {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep}};
+} benchmarks[] = {
+    {"pool", tool_bench_pool},       {"threads", tool_bench_threads},   {"copy", tool_bench_copy},
+    {"calls", tool_bench_calls},     {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
+    {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind}};
 
 static int bench_read(tool_bench_options *out, const char **name, int count, char **arguments)
 {
@@ -69,7 +70,8 @@ const tool_command tool_bench = {
     "  tracking          what a tracking wrapper adds to allocations and frees\n"
     "  strided           copies of tensors between layouts and types, beside plain copies\n"
     "  compact           the compaction of a pool that was left half empty, beside plain copies\n"
-    "  sleep             pools that go to sleep and wake, beside plain copies\n\n"
+    "  sleep             pools that go to sleep and wake, beside plain copies\n"
+    "  behind-driver     requests that fit, while another thread makes the driver map memory\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
     "  --quick           few repetitions, to see that it works; the figures are rough\n"

@@ -96,6 +96,9 @@ int tool_bench_strided(const tool_bench_options *options);
 /* Measures the compaction of a pool that is half empty. */
 int tool_bench_compact(const tool_bench_options *options);
 
+/* Measures requests that a pool serves while another thread makes the driver map memory. */
+int tool_bench_behind(const tool_bench_options *options);
+
 /* Measures how fast a pool goes to sleep and wakes, and plain copies of as many bytes. */
 int tool_bench_sleep(const tool_bench_options *options);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Locks with ranks: a mutex, and in builds with assertions a stack for each thread of the locks that it holds. Two
- * locks of one rank are taken in rising address. */
+/* Locks with ranks: a mutex, and in builds with assertions a stack for each thread of the locks that it holds, sorted
+ * by rank. Two locks of one rank are taken in rising address.
+ *
+ * The lock of an allocator's state is held for so short a time that a waiting thread spins for a moment before it
+ * sleeps: waking a thread takes longer than the holder needs. */
 #include "base/lock.h"
 #include "base/fork.h"
 #include "base/hint.h"
@@ -8,22 +11,32 @@
 #include <assert.h>
 #include <stdint.h>
 
+#define LOCK_SPINS 100
+
 #ifndef NDEBUG
 static bool lock_is_checked(const lochi_lock *lock)
 {
     return lock->rank != LOCHI_RANK_NONE && lock->rank != LOCHI_RANK_LEAF;
 }
 
-static void lock_note_taken(const lochi_lock *lock)
+/* Tells whether a thread that holds `first` may wait for `second`. */
+static bool lock_is_before(const lochi_lock *first, const lochi_lock *second)
+{
+    return first->rank < second->rank || (first->rank == second->rank && (uintptr_t)first < (uintptr_t)second);
+}
+
+/* Enters a lock in the thread's stack. The thread waited for it if `is_awaited`. */
+static void lock_note_taken(const lochi_lock *lock, bool is_awaited)
 {
     lochi_room *room = lochi_room_get();
     if (!room || !lock_is_checked(lock)) return; /* without a room the lock is neither recorded nor checked */
     assert(room->lock_depth < LOCHI_ROOM_LOCKS);
-    if (room->lock_depth) {
-        const lochi_lock *last = room->locks[room->lock_depth - 1];
-        assert(last->rank < lock->rank || (last->rank == lock->rank && (uintptr_t)last < (uintptr_t)lock));
+    unsigned at = room->lock_depth++;
+    for (; at && !lock_is_before(room->locks[at - 1], lock); at--) {
+        assert(!is_awaited);
+        room->locks[at] = room->locks[at - 1];
     }
-    room->locks[room->lock_depth++] = lock;
+    room->locks[at] = lock;
 }
 
 static void lock_note_dropped(const lochi_lock *lock)
@@ -39,9 +52,10 @@ static void lock_note_dropped(const lochi_lock *lock)
     room->lock_depth--;
 }
 #else
-static void lock_note_taken(const lochi_lock *lock)
+static void lock_note_taken(const lochi_lock *lock, bool is_awaited)
 {
     (void)lock;
+    (void)is_awaited;
 }
 
 static void lock_note_dropped(const lochi_lock *lock)
@@ -65,12 +79,30 @@ void lochi_lock_fini(lochi_lock *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
+/* Waits a moment for a lock that is not held for long. */
+static LOCHI_RARE void lock_spin(const lochi_lock *lock)
+{
+    if (lock->rank != LOCHI_RANK_MEMORY) return;
+    for (int i = 0; i < LOCK_SPINS && atomic_load_explicit(&lock->owner, memory_order_relaxed); i++)
+        lochi_hint_pause();
+}
+
 void lochi_lock_take(lochi_lock *lock)
 {
     if (LOCHI_UNLIKELY(!atomic_load_explicit(&lock->is_listed, memory_order_relaxed))) lochi_fork_list(lock);
-    lock_note_taken(lock);
+    lock_note_taken(lock, true);
+    if (LOCHI_UNLIKELY(atomic_load_explicit(&lock->owner, memory_order_relaxed) != NULL)) lock_spin(lock);
     pthread_mutex_lock(&lock->mutex);
     atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
+}
+
+bool lochi_lock_try(lochi_lock *lock)
+{
+    if (LOCHI_UNLIKELY(!atomic_load_explicit(&lock->is_listed, memory_order_relaxed))) lochi_fork_list(lock);
+    if (pthread_mutex_trylock(&lock->mutex) != 0) return false;
+    lock_note_taken(lock, false);
+    atomic_store_explicit(&lock->owner, lochi_lock_self(), memory_order_relaxed);
+    return true;
 }
 
 void lochi_lock_drop(lochi_lock *lock)

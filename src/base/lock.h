@@ -12,6 +12,9 @@
 void lochi_lock_init(lochi_lock *lock, lochi_rank rank);
 void lochi_lock_fini(lochi_lock *lock);
 void lochi_lock_take(lochi_lock *lock);
+/* Takes the lock if it is free. Returns false at once if another thread has it. It is the only way to take a lock of a
+ * lower rank than one that the thread holds: a thread that does not wait blocks nothing. */
+bool lochi_lock_try(lochi_lock *lock);
 void lochi_lock_drop(lochi_lock *lock);
 
 /* Waits on a condition. The lock is dropped during the wait. */

@@ -22,7 +22,8 @@ typedef enum lochi_rank {
     LOCHI_RANK_ALLOCATOR, /* an allocator's statistics and lists: one rank for each wrapping depth, outer ones first */
     LOCHI_RANK_POOLS = LOCHI_RANK_ALLOCATOR + 32, /* the list of pools */
     LOCHI_RANK_STREAM_LISTENERS,                  /* listeners to the end of streams; held while they are called */
-    LOCHI_RANK_MEMORY,                            /* an allocator's own state */
+    LOCHI_RANK_SUPPLY,                            /* a pool's memory from the device; held during driver calls */
+    LOCHI_RANK_MEMORY,                            /* an allocator's own state; held for less than a microsecond or so */
     LOCHI_RANK_FAMILY,    /* the memory that parents and children hold; held for arithmetic only */
     LOCHI_RANK_TAGS,      /* the table of tags */
     LOCHI_RANK_OBSERVERS, /* the list of observers */

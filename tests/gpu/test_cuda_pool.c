@@ -6,8 +6,13 @@
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); captures are left out there. */
 #include "memory/pool/check.h"
 #include "support/test.h"
+#include "support/worker.h"
 
 #include <dlfcn.h>
+#include <loch/sleep.h>
+#include <loch/tag.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define PIECES 64
 #define STEPS 3000
@@ -112,6 +117,66 @@ static void random_blocks(const loch_pool_options *options)
     }
     loch_stream_close(streams[1]);
     pool_end(pool);
+}
+
+/* Makes the driver map and unmap memory of the pool, and puts memory to sleep, until told to stop. */
+typedef struct mapper {
+    loch_allocator *pool;
+    loch_tag tag;
+    atomic_bool is_over;
+    size_t turns;
+    char failure[400];
+} mapper;
+
+static void map_once(mapper *w)
+{
+    void *large, *asleep;
+    const loch_request request = {.size = sizeof request, .bytes = LARGE, .tag = w->tag};
+    const loch_sleep_options options = {.size = sizeof options, .contents = LOCH_SLEEP_PINNED, .tag = w->tag};
+    TRY(loch_alloc(w->pool, 4 * LARGE, &large));
+    TRY(loch_allocator_alloc(w->pool, &request, &asleep));
+    TRY(loch_free(w->pool, large));
+    const loch_status status = loch_pool_sleep(w->pool, &options, NULL);
+    EXPECT(status == LOCH_OK || status == LOCH_E_BUSY);
+    TRY(loch_pool_wake(w->pool, NULL));
+    TRY(loch_free(w->pool, asleep));
+    TRY(loch_allocator_trim(w->pool, 0, NULL));
+}
+
+static void *map_until_over(void *user)
+{
+    mapper *w = user;
+    for (; !atomic_load(&w->is_over) && !*w->failure; w->turns++)
+        map_once(w);
+    return NULL;
+}
+
+static void blocks_keep_their_contents_while_another_thread_maps(void **state)
+{
+    (void)state;
+    mapper w = {.pool = pool_create(NULL)};
+    pthread_t thread;
+    piece pieces[8] = {{NULL}};
+    CHECK_OK(loch_tag_create("mapper", &w.tag));
+    assert_int_equal(pthread_create(&thread, NULL, map_until_over, &w), 0);
+    for (size_t i = 0; i < STEPS / 4; i++) {
+        piece *p = &pieces[i % 8];
+        if (p->address) {
+            expect(p);
+            CHECK_OK(loch_free(w.pool, p->address));
+        }
+        take(w.pool, p, 64 * TEST_KIB + test_random_below(&randomness, 2 * TEST_MIB), loch_stream_get_default(device));
+        put(p);
+    }
+    atomic_store(&w.is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (*w.failure) fail_msg("%s", w.failure);
+    assert_true(w.turns > 0);
+    for (size_t i = 0; i < 8; i++) {
+        expect(&pieces[i]);
+        CHECK_OK(loch_free(w.pool, pieces[i].address));
+    }
+    pool_end(w.pool);
 }
 
 static void random_blocks_keep_their_contents(void **state)
@@ -412,6 +477,7 @@ int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_blocks_keep_their_contents),
+        cmocka_unit_test(blocks_keep_their_contents_while_another_thread_maps),
         cmocka_unit_test(whole_blocks_are_used_again),
         cmocka_unit_test(pinned_blocks_keep_their_contents),
         cmocka_unit_test(memory_goes_from_stream_to_stream_in_order),

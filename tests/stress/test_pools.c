@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* A pool under everything at once: threads take, use, hand over and free blocks on shared and own streams, near the
- * limit, while others read, walk, trim and change settings, and streams come and go. Kernels write every block, so the
- * simulator's checker sees memory that two have at a time; TSan sees the rest. */
+ * limit, while others read, walk, trim, change settings, grow blocks and put memory to sleep, and streams come and go.
+ * Kernels write every block, so the simulator's checker sees memory that two have at a time; TSan sees the rest. */
 #include "test.h"
 #include "worker.h"
 
+#include <loch/sleep.h>
+#include <loch/tag.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -129,6 +131,51 @@ static void *disturb(void *user)
     return NULL;
 }
 
+/* A growable block grows, shrinks and goes; none when memory is short. */
+static void grow(worker *w)
+{
+    void *block = NULL;
+    const loch_request request = {.size = sizeof request, .bytes = 1 + test_random_below(&w->random, TEST_MIB)};
+    loch_status status = loch_pool_alloc_growable(w->scene->pool, 16 * TEST_MIB, &request, &block);
+    for (size_t i = 0; i < 4 && status == LOCH_OK; i++)
+        status = loch_pool_resize_growable(w->scene->pool, block, test_random_below(&w->random, 8 * TEST_MIB));
+    EXPECT(status == LOCH_OK || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY ||
+           status == LOCH_E_UNSUPPORTED);
+    give(w, block);
+}
+
+/* A block of a tag of its own sleeps and wakes, while the rest of the pool works. A sleep may find the pool busy. */
+static void doze(worker *w)
+{
+    loch_tag tag;
+    void *block = NULL;
+    TRY(loch_tag_create("dozing", &tag));
+    const loch_request request = {.size = sizeof request, .bytes = 4 * TEST_MIB, .tag = tag};
+    if (loch_allocator_alloc(w->scene->pool, &request, &block) != LOCH_OK) return;
+    const loch_sleep_options options = {.size = sizeof options, .contents = LOCH_SLEEP_DROP, .tag = tag};
+    const loch_status status = loch_pool_sleep(w->scene->pool, &options, NULL);
+    EXPECT(status == LOCH_OK || status == LOCH_E_BUSY || status == LOCH_E_UNSUPPORTED);
+    const bool is_freed_asleep = test_random_below(&w->random, 2) == 0;
+    if (is_freed_asleep) give(w, block);
+    loch_status woken;
+    do
+        woken = loch_pool_wake(w->scene->pool, NULL);
+    while (woken == LOCH_E_LIMIT || woken == LOCH_E_DEVICE_MEMORY);
+    TRY(woken);
+    if (!is_freed_asleep) give(w, block);
+}
+
+static void *supply(void *user)
+{
+    worker *w = user;
+    for (size_t turn = 0; !atomic_load(&w->scene->is_over) && !*w->failure; turn++) {
+        grow(w);
+        if (turn % 4 == 0) doze(w);
+        if (turn % 8 == 0) (void)!loch_pool_compact(w->scene->pool, NULL, NULL);
+    }
+    return NULL;
+}
+
 static void run(const char *device, const loch_pool_options *options)
 {
     scene s = {.is_over = false};
@@ -137,13 +184,18 @@ static void run(const char *device, const loch_pool_options *options)
     CHECK_OK(loch_pool_create(s.device, "pool", options, &s.pool));
     for (size_t i = 0; i < SHARED; i++)
         CHECK_OK(loch_stream_create(s.device, NULL, &s.shared[i]));
-    worker workers[WORKERS + 1];
-    pthread_t threads[WORKERS + 1];
-    for (size_t i = 0; i <= WORKERS; i++) {
+    worker workers[WORKERS + 2];
+    pthread_t threads[WORKERS + 2];
+    for (size_t i = 0; i < WORKERS + 2; i++) {
         workers[i] = (worker){.scene = &s, .random = {seed + i}};
-        assert_int_equal(pthread_create(&threads[i], NULL, i < WORKERS ? work : disturb, &workers[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL,
+                                        i < WORKERS    ? work
+                                        : i == WORKERS ? disturb
+                                                       : supply,
+                                        &workers[i]),
+                         0);
     }
-    for (size_t i = 0; i <= WORKERS; i++) {
+    for (size_t i = 0; i < WORKERS + 2; i++) {
         if (i == WORKERS) atomic_store(&s.is_over, true);
         pthread_join(threads[i], NULL);
         if (*workers[i].failure) fail_msg("%s", workers[i].failure);

@@ -4,10 +4,12 @@
  * no other. */
 #include "faulty_driver.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define FAULTY_PEERS_MAX 16
 
@@ -29,6 +31,56 @@ static int faulty_strikes(void)
 static loch_status faulty_fail(loch_status status, const char *call)
 {
     return loch_error_set(status, "faulty", 77, "the faulty driver fails %s, as it was told to", call);
+}
+
+/* --- holding up --- */
+
+static pthread_mutex_t faulty_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t faulty_changed = PTHREAD_COND_INITIALIZER;
+static atomic_uint faulty_kinds; /* test_held; changed with the mutex held */
+static unsigned faulty_waiting;  /* calls that are held up */
+
+static void faulty_pass(test_held kind)
+{
+    if (!(atomic_load(&faulty_kinds) & kind)) return;
+    pthread_mutex_lock(&faulty_mutex);
+    faulty_waiting++;
+    pthread_cond_broadcast(&faulty_changed);
+    while (atomic_load(&faulty_kinds) & kind)
+        pthread_cond_wait(&faulty_changed, &faulty_mutex);
+    faulty_waiting--;
+    pthread_mutex_unlock(&faulty_mutex);
+}
+
+static void faulty_set_kinds(unsigned kinds)
+{
+    pthread_mutex_lock(&faulty_mutex);
+    atomic_store(&faulty_kinds, kinds);
+    pthread_cond_broadcast(&faulty_changed);
+    pthread_mutex_unlock(&faulty_mutex);
+}
+
+void test_faulty_hold(unsigned kinds)
+{
+    faulty_set_kinds(kinds);
+}
+
+void test_faulty_let_go(void)
+{
+    faulty_set_kinds(0);
+}
+
+bool test_faulty_await_held(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 60;
+    int error = 0;
+    pthread_mutex_lock(&faulty_mutex);
+    while (!faulty_waiting && !error)
+        error = pthread_cond_timedwait(&faulty_changed, &faulty_mutex, &until);
+    pthread_mutex_unlock(&faulty_mutex);
+    return !error;
 }
 
 /* --- identity --- */
@@ -71,6 +123,7 @@ static loch_status faulty_map(void *self, void *address, size_t bytes, loch_driv
                               size_t peers_count)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_MAP);
     void *theirs[FAULTY_PEERS_MAX];
     if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "map");
     if (peers_count > FAULTY_PEERS_MAX)
@@ -88,6 +141,7 @@ static loch_status faulty_copy(void *self, loch_direction direction, void *to, c
                                void *peer, void *stream)
 {
     const faulty_device *f = self, *other = peer;
+    faulty_pass(TEST_HELD_COPY);
     if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "copy");
     return f->driver->copy(f->self, direction, to, from, bytes, other ? other->self : NULL, stream);
 }
@@ -164,6 +218,7 @@ static loch_status faulty_memory_info(void *self, loch_memory_info *out)
 static loch_status faulty_raw_alloc(void *self, size_t bytes, size_t alignment, void **out)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_RAW);
     if (faulty_strikes()) return faulty_fail(LOCH_E_DEVICE_MEMORY, "raw_alloc");
     return f->driver->raw_alloc(f->self, bytes, alignment, out);
 }
@@ -171,12 +226,14 @@ static loch_status faulty_raw_alloc(void *self, size_t bytes, size_t alignment, 
 static loch_status faulty_raw_free(void *self, void *address, size_t bytes)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_RAW);
     return f->driver->raw_free(f->self, address, bytes);
 }
 
 static loch_status faulty_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_RAW);
     if (faulty_strikes()) return faulty_fail(LOCH_E_DEVICE_MEMORY, "pinned_alloc");
     return f->driver->pinned_alloc(f->self, bytes, alignment, out);
 }
@@ -184,6 +241,7 @@ static loch_status faulty_pinned_alloc(void *self, size_t bytes, size_t alignmen
 static loch_status faulty_pinned_free(void *self, void *address, size_t bytes)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_RAW);
     return f->driver->pinned_free(f->self, address, bytes);
 }
 
@@ -243,6 +301,7 @@ static loch_status faulty_handle_create(void *self, size_t bytes, const loch_han
                                         loch_driver_handle *out)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_CREATE);
     if (faulty_strikes()) return faulty_fail(LOCH_E_DEVICE_MEMORY, "handle_create");
     return f->driver->handle_create(f->self, bytes, options, out);
 }
@@ -256,12 +315,14 @@ static loch_status faulty_handle_release(void *self, loch_driver_handle handle, 
 static loch_status faulty_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_UNMAP);
     return f->driver->unmap(f->self, address, bytes, handle);
 }
 
 static loch_status faulty_remap(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_MAP);
     if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "remap");
     return f->driver->remap(f->self, from, to, bytes, handle);
 }
@@ -338,6 +399,7 @@ static loch_status faulty_stream_query(void *self, void *stream)
 static loch_status faulty_stream_sync(void *self, void *stream)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_WAIT);
     loch_status status = f->driver->stream_sync(f->self, stream);
     return faulty_strikes() ? faulty_fail(LOCH_E_DRIVER, "stream_sync") : status;
 }
@@ -386,6 +448,7 @@ static loch_status faulty_event_query(void *self, void *event)
 static loch_status faulty_event_sync(void *self, void *event)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_WAIT);
     loch_status status = f->driver->event_sync(f->self, event);
     return faulty_strikes() ? faulty_fail(LOCH_E_DRIVER, "event_sync") : status;
 }
@@ -400,6 +463,7 @@ static loch_status faulty_event_elapsed(void *self, void *start, void *end, uint
 static loch_status faulty_device_sync(void *self)
 {
     const faulty_device *f = self;
+    faulty_pass(TEST_HELD_WAIT);
     loch_status status = f->driver->device_sync(f->self);
     return faulty_strikes() ? faulty_fail(LOCH_E_DRIVER, "device_sync") : status;
 }

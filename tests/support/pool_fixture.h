@@ -5,6 +5,8 @@
 
 #include "memory/pool/check.h"
 #include "memory/pool/gate.h"
+#include "memory/pool/idle.h"
+#include "memory/pool/outside.h"
 #include "sim_fixture.h"
 
 #define POOL_TEST(function) SIM_TEST(function)
@@ -64,11 +66,11 @@ __attribute__((unused)) static size_t pool_trim(loch_allocator *pool, size_t kee
 __attribute__((unused)) static const char *pool_check(loch_allocator *allocator)
 {
     lochi_pool *pool = lochi_pool_of(allocator);
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     lochi_pool_stop(pool);
     const char *wrong = lochi_pool_check(pool);
     lochi_pool_go(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return wrong;
 }
 

@@ -11,6 +11,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
@@ -33,15 +34,29 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
     return block;
 }
 
+typedef pool_block *alloc_way(lochi_pool *pool, const pool_want *want, loch_status *status);
+
+/* Cuts the request out of free memory, or climbs. If another thread climbs, waits for it, and tries again first. */
+static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_way *climb, loch_status *status)
+{
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    if (block || *status != LOCH_OK) return block;
+    if (lochi_pool_take_supply(pool)) {
+        if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
+        if (*status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
+        if (block || *status != LOCH_OK) return block;
+    }
+    return climb(pool, want, status);
+}
+
 /* Cuts a block out of free memory. If none fits, merges the blocks that `cache` has in its bins (NULL for no cache),
  * and then makes room. */
 static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
 {
-    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK && cache && lochi_pool_flush_bins(pool, cache))
-        block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, want, status);
-    return block;
+    pool_block *block = cache ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
+    if (block || *status != LOCH_OK) return block;
+    if (cache) lochi_pool_flush_bins(pool, cache);
+    return alloc_fit_or(pool, want, lochi_pool_climb, status);
 }
 
 /* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
@@ -52,8 +67,7 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
     const loch_error saved = lochi_error_save();
-    block = lochi_pool_fit(pool, want->lane, &nest, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb_some(pool, &nest, status);
+    block = alloc_fit_or(pool, &nest, lochi_pool_climb_some, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
@@ -179,7 +193,7 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
@@ -193,7 +207,7 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
                          0; /* relaxed: the gate is closed with the lock held */
     if (is_open) *status = alloc_locked(pool, request, stream, out);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return is_open;
 }
 

@@ -5,6 +5,7 @@
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/wipe.h"
 
@@ -32,21 +33,24 @@ loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id)
 {
     lochi_pool *self = lochi_pool_of(pool);
     if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     bool is_known = false;
     for (const pool_lane *lane = self->lanes; lane; lane = lane->next)
         is_known |= capture_id && lane->capture == capture_id;
     loch_status status;
-    if (is_known)
+    if (is_known) {
+        lochi_pool_go_outside(self);
         status = loch_device_sync(self->device); /* the last launch of the graph may still run */
-    else
+        lochi_pool_come_back(self);
+    } else {
         status = LOCH_FAIL(NOT_FOUND, "no memory is kept for capture %llu", (unsigned long long)capture_id);
+    }
     if (status == LOCH_OK) {
         lochi_pool_flush_threads(self);
         status = lochi_pool_wipe_capture(self, capture_id);
     }
     if (status == LOCH_OK) capture_release_lanes(self, capture_id);
     lochi_pool_look_at_idle(self);
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     return status;
 }

@@ -12,13 +12,24 @@
 #include "base/logging.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/segment.h"
 #include "memory/session/session.h"
 
 #define CHILD_RANGE_MIN ((size_t)16 << 10) /* two pages: a range is a large block of its parent and serves small ones */
+
+/* Reserves the minimum of a child in its parent. Returns false if it does not fit the limits. */
+static bool child_promise(lochi_pool *parent, size_t minimum)
+{
+    lochi_pool_take_locks(parent);
+    const bool fits = lochi_family_promise(parent, minimum);
+    lochi_pool_drop_locks(parent);
+    return fits;
+}
 
 static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *options)
 {
@@ -33,8 +44,8 @@ static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *
         return LOCH_FAIL(OVERFLOW, "the minimum of %s does not fit the address space",
                          LOCHI_SIZE(options->minimum_bytes));
     if (options->limit_bytes && minimum > options->limit_bytes) minimum = options->limit_bytes;
-    bool fits = lochi_family_promise(parent, minimum);
-    if (!fits && lochi_pool_ask_family(parent, minimum, true)) fits = lochi_family_promise(parent, minimum);
+    bool fits = child_promise(parent, minimum);
+    if (!fits && lochi_pool_ask_family(parent, minimum, true)) fits = child_promise(parent, minimum);
     if (!fits)
         return LOCH_FAIL(LIMIT, "the minimum of %s does not fit the limits of pool \"%s\" and its parents",
                          LOCHI_SIZE(minimum), loch_allocator_get_name(parent->allocator));
@@ -77,9 +88,9 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
     pool->idle = 0;
     pool->is_capped = pool->is_obedient = false; /* a range never gives memory back */
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     status = lochi_pool_adopt_range(pool, pool->limit, lane);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
@@ -103,9 +114,9 @@ void lochi_child_note_uses(lochi_pool *pool)
     for (pool_lane *lane = pool->lanes; lane && is_noted; lane = lane->next) /* captures are waited for elsewhere */
         if (lane->done != UINT64_MAX && !lane->capture) is_noted = child_note_lane(pool, lane);
     if (!is_noted) {
-        lochi_lock_take(&pool->lock);
+        lochi_pool_take_locks(pool);
         lochi_pool_wait_for_all(pool);
-        lochi_lock_drop(&pool->lock);
+        lochi_pool_drop_locks(pool);
     }
     lochi_error_restore(&saved);
 }

@@ -19,8 +19,10 @@
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/move.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/plan.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/slab.h"
@@ -274,11 +276,11 @@ loch_status loch_pool_compact(loch_allocator *pool, const loch_compact_options *
     loch_compact_options read;
     LOCH_TRY_RETURN(compact_read(pool, options, &read, &self));
     pool_plan plan = {.pool = self};
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     loch_status status = compact_plan(&plan, &read, true);
     if (status == LOCH_OK) status = compact_carry_out(&plan);
     if (status != LOCH_OK) plan.joined_bytes = 0; /* the plan was not completed */
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
     return status;
@@ -292,7 +294,7 @@ loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_opti
     loch_compact_options read;
     LOCH_TRY_RETURN(compact_read(pool, options, &read, &self));
     pool_plan plan = {.pool = self};
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     const loch_status status = compact_plan(&plan, &read, false);
     for (size_t i = 0; i < plan.moves_count && status == LOCH_OK && visitor; i++) {
         const plan_move *planned = &plan.moves[i];
@@ -302,7 +304,7 @@ loch_status loch_pool_plan_compact(loch_allocator *pool, const loch_compact_opti
                                 block->tag, block->owner->buffer};
         visitor(self->allocator, &move, user);
     }
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     compact_tell(&plan, report);
     lochi_plan_end(&plan);
     return status;

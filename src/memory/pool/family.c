@@ -10,6 +10,7 @@
 #include "memory/pool/family.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "memory/pool/outside.h"
 
 /* Guards sums, limits and lists of children of all pools. Held for a few additions only. */
 static lochi_lock family_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_FAMILY);
@@ -221,7 +222,7 @@ bool lochi_family_check(const lochi_pool *pool)
 
 bool lochi_family_promise(lochi_pool *parent, size_t minimum)
 {
-    lochi_lock_take(&parent->lock);
+    lochi_pool_assert_both(parent); /* otherwise memory that is being created would be counted in one way only */
     lochi_lock_take(&family_lock);
     if (!parent->is_related) {
         parent->is_related = parent->is_obedient = true;
@@ -233,7 +234,6 @@ bool lochi_family_promise(lochi_pool *parent, size_t minimum)
         family_raise(parent, POOL_PROMISED, minimum);
     }
     lochi_lock_drop(&family_lock);
-    lochi_lock_drop(&parent->lock);
     return fits;
 }
 

@@ -10,6 +10,7 @@
 #include "memory/pool/lane.h"
 #include "memory/pool/move.h"
 #include "memory/pool/move_small.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/protect.h"
@@ -82,11 +83,21 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
     lochi_pool_put_block(pool, block);
 }
 
-static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream)
+/* Finds the block to free. Growable blocks need the supply lock. If another thread has it, the call waits and finds the
+ * block again, or fails with E_BUSY if it may not wait. */
+static loch_status free_find(lochi_pool *pool, const void *address, bool may_wait, pool_found *found)
+{
+    const loch_status status = lochi_pool_find_live(pool, address, found);
+    if (status != LOCH_OK || found->word || lochi_pool_state(found->block) != POOL_GROWABLE) return status;
+    if (!may_wait) return lochi_lock_try(&pool->supply) ? LOCH_OK : LOCH_E_BUSY;
+    return lochi_pool_take_supply(pool) ? lochi_pool_find_live(pool, address, found) : LOCH_OK;
+}
+
+static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream, bool may_wait)
 {
     lochi_lock_assert_held(&pool->lock);
     pool_found found;
-    loch_status status = lochi_pool_find_live(pool, address, &found);
+    loch_status status = free_find(pool, address, may_wait, &found);
     if (status == LOCH_OK && bytes && bytes != found.requested)
         status = LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, found.requested, bytes);
     const bool is_special = status == LOCH_OK && lochi_pool_state(found.block) == POOL_SPECIAL;
@@ -113,19 +124,20 @@ loch_status lochi_pool_free(void *self, void *address, size_t bytes, loch_stream
 {
     lochi_pool *pool = self;
     lochi_lock_take(&pool->lock);
-    const loch_status status = free_locked(pool, address, bytes, stream);
+    const loch_status status = free_locked(pool, address, bytes, stream, true);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
+/* Waits for no other thread: while it has no lock, the pool could end. The slow path keeps the pool. */
 bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
 {
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
-    const bool is_freed = is_open && free_locked(pool, address, 0, NULL) == LOCH_OK;
+    const bool is_freed = is_open && free_locked(pool, address, 0, NULL, false) == LOCH_OK;
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock); /* last access to the pool: after the gate opens, another thread may end the pool */
+    lochi_pool_drop_locks(pool); /* last access to the pool: after the gate opens, another thread may end the pool */
     return is_freed;
 }
 

@@ -18,10 +18,12 @@
 #include "memory/pool/compact.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/move.h"
 #include "memory/pool/move_small.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/protect.h"
@@ -325,12 +327,12 @@ loch_status loch_pool_freeze(loch_allocator *pool, const loch_freeze_options *op
     if (!read.stream) read.stream = self->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
     loch_freeze_report full = {.size = sizeof full};
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     lochi_pool_stop(self); /* waits until no thread is in its cache */
     const loch_status status = freeze_locked(self, &read, &full);
     if (status != LOCH_OK) freeze_undo(self);
     lochi_pool_go(self);
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     if (status != LOCH_OK) full.blocks = full.bytes = 0;
     if (lochi_sized_is_set(report)) lochi_sized_write(report, &full, sizeof full);
     return status;

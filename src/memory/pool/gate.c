@@ -3,6 +3,7 @@
  * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread. */
 #include "memory/pool/gate.h"
 #include "base/fence.h"
+#include "memory/pool/outside.h"
 #include <sched.h>
 
 void lochi_pool_await(lochi_pool *pool)
@@ -22,6 +23,16 @@ void lochi_pool_stop(lochi_pool *pool)
     lochi_pool_await(pool);
 }
 
+void lochi_pool_stop_outside(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    atomic_fetch_add_explicit(&pool->gate, 1, memory_order_seq_cst);
+    lochi_pool_go_outside(pool);
+    lochi_fence_heavy();
+    lochi_pool_come_back(pool);
+    lochi_pool_await(pool);
+}
+
 void lochi_pool_go(lochi_pool *pool)
 {
     atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_release);
@@ -29,8 +40,10 @@ void lochi_pool_go(lochi_pool *pool)
 
 void lochi_pool_shut(lochi_pool *pool)
 {
-    lochi_lock_take(&pool->lock); /* keeps other threads from linking a cache */
+    lochi_lock_take(&pool->supply); /* waits for calls that dropped the other lock for the driver */
+    lochi_lock_take(&pool->lock);   /* keeps other threads from linking a cache */
     lochi_pool_stop(pool);
+    lochi_lock_drop(&pool->supply);
     lochi_lock_drop(&pool->lock);
 }
 

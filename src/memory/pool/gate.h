@@ -7,6 +7,9 @@
 
 /* Closes the gate, and returns when no thread is in its cache. The lock is held. */
 void lochi_pool_stop(lochi_pool *pool);
+/* Closes the gate, and returns when no thread is in its cache. Both locks are held; the heavy fence, which takes
+ * microseconds, is crossed outside the pool's lock (outside.h). */
+void lochi_pool_stop_outside(lochi_pool *pool);
 /* Closes the gate, and returns when no thread is in its cache. Takes the lock. */
 void lochi_pool_shut(lochi_pool *pool);
 /* Opens the gate that lochi_pool_stop or lochi_pool_shut has closed. */

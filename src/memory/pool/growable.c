@@ -2,6 +2,8 @@
 /* Growable blocks: addresses for the largest size, memory for the present size. They lie on whole cells, and no
  * other block uses their handles.
  *
+ * The supply lock is held while a growable block is made, resized or freed, because its handles change with it.
+ *
  * Memory that a block no longer needs stays mapped until the block's stream has passed. Then it is unmapped and kept
  * as a loose handle. */
 #include "memory/pool/growable.h"
@@ -16,7 +18,9 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/price.h"
 #include "memory/pool/release.h"
 #include "memory/pool/poison.h"
@@ -107,7 +111,7 @@ static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t b
 
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     if (bytes > block->bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s reserved for the block", LOCHI_SIZE(bytes),
                          LOCHI_SIZE(block->bytes));
@@ -143,7 +147,7 @@ static void growable_unlist(const pool_block *block)
 
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const size_t committed = block->committed;
     pool_lane *lane = block->lane;
     growable_unlist(block);
@@ -204,7 +208,7 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
 
 static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, bool is_retry, void **out)
 {
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     pool->retries += is_retry;
     loch_status status;
     pool_block *block = NULL;
@@ -221,7 +225,7 @@ static loch_status growable_try(lochi_pool *pool, const loch_request *read, size
     } else if (block) {
         lochi_pool_free_growable(pool, block);
     }
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A pool's handles: counts them in the limits, creates, maps, moves and destroys them, and puts them to sleep.
- * place.c decides where memory goes. */
+ * place.c decides where memory goes.
+ *
+ * Driver calls run outside the pool's lock (outside.h). The blocks that a call is about are underway meanwhile, in one
+ * of three lists of the pool: `held` (free memory, with its lane and epoch), `vacated` (addresses) and `filled` (memory
+ * that was mapped). lochi_pool_settle empties the lists, also after a call that failed. */
 #include "memory/pool/handle.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -9,6 +13,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/family.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/reserve.h"
@@ -60,7 +65,7 @@ void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     lochi_pool_bins_remove(&pool->bare, bare);
     if (start > bare->start) {
         pool_block *front = bare;
@@ -71,24 +76,46 @@ pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t s
     return bare;
 }
 
+loch_status lochi_pool_hold_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes, pool_block **out)
+{
+    lochi_pool_assert_both(pool);
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
+    *out = lochi_pool_take_bare(pool, bare, start, bytes);
+    lochi_pool_set_state(*out, POOL_UNDERWAY);
+    lochi_pool_enlist(&pool->vacated, *out);
+    return LOCH_OK;
+}
+
+loch_status lochi_pool_cut_held(lochi_pool *pool, pool_block *block, size_t bytes, pool_block **rest)
+{
+    lochi_pool_assert_both(pool);
+    *rest = NULL;
+    if (block->bytes == bytes) return LOCH_OK;
+    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    *rest = lochi_pool_split(pool, block, block->start + bytes);
+    lochi_pool_enlist(&pool->vacated, *rest);
+    return LOCH_OK;
+}
+
 static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch)
 {
     block->lane = lane;
     block->is_captured = lane->capture != 0;
     lochi_pool_set_epoch(block, epoch);
-    lochi_pool_set_state(block, POOL_USED);
+    lochi_pool_set_state(block, POOL_UNDERWAY);
     lochi_pool_enlist(&pool->filled, block);
 }
 
-/* Enters a handle under part of a bare block. lochi_pool_settle makes that memory free, and the addresses that the
- * handle left bare, when all moves of a plan are done. Until then no record of a neighbour disappears by merging. */
-static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane,
-                        uint64_t epoch)
+/* Enters a handle at addresses that are underway. lochi_pool_settle makes that memory free, and the addresses that the
+ * handle left bare, when all moves of a plan are done. */
+static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane, uint64_t epoch)
 {
-    handle->at = at;
-    lochi_pool_set_cells(pool, at, handle->bytes, handle);
-    lochi_pool_hide(pool, at, handle->bytes);
-    handle_settle_later(pool, lochi_pool_take_bare(pool, bare, at, handle->bytes), lane, epoch);
+    handle->at = target->start;
+    lochi_pool_set_cells(pool, handle->at, handle->bytes, handle);
+    lochi_pool_hide(pool, handle->at, handle->bytes);
+    lochi_pool_unlist(target);
+    handle_settle_later(pool, target, lane, epoch);
 }
 
 static void handle_fade(lochi_pool *pool, pool_block *block)
@@ -111,7 +138,7 @@ static void handle_unfade(lochi_pool *pool, pool_block *block)
 
 void lochi_pool_settle(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     while (pool->filled) {
         pool_block *block = pool->filled;
         lochi_pool_unlist(block);
@@ -122,13 +149,8 @@ void lochi_pool_settle(lochi_pool *pool)
         lochi_pool_unlist(block);
         lochi_pool_make_bare(pool, block);
     }
-}
-
-/* Gets the host memory that mapping at an address needs. */
-static loch_status handle_prepare(lochi_pool *pool, uintptr_t at, size_t bytes)
-{
-    if (!lochi_pool_stock_records(pool, 6)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
-    return lochi_pool_make_cells(pool, at, bytes);
+    while (pool->held)
+        lochi_pool_put_back(pool, pool->held);
 }
 
 /* --- creating and mapping --- */
@@ -140,7 +162,9 @@ static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **o
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
     loch_status status = lochi_pool_claim(pool, bytes);
     if (status == LOCH_OK) {
+        lochi_pool_go_outside(pool);
         status = loch_handle_create(pool->device, bytes, options, &handle->handle);
+        lochi_pool_come_back(pool);
         if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
     }
     if (status != LOCH_OK) {
@@ -157,7 +181,7 @@ static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **o
 
 loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     loch_status status = handle_create(pool, bytes, out);
     while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
         bytes = lochi_pool_round(pool, bytes / 2);
@@ -168,9 +192,12 @@ loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle *
 
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)
 {
-    lochi_lock_assert_held(&pool->lock);
-    LOCH_TRY_RETURN(handle_prepare(pool, at, handle->bytes));
-    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
+    lochi_pool_assert_both(pool);
+    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, at, handle->bytes));
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) return status;
     lochi_pool_unlink_handle(&pool->loose, handle);
     pool->loose_bytes -= handle->bytes;
     lochi_pool_link_handle(&pool->handles, handle);
@@ -178,15 +205,16 @@ loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_
     return LOCH_OK;
 }
 
-loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane)
+loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane)
 {
-    lochi_lock_assert_held(&pool->lock);
-    LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, at));
-    handle_fill(pool, handle, bare, at, lane, 0);
+    lochi_pool_assert_both(pool);
+    LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, target->start));
+    handle_fill(pool, handle, target, lane, 0);
     return LOCH_OK;
 }
 
-/* Cuts the part of a free block that a handle lies under out of it. The result is in no list. */
+/* Cuts the part of a free block that a handle lies under out of it. The result is in no list. Uses at most two stocked
+ * records. */
 static pool_block *handle_cut_free(lochi_pool *pool, pool_block *block, const pool_handle *handle)
 {
     pool_lane *lane = block->lane;
@@ -201,20 +229,31 @@ static pool_block *handle_cut_free(lochi_pool *pool, pool_block *block, const po
     return block;
 }
 
-/* Cuts the part of a free block that a handle lies under out of it. The result is in no list and does not merge. */
-static pool_block *handle_detach(lochi_pool *pool, pool_block *block, const pool_handle *handle)
+loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, pool_block *block, pool_block **out)
 {
-    lochi_pool_set_cells(pool, handle->at, handle->bytes, NULL);
-    block = handle_cut_free(pool, block, handle);
-    lochi_pool_set_state(block, POOL_FADING);
-    return block;
+    lochi_pool_assert_both(pool);
+    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    *out = handle_cut_free(pool, block, handle);
+    lochi_pool_set_state(*out, POOL_UNDERWAY);
+    lochi_pool_enlist(&pool->held, *out);
+    return LOCH_OK;
 }
 
-/* Unmaps a handle with one mapping. The handle becomes loose. */
+/* Takes the memory of a handle away from the held block that it lies under. The block is in no list. */
+static void handle_detach(lochi_pool *pool, pool_block *held)
+{
+    lochi_pool_set_cells(pool, held->start, held->bytes, NULL);
+    lochi_pool_unlist(held);
+}
+
+/* Unmaps a handle with one mapping, outside the lock. The handle becomes loose. */
 static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_show(pool, handle->at, handle->bytes);
-    LOCH_TRY_RETURN(loch_virtual_unmap((void *)handle->at));
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_virtual_unmap((void *)handle->at);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) return status;
     handle->mappings = 0;
     lochi_pool_unlink_handle(&pool->handles, handle);
     lochi_pool_link_handle(&pool->loose, handle);
@@ -224,7 +263,7 @@ static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(handle_unmap(pool, handle));
     lochi_pool_set_cells(pool, handle->at, handle->bytes, NULL);
     return LOCH_OK;
@@ -232,11 +271,17 @@ loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
+    pool_block *held;
     if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
-    LOCH_TRY_RETURN(handle_unmap(pool, handle));
-    lochi_pool_make_bare(pool, handle_detach(pool, block, handle));
+    LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &held));
+    const loch_status status = handle_unmap(pool, handle);
+    if (status != LOCH_OK) {
+        lochi_pool_put_back(pool, held);
+        return status;
+    }
+    handle_detach(pool, held);
+    lochi_pool_make_bare(pool, held);
     return LOCH_OK;
 }
 
@@ -249,85 +294,94 @@ bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const 
     return block->lane == lane && loch_device_can(pool->device, LOCH_CAN_ALIAS);
 }
 
-/* Maps a handle a second time. The old mapping fades. */
-static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
-                                uintptr_t at, pool_lane *lane)
+/* Leaves the present address of a handle, which lies under a held block: the address fades. Returns the epoch at which
+ * the memory is free elsewhere. */
+static uint64_t handle_leave(lochi_pool *pool, pool_handle *handle, pool_block *held)
 {
-    const bool has_passed = lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
-    const uint64_t epoch = lochi_pool_epoch(block);
-    LOCH_TRY_RETURN(loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count));
-    pool_block *old = handle_detach(pool, block, handle);
-    old->handle = handle;
+    const bool has_passed = lochi_pool_has_passed(held->lane, lochi_pool_epoch(held));
+    const uint64_t epoch = lochi_pool_epoch(held);
+    handle_detach(pool, held);
+    lochi_pool_set_state(held, POOL_FADING);
+    held->handle = handle;
     /* The lane's stream may still use the old address: the present epoch has to pass. */
-    lochi_pool_set_epoch(old, has_passed ? 0 : old->lane->epoch);
-    handle_fade(pool, old);
+    lochi_pool_set_epoch(held, has_passed ? 0 : held->lane->epoch);
+    handle_fade(pool, held);
+    return has_passed ? 0 : epoch;
+}
+
+/* Maps a handle a second time. The old mapping fades. */
+static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_block *held, pool_block *target,
+                                pool_lane *lane)
+{
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_virtual_map((void *)target->start, handle->handle, pool->peers, pool->peers_count);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) return status;
+    const uint64_t epoch = handle_leave(pool, handle, held);
     handle->mappings++;
-    handle_fill(pool, handle, bare, at, lane, has_passed ? 0 : epoch);
+    handle_fill(pool, handle, target, lane, epoch);
     return LOCH_OK;
 }
 
 loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane)
 {
-    lochi_lock_assert_held(&pool->lock);
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    lochi_pool_assert_both(pool);
     pool_handle *handle = fading->handle;
-    const bool has_passed = lochi_pool_has_passed(home->lane, lochi_pool_epoch(home));
-    const uint64_t epoch = lochi_pool_epoch(home);
-    pool_block *old = handle_detach(pool, home, handle);
-    old->handle = handle;
-    lochi_pool_set_epoch(old, has_passed ? 0 : old->lane->epoch);
-    handle_fade(pool, old);
+    pool_block *held;
+    LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, home, &held));
+    const uint64_t epoch = handle_leave(pool, handle, held);
     handle_unfade(pool, fading);
     fading->slab = NULL;
     handle->at = fading->start;
     lochi_pool_set_cells(pool, fading->start, fading->bytes, handle);
-    handle_settle_later(pool, fading, lane, has_passed ? 0 : epoch);
+    handle_settle_later(pool, fading, lane, epoch);
     pool->handles_revived++;
     return LOCH_OK;
 }
 
 /* Unmaps a handle, then maps it at the new address. */
-static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
-                                   uintptr_t at, pool_lane *lane)
+static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_block *held, pool_block *target,
+                                   pool_lane *lane)
 {
-    const uintptr_t from = handle->at;
+    loch_status status;
     if (loch_device_can(pool->device, LOCH_CAN_REMAP)) {
-        lochi_pool_show(pool, from, handle->bytes);
-        LOCH_TRY_RETURN(loch_virtual_remap((void *)from, (void *)at));
+        lochi_pool_show(pool, handle->at, handle->bytes);
+        lochi_pool_go_outside(pool);
+        status = loch_virtual_remap((void *)handle->at, (void *)target->start);
+        lochi_pool_come_back(pool);
+        if (status != LOCH_OK) return status;
     } else {
         LOCH_TRY_RETURN(handle_unmap(pool, handle));
-        const loch_status status = lochi_pool_map_loose(pool, handle, at);
-        if (status != LOCH_OK) { /* the handle is loose now and serves the next request */
-            lochi_pool_enlist(&pool->vacated, handle_detach(pool, block, handle));
-            return status;
-        }
+        status = lochi_pool_map_loose(pool, handle, target->start);
     }
-    handle->at = from;
-    lochi_pool_enlist(&pool->vacated, handle_detach(pool, block, handle));
-    handle_fill(pool, handle, bare, at, lane, 0);
+    handle_detach(pool, held);
+    lochi_pool_enlist(&pool->vacated, held);
+    if (status != LOCH_OK) return status; /* the handle is loose now and serves the next request */
+    handle_fill(pool, handle, target, lane, 0);
     return LOCH_OK;
 }
 
-loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
-                                 uintptr_t at, pool_lane *lane)
+loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *held, pool_block *target,
+                                 pool_lane *lane)
 {
-    lochi_lock_assert_held(&pool->lock);
-    LOCH_TRY_RETURN(handle_prepare(pool, at, handle->bytes));
-    LOCH_TRY_RETURN(loch_device_can(pool->device, LOCH_CAN_ALIAS)
-                        ? handle_alias(pool, handle, block, bare, at, lane)
-                        : handle_transfer(pool, handle, block, bare, at, lane));
+    lochi_pool_assert_both(pool);
+    LOCH_TRY_RETURN(loch_device_can(pool->device, LOCH_CAN_ALIAS) ? handle_alias(pool, handle, held, target, lane)
+                                                                  : handle_transfer(pool, handle, held, target, lane));
     pool->handles_moved++;
     return LOCH_OK;
 }
 
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     for (pool_block *block = pool->fading, *next; block; block = next) {
         if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) continue;
-        if (loch_virtual_unmap((void *)block->start) != LOCH_OK) continue; /* tried again later */
+        lochi_pool_go_outside(pool); /* the list of fading blocks and its members stay as they are */
+        const loch_status status = loch_virtual_unmap((void *)block->start);
+        lochi_pool_come_back(pool);
+        if (status != LOCH_OK) continue; /* tried again later */
         block->handle->mappings--;
         handle_unfade(pool, block);
         lochi_pool_make_bare(pool, block);
@@ -338,29 +392,37 @@ void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 
 void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     lochi_pool_unlink_handle(&pool->loose, handle);
     pool->loose_bytes -= handle->bytes;
-    lochi_pool_uncount_handle(pool, handle->bytes);
+    lochi_pool_go_outside(pool);
     loch_handle_destroy(handle->handle);
+    lochi_pool_come_back(pool);
+    lochi_pool_uncount_handle(pool, handle->bytes);
     lochi_free(handle);
 }
 
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
+    pool_block *held;
     if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
-    if (!lochi_pool_stock_records(pool, 4)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &held));
     lochi_pool_show(pool, handle->at, handle->bytes);
+    lochi_pool_go_outside(pool);
     loch_handle_destroy(
         handle->handle); /* destroyed before it is unmapped, so that the CPU device need not save the pages */
     const loch_status status = loch_virtual_unmap((void *)handle->at);
-    pool_block *old = handle_detach(pool, block, handle);
-    if (status == LOCH_OK)
-        lochi_pool_make_bare(pool, old);
-    else /* these addresses are never used again */
+    lochi_pool_come_back(pool);
+    handle_detach(pool, held);
+    if (status == LOCH_OK) {
+        lochi_pool_make_bare(pool, held);
+    } else { /* these addresses are never used again */
+        lochi_pool_set_state(held, POOL_FADING);
+        held->handle = NULL;
         LOCHI_LOG(ERROR, "%s at %p are lost: %s", LOCHI_SIZE(handle->bytes), (void *)handle->at,
                   loch_error_get()->sentence);
+    }
     lochi_pool_unlink_handle(&pool->handles, handle);
     lochi_pool_uncount_handle(pool, handle->bytes);
     lochi_free(handle);
@@ -371,11 +433,14 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
 
 loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     lochi_pool_show(pool, handle->at, handle->bytes);
-    LOCH_TRY_RETURN(
-        loch_virtual_unmap((void *)handle->at)); /* first, because it may fail; the contents are kept then */
-    loch_handle_destroy(handle->handle);
+    lochi_pool_go_outside(pool);
+    const loch_status status =
+        loch_virtual_unmap((void *)handle->at); /* first, because it may fail; the contents are kept then */
+    if (status == LOCH_OK) loch_handle_destroy(handle->handle);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) return status;
     handle->handle = NULL;
     handle->mappings = 0;
     lochi_pool_unlink_handle(&pool->handles, handle);
@@ -387,19 +452,22 @@ loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
 
 loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(lochi_pool_claim(pool, handle->bytes));
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
-    loch_status status = loch_handle_create(pool->device, handle->bytes, options, &handle->handle);
+    loch_handle *made = NULL;
+    lochi_pool_go_outside(pool);
+    loch_status status = loch_handle_create(pool->device, handle->bytes, options, &made);
     if (status == LOCH_OK) {
-        status = loch_virtual_map((void *)handle->at, handle->handle, pool->peers, pool->peers_count);
-        if (status != LOCH_OK) loch_handle_destroy(handle->handle);
+        status = loch_virtual_map((void *)handle->at, made, pool->peers, pool->peers_count);
+        if (status != LOCH_OK) loch_handle_destroy(made);
     }
+    lochi_pool_come_back(pool);
     if (status != LOCH_OK) {
-        handle->handle = NULL;
         lochi_pool_unclaim(pool, handle->bytes);
         return status;
     }
+    handle->handle = made;
     handle->mappings = 1;
     lochi_pool_unlink_handle(&pool->asleep, handle);
     lochi_pool_link_handle(&pool->handles, handle);
@@ -411,7 +479,7 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
 
 void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed during the sleep were hidden */
     lochi_pool_unlink_handle(&pool->asleep, handle);
     pool->asleep_bytes -= handle->bytes;
@@ -422,7 +490,7 @@ void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 
 void lochi_pool_drop_all(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     for (pool_block *block = pool->fading; block; block = block->list_next) {
         const loch_status status = loch_virtual_unmap((void *)block->start);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping cannot be removed: %s", loch_error_get()->sentence);

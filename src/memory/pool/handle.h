@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pool's physical memory, handle by handle. */
+/* A pool's physical memory, handle by handle. Both locks are held, unless a function says otherwise. Functions that
+ * make a driver call about memory go outside the pool's lock for it (outside.h). */
 #ifndef LOCHI_POOL_HANDLE_H
 #define LOCHI_POOL_HANDLE_H
 
@@ -42,12 +43,20 @@ static inline void lochi_pool_unlink_handle(pool_handle **list, pool_handle *han
 
 /* Cuts a part of a bare block out of it. The result is in no list. The caller has stocked two records. */
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes);
+/* Cuts a part of a bare block out of it, for memory that will be mapped there. It is underway from now on;
+ * lochi_pool_settle makes it bare again. E_HOST_MEMORY. */
+loch_status lochi_pool_hold_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes, pool_block **out);
+/* Cuts held addresses behind their first `bytes`. `*rest` is the second part; NULL for none. E_HOST_MEMORY. */
+loch_status lochi_pool_cut_held(lochi_pool *pool, pool_block *block, size_t bytes, pool_block **rest);
+/* Cuts the part of a free block that a handle lies under out of it, so that the handle can move. It is underway from
+ * now on; lochi_pool_settle makes it free again. E_HOST_MEMORY. */
+loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, pool_block *block, pool_block **out);
 /* Creates a loose handle of `bytes`, or a smaller one of at least a cell if the device or the limit allows no more. */
 loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out);
 /* Maps a loose handle. The caller enters the blocks that lie there. */
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at);
-/* Maps a loose handle into a bare block. lochi_pool_settle makes the memory free. */
-loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *bare, uintptr_t at, pool_lane *lane);
+/* Maps a loose handle at held addresses of its size. lochi_pool_settle makes the memory free. */
+loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane);
 /* Unmaps a handle that the caller has mapped. The handle becomes loose. */
 loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle);
 /* Unmaps a handle from under an idle free block. The handle becomes loose. */
@@ -56,14 +65,14 @@ loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_bl
 /* Tells whether free memory may be remapped for `lane` now: it is idle, or only `lane` uses it and the device can
  * map it twice. */
 bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const pool_lane *lane);
-/* Remaps a handle from the free block that it lies wholly in to a bare block. lochi_pool_settle makes the memory
- * free. If the device maps twice, the caller must mark the lane afterwards. */
-loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_block *bare,
-                                 uintptr_t at, pool_lane *lane);
+/* Remaps a handle from the block that lochi_pool_hold_handle returned to held addresses of its size. lochi_pool_settle
+ * makes the memory free. If the device maps twice, the caller must mark the lane afterwards. */
+loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_block *held, pool_block *target,
+                                 pool_lane *lane);
 /* Returns a handle to an old address from the free block that it lies wholly in, without a driver call. Settle and
  * mark as for lochi_pool_move_free. */
 loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane);
-/* Makes filled blocks free and vacated addresses bare, after a plan. */
+/* Makes filled blocks free, vacated and unused addresses bare, and held memory free again, after a plan. */
 void lochi_pool_settle(lochi_pool *pool);
 
 /* Gives a handle under a free block back to the device. E_BUSY while an old address of it fades. */

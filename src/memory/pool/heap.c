@@ -340,6 +340,24 @@ void lochi_pool_rebin(lochi_pool *pool, pool_block *block)
     lochi_pool_bins_add(heap_bins(block), block);
 }
 
+void lochi_pool_hold(lochi_pool *pool, pool_block *block, pool_block **list)
+{
+    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_bins_remove(heap_bins(block), block);
+    lochi_pool_set_state(block, POOL_UNDERWAY);
+    lochi_pool_enlist(list, block);
+}
+
+pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block)
+{
+    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_unlist(block);
+    lochi_pool_set_state(block, POOL_FREE);
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
 static bool heap_is_dormant(const pool_block *block)
 {
     return block && lochi_pool_state(block) == POOL_DORMANT;

@@ -57,6 +57,10 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block);
 /* Enters a free block in its bin, and updates the figures of whole pieces. */
 void lochi_pool_rebin(lochi_pool *pool, pool_block *block);
+/* Takes a free block out of its bin for a driver call: it is underway, and in a list of the caller. */
+void lochi_pool_hold(lochi_pool *pool, pool_block *block, pool_block **list);
+/* Makes a block free again that lochi_pool_hold took, as it was before. Returns the merged block. */
+pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block);
 /* Gives a free block to another lane, at an epoch of that lane that is ordered after all uses. Returns the merged
  * block. */
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);

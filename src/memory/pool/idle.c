@@ -6,6 +6,10 @@
  * that frees in the order of addresses and always has unfinished work would never give anything back. So each handle
  * records when a part of it was last freed, and goes back when that epoch has passed, whatever lies next to it.
  *
+ * Giving back needs the supply lock. A call that does not get it at once leaves the work to the thread that has it:
+ * that thread looks at the cap again before it drops the supply lock, with the pool's lock held. So no free waits for
+ * the driver calls of another thread.
+ *
  * An event is recorded after what was freed above the cap. While whole handles wait for such an event, the gate is
  * closed: the next call polls the event, and opens the gate when nothing waits any more. Handles under free blocks
  * of several streams, under nests, or under kept pieces (LOCH_POOL_WHOLE_BLOCKS) can be found only by a walk over
@@ -18,6 +22,7 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/uses.h"
@@ -129,9 +134,50 @@ static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
     return left;
 }
 
-void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
+void lochi_pool_obey_soon(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
+    if (!pool->is_gate_held && pool->lanes && !idle_count_excess(pool, pool->waiting_bytes)) {
+        pool->has_freed = pool->is_over = false; /* nothing is above the cap: no driver call is needed */
+        return;
+    }
+    lochi_pool_try_obey(pool, false);
+}
+
+/* Drops the supply lock, after a last look at the cap. The pool's lock stays held. */
+static void idle_drop_supply(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    while (pool->is_put_off) {
+        pool->is_put_off = false;
+        pool->has_freed = true; /* maybe by another thread, during the driver calls of this one */
+        lochi_pool_obey_idle(pool, false);
+    }
+    lochi_lock_drop(&pool->supply);
+}
+
+void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (!pool->is_obedient) return;
+    const bool is_mine = lochi_lock_is_mine(&pool->supply);
+    if (!is_mine && !lochi_lock_try(&pool->supply)) {
+        pool->is_put_off = true; /* the thread that has the supply lock looks before it drops the lock */
+        return;
+    }
+    lochi_pool_obey_idle(pool, is_thorough);
+    if (!is_mine) idle_drop_supply(pool);
+}
+
+void lochi_pool_drop_locks(lochi_pool *pool)
+{
+    if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply))) idle_drop_supply(pool);
+    lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
+{
+    lochi_pool_assert_both(pool);
     if (!pool->is_obedient || !pool->lanes) return;
     const loch_error saved = lochi_error_save();
     bool is_put_off = false, is_waited_for = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where the contents of sleeping memory are kept: in pieces of host memory, or in a file. The caller chooses the
  * offsets, from 0 on. Opening, growing and closing, and opening a stage, take the locks of other allocators: call
- * them without the pool's lock. Copying runs with the pool's lock held. */
+ * them without the pool's locks. Copying runs with the supply lock held. */
 #ifndef LOCHI_POOL_KEEP_H
 #define LOCHI_POOL_KEEP_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes room for a request that does not fit: tries one step after the other, and looks for a block after each.
- * Driver calls run with the pool's lock held. Requests served from a thread's cache do not need the lock. */
+/* Makes room for a request that does not fit: tries one step after the other, and looks for a block after each. One
+ * thread climbs at a time, with the supply lock held. Driver calls about memory, and waits on the host, drop the pool's
+ * lock, so other threads allocate and free meanwhile. */
 #include "memory/pool/ladder.h"
 #include "base/fail.h"
 #include "memory/pool/cache.h"
@@ -9,6 +10,7 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/release.h"
 #include "memory/pool/supply.h"
 #include "memory/pool/refuse.h"
@@ -18,6 +20,7 @@
 #include "memory/pool/uses.h"
 
 #define LADDER_LOOKS 64       /* blocks of another lane that a search compares */
+#define LADDER_ROUNDS 16      /* waits for events in one climb, at least */
 #define LADDER_CROSSED_PART 8 /* all blocks are searched once this part of the memory changed lanes */
 
 /* --- others' memory --- */
@@ -108,7 +111,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
-    lochi_pool_stop(pool);
+    lochi_pool_stop_outside(pool);
     const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
@@ -217,7 +220,10 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         if (lane->done != UINT64_MAX && !lane->is_closed) lochi_pool_mark(pool, lane);
     pool_block *block = NULL;
-    while (!block && *status == LOCH_OK && lochi_pool_wait_on_host(pool)) {
+    size_t rounds = LADDER_ROUNDS; /* other threads record further events meanwhile */
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (rounds < 2 * lane->marks_count + LADDER_ROUNDS) rounds = 2 * lane->marks_count + LADDER_ROUNDS;
+    while (!block && *status == LOCH_OK && rounds-- && lochi_pool_wait_on_host(pool)) {
         block = ladder_look_at_events(pool, want, status);
         if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
         if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
@@ -260,7 +266,7 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
 
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
                                          ladder_move, ladder_wait_if_much};
     pool_block *block = NULL;
@@ -272,7 +278,7 @@ pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_
 
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
                                          ladder_wait_on_host, ladder_remake, ladder_compact};
     pool_block *block = lochi_pool_climb_some(pool, want, status);

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/outside.h"
 
 #define LANE_EPOCH_BYTES ((size_t)1 << 20) /* bytes freed in an epoch before it ends, at least */
 #define LANE_EPOCH_PART 256                /* and at least this part of the pool's memory */
@@ -34,8 +35,13 @@ static loch_status lane_take_event(lochi_pool *pool, loch_event **out)
     return LOCH_OK;
 }
 
+/* Keeps an event for its next use. An event that a thread waits for outside is kept by that thread. */
 static void lane_drop_event(lochi_pool *pool, loch_event *event)
 {
+    if (event == pool->awaited) {
+        pool->awaited = NULL;
+        return;
+    }
     if (pool->events_count == pool->events_capacity) {
         const size_t capacity = pool->events_capacity ? 2 * pool->events_capacity : 16;
         pool_mark *grown = lochi_realloc(pool->events, capacity * sizeof *grown);
@@ -189,16 +195,37 @@ loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *othe
     return LOCH_OK;
 }
 
+/* Waits for a pending event outside the lock. Another thread may poll the lane meanwhile. */
+static loch_status lane_await(lochi_pool *pool, loch_event *event)
+{
+    pool->awaited = event;
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_event_sync(event);
+    lochi_pool_come_back(pool);
+    const bool is_pending = pool->awaited != NULL; /* otherwise another thread has found that it passed */
+    pool->awaited = NULL;
+    if (!is_pending) lane_drop_event(pool, event);
+    return status;
+}
+
+/* Completes the oldest events, up to that of an epoch. */
+static void lane_pass_until(lochi_pool *pool, pool_lane *lane, uint64_t epoch)
+{
+    while (lane->marks_count && lane_mark_at(lane, 0)->epoch <= epoch)
+        lane_pass(pool, lane);
+}
+
 bool lochi_pool_wait_on_host(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     bool has_waited = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (!lane->marks_count) continue;
-        const loch_status status = loch_event_sync(lane_mark_at(lane, 0)->event);
+        const pool_mark mark = *lane_mark_at(lane, 0);
+        const loch_status status = lane_await(pool, mark.event);
         if (status != LOCH_OK && !lochi_is_gone(status)) continue;
-        lane_pass(pool, lane);
+        lane_pass_until(pool, lane, mark.epoch);
         has_waited = true;
     }
     lochi_error_restore(&saved);
@@ -222,9 +249,21 @@ loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_
     return loch_stream_sync(lane->stream);
 }
 
+/* Waits for all events of a lane that are pending now. Returns false if that is not possible. */
+static bool lane_await_all(lochi_pool *pool, pool_lane *lane)
+{
+    const uint64_t last = lane->marks_count ? lane_mark_at(lane, lane->marks_count - 1)->epoch : 0;
+    while (lane->marks_count && lane_mark_at(lane, 0)->epoch <= last) {
+        const pool_mark mark = *lane_mark_at(lane, 0);
+        if (lane_await(pool, mark.event) != LOCH_OK) return false;
+        lane_pass_until(pool, lane, mark.epoch);
+    }
+    return true;
+}
+
 loch_status lochi_pool_wait_for_all(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     bool is_certain = true, is_captured = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -235,19 +274,21 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
             else
                 is_certain = false;
         }
-        while (lane->marks_count && loch_event_sync(lane_mark_at(lane, lane->marks_count - 1)->event) == LOCH_OK)
-            lane_pass(pool, lane);
-        if (lane->marks_count) is_certain = false;
+        if (!lane_await_all(pool, lane)) is_certain = false;
     }
     loch_status status = LOCH_OK;
-    if (!is_certain) status = loch_device_sync(pool->device); /* a lost device runs nothing */
+    if (!is_certain) {
+        lochi_pool_go_outside(pool);
+        status = loch_device_sync(pool->device); /* a lost device runs nothing */
+        lochi_pool_come_back(pool);
+    }
     lochi_error_restore(&saved);
     return status == LOCH_OK && is_captured ? LOCH_E_BUSY : status;
 }
 
 void lochi_pool_wait_for_graphs(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     bool has_graphs = false;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)

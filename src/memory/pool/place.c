@@ -7,6 +7,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include <stdlib.h>
 
 #define PLACE_LOOKS 256 /* free blocks that are compared */
@@ -243,7 +244,7 @@ size_t lochi_pool_assign(const pool_want *want, pool_place *plan)
 
 bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, pool_place *plan)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     plan->number = ++pool->plans;
     place_gather(pool, want, plan);
     if (pool->fading && place_find(pool, want, plan->number, &plan->spot) && place_find_gaps(pool, want, plan))

@@ -19,6 +19,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/nap.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/process.h"
 #include "memory/pool/quick.h"
@@ -112,15 +113,15 @@ static void pool_destroy(void *self)
         lochi_stream_unlisten(&pool->listener);
         lochi_pool_leave(pool);
     }
-    lochi_lock_take(&pool->lock); /* no other thread uses the pool now; the lock is for functions that assert it */
+    lochi_pool_take_locks(pool); /* no other thread uses the pool now; the locks are for functions that assert them */
     if (was_open) lochi_pool_wipe_again(pool);
     if (was_open && !pool->range) lochi_pool_wait_for_all(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     if (was_open && pool->range) lochi_child_note_uses(pool);
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     if (was_open) lochi_pool_wait_for_graphs(pool);
     lochi_pool_drop_all(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     lochi_pool_close_naps(pool);
     lochi_pool_close_caches(pool);
     lochi_pool_close_uses(pool);
@@ -132,6 +133,7 @@ static void pool_destroy(void *self)
     pool_close_peers(pool);
     lochi_child_close(pool);
     lochi_lock_fini(&pool->lock);
+    lochi_lock_fini(&pool->supply);
     lochi_free_aligned(pool);
 }
 
@@ -145,7 +147,7 @@ static loch_status pool_get_stats(void *self, loch_tag tag, loch_stats *out)
         return LOCH_OK;
     }
     lochi_lock_take(&pool->lock);
-    lochi_pool_obey_idle(pool, true);
+    lochi_pool_try_obey(pool, true);
     lochi_pool_read_stats(pool, out);
     lochi_lock_drop(&pool->lock);
     return LOCH_OK;
@@ -163,10 +165,10 @@ static void pool_new_segment(void *self)
 static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
 {
     lochi_pool *pool = self;
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     *released = lochi_pool_trim(pool, lochi_pool_cap_keep(pool, keep_bytes));
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return LOCH_OK;
 }
 
@@ -225,6 +227,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     lochi_pool *pool = lochi_zalloc_aligned(_Alignof(lochi_pool), sizeof *pool);
     if (!pool) return LOCH_FAIL(HOST_MEMORY, "no host memory for a pool");
     loch_status status;
+    lochi_lock_init(&pool->supply, LOCHI_RANK_SUPPLY);
     lochi_lock_init(&pool->lock, LOCHI_RANK_MEMORY);
     lochi_pool_open_bounds(pool);
     lochi_fence_prepare();
@@ -307,7 +310,7 @@ loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
 {
     POOL_NEEDED(self, pool);
     if (self->range) return LOCH_FAIL(UNSUPPORTED, "the size of a child's range cannot change");
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     const loch_status status = lochi_family_set_limit(self, limit_bytes);
     if (status == LOCH_OK) {
         self->limit = limit_bytes;
@@ -317,7 +320,7 @@ loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
         const size_t excess = self->reserved - limit_bytes, free = lochi_pool_free_bytes(self);
         lochi_pool_trim(self, free > excess ? free - excess : 0);
     }
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     if (status == LOCH_OK) (void)lochi_pool_ask_family(self, 0, true);
     return status;
 }
@@ -326,7 +329,7 @@ loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)
 {
     POOL_NEEDED(self, pool);
     if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range until it ends");
-    lochi_lock_take(&self->lock);
+    lochi_pool_take_locks(self);
     self->idle = idle_bytes;
     self->is_small_capped = false;
     self->is_obedient |= idle_bytes != 0;
@@ -334,7 +337,7 @@ loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)
     self->is_capped = idle_bytes != 0;
     lochi_pool_go(self);
     if (idle_bytes) lochi_pool_trim(self, idle_bytes);
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     return LOCH_OK;
 }
 
@@ -354,7 +357,7 @@ loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out)
     if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "the figures of a pool need a place whose `size` is set");
     loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&self->lock);
-    lochi_pool_obey_idle(self, true);
+    lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
     lochi_lock_drop(&self->lock);
     lochi_sized_write(out, &info, sizeof info);

@@ -9,6 +9,7 @@
 #include "memory/pool/family.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/idle.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/trim.h"
 
@@ -121,9 +122,9 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool)
     lochi_lock_take(&process_lock);
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
         if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
-        lochi_lock_take(&other->lock);
+        lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, 0);
-        lochi_lock_drop(&other->lock);
+        lochi_pool_drop_locks(other);
     }
     lochi_lock_drop(&process_lock);
     return gone;
@@ -137,9 +138,9 @@ size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
     lochi_lock_take(&process_lock);
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
         if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
-        lochi_lock_take(&other->lock);
+        lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, lochi_family_get_keep(other));
-        lochi_lock_drop(&other->lock);
+        lochi_pool_drop_locks(other);
     }
     lochi_lock_drop(&process_lock);
     return gone;

@@ -8,6 +8,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
 
 /* Returns the bytes of the whole pages of a block, and their start; 0 if there are no whole pages. */
@@ -100,7 +101,7 @@ void lochi_pool_protect_again(lochi_pool *pool)
 
 loch_status lochi_pool_protect_new(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     if (!lochi_device_protects(pool->device)) return LOCH_OK;
     const loch_status status = lochi_pool_wait_for_all(pool);
     if (status != LOCH_OK)

@@ -4,6 +4,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/segment.h"
 
 static pool_handle *release_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
@@ -62,7 +63,7 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
 
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     size_t gone = 0;
     if (pool->range) return 0; /* a range stays until the pool ends */
     while (pool->loose && gone < bytes) {

@@ -153,7 +153,7 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     loch_pool_info info = {.size = sizeof info};
     lochi_lock_take(&self->lock);
-    lochi_pool_obey_idle(self, true);
+    lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
     const size_t idle = lochi_pool_count_idle(self);
     lochi_lock_drop(&self->lock);

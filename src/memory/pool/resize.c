@@ -10,6 +10,7 @@
 #include "memory/pool/growable.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/protect.h"
 #include "memory/pool/refuse.h"
@@ -88,6 +89,8 @@ loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *a
     lochi_lock_take(&pool->lock);
     pool_found found;
     loch_status status = lochi_pool_find_live(pool, address, &found);
+    if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE && lochi_pool_take_supply(pool))
+        status = lochi_pool_find_live(pool, address, &found); /* the lock was dropped */
     if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
         status = lochi_pool_refuse_at(address);
     if (status == LOCH_OK && found.word) {
@@ -108,6 +111,6 @@ loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *a
         lochi_pool_count_tag(pool, found.tag, bytes, 1);
     }
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }

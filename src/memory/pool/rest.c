@@ -4,7 +4,9 @@
 #include "base/fail.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
+#include "memory/pool/wipe.h"
 
 #define REST_RECORDS 31 /* records in one batch, at least */
 
@@ -39,6 +41,47 @@ loch_status lochi_rest_stock(lochi_pool *pool, size_t handles)
         if (!lochi_pool_stock_records(pool, records))
             return LOCH_FAIL(HOST_MEMORY, "no host memory for the records of blocks");
     return LOCH_OK;
+}
+
+loch_status lochi_rest_set_aside(lochi_pool *pool, size_t handles, pool_block **out)
+{
+    LOCH_TRY_RETURN(lochi_rest_stock(pool, handles));
+    *out = NULL;
+    for (size_t i = 0; i < 2 * handles + 2; i++) {
+        pool_block *record = lochi_pool_take_record(pool);
+        record->list_next = *out;
+        *out = record;
+    }
+    return LOCH_OK;
+}
+
+void lochi_rest_put_aside_back(lochi_pool *pool, pool_block *aside)
+{
+    lochi_lock_assert_held(&pool->lock);
+    while (aside) {
+        pool_block *next = aside->list_next;
+        lochi_pool_drop_record(pool, aside);
+        aside = next;
+    }
+}
+
+pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const uintptr_t end = block->start + block->bytes;
+    const bool is_asleep = lochi_pool_is_asleep(lochi_pool_find_handle(pool, block->start));
+    uintptr_t at = block->start;
+    while (at < end && lochi_pool_is_asleep(lochi_pool_find_handle(pool, at)) == is_asleep)
+        at = lochi_pool_find_end(pool, lochi_pool_find_handle(pool, at), at);
+    if (at < end) lochi_pool_split(pool, block, at);
+    if (is_asleep && !is_gone) return block;
+    pool->dormant_bytes -= block->bytes;
+    if (is_asleep) return lochi_pool_make_bare(pool, block);
+    lochi_pool_hide(pool, block->start, block->bytes);
+    if (lochi_pool_wipe_block(pool, block)) /* blocks freed during the sleep were not wiped */
+        return lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : 0);
+    pool->used += block->bytes;
+    return block;
 }
 
 bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_rest rest, uintptr_t *at,
@@ -80,9 +123,11 @@ void lochi_rest_paint(const lochi_pool *pool)
         if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) rest_paint_block(pool, block);
 }
 
-void lochi_rest_settle(const lochi_pool *pool)
+void lochi_rest_settle(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
+    lochi_pool_go_outside(pool);
     (void)!loch_stream_sync(pool->default_stream); /* work that cannot be waited for does not run */
+    lochi_pool_come_back(pool);
     lochi_error_restore(&saved);
 }

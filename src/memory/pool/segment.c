@@ -10,21 +10,28 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
+
+/* Allocates raw memory outside the lock and claims it in the limits. */
+static loch_status segment_alloc(lochi_pool *pool, pool_handle *segment, size_t bytes, size_t alignment)
+{
+    segment->raw_bytes = bytes;
+    LOCH_TRY_RETURN(lochi_pool_claim(pool, bytes));
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_raw_alloc(pool->device, pool->kind, bytes, alignment, &segment->raw);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
+    return status;
+}
 
 /* Allocates raw memory for a segment and counts it in. */
 static loch_status segment_get_raw(lochi_pool *pool, pool_handle *segment, size_t bytes)
 {
-    segment->raw_bytes = segment->bytes = bytes;
-    LOCH_TRY_RETURN(lochi_pool_claim(pool, bytes));
-    loch_status status = loch_raw_alloc(pool->device, pool->kind, bytes, pool->cell_bytes, &segment->raw);
-    if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
-    if (status == LOCH_E_UNSUPPORTED) { /* the driver aligns less: take more bytes */
-        segment->raw_bytes = bytes + pool->cell_bytes;
-        LOCH_TRY_RETURN(lochi_pool_claim(pool, segment->raw_bytes));
-        status = loch_raw_alloc(pool->device, pool->kind, segment->raw_bytes, 0, &segment->raw);
-        if (status != LOCH_OK) lochi_pool_unclaim(pool, segment->raw_bytes);
-    }
+    segment->bytes = bytes;
+    loch_status status = segment_alloc(pool, segment, bytes, pool->cell_bytes);
+    if (status == LOCH_E_UNSUPPORTED) /* the driver aligns less: take more bytes */
+        status = segment_alloc(pool, segment, bytes + pool->cell_bytes, 0);
     segment->at = ((uintptr_t)segment->raw + pool->cell_bytes - 1) & ~(uintptr_t)(pool->cell_bytes - 1);
     if (status == LOCH_OK) lochi_ranges_let(segment->raw, &pool->tenant);
     return status;
@@ -33,10 +40,12 @@ static loch_status segment_get_raw(lochi_pool *pool, pool_handle *segment, size_
 /* Undoes segment_get_raw. */
 static void segment_return_raw(lochi_pool *pool, const pool_handle *segment)
 {
-    lochi_pool_unclaim(pool, segment->raw_bytes);
     lochi_ranges_let(segment->raw, NULL);
+    lochi_pool_go_outside(pool);
     if (loch_raw_free(segment->raw) != LOCH_OK)
         LOCHI_LOG(ERROR, "a raw segment of %s is lost: %s", LOCHI_SIZE(segment->raw_bytes), loch_error_get()->sentence);
+    lochi_pool_come_back(pool);
+    lochi_pool_unclaim(pool, segment->raw_bytes);
 }
 
 /* Makes the memory of a segment one free block. Its cells exist, and a record is stocked. */
@@ -59,17 +68,20 @@ static void segment_enter(lochi_pool *pool, pool_handle *segment, pool_lane *lan
 
 loch_status lochi_pool_take_segment(lochi_pool *pool, size_t bytes, pool_lane *lane)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(lochi_pool_check_limit(pool, bytes));
-    if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_handle *segment = lochi_zalloc(sizeof *segment);
     if (!segment) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a segment");
     loch_status status;
     LOCH_TRY(segment_get_raw(pool, segment, bytes), fail);
-    LOCH_TRY(lochi_pool_make_cells(pool, segment->at, bytes), fail_raw);
-    segment_enter(pool, segment, lane, 0);
-    return LOCH_OK;
-fail_raw:
+    if (lochi_pool_stock_records(pool, 1))
+        status = lochi_pool_make_cells(pool, segment->at, bytes);
+    else
+        status = LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    if (status == LOCH_OK) {
+        segment_enter(pool, segment, lane, 0);
+        return LOCH_OK;
+    }
     segment_return_raw(pool, segment);
 fail:
     lochi_free(segment);
@@ -78,7 +90,7 @@ fail:
 
 loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *lane)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, (uintptr_t)pool->range, bytes));
     pool_handle *segment = lochi_zalloc(sizeof *segment);
@@ -92,15 +104,21 @@ loch_status lochi_pool_adopt_range(lochi_pool *pool, size_t bytes, pool_lane *la
 
 loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool_block *block)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     lochi_pool_show(pool, segment->at, segment->bytes);
-    LOCH_TRY_RETURN(loch_raw_free(segment->raw));
+    lochi_pool_hold(pool, block, &pool->held);
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_raw_free(segment->raw);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) {
+        lochi_pool_put_back(pool, block);
+        return status;
+    }
+    lochi_pool_unlist(block);
     lochi_pool_set_cells(pool, segment->at, segment->bytes, NULL);
     lochi_pool_unlink_handle(&pool->handles, segment);
     lochi_pool_uncount_handle(pool, segment->raw_bytes);
     lochi_free(segment);
-    if (!block) return LOCH_OK;
-    lochi_pool_bins_remove(&block->lane->bins, block);
     lochi_pool_drop_record(pool, block);
     return LOCH_OK;
 }

@@ -5,11 +5,12 @@
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/record.h"
 
 void lochi_pool_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     while (block->committed > lochi_pool_round(pool, bytes)) {
         const uintptr_t end = block->start + block->committed;
         pool_handle *handle = lochi_pool_find_cell(pool, end - pool->cell_bytes)->handle;
@@ -22,7 +23,7 @@ void lochi_pool_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
 
 void lochi_pool_drop_shrunk(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     if (!pool->has_shrunk) return;
     pool->has_shrunk = false;
     for (pool_block *block = pool->growables; block; block = block->list_next) {

@@ -5,6 +5,11 @@
  * them. So blocks are found, walked and freed as before; free memory in sleeping handles is dormant. The gate is
  * closed until the wake (wake.c), because the fast path would hand out freed memory that is asleep.
  *
+ * The chosen handles are closed first, as if they were asleep: no other thread gets memory in them, and blocks that are
+ * freed there become dormant. Then the contents are saved and the handles unmapped outside the pool's lock, so other
+ * threads use memory that stays awake. The supply lock is held from the choice to the end. If a step fails, the handles
+ * are opened again, with records that were set aside for that.
+ *
  * The room for the contents comes from other allocators, whose locks are taken before this pool's lock. So a sleep
  * first measures how much it needs, then allocates the room without the lock, and then measures again. */
 #include "base/fail.h"
@@ -12,13 +17,16 @@
 #include "base/logging.h"
 #include "base/sized.h"
 #include "memory/pool/cells.h"
+#include "memory/pool/cache.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/keep.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/move.h"
 #include "memory/pool/nap.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/rest.h"
@@ -120,27 +128,56 @@ static void sleep_hide_blocks(lochi_pool *pool)
     }
 }
 
-/* Unmaps all chosen handles. A handle that cannot be unmapped stays awake. Fails only if none could be unmapped. */
-static loch_status sleep_lay_down(lochi_pool *pool, pool_nap *nap)
+/* Unmaps the handles of a nap. A handle that cannot be unmapped keeps its memory until the wake. Fails only if none
+ * could be unmapped. */
+static loch_status sleep_lay_down(lochi_pool *pool, const pool_nap *nap)
 {
     loch_status status = LOCH_OK;
     bool has_any = false;
     for (pool_handle *handle = pool->handles, *next; handle; handle = next) {
         next = handle->next;
-        if (handle->rest != POOL_CHOSEN) continue;
+        if (handle->nap != nap) continue;
         const loch_status laid = lochi_pool_lay_down(pool, handle);
-        if (laid != LOCH_OK) {
+        if (laid == LOCH_OK)
+            has_any = true;
+        else
             status = laid;
-            handle->rest = POOL_AWAKE;
-            continue;
-        }
-        handle->rest = POOL_ASLEEP;
-        handle->nap = nap;
-        has_any = true;
     }
     if (has_any && status != LOCH_OK)
         LOCHI_LOG(WARNING, "a pool is asleep, but part of its memory did not go back: %s", loch_error_get()->sentence);
     return has_any ? LOCH_OK : status;
+}
+
+/* Closes the chosen handles for other threads: they count as asleep, though they still have their memory. */
+static void sleep_close(lochi_pool *pool, pool_nap *nap)
+{
+    for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
+        if (handle->rest != POOL_CHOSEN) continue;
+        handle->rest = POOL_ASLEEP;
+        handle->nap = nap;
+        lochi_pool_show(pool, handle->at, handle->bytes);
+    }
+    nap->next = pool->naps;
+    pool->naps = nap;
+    pool->is_asleep |= !nap->tag;
+    sleep_hide_blocks(pool);
+}
+
+/* Undoes sleep_close. Uses the records that were set aside. */
+static void sleep_reopen(lochi_pool *pool, const pool_nap *nap)
+{
+    pool->naps = nap->next;
+    if (!nap->tag) pool->is_asleep = false;
+    for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
+        if (handle->nap != nap) continue;
+        handle->rest = POOL_AWAKE;
+        handle->nap = NULL;
+    }
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) == POOL_DORMANT) block = lochi_rest_release(pool, block, false);
+        if (lochi_pool_state(block) == POOL_SLAB && !lochi_pool_sleeps_at(pool, block->start, block->bytes))
+            lochi_pool_slab_wake(block->slab);
+    }
 }
 
 /* Returns E_BUSY if something that is to sleep is asleep already. */
@@ -153,7 +190,16 @@ static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
     return LOCH_OK;
 }
 
-/* Waits until no stream uses the pool, mends torn blocks, and gives free memory back. */
+/* Waits until no stream uses the pool. */
+static loch_status sleep_wait(lochi_pool *pool)
+{
+    const loch_status status = lochi_pool_wait_for_all(pool);
+    if (status == LOCH_OK) return LOCH_OK; /* the error record may describe an older failure */
+    return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
+                          loch_allocator_get_name(pool->allocator));
+}
+
+/* Mends torn blocks, gives free memory back, and waits until no stream uses the pool. */
 static loch_status sleep_calm(lochi_pool *pool)
 {
     loch_status status;
@@ -161,10 +207,7 @@ static loch_status sleep_calm(lochi_pool *pool)
     if (!lane) return status;
     LOCH_TRY_RETURN(lochi_pool_mend_all(pool, lane));
     lochi_pool_trim(pool, 0);
-    status = lochi_pool_wait_for_all(pool);
-    if (status != LOCH_OK) /* the error record may describe an older failure */
-        return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
-                              loch_allocator_get_name(pool->allocator));
+    LOCH_TRY_RETURN(sleep_wait(pool));
     if (pool->waiting || pool->fading) lochi_pool_trim(pool, 0);
     return LOCH_OK;
 }
@@ -196,32 +239,52 @@ uint64_t lochi_pool_count_all_drops(void)
 
 /* --- sleeping --- */
 
+/* Waits until no stream uses the pool, and chooses the handles that sleep. */
+static loch_status sleep_prepare(lochi_pool *pool, pool_nap *nap)
+{
+    LOCH_TRY_RETURN(sleep_check(pool, nap->tag));
+    LOCH_TRY_RETURN(sleep_calm(pool));
+    lochi_pool_flush_threads(pool); /* again: other threads may have cached blocks during the waits */
+    LOCH_TRY_RETURN(sleep_choose(pool, nap->tag));
+    return lochi_nap_find_ranges(pool, nap);
+}
+
+/* Saves the contents of closed handles, and unmaps the handles. The contents move outside the lock, except while a tool
+ * checks accesses: a free by another thread would hide memory from the copies. */
+static loch_status sleep_save(lochi_pool *pool, pool_nap *nap, pool_stage *stage)
+{
+    if (pool->is_shared) /* other threads may have freed memory there since the last wait */
+        LOCH_TRY_RETURN(sleep_wait(pool));
+    if (!pool->checker) lochi_pool_go_outside(pool);
+    const loch_status status = lochi_nap_save(nap, stage);
+    if (!pool->checker) lochi_pool_come_back(pool);
+    return status == LOCH_OK ? sleep_lay_down(pool, nap) : status;
+}
+
 /* Sleeps, with the gate closed. If there is not enough room, nothing happens and nap->bytes is the room needed. */
 static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage, bool *is_done)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     size_t chosen = 0;
+    pool_block *aside;
     loch_status status;
-    LOCH_TRY(sleep_check(pool, nap->tag), fail);
-    LOCH_TRY(sleep_calm(pool), fail);
-    LOCH_TRY(sleep_choose(pool, nap->tag), fail);
-    LOCH_TRY(lochi_nap_find_ranges(pool, nap), fail);
+    LOCH_TRY(sleep_prepare(pool, nap), fail);
     if (!lochi_keep_has_room(&nap->keep, nap->bytes)) goto fail; /* with LOCH_OK */
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
         chosen += handle->rest == POOL_CHOSEN;
-    LOCH_TRY(lochi_rest_stock(pool, chosen), fail);
-    for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
-        if (handle->rest == POOL_CHOSEN) lochi_pool_show(pool, handle->at, handle->bytes);
-    LOCH_TRY(lochi_nap_save(nap, stage), fail);
-    LOCH_TRY(sleep_lay_down(pool, nap), fail);
-    nap->next = pool->naps;
-    pool->naps = nap;
-    pool->is_asleep |= !nap->tag;
-    sleep_hide_blocks(pool);
-    lochi_rest_paint(pool);
-    sleep_note_drop(pool, nap);
-    *is_done = true;
-    return LOCH_OK;
+    LOCH_TRY(lochi_rest_set_aside(pool, chosen, &aside), fail);
+    status = lochi_rest_stock(pool, chosen);
+    if (status == LOCH_OK) {
+        sleep_close(pool, nap);
+        status = sleep_save(pool, nap, stage);
+        *is_done = status == LOCH_OK;
+        if (!*is_done) lochi_rest_settle(pool);
+    }
+    lochi_rest_put_aside_back(pool, aside);
+    if (*is_done)
+        sleep_note_drop(pool, nap);
+    else if (pool->naps == nap)
+        sleep_reopen(pool, nap);
 fail:
     sleep_unchoose(pool);
     lochi_rest_paint(pool);
@@ -231,14 +294,14 @@ fail:
 /* Sleeps, with the lock taken. The gate stays closed from the first sleep to the wake. */
 static loch_status sleep_locked(lochi_pool *pool, pool_nap *nap, pool_stage *stage, size_t *released, bool *is_done)
 {
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     lochi_pool_stop(pool);
     const size_t before = pool->reserved;
     const bool is_first = !pool->naps;
     const loch_status status = sleep_try(pool, nap, stage, is_done);
     *released += before - pool->reserved;
     if (!*is_done || !is_first) lochi_pool_go(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
@@ -289,10 +352,7 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
     if (status == LOCH_OK && !is_done)
         status = LOCH_FAIL(BUSY, "other threads fill pool \"%s\" faster than it can be saved",
                            loch_allocator_get_name(pool));
-    if (status != LOCH_OK) {
-        lochi_rest_settle(self);
-        lochi_nap_destroy(nap);
-    }
+    if (status != LOCH_OK) lochi_nap_destroy(nap);
     lochi_stage_close(&stage);
     if (released && status == LOCH_OK) *released = gone;
     return status;

@@ -11,7 +11,7 @@
  *   | used | free | used |  bare  | free | slab |  bare ...
  *   |<---- handle A ---->|        |<- handle B ->|
  *
- * Invariants, with the pool's lock held (lochi_pool_check tests them):
+ * Invariants, with both locks of the pool held (lochi_pool_check tests them):
  *  1. Blocks tile each region without gaps. A bare block lies on cell boundaries and its cells have no handle. Every
  *     cell that another block touches has a handle.
  *  2. No two free neighbours have the same lane, and no two bare blocks are neighbours.
@@ -26,7 +26,15 @@
  *  7. Only a special block has an owner, a freeze, protected pages or a child pool; all other records, and those of no
  *     block, have zeros there. So requests and frees of ordinary blocks need not touch the second line of a record.
  *
- * Locks. The pool's lock guards everything, with three exceptions. A thread's caches belong to the thread while
+ * Locks. A pool has two. The pool's lock is held for a short time and never during a driver call about memory. The
+ * supply lock is taken first, and held around everything that gets memory from the device, maps it or gives it back.
+ * Handles, their lists and cells, bare and fading blocks, growable blocks and sleeps change with both locks held, so
+ * each of the two is enough to read them. Blocks, bins, lanes and figures need the pool's lock alone. A thread with
+ * both locks drops the pool's lock for a driver call (outside.h). Before that it takes the memory and the addresses
+ * that the call is about out of their lists: they are *underway*, and no search, merge or walk of another thread takes
+ * them. A caller of a function that goes outside knows nothing about other blocks afterwards.
+ *
+ * The pool's lock guards everything else, with three exceptions. A thread's caches belong to the thread while
  * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). The state,
  * size and tag of a block that is handed out or cached belong to its holder. The tables from an address to its block
  * are read without the lock: chunks of cells, block records, words of slabs and tables of pages are never freed
@@ -84,7 +92,8 @@ typedef enum pool_state {
     POOL_WAITING,  /* freed, but streams other than its own still use it */
     POOL_SLAB,     /* cut into small blocks */
     POOL_GROWABLE, /* handed out; memory at its start, bare addresses behind */
-    POOL_DORMANT   /* free, but its memory is asleep at least in part; in no list */
+    POOL_DORMANT,  /* free, but its memory is asleep at least in part; in no list */
+    POOL_UNDERWAY  /* free or bare, held by the thread with the supply lock for a driver call */
 } pool_state;
 
 /* The tool that checks memory accesses. The pool tells it which memory is free. */
@@ -383,9 +392,10 @@ struct lochi_pool {
 
     _Alignas(64) atomic_uint gate; /* not 0: no thread enters a cache */
 
-    _Alignas(64) lochi_lock lock; /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */
-    unsigned waiters;             /* threads that wait for memory, counted in the gate */
-    bool is_forked;               /* its device did not survive a fork: nothing is handed out */
+    _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
+    _Alignas(64) lochi_lock lock;   /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */
+    unsigned waiters;               /* threads that wait for memory, counted in the gate */
+    bool is_forked;                 /* its device did not survive a fork: nothing is handed out */
     loch_device *device;
     loch_allocator *allocator;
     loch_memory_kind kind;
@@ -399,7 +409,7 @@ struct lochi_pool {
     size_t fading_count, fading_bytes;
     uint64_t plans;                         /* number of plans so far */
     pool_elsewhere *waiting, **waiting_end; /* oldest first */
-    pool_block *filled, *vacated;           /* by a plan in progress: see lochi_pool_settle */
+    pool_block *filled, *vacated, *held;    /* by a plan in progress: see lochi_pool_settle */
     pool_block *first;                      /* of the reservation: the record stays with the lowest addresses */
     pool_block *growables;                  /* list */
     bool has_shrunk;                        /* some of them have more memory than they need */
@@ -419,11 +429,13 @@ struct lochi_pool {
     size_t dormant_bytes;  /* of dormant blocks */
     lochi_tree elsewhere;  /* pool_elsewhere, by address */
     pool_mark *events;     /* unused events */
+    loch_event *awaited;   /* event that a thread waits for outside; NULL for none */
     size_t events_count, events_capacity;
     size_t limit, idle;
     bool is_small_capped; /* LOCH_POOL_WHOLE_BLOCKS: the preset's cap, which ignores free pieces above 1 MiB */
     bool is_obedient;     /* has or had a cap, a limit or relatives: handles record when they were freed */
     bool has_freed;       /* since the cap was last obeyed */
+    bool is_put_off;      /* memory was freed above the cap while another thread had the supply lock */
     bool is_over;         /* above the cap, and a further look can help even without a free */
     bool is_gate_held;    /* one count of `gate`: the next call gives back memory above the cap */
     size_t idle_walk;     /* blocks visited by the last walk of idle.c */

@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: MIT */
-/* Carries out plans: remaps idle handles, creates new ones, takes raw segments. */
+/* Carries out plans: remaps idle handles, creates new ones, takes raw segments. A plan is made with both locks held.
+ * Everything that it is about is taken out of the lists before the first driver call, so that other threads allocate
+ * and free meanwhile; the new memory becomes free when all calls are done. */
 #include "memory/pool/supply.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/place.h"
 #include "memory/pool/price.h"
 #include "memory/pool/segment.h"
 #include <loch/host.h>
 
-static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_gap *gap, pool_block *near)
+/* Fills held addresses with new handles. */
+static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap)
 {
-    while (gap->start < gap->end) {
+    while (gap) {
         size_t bytes = lochi_pool_choose_handle(pool, want->bytes);
-        if (bytes > gap->end - gap->start) bytes = gap->end - gap->start;
+        if (bytes > gap->bytes) bytes = gap->bytes;
         pool_handle *handle;
+        pool_block *rest;
         LOCH_TRY_RETURN(lochi_pool_create_some(pool, bytes, &handle));
-        pool_block *bare = lochi_pool_find_near(near, gap->start);
-        const loch_status status = lochi_pool_map_free(pool, handle, bare, gap->start, want->lane);
+        loch_status status = lochi_pool_cut_held(pool, gap, handle->bytes, &rest);
+        if (status == LOCH_OK) status = lochi_pool_map_free(pool, handle, gap, want->lane);
         if (status != LOCH_OK) {
             lochi_pool_destroy_loose(pool, handle);
             return status;
         }
-        gap->start += handle->bytes;
+        gap = rest;
     }
     return LOCH_OK;
 }
 
-/* Carries out the planned remaps. Records stay until everything is settled, so the records in the plan remain valid. */
+/* Carries out the planned remaps. */
 static loch_status supply_move(lochi_pool *pool, const pool_want *want, const pool_place *plan)
 {
     for (size_t i = 0; i < plan->sources_count; i++) {
         const pool_origin *source = &plan->sources[i];
         if (!source->to) continue;
-        pool_block *bare = lochi_pool_find_near(plan->spot.hint, source->to);
-        if (!source->block) {
-            LOCH_TRY_RETURN(lochi_pool_map_free(pool, source->handle, bare, source->to, want->lane));
-            continue;
-        }
-        pool_block *block =
-            lochi_pool_find_near(source->block, source->handle->at); /* the block may have been cut meanwhile */
-        LOCH_TRY_RETURN(lochi_pool_move_free(pool, source->handle, block, bare, source->to, want->lane));
+        pool_handle *handle = source->handle;
+        LOCH_TRY_RETURN(source->block ? lochi_pool_move_free(pool, handle, source->block, handle->home, want->lane)
+                                      : lochi_pool_map_free(pool, handle, handle->home, want->lane));
     }
     return LOCH_OK;
 }
@@ -56,9 +56,56 @@ static loch_status supply_revive(lochi_pool *pool, const pool_want *want, const 
     return LOCH_OK;
 }
 
+/* --- holding what a plan is about --- */
+
+/* Holds the idle handles of a plan and the addresses that they go to. A source's block is the held one from now on, and
+ * the handle's home are the addresses that it goes to. */
+static loch_status supply_hold_sources(lochi_pool *pool, pool_place *plan)
+{
+    for (size_t i = 0; i < plan->sources_count; i++) {
+        pool_origin *source = &plan->sources[i];
+        if (!source->to) continue;
+        pool_handle *handle = source->handle;
+        if (source->block) { /* the block may have been cut meanwhile */
+            pool_block *block = lochi_pool_find_near(source->block, handle->at);
+            LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &source->block));
+        }
+        pool_block *bare = lochi_pool_find_near(plan->spot.hint, source->to);
+        LOCH_TRY_RETURN(lochi_pool_hold_bare(pool, bare, source->to, handle->bytes, &handle->home));
+    }
+    return LOCH_OK;
+}
+
+/* Holds the free memory of the spot, which the request needs too. */
+static void supply_hold_spot(lochi_pool *pool, const pool_want *want, const pool_place *plan)
+{
+    const uintptr_t end = plan->spot.start + want->bytes;
+    pool_block *block = lochi_pool_find_near(plan->spot.hint, plan->spot.start);
+    for (; block && block->start < end; block = block->behind)
+        if (lochi_pool_state(block) == POOL_FREE) lochi_pool_hold(pool, block, &pool->held);
+}
+
+/* Holds everything that a plan is about, so that no other thread takes a part of it during the driver calls. Sets the
+ * addresses that new handles are for; NULL for none. */
+static loch_status supply_hold(lochi_pool *pool, const pool_want *want, pool_place *plan,
+                               pool_block *gaps[POOL_PLACE_GAPS])
+{
+    LOCH_TRY_RETURN(supply_hold_sources(pool, plan));
+    for (size_t g = 0; g < plan->gaps_count; g++) {
+        const pool_gap *gap = &plan->gaps[g];
+        gaps[g] = NULL;
+        if (gap->start == gap->end) continue;
+        pool_block *bare = lochi_pool_find_near(plan->spot.hint, gap->start);
+        LOCH_TRY_RETURN(lochi_pool_hold_bare(pool, bare, gap->start, gap->end - gap->start, &gaps[g]));
+    }
+    if (plan->missing) supply_hold_spot(pool, want, plan);
+    return LOCH_OK;
+}
+
 static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     pool_place plan = {0};
+    pool_block *gaps[POOL_PLACE_GAPS];
     loch_status status = LOCH_OK;
     if (source == POOL_EXTRA &&
         !lochi_pool_may_take_extra(pool, want, pool->cell_bytes)) /* every plan lacks at least a cell */
@@ -74,9 +121,10 @@ static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, poo
     if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
     if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = supply_revive(pool, want, &plan);
+    if (status == LOCH_OK) status = supply_hold(pool, want, &plan, gaps);
     if (status == LOCH_OK) status = supply_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
-        status = supply_fill_gap(pool, want, &plan.gaps[g], plan.spot.hint);
+        status = supply_fill_gap(pool, want, gaps[g]);
     lochi_pool_settle(pool);
     lochi_free(plan.sources);
     return status;
@@ -98,7 +146,7 @@ static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no memory beyond its range");
     if (!pool->is_virtual)
         return source != POOL_MOVED ? supply_take_segment(pool, want)

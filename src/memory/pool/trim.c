@@ -2,9 +2,11 @@
 /* Gives memory back to the device. First frees what threads, slabs and streams hold, as far as possible. */
 #include "memory/pool/trim.h"
 #include "memory/pool/cache.h"
+#include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
@@ -12,8 +14,10 @@
 
 void lochi_pool_empty_caches(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
-    lochi_pool_flush_threads(pool);
+    lochi_pool_assert_both(pool);
+    lochi_pool_stop_outside(pool);
+    lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_go(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
@@ -33,7 +37,7 @@ static void trim_gather(lochi_pool *pool)
 
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const size_t before = pool->reserved;
     trim_gather(pool);
     if (pool->range) return 0;

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Wakes pools: creates memory for the sleeping handles that still have a live block and restores their contents;
- * removes the others. The device copies while the host maps the next handles. */
+ * removes the others. The device copies while the host maps the next handles. All of that happens outside the pool's
+ * lock. Blocks that other threads free meanwhile become dormant, and free memory at the end of the wake. */
 #include "base/fail.h"
+#include "base/heap.h"
 #include "base/logging.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/idle.h"
 #include "memory/pool/keep.h"
 #include "memory/pool/nap.h"
+#include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/process.h"
 #include "memory/pool/protect.h"
@@ -26,15 +30,21 @@ typedef struct wake_run {
     size_t bytes, offset;
 } wake_run;
 
-static loch_status wake_flush(wake_run *run, pool_stage *stage)
+/* Copies a run back outside the lock, except while a tool checks accesses: a free by another thread would hide memory
+ * from the copy. */
+static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage)
 {
     const wake_run whole = *run;
     run->bytes = 0;
-    return whole.bytes ? lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset) : LOCH_OK;
+    if (!whole.bytes) return LOCH_OK;
+    if (!pool->checker) lochi_pool_go_outside(pool);
+    const loch_status status = lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
+    if (!pool->checker) lochi_pool_come_back(pool);
+    return status;
 }
 
 /* Adds a part to the current run, or copies the run back and starts a new one. */
-static loch_status wake_add(wake_run *run, const pool_part *part, pool_stage *stage)
+static loch_status wake_add(lochi_pool *pool, wake_run *run, const pool_part *part, pool_stage *stage)
 {
     pool_nap *nap = part->handle->nap;
     const size_t offset = lochi_nap_find_offset(nap, part->start);
@@ -44,7 +54,7 @@ static loch_status wake_add(wake_run *run, const pool_part *part, pool_stage *st
         run->bytes += part->bytes;
         return LOCH_OK;
     }
-    LOCH_TRY_RETURN(wake_flush(run, stage));
+    LOCH_TRY_RETURN(wake_flush(pool, run, stage));
     *run = (wake_run){nap, part->start, part->bytes, offset};
     return LOCH_OK;
 }
@@ -58,33 +68,65 @@ static loch_status wake_get_up_rest(lochi_pool *pool)
     return LOCH_OK;
 }
 
-/* Maps memory under all live blocks that sleep, and restores their contents. The device copies while the host maps
- * the next handles. */
-static loch_status wake_restore(lochi_pool *pool, pool_stage *stage, size_t *restored)
+/* The parts of live blocks that a wake restores, by address. */
+typedef struct wake_list {
+    pool_part *parts;
+    size_t count, capacity;
+} wake_list;
+
+static loch_status wake_list_add(wake_list *list, const pool_part *part)
 {
-    wake_run run = {0};
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        pool_part *grown = lochi_realloc(list->parts, capacity * sizeof *grown);
+        if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of saved contents");
+        list->parts = grown;
+        list->capacity = capacity;
+    }
+    list->parts[list->count++] = *part;
+    return LOCH_OK;
+}
+
+/* Lists the live memory that sleeps. Blocks may be freed during the wake, but handles stay. */
+static loch_status wake_find_parts(lochi_pool *pool, wake_list *list)
+{
     pool_part part;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) == POOL_WAITING) continue;
-        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, POOL_WANTED, &at, &part);) {
-            if (!part.handle->handle) {
-                if (run.bytes >= WAKE_RUN) LOCH_TRY_RETURN(wake_flush(&run, stage));
-                LOCH_TRY_RETURN(lochi_pool_get_up(pool, part.handle));
-            }
-            if (part.handle->nap->keep.contents == LOCH_SLEEP_DROP) continue;
-            LOCH_TRY_RETURN(wake_add(&run, &part, stage));
-            *restored += part.bytes;
-        }
+        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, POOL_WANTED, &at, &part);)
+            LOCH_TRY_RETURN(wake_list_add(list, &part));
     }
-    LOCH_TRY_RETURN(wake_flush(&run, stage));
+    return LOCH_OK;
+}
+
+/* Maps memory under all live blocks that sleep, and restores their contents. The device copies while the host maps
+ * the next handles. */
+static loch_status wake_restore(lochi_pool *pool, const wake_list *list, pool_stage *stage, size_t *restored)
+{
+    wake_run run = {0};
+    for (size_t i = 0; i < list->count; i++) {
+        const pool_part *part = &list->parts[i];
+        if (!part->handle->handle) {
+            if (run.bytes >= WAKE_RUN) LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
+            LOCH_TRY_RETURN(lochi_pool_get_up(pool, part->handle));
+        }
+        if (part->handle->nap->keep.contents == LOCH_SLEEP_DROP) continue;
+        LOCH_TRY_RETURN(wake_add(pool, &run, part, stage));
+        *restored += part->bytes;
+    }
+    LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
     LOCH_TRY_RETURN(wake_get_up_rest(pool));
-    return *restored ? lochi_keep_finish(&run.nap->keep, stage, false) : LOCH_OK;
+    if (!*restored) return LOCH_OK;
+    lochi_pool_go_outside(pool);
+    const loch_status status = lochi_keep_finish(&run.nap->keep, stage, false);
+    lochi_pool_come_back(pool);
+    return status;
 }
 
 /* Undoes a wake that failed: everything is asleep again. */
 static void wake_undo(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     lochi_rest_settle(pool);
     for (pool_handle *handle = pool->handles, *next; handle; handle = next) {
@@ -101,8 +143,8 @@ static void wake_undo(lochi_pool *pool)
     lochi_error_restore(&saved);
 }
 
-/* Marks the sleeping handles with a live block, and stocks the records for removing the others. */
-static loch_status wake_prepare(lochi_pool *pool)
+/* Marks the sleeping handles with a live block, lists them, and sets records aside for removing the others. */
+static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **aside)
 {
     size_t forgotten = 0;
     lochi_pool_collect(pool);
@@ -113,28 +155,14 @@ static loch_status wake_prepare(lochi_pool *pool)
         if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;
     for (const pool_handle *handle = pool->asleep; handle; handle = handle->next)
         forgotten += handle->rest == POOL_ASLEEP;
-    return lochi_rest_stock(pool, forgotten);
-}
-
-/* Makes the start of a dormant block free, or bare if its handle is removed. The rest stays dormant. */
-static pool_block *wake_release_part(lochi_pool *pool, pool_block *block)
-{
-    const uintptr_t end = block->start + block->bytes;
-    const bool is_bare = lochi_pool_is_asleep(lochi_pool_find_handle(pool, block->start));
-    uintptr_t at = block->start;
-    while (at < end && lochi_pool_is_asleep(lochi_pool_find_handle(pool, at)) == is_bare)
-        at = lochi_pool_find_end(pool, lochi_pool_find_handle(pool, at), at);
-    if (at < end) lochi_pool_split(pool, block, at);
-    pool->dormant_bytes -= block->bytes;
-    if (is_bare) return lochi_pool_make_bare(pool, block);
-    lochi_pool_hide(pool, block->start, block->bytes);
-    return lochi_pool_make_free(pool, block, 0);
+    LOCH_TRY_RETURN(wake_find_parts(pool, list));
+    return lochi_rest_set_aside(pool, forgotten, aside);
 }
 
 /* Completes a wake. Cannot fail. The handles in pool->asleep have no live block. */
 static void wake_finish(lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
     pool->naps = NULL;
     pool->is_asleep = false;
     for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
@@ -142,7 +170,7 @@ static void wake_finish(lochi_pool *pool)
         handle->nap = NULL;
     }
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (lochi_pool_state(block) == POOL_DORMANT) block = wake_release_part(pool, block);
+        if (lochi_pool_state(block) == POOL_DORMANT) block = lochi_rest_release(pool, block, true);
         if (lochi_pool_state(block) == POOL_SLAB) lochi_pool_slab_wake(block->slab);
     }
     while (pool->asleep) {
@@ -165,20 +193,25 @@ static bool wake_needs_stage(const lochi_pool *pool)
 /* Wakes the pool. Sets *done to the naps for the caller to free. */
 static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restored, pool_nap **done)
 {
-    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_assert_both(pool);
+    wake_list list = {0};
+    pool_block *aside = NULL;
     loch_status status;
     *restored = 0;
     for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
         LOCH_TRY_RETURN(lochi_keep_check(&nap->keep));
-    LOCH_TRY(wake_prepare(pool), fail);
-    LOCH_TRY(wake_restore(pool, stage, restored), fail);
+    status = wake_prepare(pool, &list, &aside);
+    if (status == LOCH_OK) status = wake_restore(pool, &list, stage, restored);
+    lochi_rest_put_aside_back(pool, aside);
+    lochi_free(list.parts);
+    if (status != LOCH_OK) {
+        wake_undo(pool);
+        *restored = 0;
+        return status;
+    }
     *done = pool->naps;
     wake_finish(pool);
     return LOCH_OK;
-fail:
-    wake_undo(pool);
-    *restored = 0;
-    return status;
 }
 
 /* Wakes the pool, with a stage if one is needed. Sets *needs_stage and does nothing else if it is missing. */
@@ -186,10 +219,10 @@ static loch_status wake_locked(lochi_pool *pool, pool_stage *stage, size_t *rest
 {
     pool_nap *done = NULL;
     loch_status status = LOCH_OK;
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     *needs_stage = wake_needs_stage(pool) && !stage->memory;
     if (!*needs_stage && pool->naps) status = wake_try(pool, stage, restored, &done);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     lochi_nap_destroy_all(done);
     return status;
 }
@@ -211,10 +244,10 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
 static size_t wake_make_room(lochi_pool *pool, loch_status why)
 {
     const loch_error saved = lochi_error_save();
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     size_t gone = lochi_pool_trim(pool, 0);
     const size_t asleep = pool->asleep_bytes;
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     if (why == LOCH_E_LIMIT) gone += lochi_pool_ask_family(pool, asleep, false);
     if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool);
     lochi_error_restore(&saved);

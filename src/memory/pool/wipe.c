@@ -41,14 +41,14 @@ static loch_status wipe_fill(lochi_pool *pool, pool_lane *lane, uintptr_t start,
     return status;
 }
 
-/* Fills the memory that is awake. Sleeping handles have no memory; their saved contents are wiped when they are
- * freed. */
+/* Fills the memory that is awake. Sleeping handles have no memory, or are about to lose it or to get it back. Their
+ * saved contents are wiped when they are freed, and memory that was freed meanwhile when it wakes. */
 static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, uintptr_t end)
 {
     while (at < end) {
         const pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t next = handle->at + handle->bytes < end ? handle->at + handle->bytes : end;
-        if (handle->handle) LOCH_TRY_RETURN(wipe_fill(pool, lane, at, next - at));
+        if (!lochi_pool_is_asleep(handle)) LOCH_TRY_RETURN(wipe_fill(pool, lane, at, next - at));
         at = next;
     }
     return LOCH_OK;
