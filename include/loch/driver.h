@@ -255,6 +255,9 @@ typedef struct loch_driver {
      *  a failure. Default: E_FORKED; Loch then answers E_FORKED itself and does not call the driver again for this
      *  device, not even `close`. */
     loch_status (*forked)(void *self);
+    /** Optional: reads a clock in nanoseconds, by which the time of driver calls is measured. A device whose calls have
+     *  modelled costs adds them. Must not call Loch. Default: the host's clock. */
+    uint64_t (*now_ns)(void *self);
 } loch_driver;
 
 /** @} */

@@ -11,6 +11,7 @@
 #include "device/cuda/cuda.h"
 #include "device/forked.h"
 #include "device/sim/sim.h"
+#include <loch/host.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,6 +158,12 @@ static void no_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     (void)self, (void)ns;
 }
 
+static uint64_t no_now_ns(void *self)
+{
+    (void)self;
+    return loch_host_now_ns();
+}
+
 static loch_status no_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
                                    const loch_pitched *shape, void *peer, void *stream)
 {
@@ -227,9 +234,9 @@ bool lochi_device_copies_rows(const loch_device *device)
     return device->driver->copy_pitched != no_copy_pitched;
 }
 
-bool lochi_device_is_modelled(const loch_device *device)
+uint64_t lochi_device_now_ns(const loch_device *device)
 {
-    return device->driver->call_costs != no_call_costs;
+    return device->driver->now_ns(device->self);
 }
 
 /* --- checking and filling --- */
@@ -304,6 +311,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(enter, no_enter);
     DRIVER_FILL(leave, no_leave);
     DRIVER_FILL(forked, no_forked);
+    DRIVER_FILL(now_ns, no_now_ns);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

@@ -11,8 +11,9 @@ void lochi_driver_tell_forked(loch_device *device);
 /* Returns the capabilities for which a driver of the table has slots. A device must not claim more. */
 uint32_t lochi_driver_possible(const loch_driver *driver);
 
-/* Returns whether driver calls of the device take modelled time, which the host's clock does not measure. */
-bool lochi_device_is_modelled(const loch_device *device);
+/* Reads the clock by which the time of driver calls is measured, in nanoseconds: the host's, or the modelled time of a
+ * simulated device. */
+uint64_t lochi_device_now_ns(const loch_device *device);
 
 /* Returns whether the driver copies rows in one call. */
 bool lochi_device_copies_rows(const loch_device *device);

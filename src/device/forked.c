@@ -4,6 +4,7 @@
  * loch_device. */
 #include "device/forked.h"
 #include "base/fail.h"
+#include <loch/host.h>
 
 loch_status lochi_device_refuse_forked(const loch_device *device)
 {
@@ -207,6 +208,12 @@ static void forked_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     (void)self, (void)ns;
 }
 
+static uint64_t forked_now_ns(void *self)
+{
+    (void)self;
+    return loch_host_now_ns();
+}
+
 /* Memory that is made writable again is about to be freed: succeeds. */
 static loch_status forked_protect(void *self, void *address, size_t bytes, loch_access access)
 {
@@ -269,4 +276,5 @@ const loch_driver lochi_forked_driver = {
     .enter = forked_make,
     .leave = forked_destroy,
     .forked = forked_refuse,
+    .now_ns = forked_now_ns,
 };

@@ -191,6 +191,12 @@ static loch_status faulty_address_query(void *self, const void *address, loch_ad
     return f->driver->address_query(f->self, address, out);
 }
 
+static uint64_t faulty_now_ns(void *self)
+{
+    const faulty_device *f = self;
+    return f->driver->now_ns(f->self);
+}
+
 static void faulty_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
 {
     const faulty_device *f = self;
@@ -527,6 +533,7 @@ loch_status test_faulty_register(void)
         .peer_enable = faulty_peer_enable,
         .address_query = faulty_address_query,
         .call_costs = faulty_call_costs,
+        .now_ns = faulty_now_ns,
         .copy_pitched = faulty_copy_pitched,
         .protect = faulty_protect,
         .enter = faulty_enter,

@@ -284,6 +284,15 @@ static void sim_call_costs(void *self, uint64_t ns[LOCH_CALL_COUNT])
     lochi_lock_drop(&lochi_sim_all.lock);
 }
 
+static uint64_t sim_now_ns(void *self)
+{
+    const lochi_sim *sim = self;
+    lochi_lock_take(&lochi_sim_all.lock);
+    const uint64_t now_ns = lochi_sim_add_ns(sim->now_ns, sim->modelled_ns); /* costs do not move the clock */
+    lochi_lock_drop(&lochi_sim_all.lock);
+    return now_ns;
+}
+
 /* --- current in a thread --- */
 
 uint64_t lochi_sim_get_current(void)
@@ -368,4 +377,5 @@ const loch_driver lochi_sim_driver = {
     .enter = sim_enter,
     .leave = sim_leave,
     .forked = sim_forked,
+    .now_ns = sim_now_ns,
 };

@@ -11,6 +11,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/place.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
@@ -39,7 +40,10 @@ typedef pool_block *alloc_way(lochi_pool *pool, const pool_want *want, loch_stat
 /* Cuts the request out of free memory, or climbs. If another thread climbs, waits for it, and tries again first. */
 static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_way *climb, loch_status *status)
 {
-    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    pool_block *block = NULL;
+    if (lochi_pool_may_improve(pool, want) && lochi_pool_try_supply(pool))
+        block = lochi_pool_improve(pool, want, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
     if (lochi_pool_take_supply(pool)) {
         if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);

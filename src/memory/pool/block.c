@@ -53,7 +53,6 @@ void lochi_pool_put_block(lochi_pool *pool, pool_block *block)
     lochi_pool_uncount(pool, block);
     if (lochi_pool_state(block) != POOL_SLAB) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_pool_note_freed(pool, lane, block->bytes);
-    if (block->bytes > POOL_NEST_MAX) pool->freed_bytes += block->bytes;
     lochi_pool_make_free(pool, block, lane->epoch);
 }
 

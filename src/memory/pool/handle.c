@@ -136,13 +136,19 @@ static void handle_unfade(lochi_pool *pool, pool_block *block)
     pool->fading_bytes -= block->bytes;
 }
 
+/* Notes the free block that has the address which a plan chose. */
+static void handle_note_planned(lochi_pool *pool, pool_block *block)
+{
+    if (block->start <= pool->planned && pool->planned - block->start < block->bytes) pool->planned_in = block;
+}
+
 void lochi_pool_settle(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
     while (pool->filled) {
         pool_block *block = pool->filled;
         lochi_pool_unlist(block);
-        lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
+        handle_note_planned(pool, lochi_pool_make_free(pool, block, lochi_pool_epoch(block)));
     }
     while (pool->vacated) {
         pool_block *block = pool->vacated;
@@ -150,7 +156,7 @@ void lochi_pool_settle(lochi_pool *pool)
         lochi_pool_make_bare(pool, block);
     }
     while (pool->held)
-        lochi_pool_put_back(pool, pool->held);
+        handle_note_planned(pool, lochi_pool_put_back(pool, pool->held));
 }
 
 /* --- creating and mapping --- */
@@ -371,6 +377,19 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
     return LOCH_OK;
 }
 
+loch_status lochi_pool_unmap_faded(lochi_pool *pool, pool_block *block)
+{
+    lochi_pool_assert_both(pool);
+    lochi_pool_go_outside(pool); /* fading blocks stay as they are meanwhile */
+    const loch_status status = loch_virtual_unmap((void *)block->start);
+    lochi_pool_come_back(pool);
+    if (status != LOCH_OK) return status;
+    block->handle->mappings--;
+    handle_unfade(pool, block);
+    lochi_pool_make_bare(pool, block);
+    return LOCH_OK;
+}
+
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
     lochi_pool_assert_both(pool);
@@ -378,13 +397,7 @@ void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
         if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) continue;
-        lochi_pool_go_outside(pool); /* the list of fading blocks and its members stay as they are */
-        const loch_status status = loch_virtual_unmap((void *)block->start);
-        lochi_pool_come_back(pool);
-        if (status != LOCH_OK) continue; /* tried again later */
-        block->handle->mappings--;
-        handle_unfade(pool, block);
-        lochi_pool_make_bare(pool, block);
+        (void)lochi_pool_unmap_faded(pool, block); /* tried again later */
     }
 }
 

@@ -12,6 +12,9 @@
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep);
 #define POOL_FADING_MAX 256
 
+/* Unmaps a fading block whose event has passed. */
+loch_status lochi_pool_unmap_faded(lochi_pool *pool, pool_block *block);
+
 /* Checks that the limits of the pool and its family allow `bytes` more. E_LIMIT. */
 loch_status lochi_pool_check_limit(lochi_pool *pool, size_t bytes);
 /* Checks the limits as lochi_pool_check_limit does, and counts the bytes in the family. Called before the memory

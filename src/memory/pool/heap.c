@@ -110,6 +110,12 @@ static unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
     return index * 64 + (unsigned)__builtin_ctzll(bins->words[index]);
 }
 
+pool_block *lochi_pool_bins_from(const pool_bins *bins, size_t bytes, unsigned *bin)
+{
+    *bin = heap_bin_above(bins, bytes ? heap_bin(bytes) : *bin);
+    return *bin < POOL_BINS ? bins->bins[*bin] : NULL;
+}
+
 pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin)
 {
     for (; *bin >= 0; --*bin) {

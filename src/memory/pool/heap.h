@@ -31,6 +31,9 @@ pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alig
 /* Finds the first block of the largest non-empty bin at or below `*bin`, and lowers `*bin` to it; NULL for none.
  * To walk from large to small, start with POOL_BINS - 1, follow list_next, then call again with the bin less 1. */
 pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin);
+/* Finds the first block of the bin of `bytes`, or of the smallest non-empty bin above it, and sets `*bin`. For 0 bytes,
+ * starts with bin `*bin`. NULL for none. */
+pool_block *lochi_pool_bins_from(const pool_bins *bins, size_t bytes, unsigned *bin);
 /* Returns the size of the largest piece that a stream can get without a driver call. */
 size_t lochi_pool_find_largest(const lochi_pool *pool);
 

@@ -11,6 +11,7 @@
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
+#include "memory/pool/place.h"
 #include "memory/pool/release.h"
 #include "memory/pool/supply.h"
 #include "memory/pool/refuse.h"
@@ -21,6 +22,7 @@
 
 #define LADDER_LOOKS 64       /* blocks of another lane that a search compares */
 #define LADDER_ROUNDS 16      /* waits for events in one climb, at least */
+#define LADDER_WAIT_PART 8    /* a stream waits for others rather than hold this part more than is in use */
 #define LADDER_CROSSED_PART 8 /* all blocks are searched once this part of the memory changed lanes */
 
 /* --- others' memory --- */
@@ -58,6 +60,8 @@ static pool_block *ladder_take_foreign(lochi_pool *pool, pool_block *block, cons
     lochi_pool_set_epoch(block, has_passed ? 0 : want->lane->epoch); /* ordered after the wait */
     block->lane = want->lane;
     block->is_captured = want->lane->capture != 0;
+    if (lochi_pool_epoch(block) > want->lane->freed)
+        want->lane->freed = lochi_pool_epoch(block); /* a part that stays free waits for it */
     pool->crossed_bytes += block->bytes;
     return block;
 }
@@ -87,15 +91,49 @@ static pool_block *ladder_borrow_behind_wait(lochi_pool *pool, const pool_want *
     return NULL;
 }
 
+/* Takes over free memory of other lanes, at most `want->bytes`, so that it can be remapped. If the other streams still
+ * use it, the request's stream waits for them on the device. Returns whether there was any. */
+static bool ladder_take_over(lochi_pool *pool, const pool_want *want)
+{
+    const loch_error saved = lochi_error_save();
+    size_t left = lochi_pool_round(pool, want->bytes);
+    for (pool_lane *lane = pool->lanes; lane && left; lane = lane->next) {
+        if (lane == want->lane || !ladder_may_lend(lane)) continue;
+        if (lochi_pool_wait_on_device(pool, want->lane, lane, lane->freed) != LOCH_OK) continue;
+        int bin = POOL_BINS - 1;
+        for (pool_block *block; left && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin = POOL_BINS - 1) {
+            if (block->bytes < pool->cell_bytes || block->is_piece) break;
+            const size_t bytes = block->bytes < left ? block->bytes : left;
+            if (lochi_pool_cut(pool, block, block->start, bytes) != LOCH_OK) break;
+            const uint64_t epoch = lochi_pool_has_passed(lane, lochi_pool_epoch(block)) ? 0 : want->lane->epoch;
+            block->lane = want->lane;
+            lochi_pool_make_free(pool, block, epoch);
+            pool->crossed_bytes += bytes;
+            left -= bytes;
+        }
+    }
+    lochi_error_restore(&saved);
+    return left < want->bytes;
+}
+
 /* --- steps: each returns a block, or NULL; *status other than LOCH_OK ends the climb --- */
 
 typedef pool_block *ladder_step(lochi_pool *pool, const pool_want *want, loch_status *status);
 
+/* Polls the pending events. What has passed may have to go back (idle.c). */
+static void ladder_poll(lochi_pool *pool)
+{
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        const uint64_t done = lane->done;
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+        pool->has_freed |= lane->done != done;
+    }
+}
+
 /* Frees blocks whose events have passed, and borrows idle blocks from other lanes. */
 static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        if (lane->marks_count) lochi_pool_poll(pool, lane);
+    ladder_poll(pool);
     lochi_pool_drop_faded(pool, POOL_FADING_MAX);
     lochi_pool_drop_shrunk(pool);
     pool_block *block = NULL;
@@ -127,12 +165,22 @@ static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, lo
     return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
 }
 
+/* Cuts the request out of the free memory at the address that the last plan chose. */
+static pool_block *ladder_cut_planned(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    pool_block *block = pool->planned_in;
+    *status = lochi_pool_cut(pool, block, pool->planned, want->bytes);
+    if (*status != LOCH_OK) return NULL;
+    return block->start == pool->planned ? block : block->behind;
+}
+
 /* Gets memory from a source, and cuts the block out of it. */
 static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     *status = lochi_pool_supply(pool, want, source);
     if (*status != LOCH_OK) return NULL;
-    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
+    pool_block *block =
+        pool->is_virtual ? ladder_cut_planned(pool, want, status) : lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the new memory does not fit the request");
     return block;
 }
@@ -155,8 +203,14 @@ static pool_block *ladder_try_supply(lochi_pool *pool, const pool_want *want, po
 
 static pool_block *ladder_move(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    pool_block *block = pool->is_virtual ? ladder_try_supply(pool, want, POOL_EXTRA, status) : NULL;
-    return block || *status != LOCH_OK ? block : ladder_try_supply(pool, want, POOL_MOVED, status);
+    return ladder_try_supply(pool, want, POOL_MOVED, status);
+}
+
+pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_status *status)
+{
+    lochi_pool_assert_both(pool);
+    ladder_poll(pool);
+    return ladder_move(pool, want, status);
 }
 
 /* Takes blocks that streams still use, ordered after waits on the device. */
@@ -167,6 +221,7 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
     while (!block && *status == LOCH_OK && lochi_pool_collect_behind_wait(pool, want->lane))
         block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_borrow_behind_wait(pool, want, status);
+    if (!block && *status == LOCH_OK && ladder_take_over(pool, want)) block = ladder_move(pool, want, status);
     return block;
 }
 
@@ -175,7 +230,8 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const size_t held = pool->used - pool->waiting_bytes + want->bytes;
-    if (!pool->lanes->next || pool->reserved + pool->asleep_bytes + want->bytes <= held + held / 4) return NULL;
+    if (!pool->lanes->next || pool->reserved + pool->asleep_bytes + want->bytes <= held + held / LADDER_WAIT_PART)
+        return NULL;
     pool_block *block = ladder_wait_on_device(pool, want, status);
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
 }

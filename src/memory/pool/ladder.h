@@ -12,4 +12,8 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_statu
  * NULL with the status. */
 pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status);
 
+/* Cuts a request out of free memory in the place that costs least (price.c). Memory may be remapped for that. Returns
+ * NULL if that is not possible, or if *status is not LOCH_OK. */
+pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_status *status);
+
 #endif

@@ -19,6 +19,9 @@ void lochi_pool_take_locks(lochi_pool *pool);
  * meanwhile, because another thread had the supply lock. */
 bool lochi_pool_take_supply(lochi_pool *pool);
 
+/* Takes the supply lock too, unless another thread has it. Returns whether the thread has it now. */
+bool lochi_pool_try_supply(lochi_pool *pool);
+
 /* Drops the pool's lock for driver calls. The thread keeps the supply lock. */
 void lochi_pool_go_outside(lochi_pool *pool);
 /* Takes the pool's lock again after lochi_pool_go_outside. */

@@ -1,112 +1,215 @@
 /* SPDX-License-Identifier: MIT */
-/* Chooses the addresses for memory when no free block fits: the spot that lacks the least memory, with free memory
- * on one or both sides of a bare stretch. The missing memory comes from idle handles elsewhere, the largest that fit
- * first, and from new handles. */
+/* Chooses the addresses for a request: the spot that costs least, in free or bare addresses. The missing memory comes
+ * from idle handles elsewhere, the largest that fit first, and from new handles. */
 #include "memory/pool/place.h"
 #include "base/heap.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
+#include "memory/pool/price.h"
 #include <stdlib.h>
 
-#define PLACE_LOOKS 256 /* free blocks that are compared */
-#define PLACE_STEPS 512 /* neighbours of each */
+#define PLACE_FITS 16       /* free blocks that fit */
+#define PLACE_HOLES 512     /* holes that are compared */
+#define PLACE_STEPS 512     /* blocks of one hole */
+#define PLACE_STRETCHES 128 /* bare stretches of one hole */
 
 /* --- choosing a place --- */
 
-static void place_offer(pool_spot *best, uintptr_t start, size_t missing, size_t hole, pool_block *hint)
-{
-    if (missing > best->missing || (missing == best->missing && hole >= best->hole)) return;
-    *best = (pool_spot){start, missing, hole, hint};
-}
+/* A hole: neighbours that are free in the lane of a request, or bare. */
+typedef struct place_hole {
+    uintptr_t start, end;
+    pool_block *before; /* the block before the hole, or the first block of the pool */
+    bool is_last;       /* the hole ends with the addresses of the pool */
+    pool_gap bare[PLACE_STRETCHES];
+    size_t bare_count;
+} place_hole;
 
 /* A search for a place. */
 typedef struct place_search {
     const pool_want *want;
-    uint64_t plan;   /* handles with this number are idle and may return to their old addresses; 0 if none may */
-    uintptr_t start; /* of the spot under examination */
+    bool may_drop; /* old mappings that can be removed now may be part of a hole */
+    uint64_t plan; /* handles with this number are idle and may return to their old addresses; 0 if none may */
+    double price;  /* of mapping one handle */
+    size_t handle; /* size of a usual handle */
+    pool_spot best;
 } place_search;
 
-/* Tells whether a block's addresses can be part of a spot. */
+/* Tells whether an old mapping can be removed. */
+static bool place_is_faded(const pool_block *block)
+{
+    return block->handle && lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
+}
+
+/* Tells whether the handle of an old mapping is idle in a plan, so that it can return. */
+static bool place_may_return(const pool_block *block, uint64_t plan)
+{
+    return block->handle && plan && block->handle->plan == plan;
+}
+
+/* Tells whether a block has no memory that the plan can use without a driver call. */
+static bool place_is_bare(const pool_block *block, uint64_t plan)
+{
+    const pool_state state = lochi_pool_state(block);
+    return state == POOL_BARE || (state == POOL_FADING && !place_may_return(block, plan));
+}
+
+/* Tells whether a block's addresses can be part of a hole. */
 static bool place_is_open(const pool_block *block, const place_search *search)
 {
     const pool_state state = lochi_pool_state(block);
-    const pool_lane *lane = search->want->lane;
-    if (state == POOL_FADING) { /* its handle is idle, and its present address is not part of the spot */
-        const pool_handle *handle = block->handle;
-        return handle && search->plan && handle->plan == search->plan &&
-               (handle->at + handle->bytes <= search->start || handle->at >= search->start + search->want->bytes);
-    }
-    return state == POOL_BARE || (state == POOL_FREE && block->lane == lane && !block->is_nest && !block->is_piece);
+    if (state == POOL_FADING)
+        return (search->may_drop && place_is_faded(block)) || place_may_return(block, search->plan);
+    return state == POOL_BARE ||
+           (state == POOL_FREE && block->lane == search->want->lane && !block->is_nest && !block->is_piece);
 }
 
-/* Searches for a spot from the start of a free block upwards. */
-static void place_look_up(const lochi_pool *pool, pool_block *block, place_search *search, pool_spot *best)
+/* Adds a stretch of addresses to an array, merged with the last one if they are adjacent. Returns false if there is no
+ * room. */
+static bool place_add_stretch(pool_gap *gaps, size_t *count, size_t capacity, uintptr_t start, uintptr_t end)
 {
-    const pool_want *want = search->want;
-    const uintptr_t start = (block->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
-    search->start = start;
-    const uintptr_t end = start + want->bytes;
-    size_t missing = 0;
-    pool_block *last = block;
-    for (unsigned steps = 0; last && place_is_open(last, search) && steps < PLACE_STEPS; last = last->behind, steps++) {
-        const uintptr_t last_end = last->start + last->bytes;
-        if (lochi_pool_state(last) == POOL_BARE && start < last_end) {
-            const uintptr_t from = start > last->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : last->start;
-            missing += lochi_pool_round(pool, (end < last_end ? end : last_end) - from);
-            if (missing > best->missing) return;
-        }
-        if (last_end >= end) {
-            place_offer(best, start, missing, last_end - block->start, block);
-            return;
-        }
+    if (*count && gaps[*count - 1].end == start) {
+        gaps[*count - 1].end = end;
+        return true;
     }
+    if (*count == capacity) return false;
+    gaps[(*count)++] = (pool_gap){start, end};
+    return true;
 }
 
-/* Searches for a spot from the end of a free block downwards. */
-static void place_look_down(const lochi_pool *pool, pool_block *block, place_search *search, pool_spot *best)
+/* Measures the hole around a block. Returns false if a block of the hole that is not free has a lower address: the hole
+ * is found from there. */
+static bool place_measure(const lochi_pool *pool, pool_block *block, const place_search *search, place_hole *hole)
 {
-    const pool_want *want = search->want;
-    const uintptr_t block_end = block->start + block->bytes;
-    if (block_end < want->bytes) return;
-    const uintptr_t start = (block_end - want->bytes) & ~(uintptr_t)(want->alignment - 1);
-    search->start = start;
-    size_t missing = 0;
-    const pool_block *first = block;
-    for (unsigned steps = 0; first && place_is_open(first, search) && steps < PLACE_STEPS;
-         first = first->before, steps++) {
-        const uintptr_t first_end = first->start + first->bytes;
-        if (lochi_pool_state(first) == POOL_BARE) {
-            const uintptr_t from = start > first->start ? start & ~(uintptr_t)(pool->cell_bytes - 1) : first->start;
-            missing += first_end - from;
-            if (missing > best->missing) return;
-        }
-        if (first->start <= start) {
-            place_offer(best, start, missing, block_end - first->start, block);
-            return;
-        }
+    unsigned steps = 0;
+    pool_block *first = block;
+    for (; first->before && place_is_open(first->before, search) && steps < PLACE_STEPS; steps++) {
+        first = first->before;
+        if (lochi_pool_state(first) != POOL_FREE) return false;
     }
+    hole->before = first->before ? first->before : pool->first;
+    hole->start = hole->end = first->start;
+    hole->bare_count = 0;
+    const pool_block *last = first;
+    for (; last && place_is_open(last, search) && steps < 2 * PLACE_STEPS; last = last->behind, steps++) {
+        const uintptr_t end = last->start + last->bytes;
+        if (place_is_bare(last, search->plan) &&
+            !place_add_stretch(hole->bare, &hole->bare_count, PLACE_STRETCHES, last->start, end))
+            break;
+        hole->end = end;
+    }
+    hole->is_last = !last;
+    return true;
 }
 
-static bool place_find(lochi_pool *pool, const pool_want *want, uint64_t plan, pool_spot *best)
+/* Returns the bytes that stay free in the handle at `address`, which lies in a hole, when [start, end) is taken; less
+ * what was wasted there before. Memory of a handle is wasted while it is free and the handle is not idle. */
+static double place_edge(const lochi_pool *pool, const place_hole *hole, uintptr_t address, uintptr_t start,
+                         uintptr_t end, uintptr_t *handle_end)
 {
-    place_search search = {want, plan, 0};
-    *best = (pool_spot){.missing = SIZE_MAX};
-    pool_block *bare = lochi_pool_bins_fit(&pool->bare, lochi_pool_round(pool, want->bytes), want->alignment, false);
-    if (bare) {
-        const uintptr_t start = (bare->start + want->alignment - 1) & ~(uintptr_t)(want->alignment - 1);
-        const uintptr_t from = start & ~(uintptr_t)(pool->cell_bytes - 1);
-        place_offer(best, start, lochi_pool_round(pool, start + want->bytes - from), bare->bytes, bare);
+    const pool_cell *cell = lochi_pool_find_cell(pool, address);
+    const pool_handle *handle = cell ? cell->handle : NULL;
+    const uintptr_t from = handle ? handle->at : address & ~(uintptr_t)(pool->cell_bytes - 1);
+    const uintptr_t to = handle ? handle->at + handle->bytes : from + pool->cell_bytes;
+    const size_t taken = (to < end ? to : end) - (from > start ? from : start);
+    *handle_end = to;
+    return from >= hole->start && to <= hole->end ? (double)(to - from - taken) : -(double)taken;
+}
+
+/* Offers one spot of a hole. It costs what it wastes and the calls for the memory that it lacks. */
+static void place_offer(lochi_pool *pool, const place_hole *hole, uintptr_t start, place_search *search)
+{
+    const size_t bytes = search->want->bytes, cell = pool->cell_bytes;
+    const uintptr_t end = start + bytes;
+    if (start < hole->start || end > hole->end) return;
+    const uintptr_t first = start & ~(uintptr_t)(cell - 1), last = lochi_pool_round(pool, end);
+    size_t missing = 0, gaps = 0;
+    for (size_t i = 0; i < hole->bare_count; i++) {
+        const pool_gap *bare = &hole->bare[i];
+        if (bare->end <= first || bare->start >= last) continue;
+        missing += (bare->end < last ? bare->end : last) - (bare->start > first ? bare->start : first);
+        gaps++;
     }
+    uintptr_t edge_end;
+    double cost = place_edge(pool, hole, start, start, end, &edge_end);
+    if (edge_end < end) cost += place_edge(pool, hole, end - 1, start, end, &edge_end);
+    if (missing) {
+        const size_t count = missing / search->handle + 1;
+        cost += search->price * (double)(count > gaps ? count : gaps);
+    }
+    const pool_spot *best = &search->best;
+    if (best->hint && (cost > best->cost || (cost == best->cost && start > best->start))) return;
+    search->best = (pool_spot){start, missing, cost, hole->before};
+}
+
+/* Offers both ends of a hole, and its first whole cells. */
+static void place_offer_hole(lochi_pool *pool, const place_hole *hole, place_search *search)
+{
+    const uintptr_t mask = search->want->alignment - 1;
+    const uintptr_t low = (hole->start + mask) & ~mask, cells = (lochi_pool_round(pool, hole->start) + mask) & ~mask;
+    if (hole->end - hole->start < search->want->bytes) return;
+    place_offer(pool, hole, low, search);
+    if (cells != low) place_offer(pool, hole, cells, search);
+    const uintptr_t high = (hole->end - search->want->bytes) & ~mask;
+    if (high != low && !hole->is_last) place_offer(pool, hole, high, search);
+}
+
+/* Makes a free block a hole. */
+static void place_set_hole(const lochi_pool *pool, const pool_block *block, place_hole *hole)
+{
+    hole->start = block->start;
+    hole->end = block->start + block->bytes;
+    hole->before = block->before ? block->before : pool->first;
+    hole->is_last = !block->behind;
+    hole->bare_count = 0;
+}
+
+/* Finds the spot that costs least: in the free block that fits best, and in all holes with bare addresses. */
+static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, uint64_t plan, pool_spot *best)
+{
+    place_search search = {want, may_drop, plan, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
+    place_hole hole;
+    unsigned above = 0, fits = 0;
+    pool_block *fit = lochi_pool_bins_from(&want->lane->bins, want->bytes, &above);
+    for (; fit; above++, fit = lochi_pool_bins_from(&want->lane->bins, 0, &above))
+        for (; fit && fits < PLACE_FITS; fit = fit->list_next, fits++) {
+            if (fit->is_piece) continue;
+            place_set_hole(pool, fit, &hole);
+            place_offer_hole(pool, &hole, &search);
+        }
     int bin = POOL_BINS - 1;
-    unsigned looks = 0;
-    for (pool_block *block; (block = lochi_pool_bins_below(&want->lane->bins, &bin)); bin--)
-        for (; block && looks < PLACE_LOOKS; block = block->list_next, looks++) {
-            place_look_up(pool, block, &search, best);
-            place_look_down(pool, block, &search, best);
+    const size_t most = want->bytes < pool->cell_bytes ? want->bytes : pool->cell_bytes;
+    const bool is_hopeless = search.best.hint && search.best.cost + (double)most <= search.price;
+    unsigned holes = is_hopeless ? PLACE_HOLES : 0;
+    for (pool_block *bare; holes < PLACE_HOLES && (bare = lochi_pool_bins_below(&pool->bare, &bin)); bin--)
+        for (; bare && holes < PLACE_HOLES; bare = bare->list_next)
+            if (place_measure(pool, bare, &search, &hole)) {
+                place_offer_hole(pool, &hole, &search);
+                holes++;
+            }
+    for (pool_block *fading = pool->fading; fading && holes < PLACE_HOLES; fading = fading->list_next)
+        if (place_is_open(fading, &search) && place_measure(pool, fading, &search, &hole)) {
+            place_offer_hole(pool, &hole, &search);
+            holes++;
         }
-    return best->missing != SIZE_MAX;
+    *best = search.best;
+    return best->hint != NULL;
+}
+
+bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (!pool->is_virtual || pool->range || want->bytes <= POOL_NEST_MAX) return false;
+    const pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    if (!fit || want->bytes == fit->bytes) return false;
+    place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
+    place_hole hole;
+    place_set_hole(pool, fit, &hole);
+    place_offer_hole(pool, &hole, &search);
+    /* The best spot elsewhere wastes nothing at its ends and fills what is wasted there now. */
+    const size_t most = want->bytes < pool->cell_bytes ? want->bytes : pool->cell_bytes;
+    return search.best.hint && search.best.cost + (double)most > lochi_pool_search_price(pool);
 }
 
 /* --- gathering free handles --- */
@@ -175,13 +278,15 @@ static int place_compare(const void *a, const void *b)
 static void place_sort(const pool_want *want, pool_place *plan)
 {
     const uintptr_t start = plan->spot.start, end = start + want->bytes;
-    size_t count = 0;
+    size_t count = 0, gap_max = 0;
+    for (size_t g = 0; g < plan->gaps_count; g++)
+        if (plan->gaps[g].end - plan->gaps[g].start > gap_max) gap_max = plan->gaps[g].end - plan->gaps[g].start;
     for (size_t i = 0; i < plan->sources_count; i++) {
         const pool_origin *source = &plan->sources[i];
         const pool_handle *handle = source->handle;
         const bool is_there = source->block && handle->at + handle->bytes > start && handle->at < end;
         const bool is_taken = source->block && handle->plan != plan->number;
-        if (handle->bytes <= plan->gap_max && !is_there && !is_taken) plan->sources[count++] = *source;
+        if (handle->bytes <= gap_max && !is_there && !is_taken) plan->sources[count++] = *source;
     }
     plan->sources_count = count;
     if (count) qsort(plan->sources, count, sizeof *plan->sources, place_compare);
@@ -198,35 +303,55 @@ pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address)
     return near;
 }
 
-/* Finds the stretches of a spot without memory, and the old addresses to which handles return. Returns false if one
- * handle would have to return to two addresses, or if there are too many. */
-static bool place_find_gaps(lochi_pool *pool, const pool_want *want, pool_place *plan)
+/* Finds the stretches of a spot without memory, the old addresses to which handles return, and the old mappings that
+ * have to go. Returns false if an old mapping is still in use, or if there are too many. */
+static bool place_find_gaps(lochi_pool *pool, const pool_want *want, bool is_returning, pool_place *plan)
 {
     const uintptr_t end = plan->spot.start + want->bytes;
     pool_block *block = lochi_pool_find_near(plan->spot.hint, plan->spot.start);
     for (; block && block->start < end; block = block->behind) {
         const pool_state state = lochi_pool_state(block);
         const uintptr_t block_end = block->start + block->bytes;
+        bool is_bare = state == POOL_BARE;
         if (state == POOL_FADING) {
-            if (block->handle->plan != plan->number || plan->revived_count == POOL_PLACE_REVIVED) return false;
-            block->handle->plan = 0; /* used up */
-            plan->revived[plan->revived_count++] = block;
-        } else if (state == POOL_BARE) {
-            if (plan->gaps_count == POOL_PLACE_GAPS) return false;
+            if (plan->revived_count + plan->faded_count == POOL_PLACE_OLD) return false;
+            pool_handle *handle = block->handle;
+            const bool is_there = handle->at + handle->bytes > plan->spot.start && handle->at < end;
+            is_bare = is_there || !is_returning || handle->plan != plan->number;
+            if (is_bare && !place_is_faded(block)) return false;
+            if (is_bare) {
+                plan->faded[plan->faded_count++] = block;
+            } else {
+                handle->plan = 0; /* used up */
+                plan->revived[plan->revived_count++] = block;
+            }
+        }
+        if (is_bare) {
             const uintptr_t first = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
             const uintptr_t from = first > block->start ? first : block->start;
             const uintptr_t to = end < block_end ? lochi_pool_round(pool, end) : block_end;
-            plan->gaps[plan->gaps_count++] = (pool_gap){from, to};
+            if (!place_add_stretch(plan->gaps, &plan->gaps_count, POOL_PLACE_GAPS, from, to)) return false;
             plan->missing += to - from;
-            if (to - from > plan->gap_max) plan->gap_max = to - from;
         }
     }
     return true;
 }
 
-size_t lochi_pool_assign(const pool_want *want, pool_place *plan)
+/* Leaves idle handles where they are if new memory costs less than remapping them. */
+static void place_choose_creation(lochi_pool *pool, pool_place *plan)
 {
+    size_t bytes = 0, count = 0;
+    for (; count < plan->sources_count && bytes < plan->missing; count++)
+        bytes += plan->sources[count].handle->bytes;
+    plan->is_created = count && lochi_pool_may_create(pool, plan->missing, count);
+    if (plan->is_created) plan->sources_count = 0;
+}
+
+size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan)
+{
+    lochi_lock_assert_held(&pool->lock);
     place_sort(want, plan);
+    place_choose_creation(pool, plan);
     size_t missing = plan->missing;
     for (size_t i = 0; i < plan->sources_count && missing; i++) {
         pool_origin *source = &plan->sources[i];
@@ -242,16 +367,24 @@ size_t lochi_pool_assign(const pool_want *want, pool_place *plan)
     return missing;
 }
 
-bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, pool_place *plan)
+bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_drop, pool_place *plan)
 {
     lochi_pool_assert_both(pool);
+    plan->number = 0;
+    plan->sources = NULL;
+    plan->sources_count = plan->sources_capacity = 0;
+    plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;
+    if (!place_find(pool, want, may_drop, 0, &plan->spot)) return false;
+    if (!plan->spot.missing) return true;
+    const pool_spot spot = plan->spot;
     plan->number = ++pool->plans;
     place_gather(pool, want, plan);
-    if (pool->fading && place_find(pool, want, plan->number, &plan->spot) && place_find_gaps(pool, want, plan))
+    if (pool->fading && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
+        place_find_gaps(pool, want, true, plan))
         return true;
-    plan->gaps_count = plan->revived_count = plan->missing = plan->gap_max = 0;
-    if (!place_find(pool, want, 0, &plan->spot)) return false;
+    plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;
+    plan->spot = spot;
     for (size_t i = 0; i < plan->sources_count; i++)
         plan->sources[i].handle->plan = plan->number;
-    return place_find_gaps(pool, want, plan);
+    return place_find_gaps(pool, want, false, plan);
 }

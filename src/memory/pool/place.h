@@ -8,9 +8,9 @@
 /* A stretch of addresses for a request. */
 typedef struct pool_spot {
     uintptr_t start;
-    size_t missing;   /* bytes without memory; SIZE_MAX if no spot was found yet */
-    size_t hole;      /* bytes that are free or bare around it */
-    pool_block *hint; /* a block of the hole */
+    size_t missing;   /* bytes without memory */
+    double cost;      /* in bytes (price.c) */
+    pool_block *hint; /* the block before the hole; NULL if no spot was found */
 } pool_spot;
 
 /* An idle handle. */
@@ -26,26 +26,31 @@ typedef struct pool_gap {
 } pool_gap;
 
 #define POOL_PLACE_GAPS 16
-#define POOL_PLACE_REVIVED 512
+#define POOL_PLACE_OLD 512
 
 /* A plan for one request. */
 typedef struct pool_place {
     uint64_t number;
     pool_spot spot;
     pool_gap gaps[POOL_PLACE_GAPS];
-    size_t gaps_count, gap_max, missing;
-    pool_block *revived[POOL_PLACE_REVIVED]; /* fading blocks whose handles return to them */
-    size_t revived_count;
+    size_t gaps_count, missing;
+    bool is_created;                     /* new memory costs less than remapping */
+    pool_block *revived[POOL_PLACE_OLD]; /* fading blocks whose handles return to them */
+    pool_block *faded[POOL_PLACE_OLD];   /* fading blocks that are in the way */
+    size_t revived_count, faded_count;
     pool_origin *sources;
     size_t sources_count, sources_capacity;
 } pool_place;
 
 /* Plans where memory goes and where it comes from: first with handles that return to old addresses, then without.
- * The caller frees `plan->sources`. Returns false if there are no free addresses. */
-bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, pool_place *plan);
+ * If `may_drop`, old mappings may be in the way that can be removed now: `plan->faded`. The caller frees
+ * `plan->sources`. Returns false if there are no free addresses. */
+bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_drop, pool_place *plan);
 /* Assigns an address to each idle handle that fits into a gap, the largest first. Gaps shrink from their start. Returns the bytes that stay
  * without memory. */
-size_t lochi_pool_assign(const pool_want *want, pool_place *plan);
+size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan);
+/* Tells whether a request fits in free memory, and memory mapped elsewhere might cost less. */
+bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want);
 /* Finds the block that contains an address. The search starts at a block near it. */
 pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address);
 

@@ -85,7 +85,6 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     const bool is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
                          (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
     pool->checker = (uint8_t)lochi_pool_find_checker(is_host);
-    pool->is_timed = !lochi_device_is_modelled(pool->device);
     pool->default_stream = &pool->device->default_stream;
     pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)

@@ -1,80 +1,111 @@
 /* SPDX-License-Identifier: MIT */
-/* Prices: the size of new handles, and whether memory is created or remapped. */
+/* Prices. The pool chooses between actions that waste memory and actions that take time of the program. Both are
+ * counted in bytes: an action costs the bytes that it wastes, plus its time at the price of time. The action that costs
+ * least is taken.
+ *
+ * The price of time follows a budget, the part of the program's time that driver calls may take. If they take just that
+ * part, a microsecond of them is worth PRICE_PART of the memory that the pool holds. Otherwise it is worth more or less,
+ * with the square of the part that they take. So a program that maps memory seldom gets small handles and tight memory.
+ * One that would map memory all the time gets large handles, and holds a little more. */
 #include "memory/pool/price.h"
-#include <loch/host.h>
+#include "device/driver.h"
 
-/* Size of new handles. Small handles are idle more often; large ones cost fewer driver calls. While a program
- * allocates and frees little, a new handle is a small part of the reserved memory, because it will not move soon.
- * After that the size grows with the square of the reserved bytes, from one granule at 4 GiB on, and with the square
- * of the request above PRICE_REQUEST. */
-#define PRICE_GROWING_PART 64
-
-#define PRICE_GROWING_MAX ((size_t)64 << 20)
-#define PRICE_GROWING_FREED 4 /* "frees little": less than this part of the reserved bytes was freed */
-#define PRICE_REQUEST ((size_t)112 << 20)
+#define PRICE_BUDGET 0.01            /* part of the program's time */
+#define PRICE_PART 5e-6              /* of the memory held, for a microsecond */
+#define PRICE_SHARE_MIN 0.25         /* of the budget: the price does not fall below that of this share */
+#define PRICE_START_NS 20000000u     /* counts as passed before the first call, which would take all of the time */
+#define PRICE_WINDOW_NS 20000000000u /* older times count less and less */
+#define PRICE_HANDLE_NS 30000u       /* time for mapping a handle, before the first one was measured */
+#define PRICE_SEARCH_NS 5000u        /* time for a search for a better place */
 #define PRICE_HANDLE_MAX ((size_t)128 << 20)
+#define PRICE_HELD_MIN ((size_t)64 << 20) /* a smaller pool counts as this large */
+#define PRICE_EXTRA_MIN (1.0 / 64)        /* part more than the most in use that may be held to save time, and */
+#define PRICE_EXTRA_MAX (1.0 / 4)         /* its maximum: between them, the part of the time that driver calls take */
+#define PRICE_LOOKS 64                    /* uses of a price before it is computed again */
 
-/* New memory is taken instead of remapping free memory while the pool holds only a little more than the most in use.
- * How much more depends on the share of the program's time spent on remapping, measured with the host's clock. */
-#define PRICE_EXTRA_PART 64
-
-#define PRICE_BUSY_PERCENT 2       /* share of the time from which remapping counts as slow: */
-#define PRICE_BUSY_EXTRA_PART 33   /* then this part more may be held, and */
-#define PRICE_BUSY_HANDLE_PART 256 /* handles have at least this part of the reserved bytes */
-#define PRICE_MAD_PERCENT 40       /* from this share on, half the share in percent may be held more */
-#define PRICE_MAD_MAX 50
-#define PRICE_WINDOW_NS 1000000000u
-#define PRICE_WINDOW_MIN_NS 20000000u /* so that the first remaps of a program do not count as all of its time */
-
-static size_t price_power_below(size_t value)
+uint64_t lochi_pool_now_ns(lochi_pool *pool)
 {
-    return value ? (size_t)1 << (63 - __builtin_clzll(value)) : 0;
+    return lochi_device_now_ns(pool->device);
 }
 
-/* Returns the percentage of the time spent on remapping; 0 if the clock does not tell. */
-static uint64_t price_get_share(const lochi_pool *pool)
+/* Computes the price of mapping one handle. */
+static void price_update(lochi_pool *pool)
 {
-    if (!pool->supply_ns) return 0;
-    const uint64_t passed_ns = loch_host_now_ns() - pool->since_ns;
-    return pool->supply_ns / ((passed_ns > PRICE_WINDOW_MIN_NS ? passed_ns : PRICE_WINDOW_MIN_NS) / 100);
+    const uint64_t now_ns = lochi_pool_now_ns(pool);
+    if (!pool->since_ns) pool->since_ns = now_ns;
+    if (now_ns - pool->since_ns >= PRICE_WINDOW_NS) {
+        pool->spent_ns /= 2;
+        pool->since_ns += (now_ns - pool->since_ns) / 2;
+    }
+    const double passed_ns = (double)(now_ns - pool->since_ns) + PRICE_START_NS;
+    double share = (double)pool->spent_ns / passed_ns / PRICE_BUDGET;
+    if (share < PRICE_SHARE_MIN) share = PRICE_SHARE_MIN;
+    pool->extra = (double)pool->spent_ns / passed_ns;
+    if (pool->extra < PRICE_EXTRA_MIN) pool->extra = PRICE_EXTRA_MIN;
+    if (pool->extra > PRICE_EXTRA_MAX) pool->extra = PRICE_EXTRA_MAX;
+    const size_t held = pool->reserved > PRICE_HELD_MIN ? pool->reserved : PRICE_HELD_MIN;
+    const uint64_t handle_ns = pool->handle_ns ? pool->handle_ns : PRICE_HANDLE_NS;
+    pool->price = (double)held * PRICE_PART * share * share * (double)handle_ns / 1000;
+    pool->price_looks = PRICE_LOOKS;
 }
 
-size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request)
+double lochi_pool_price(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (!pool->price_looks)
+        price_update(pool);
+    else
+        pool->price_looks--;
+    return pool->price;
+}
+
+double lochi_pool_search_price(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    return pool->price * (1 + (double)PRICE_SEARCH_NS / (double)(pool->handle_ns ? pool->handle_ns : PRICE_HANDLE_NS));
+}
+
+/* Returns the square root, to a few percent. (The library does not use libm.) */
+static double price_root(double value)
+{
+    double root = (double)PRICE_HANDLE_MAX;
+    for (unsigned i = 0; i < 32 && root * root > value * 1.05; i++)
+        root = (root + value / root) / 2;
+    return root;
+}
+
+/* With handles of h bytes, filling `bytes` costs bytes / h calls, and about h / 2 bytes are wasted where a live block
+ * ends inside of a handle. The sum is least at the square root of twice the product of price and bytes. */
+size_t lochi_pool_choose_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
-    const size_t granules = pool->reserved >> 21;
-    size_t bytes = price_power_below(granules < (size_t)1 << 20 ? granules * granules : PRICE_HANDLE_MAX);
-    if (price_get_share(pool) >= PRICE_BUSY_PERCENT && bytes < pool->reserved / PRICE_BUSY_HANDLE_PART)
-        bytes = price_power_below(pool->reserved / PRICE_BUSY_HANDLE_PART);
-    if (pool->freed_bytes < pool->reserved / PRICE_GROWING_FREED) {
-        bytes = price_power_below(pool->reserved / PRICE_GROWING_PART);
-        if (bytes > PRICE_GROWING_MAX) bytes = PRICE_GROWING_MAX;
-    }
-    const size_t times = request / (PRICE_REQUEST / 16); /* in sixteenths, so that the square stays an integer */
-    const size_t by_request = price_power_below((times < 4096 ? times * times : 4096 * 4096) / 256 * pool->cell_bytes);
-    if (bytes < by_request) bytes = by_request;
-    if (bytes > PRICE_HANDLE_MAX) bytes = PRICE_HANDLE_MAX;
-    return bytes > pool->cell_bytes ? lochi_pool_round(pool, bytes) : pool->cell_bytes;
+    const double best = price_root(2 * lochi_pool_price(pool) * (double)bytes);
+    const size_t chosen = best < (double)PRICE_HANDLE_MAX ? (size_t)best : PRICE_HANDLE_MAX;
+    return chosen > pool->cell_bytes ? (size_t)1 << (63 - __builtin_clzll(chosen)) : pool->cell_bytes;
 }
 
-bool lochi_pool_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing)
+size_t lochi_pool_usual_handle(const lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    const size_t now = pool->used - pool->waiting_bytes + want->bytes;
-    const size_t most = now > pool->peak_used ? now : pool->peak_used;
-    const uint64_t share = price_get_share(pool);
-    size_t extra = most / (share >= PRICE_BUSY_PERCENT ? PRICE_BUSY_EXTRA_PART : PRICE_EXTRA_PART);
-    if (share >= PRICE_MAD_PERCENT) extra = most / 200 * (share < PRICE_MAD_MAX ? share : PRICE_MAD_MAX);
-    return pool->reserved + pool->asleep_bytes + missing <= most + extra;
+    return pool->handles_count ? pool->reserved / pool->handles_count : pool->cell_bytes;
 }
 
-void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns)
+bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count)
 {
     lochi_lock_assert_held(&pool->lock);
-    const uint64_t now_ns = loch_host_now_ns();
-    pool->supply_ns += now_ns - start_ns;
-    if (now_ns - pool->since_ns < PRICE_WINDOW_NS) return;
-    pool->supply_ns /= 2;
-    pool->since_ns += (now_ns - pool->since_ns) / 2;
+    const size_t most = pool->peak_used > pool->used ? pool->peak_used : pool->used;
+    if ((double)(pool->reserved + pool->asleep_bytes + bytes) > (double)most * (1 + pool->extra)) return false;
+    const size_t handle = lochi_pool_choose_handle(pool, bytes), created = (bytes + handle - 1) / handle;
+    return (double)bytes + pool->price * (double)created < pool->price * (double)count;
+}
+
+void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const uint64_t passed_ns = lochi_pool_now_ns(pool) - start_ns;
+    pool->spent_ns += passed_ns;
+    if (handles)
+        pool->handle_ns = pool->handle_ns ? (pool->handle_ns * 15 + passed_ns / handles) / 16 : passed_ns / handles;
+    price_update(pool);
 }

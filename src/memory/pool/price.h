@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Prices: the size of new handles, and whether memory is created or remapped. */
+/* Prices: what driver calls and memory cost, in bytes. */
 #ifndef LOCHI_POOL_PRICE_H
 #define LOCHI_POOL_PRICE_H
 
-#include "memory/pool/heap.h"
+#include "memory/pool/state.h"
 
-/* Returns the size of new handles for a request. */
-size_t lochi_pool_choose_handle(const lochi_pool *pool, size_t request);
-/* Tells whether `missing` bytes may be newly created instead of remapped. */
-bool lochi_pool_may_take_extra(const lochi_pool *pool, const pool_want *want, size_t missing);
-/* Adds the time spent on remapping since `start_ns`. Older times count less and less. */
-void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns);
+/* Returns the price of mapping one handle, in bytes. */
+double lochi_pool_price(lochi_pool *pool);
+/* Returns the price of a search for a better place and of mapping one handle there, in bytes. */
+double lochi_pool_search_price(lochi_pool *pool);
+/* Returns the size of new handles that fill `bytes`. */
+size_t lochi_pool_choose_handle(lochi_pool *pool, size_t bytes);
+/* Returns the average size of the handles. */
+size_t lochi_pool_usual_handle(const lochi_pool *pool);
+/* Tells whether creating `bytes` costs less than remapping `count` idle handles. */
+bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count);
+
+/* Returns the time by which driver calls are measured. */
+uint64_t lochi_pool_now_ns(lochi_pool *pool);
+/* Counts the time since `start_ns`, in which `handles` were mapped, as time of driver calls. */
+void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles);
 
 #endif

@@ -12,19 +12,26 @@ static pool_handle *release_first_whole(lochi_pool *pool, const pool_block *bloc
     return lochi_pool_find_whole(pool, from > block->start ? from : block->start, block->start + block->bytes);
 }
 
+static bool release_has_unfinished(lochi_pool *pool, const pool_lane *lane, const pool_bins *bins)
+{
+    int bin = POOL_BINS - 1;
+    for (pool_block *block; (block = lochi_pool_bins_below(bins, &bin)); bin--)
+        for (; block && block->bytes >= pool->cell_bytes; block = block->list_next) {
+            if (lochi_pool_has_passed(lane, lochi_pool_epoch(block)) || block->is_piece) continue;
+            const pool_handle *handle = release_first_whole(pool, block, 0);
+            for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
+                if (!lochi_pool_is_past(block, handle)) return true;
+        }
+    return false;
+}
+
 bool lochi_pool_has_unfinished(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        int bin = POOL_BINS - 1;
-        for (pool_block *block; !lane->capture && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
-            for (; block && block->bytes >= pool->cell_bytes; block = block->list_next) {
-                if (lochi_pool_has_passed(lane, lochi_pool_epoch(block)) || block->is_piece) continue;
-                const pool_handle *handle = release_first_whole(pool, block, 0);
-                for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
-                    if (!lochi_pool_is_past(block, handle)) return true;
-            }
-    }
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (!lane->capture &&
+            (release_has_unfinished(pool, lane, &lane->bins) || release_has_unfinished(pool, lane, &lane->nests)))
+            return true;
     return false;
 }
 

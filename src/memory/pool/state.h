@@ -67,9 +67,9 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_CLASS_MAX 48
 /* Nests keep smaller blocks together, so that they do not occupy handles everywhere. */
 #define POOL_NEST ((size_t)1 << 20)
-#define POOL_NEST_MAX ((size_t)256 << 10) /* blocks up to this size come from nests, which are cut from free blocks */
-#define POOL_BINS 1152                    /* 32 for each power of two */
-#define POOL_START_LEVELS 6               /* of 64 bits a word: enough for 2^36 pages */
+#define POOL_NEST_MAX ((size_t)64 << 10) /* blocks up to this size come from nests, which are cut from free blocks */
+#define POOL_BINS 1152                   /* 32 for each power of two */
+#define POOL_START_LEVELS 6              /* of 64 bits a word: enough for 2^36 pages */
 #define POOL_CHUNK_SHIFT 10
 #define POOL_DROPS 32 /* counters of sleeps that dropped contents; tags share them */
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
@@ -441,11 +441,15 @@ struct lochi_pool {
     size_t idle_walk;     /* blocks visited by the last walk of idle.c */
     size_t idle_credit;   /* blocks that the next walk may visit */
     size_t reserved, peak_reserved;
-    size_t used;                  /* in blocks that are handed out, cached by threads, or slabs */
-    size_t peak_used;             /* the peak of `used`, without bytes that wait for streams */
-    size_t freed_bytes;           /* in large blocks, since the pool was made */
-    bool is_timed;                /* the host's clock measures the cost of remapping */
-    uint64_t supply_ns, since_ns; /* time spent on remapping, and the start of that count */
+    size_t used;                 /* in blocks that are handed out, cached by threads, or slabs */
+    size_t peak_used;            /* the peak of `used`, without bytes that wait for streams */
+    uint64_t spent_ns, since_ns; /* time of driver calls, and the start of that count (price.c) */
+    uint64_t handle_ns;          /* time for mapping one handle, averaged; 0 if it was never measured */
+    double price;                /* of mapping one handle, in bytes */
+    double extra;
+    unsigned price_looks;   /* times that the price may still be used */
+    uintptr_t planned;      /* address that the last plan chose for its request */
+    pool_block *planned_in; /* the free block that has it */
     size_t waiting_bytes, captured_bytes;
     bool is_wiped;      /* LOCH_POOL_WIPE_FREED */
     pool_block *dirty;  /* list of blocks that are freed, but not wiped yet */

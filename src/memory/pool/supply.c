@@ -11,13 +11,14 @@
 #include "memory/pool/place.h"
 #include "memory/pool/price.h"
 #include "memory/pool/segment.h"
-#include <loch/host.h>
+
+#define SUPPLY_TRIES 3 /* plans that may remove old mappings */
 
 /* Fills held addresses with new handles. */
 static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap)
 {
     while (gap) {
-        size_t bytes = lochi_pool_choose_handle(pool, want->bytes);
+        size_t bytes = lochi_pool_choose_handle(pool, gap->bytes);
         if (bytes > gap->bytes) bytes = gap->bytes;
         pool_handle *handle;
         pool_block *rest;
@@ -46,6 +47,7 @@ static loch_status supply_move(lochi_pool *pool, const pool_want *want, const po
     return LOCH_OK;
 }
 
+/* Lets handles return to old addresses. */
 static loch_status supply_revive(lochi_pool *pool, const pool_want *want, const pool_place *plan)
 {
     for (size_t i = 0; i < plan->revived_count; i++) {
@@ -102,30 +104,42 @@ static loch_status supply_hold(lochi_pool *pool, const pool_want *want, pool_pla
     return LOCH_OK;
 }
 
+/* Plans, and removes the old mappings that are in the way. The pool's lock is dropped for that, so the plan is made
+ * again afterwards. Returns false if there is no place. */
+static bool supply_plan(lochi_pool *pool, const pool_want *want, pool_place *plan)
+{
+    for (unsigned tries = 0; lochi_pool_plan_place(pool, want, tries < SUPPLY_TRIES, plan); tries++) {
+        if (!plan->faded_count) return true;
+        for (size_t i = 0; i < plan->faded_count; i++)
+            (void)lochi_pool_unmap_faded(pool, plan->faded[i]);
+        lochi_free(plan->sources);
+    }
+    return false;
+}
+
 static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
 {
-    pool_place plan = {0};
+    pool_place plan;
     pool_block *gaps[POOL_PLACE_GAPS];
     loch_status status = LOCH_OK;
-    if (source == POOL_EXTRA &&
-        !lochi_pool_may_take_extra(pool, want, pool->cell_bytes)) /* every plan lacks at least a cell */
-        return LOCH_FAIL(FRAGMENTED, "the pool does not hold more memory than needed now");
-    if (!lochi_pool_plan_place(pool, want, &plan)) {
+    if (!supply_plan(pool, want, &plan)) {
         lochi_free(plan.sources);
         return LOCH_FAIL(FRAGMENTED, "the pool has no free addresses left");
     }
-    if (source == POOL_EXTRA) plan.sources_count = 0;
-    const size_t left = lochi_pool_assign(want, &plan);
-    if (source == POOL_EXTRA && !lochi_pool_may_take_extra(pool, want, plan.missing))
-        status = LOCH_FAIL(FRAGMENTED, "the pool does not hold more memory than needed now");
-    if (left && source == POOL_MOVED) status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
+    const size_t left = lochi_pool_assign(pool, want, &plan);
+    if (left && source == POOL_MOVED && !plan.is_created)
+        status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
     if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
     if (status == LOCH_OK) status = supply_revive(pool, want, &plan);
     if (status == LOCH_OK) status = supply_hold(pool, want, &plan, gaps);
     if (status == LOCH_OK) status = supply_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
         status = supply_fill_gap(pool, want, gaps[g]);
+    pool->planned = plan.spot.start;
+    pool->planned_in = NULL;
     lochi_pool_settle(pool);
+    if (status == LOCH_OK && !pool->planned_in) /* nothing was taken out of the lists there */
+        pool->planned_in = lochi_pool_find_near(plan.spot.hint, plan.spot.start);
     lochi_free(plan.sources);
     return status;
 }
@@ -135,7 +149,7 @@ static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
     const size_t needed = lochi_pool_round(pool, want->bytes + slack);
-    const size_t wished = lochi_pool_choose_handle(pool, want->bytes);
+    const size_t wished = lochi_pool_choose_handle(pool, needed > pool->reserved ? needed : pool->reserved);
     if (wished > needed) {
         const loch_error saved = lochi_error_save();
         if (lochi_pool_take_segment(pool, wished, want->lane) == LOCH_OK) return LOCH_OK;
@@ -152,10 +166,9 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
         return source != POOL_MOVED ? supply_take_segment(pool, want)
                                     : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
-    const uint64_t start_ns = pool->is_timed ? loch_host_now_ns() : 0, moves = pool->handles_moved;
-    if (!pool->since_ns) pool->since_ns = start_ns;
+    const uint64_t start_ns = lochi_pool_now_ns(pool), handles = pool->handles_moved + pool->handles_created;
     const loch_status status = supply_carry_out(pool, want, source);
-    if (pool->is_timed && pool->handles_moved != moves) lochi_pool_note_time(pool, start_ns);
+    lochi_pool_note_time(pool, start_ns, pool->handles_moved + pool->handles_created - handles);
     if (pool->handles_moved + pool->handles_revived != moved)
         lochi_pool_mark(pool, want->lane); /* old addresses are unmapped after this event */
     return status;

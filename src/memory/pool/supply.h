@@ -7,13 +7,12 @@
 
 /* Where lochi_pool_supply gets memory from. */
 typedef enum pool_source {
-    POOL_MOVED,   /* idle handles of this and other lanes, remapped */
-    POOL_CREATED, /* idle handles, and new ones for the rest */
-    POOL_EXTRA    /* new handles only, while little more than the most in use is held */
+    POOL_MOVED,  /* idle handles of this and other lanes, remapped, or new handles if those cost less */
+    POOL_CREATED /* idle handles, and new ones for the rest */
 } pool_source;
 
-/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses. Chooses the place that
- * lacks the least memory. LOCH_OK: such a block exists now. E_FRAGMENTED: not possible from that source. */
+/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses, in the place that costs least.
+ * LOCH_OK: such a block exists now, at pool->planned. E_FRAGMENTED: not possible from that source. */
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
 
 #endif

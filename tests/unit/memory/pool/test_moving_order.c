@@ -309,7 +309,7 @@ static void detach_comes_behind_a_move_that_failed_half_way(void **state)
     size_t torn = 0;
     bool is_reached = true;
     for (uint64_t after = 0; is_reached; after++) {
-        scene s = scene_open("sim:64MiB,virtual=off,backed", 0, 40 * KIB);
+        scene s = scene_open("sim:64MiB,virtual=off,backed", 0, 80 * KIB);
         void *rest = NULL; /* nothing but the holes is free, which are smaller than the blocks */
         if (pool_info(s.pool).largest_free_bytes > BYTES)
             rest = pool_alloc(s.pool, pool_info(s.pool).largest_free_bytes);
