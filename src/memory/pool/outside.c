@@ -20,7 +20,8 @@ bool lochi_pool_take_supply(lochi_pool *pool)
 bool lochi_pool_try_supply(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    return lochi_lock_is_mine(&pool->supply) || lochi_lock_try(&pool->supply);
+    if (lochi_lock_is_mine(&pool->supply)) return !pool->is_outside;
+    return lochi_lock_try(&pool->supply);
 }
 
 void lochi_pool_go_outside(lochi_pool *pool)
