@@ -2,6 +2,7 @@
 /* `loch bench`: finds the benchmark by name and runs it. */
 #include "tool.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -12,15 +13,35 @@ static const struct {
     {"calls", tool_bench_calls},     {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
     {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind}};
 
+/* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
+static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
+{
+    char *end;
+    const unsigned long long number = text && *text != '-' ? strtoull(text, &end, 10) : 0;
+    if (!number || *end || number > most || *count == TOOL_NUMBERS_MAX) return false;
+    list[(*count)++] = (size_t)number;
+    return true;
+}
+
 static int bench_read(tool_bench_options *out, const char **name, int count, char **arguments)
 {
     tool_options options = {"bench", count, arguments, 0};
-    const char *argument, *trace;
+    const char *argument, *trace, *number;
     while ((argument = tool_next(&options))) {
         if (!strcmp(argument, "--json")) {
             out->is_json = true;
         } else if (!strcmp(argument, "--quick")) {
             out->is_quick = true;
+        } else if (!strcmp(argument, "--hand-over")) {
+            out->is_hand_over = true;
+        } else if (tool_option_value(&options, argument, "--bytes", &number)) {
+            if (!bench_read_number(number, (size_t)1 << 30, out->bytes, &out->bytes_count))
+                return tool_misuse("bench", "--bytes needs a size up to 1073741824, at most %d times",
+                                   TOOL_NUMBERS_MAX);
+        } else if (tool_option_value(&options, argument, "--threads", &number)) {
+            if (!bench_read_number(number, TOOL_THREADS_MAX, out->threads, &out->threads_count))
+                return tool_misuse("bench", "--threads needs a number up to %d, at most %d times", TOOL_THREADS_MAX,
+                                   TOOL_NUMBERS_MAX);
         } else if (tool_option_value(&options, argument, "--device", &out->device)) {
             if (!out->device) return tool_misuse("bench", "--device needs a device's name");
         } else if (tool_option_value(&options, argument, "--as", &out->as)) {
@@ -60,7 +81,8 @@ static int bench_run(int count, char **arguments)
 const tool_command tool_bench = {
     "bench",
     "measures Loch beside what is installed",
-    "Usage: loch bench [NAME] [--device DEVICE] [--trace FILE]... [--quick] [--json]\n\n"
+    "Usage: loch bench [NAME] [--device DEVICE] [--trace FILE]... [--threads COUNT]... [--bytes SIZE]...\n"
+    "                  [--hand-over] [--quick] [--json]\n\n"
     "Measures Loch beside what is installed and prints the ratios. Without a NAME all benchmarks run.\n\n"
     "  pool              allocations and frees, beside libc, jemalloc, mimalloc and tcmalloc; on other\n"
     "                    devices beside the driver's own allocators\n"
@@ -74,6 +96,9 @@ const tool_command tool_bench = {
     "  behind-driver     requests that fit, while another thread makes the driver map memory\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
     "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
+    "  --threads COUNT   threads: how many; may be given several times (default: 1, 2, 4, ...)\n"
+    "  --bytes SIZE      threads: of each block; may be given several times (default: 48, 4096, 65536)\n"
+    "  --hand-over       threads: only blocks that one thread allocates and another frees\n"
     "  --quick           few repetitions, to see that it works; the figures are rough\n"
     "  --json            figures as one JSON object; needs a NAME\n",
     bench_run,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define PEER_ARGUMENTS_MAX 64
+#define PEER_NUMBER 32
 
 /* Lists the peers; the first is Loch. A library is preloaded by the name under which the system finds it. */
 static const struct {
@@ -100,8 +101,19 @@ double peer_median(double *figures, size_t count)
 
 /* --- running it --- */
 
+/* Arguments with numbers, as text. */
+typedef struct peer_numbers {
+    char bytes[TOOL_NUMBERS_MAX][PEER_NUMBER], threads[TOOL_NUMBERS_MAX][PEER_NUMBER];
+} peer_numbers;
+
+static char *peers_number(char text[PEER_NUMBER], const char *name, size_t number)
+{
+    snprintf(text, PEER_NUMBER, "%s=%zu", name, number);
+    return text;
+}
+
 /* Builds the command line of a child: the parent's with --as added. */
-static void peers_arguments(const peer_bench *bench, const char *name, char **arguments)
+static void peers_arguments(const peer_bench *bench, const char *name, char **arguments, peer_numbers *numbers)
 {
     const tool_bench_options *options = bench->options;
     size_t count = 0;
@@ -113,6 +125,11 @@ static void peers_arguments(const peer_bench *bench, const char *name, char **ar
         arguments[count++] = "--trace";
         arguments[count++] = (char *)options->traces[i];
     }
+    for (size_t i = 0; i < options->bytes_count; i++)
+        arguments[count++] = peers_number(numbers->bytes[i], "--bytes", options->bytes[i]);
+    for (size_t i = 0; i < options->threads_count; i++)
+        arguments[count++] = peers_number(numbers->threads[i], "--threads", options->threads[i]);
+    if (options->is_hand_over) arguments[count++] = "--hand-over";
     arguments[count] = NULL;
 }
 
@@ -139,7 +156,8 @@ static int peers_spawn(const peer_bench *bench, size_t peer, pid_t *child)
     const char *library = peer_list[peer_find(bench->peers[peer])].library;
     posix_spawn_file_actions_t actions;
     int ends[2];
-    peers_arguments(bench, bench->peers[peer], arguments);
+    peer_numbers numbers;
+    peers_arguments(bench, bench->peers[peer], arguments, &numbers);
     if (library) snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library);
     char **all = peers_environment(preload);
     if (!all || pipe2(ends, O_CLOEXEC)) {

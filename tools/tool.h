@@ -65,12 +65,17 @@ void tool_progress_show(tool_progress *progress, size_t done);
 void tool_progress_end(tool_progress *progress);
 
 #define TOOL_TRACES_MAX 16
+#define TOOL_NUMBERS_MAX 6
+#define TOOL_THREADS_MAX 256
 
 /* Options of a benchmark. */
 typedef struct tool_bench_options {
     const char *device;
     const char *traces[TOOL_TRACES_MAX]; /* names of trace files */
     size_t traces_count;
+    size_t bytes[TOOL_NUMBERS_MAX], bytes_count;     /* threads: sizes of blocks */
+    size_t threads[TOOL_NUMBERS_MAX], threads_count; /* threads: numbers of threads */
+    bool is_hand_over;                               /* threads: only blocks that change threads */
     const char *as; /* hidden: the allocator to measure, in a child process (peers.h); NULL otherwise */
     bool is_json, is_quick;
 } tool_bench_options;
