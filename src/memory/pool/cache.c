@@ -9,6 +9,7 @@
 #include "memory/pool/gate.h"
 #include "memory/pool/quick.h"
 #include "memory/pool/slab.h"
+#include "memory/pool/transfer.h"
 #include "memory/session/session.h"
 #include <string.h>
 
@@ -23,7 +24,8 @@ static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
 {
     const pool_metric *metric = &cache->metrics[POOL_ALLOCATED];
     const int64_t now = metric->top - metric->room;
-    return pool->is_shared && (now > pool->batch || now < -pool->batch);
+    const int64_t batch = (int64_t)(pool->reserved >> 8) + ((int64_t)256 << 10);
+    return pool->is_shared && (now > batch || now < -batch);
 }
 
 void lochi_pool_publish(lochi_pool *pool, pool_cache *cache)
@@ -86,6 +88,7 @@ static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
     const pool_lane *lane = cache->lane;
     const bool is_asked = pool->is_watched && lane->stream != pool->default_stream;
     cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
+    cache->store = lane->store;
     return cache;
 }
 
@@ -189,7 +192,10 @@ bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab,
     lochi_lock_assert_held(&pool->lock);
     pool_stack *stack = &cache->stacks[slab->class];
     if (!cache_make_stack(pool, cache, slab->class)) return false;
-    if (stack->count == stack->capacity) cache_spill(pool, stack, (stack->capacity + 1) / 2);
+    if (stack->count == stack->capacity) {
+        lochi_pool_open_store(pool, cache->lane, stack->bytes);
+        cache_spill(pool, stack, (stack->capacity + 1) / 2);
+    }
     stack->entries[stack->count++] = entry;
     return true;
 }
@@ -261,6 +267,7 @@ void lochi_pool_flush_threads(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_flush_stores(pool);
     lochi_pool_go(pool);
 }
 
@@ -276,10 +283,12 @@ bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_CACHED);
     if (lochi_pool_quick_push(pool, cache, block)) return true;
-    if (block->bytes > POOL_QUICK_MAX)
+    if (block->bytes > POOL_QUICK_MAX) {
         lochi_pool_flush_last(pool, cache);
-    else
+    } else {
+        lochi_pool_open_store(pool, cache->lane, block->bytes);
         lochi_pool_flush_bins(pool, cache);
+    }
     return lochi_pool_quick_push(pool, cache, block);
 }
 
@@ -297,7 +306,7 @@ size_t lochi_pool_count_last(lochi_pool *pool)
 size_t lochi_pool_count_cached(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t bytes = lochi_pool_count_last(pool);
+    size_t bytes = lochi_pool_count_last(pool) + atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed);
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
@@ -321,6 +330,8 @@ void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
             lochi_pool_flush(pool, cache);
             cache->stream = NULL;
         }
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lane->stream == stream) lochi_pool_flush_store(pool, lane);
     lochi_pool_go(pool);
 }
 

@@ -30,12 +30,12 @@ bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache);
 bool lochi_pool_flush(lochi_pool *pool, pool_cache *cache);
 /* Calls one of the three flush functions for the caches of all threads. The gate must be stopped. */
 bool lochi_pool_flush_all(lochi_pool *pool, bool (*flush)(lochi_pool *pool, pool_cache *cache));
-/* Stops the gate and gives back everything that threads cache. */
+/* Stops the gate and gives back everything that threads cache or left to each other. */
 void lochi_pool_flush_threads(lochi_pool *pool);
 
 /* Returns the bytes in the last large blocks of all threads. The number is a hint unless the gate is stopped. */
 size_t lochi_pool_count_last(lochi_pool *pool);
-/* Returns the bytes that threads cache. The gate must be stopped. */
+/* Returns the bytes that threads cache or left to each other. The gate must be stopped. */
 size_t lochi_pool_count_cached(lochi_pool *pool);
 
 /* Counts one allocation. `cache` may be NULL. */

@@ -17,6 +17,7 @@
 #include "memory/pool/refuse.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
+#include "memory/pool/transfer.h"
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 
@@ -145,12 +146,14 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* Flushes the large blocks that other threads cache. */
+/* Flushes the large blocks that other threads cache, and what threads left to each other. */
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    if (!pool->is_shared || !lochi_pool_count_last(pool)) return NULL;
+    const bool is_stored = atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed) != 0;
+    if (!pool->is_shared || (!is_stored && !lochi_pool_count_last(pool))) return NULL;
     lochi_pool_stop_outside(pool);
-    const bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
+    bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
+    has_any |= lochi_pool_flush_stores(pool);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }

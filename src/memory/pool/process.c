@@ -11,6 +11,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
+#include "memory/pool/transfer.h"
 #include "memory/pool/trim.h"
 
 static lochi_lock process_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_POOLS);
@@ -29,6 +30,11 @@ static void process_thread_ends(uint32_t slot)
              cache = cache->next) {
             lochi_pool_flush(pool, cache);
             lochi_pool_publish(pool, cache);
+        }
+        if (atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed)) { /* it may be the last but one */
+            lochi_pool_stop(pool);
+            lochi_pool_flush_stores(pool);
+            lochi_pool_go(pool);
         }
         lochi_pool_look_at_idle(pool);
         lochi_lock_drop(&pool->lock);

@@ -209,6 +209,15 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
     return true;
 }
 
+/* Returns the entry of the table of pages for an address; 0 for an address outside of the reservation. Raw segments have
+ * no such table: their frees take the slow path. */
+static inline uintptr_t lochi_pool_quick_page(const lochi_pool *pool, uintptr_t address)
+{
+    const size_t offset = address - pool->base;
+    if (LOCHI_UNLIKELY(offset >= pool->span)) return 0;
+    return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
+}
+
 /* Frees a block into the calling thread's cache. Returns false if the call has to take the slow path; nothing has
  * happened then. */
 static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
@@ -216,10 +225,7 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return false;
     const uintptr_t address = (uintptr_t)pointer;
-    const size_t offset = address - pool->base;
-    uintptr_t page = 0;
-    if (LOCHI_LIKELY(offset < pool->span)) /* raw segments have no such table: their frees take the slow path */
-        page = atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
+    const uintptr_t page = lochi_pool_quick_page(pool, address);
     bool is_freed = false;
     if (page & POOL_IS_SLAB) {
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);

@@ -35,7 +35,8 @@
  * them. A caller of a function that goes outside knows nothing about other blocks afterwards.
  *
  * The pool's lock guards everything else, with three exceptions. A thread's caches belong to the thread while
- * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). The state,
+ * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). A batch in
+ * a store belongs to the thread that has changed its label to POOL_LABEL_HELD (transfer.c). The state,
  * size and tag of a block that is handed out or cached belong to its holder. The tables from an address to its block
  * are read without the lock: chunks of cells, block records, words of slabs and tables of pages are never freed
  * before the pool ends, so a wrong address is harmless. Functions that rely on the lock assert that it is held. */
@@ -79,6 +80,7 @@ typedef struct lochi_pool lochi_pool;
 typedef struct pool_lane pool_lane;
 typedef struct pool_slab pool_slab;
 typedef struct pool_cache pool_cache;
+typedef struct pool_store pool_store;
 
 /* The state of a block. */
 typedef enum pool_state {
@@ -293,6 +295,7 @@ struct pool_lane {
     size_t marks_first, marks_count, marks_capacity;
     pool_slab *partial[POOL_CLASS_MAX]; /* slabs with free objects */
     size_t empty_slabs;
+    pool_store *store; /* batches that threads leave to each other; NULL until a cache was full (transfer.c) */
     pool_bins bins, nests;
 };
 
@@ -328,10 +331,11 @@ typedef struct pool_stack {
 #define POOL_QUICK_BYTES ((size_t)4 << 20) /* in bins */
 
 struct pool_cache {
-    _Alignas(64) atomic_bool busy; /* its thread is on the fast path: set in the first of the thread's caches */
-    const loch_stream *stream;     /* stream that it serves without the lock; NULL: every call takes the lock */
+    _Alignas(128) atomic_bool busy; /* its thread is on the fast path: set in the first of the thread's caches */
+    const loch_stream *stream;      /* stream that it serves without the lock; NULL: every call takes the lock */
     pool_lane *lane;
     pool_cache *next;          /* of this thread, for another stream */
+    pool_store *store;         /* of the lane; NULL if it has none, or if one thread uses the pool */
     pool_block *last;          /* larger block that was freed last */
     _Atomic size_t last_bytes; /* its size or 0, for other threads to read */
     size_t quick_bytes;
@@ -339,6 +343,31 @@ struct pool_cache {
     pool_metric metrics[POOL_METRICS];
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
+};
+
+/* --- what threads leave to each other --- */
+
+#define POOL_BATCH 32                      /* blocks in a batch, at most */
+#define POOL_BATCH_BYTES ((size_t)2 << 20) /* bytes in a batch of large blocks, at most */
+#define POOL_STORE_BATCHES 64              /* batches of a lane */
+#define POOL_STORE_REACH 8                 /* batches that may have blocks of one size */
+#define POOL_STORE_MIN ((size_t)4 << 20)   /* bytes in the stores of a pool: a 16th of what it holds, in these bounds */
+#define POOL_STORE_MAX ((size_t)32 << 20)
+#define POOL_LABEL_HELD ((size_t)1)
+
+/* Free blocks of one lane and one size. */
+typedef struct pool_batch {
+    _Alignas(128) atomic_size_t label; /* 0: empty; POOL_LABEL_HELD: a thread owns it; otherwise the blocks' size */
+    uint32_t count;
+    union {
+        pool_entry small[POOL_BATCH];
+        pool_block *large[POOL_BATCH];
+    };
+} pool_batch;
+
+struct pool_store {
+    pool_batch batches[POOL_STORE_BATCHES];
+    uint32_t next; /* batch to look at when one has to go; guarded by the lock */
 };
 
 /* --- families --- */
@@ -385,12 +414,15 @@ struct lochi_pool {
     uint32_t class_bytes[POOL_CLASS_MAX];
     uint32_t slab_bytes[POOL_CLASS_MAX];
     uint32_t classes;
-    uint32_t unit; /* small blocks are multiples of it: the smallest alignment of blocks */
-    int64_t batch; /* bytes that a thread may leave unpublished */
+    uint32_t unit;             /* small blocks are multiples of it: the smallest alignment of blocks */
+    atomic_bool has_store;     /* some lane has a store */
+    atomic_size_t stored_most; /* bytes that the stores may have, about */
     _Atomic(pool_cache *) caches[LOCHI_SLOT_COUNT + 1]; /* by slot plus 1; the first and the last stay NULL: threads
                                                          * without a slot, and those that share one */
 
     _Alignas(64) atomic_uint gate; /* not 0: no thread enters a cache */
+
+    _Alignas(128) atomic_size_t stored_bytes; /* in the stores of all lanes */
 
     _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
     _Alignas(64) lochi_lock lock;   /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */

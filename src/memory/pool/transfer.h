@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Batches of free blocks on their way from thread to thread. */
+#ifndef LOCHI_POOL_TRANSFER_H
+#define LOCHI_POOL_TRANSFER_H
+
+#include "memory/pool/state.h"
+
+/* Fills the calling thread's cache for a plain request with a batch that another thread left. Returns false if there
+ * is none, or if the thread has to take the lock. Call without the lock. */
+bool lochi_pool_take_batch(lochi_pool *pool, const loch_request *request);
+/* Leaves a batch of the calling thread's cache to other threads, so that the block at `address` can be cached.
+ * Returns false if the thread has to take the lock. Call without the lock. */
+bool lochi_pool_leave_batch(lochi_pool *pool, uintptr_t address);
+
+/* Makes the store of a lane, for later batches; or gives one batch of blocks of another size than `bytes` back, if
+ * there is a store. Called when a cache of the lane is full. Without host memory nothing happens. */
+void lochi_pool_open_store(lochi_pool *pool, pool_lane *lane, size_t bytes);
+/* Gives back all batches of a lane. The gate must be stopped. */
+void lochi_pool_flush_store(lochi_pool *pool, const pool_lane *lane);
+/* Gives back the batches of all lanes. Returns whether there was one. The gate must be stopped. */
+bool lochi_pool_flush_stores(lochi_pool *pool);
+
+#endif
