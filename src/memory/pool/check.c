@@ -102,9 +102,34 @@ static const char *check_owners(const lochi_pool *pool)
     return NULL;
 }
 
+/* Checks that the cached blocks are those of the threads' caches and of the stores. */
+static const char *check_cached(lochi_pool *pool, size_t cached)
+{
+    size_t listed = 0, stored = 0;
+    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+        for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
+             cache = cache->next)
+            listed += cache->quick_bytes + atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        for (size_t i = 0; lane->store && i < POOL_STORE_BATCHES; i++) {
+            const pool_batch *batch = &lane->store->batches[i];
+            const size_t label = atomic_load_explicit(&batch->label, memory_order_relaxed);
+            if (label == POOL_LABEL_HELD) return "a batch is held while no thread is in a cache";
+            if (!label) continue;
+            stored += label * batch->count;
+            if (label > POOL_SMALL_MAX) listed += label * batch->count;
+            for (uint32_t k = 0; label > POOL_SMALL_MAX && k < batch->count; k++)
+                if (batch->large[k]->lane != lane || batch->large[k]->bytes != label)
+                    return "a batch has a block of another lane or size";
+        }
+    if (stored != atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed))
+        return "bytes in the stores are not those of the batches";
+    return listed == cached ? NULL : "cached blocks are not those of the caches and stores";
+}
+
 const char *lochi_pool_check(lochi_pool *pool)
 {
-    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0;
+    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0, cached = 0;
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
         wrong = check_block(pool, block);
@@ -114,6 +139,7 @@ const char *lochi_pool_check(lochi_pool *pool)
             if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
         }
         if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
+        if (lochi_pool_state(block) == POOL_CACHED) cached += block->bytes;
     }
     for (const pool_block *block = pool->spare; !wrong && block; block = block->list_next)
         wrong = check_plain(block);
@@ -140,6 +166,7 @@ const char *lochi_pool_check(lochi_pool *pool)
         wrong = "bytes asleep are not those of the handles and blocks";
     if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
         wrong = "reserved bytes are not those of the blocks";
+    if (!wrong) wrong = check_cached(pool, cached);
     if (!wrong) wrong = check_owners(pool);
     if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
     return wrong;
