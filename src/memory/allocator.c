@@ -143,7 +143,9 @@ static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_alloca
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (LOCHI_LIKELY(allocator && allocator->pool && request && out && allocator_is_plain(request))) {
-        *out = lochi_pool_alloc_quickly(allocator->pool, request);
+        bool is_peak = false;
+        *out = lochi_pool_alloc_quickly(allocator->pool, request, &is_peak);
+        if (LOCHI_UNLIKELY(is_peak)) return lochi_pool_raise_late(allocator->pool, request->bytes);
         if (LOCHI_LIKELY(*out != NULL)) return LOCH_OK;
         return allocator_alloc_plainly(allocator, request, out);
     }

@@ -7,6 +7,7 @@
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
@@ -207,9 +208,12 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
     loch_stream *stream = request->stream ? request->stream : pool->default_stream;
     if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
     if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
-    if (lochi_pool_take_batch(pool, request) && (*out = lochi_pool_alloc_quickly(pool, request))) {
+    if (lochi_pool_take_batch(pool, request)) {
+        bool is_peak = false;
+        *out = lochi_pool_alloc_quickly(pool, request, &is_peak);
+        if (is_peak) lochi_pool_raise_late(pool, request->bytes);
         *status = LOCH_OK;
-        return true;
+        if (*out) return true;
     }
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) ==

@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/quick.h"
 #include "memory/pool/slab.h"
@@ -19,64 +20,35 @@
 
 /* --- counting --- */
 
-/* Tells whether a thread has so many unpublished bytes that the pool's peak would be far off. */
-static inline bool cache_is_far(const lochi_pool *pool, const pool_cache *cache)
-{
-    const pool_metric *metric = &cache->metrics[POOL_ALLOCATED];
-    const int64_t now = metric->top - metric->room;
-    const int64_t batch = (int64_t)(pool->reserved >> 8) + ((int64_t)256 << 10);
-    return pool->is_shared && (now > batch || now < -batch);
-}
-
-void lochi_pool_publish(lochi_pool *pool, pool_cache *cache)
-{
-    lochi_lock_assert_held(&pool->lock);
-    for (int i = 0; i < POOL_METRICS; i++) {
-        pool_metric *metric = &cache->metrics[i];
-        if (pool->published[i] + metric->top > pool->top[i]) pool->top[i] = pool->published[i] + metric->top;
-        pool->published[i] += metric->top - metric->room;
-        metric->top = metric->room = 0;
-    }
-}
-
 void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
 {
     lochi_lock_assert_held(&pool->lock);
     if (cache) {
-        lochi_pool_note_alloc(cache, requested, allocated);
-        if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
+        if (lochi_pool_note_alloc(cache, requested, allocated)) lochi_pool_raise(pool, cache, requested);
         return;
     }
     const int64_t more[POOL_METRICS] = {1, (int64_t)requested, (int64_t)allocated};
     pool->allocs++;
     if (requested > pool->largest) pool->largest = requested;
-    for (int i = 0; i < POOL_METRICS; i++) {
-        pool->published[i] += more[i];
-        if (pool->published[i] > pool->top[i]) pool->top[i] = pool->published[i];
-    }
+    lochi_pool_add(pool, more);
 }
 
 void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (cache) {
+    const int64_t more[POOL_METRICS] = {-1, -(int64_t)requested, -(int64_t)allocated};
+    if (cache)
         lochi_pool_note_free(cache, requested, allocated);
-        if (cache_is_far(pool, cache)) lochi_pool_publish(pool, cache);
-        return;
-    }
-    pool->published[POOL_BLOCKS]--;
-    pool->published[POOL_REQUESTED] -= (int64_t)requested;
-    pool->published[POOL_ALLOCATED] -= (int64_t)allocated;
+    else
+        lochi_pool_add(pool, more);
 }
 
 void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated)
 {
     lochi_lock_assert_held(&pool->lock);
+    const int64_t more[POOL_METRICS] = {0, requested, allocated};
     if (cache) lochi_pool_publish(pool, cache);
-    pool->published[POOL_REQUESTED] += requested;
-    pool->published[POOL_ALLOCATED] += allocated;
-    for (int i = 0; i < POOL_METRICS; i++)
-        if (pool->published[i] > pool->top[i]) pool->top[i] = pool->published[i];
+    lochi_pool_add(pool, more);
 }
 
 /* --- finding and filling --- */
@@ -95,8 +67,12 @@ static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
 /* Notes that a thread uses the pool. */
 static void cache_note_thread(lochi_pool *pool, uint32_t slot)
 {
-    if (pool->cache_slot && pool->cache_slot != slot + 1) pool->is_shared = true;
+    const bool is_first = !pool->cache_slot || pool->cache_slot == slot + 1;
     pool->cache_slot = slot + 1;
+    if (pool->is_shared || (is_first && slot != LOCHI_SLOT_SHARED)) return;
+    lochi_pool_stop(pool);
+    lochi_pool_share(pool);
+    lochi_pool_go(pool);
 }
 
 pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream)
@@ -112,7 +88,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
     lochi_lock_assert_held(&pool->lock);
     const uint32_t slot = lochi_thread_slot();
     if (slot == LOCHI_SLOT_SHARED) {
-        pool->is_shared = true;
+        cache_note_thread(pool, slot);
         return NULL;
     }
     if (LOCHI_UNLIKELY(lochi_session_top) && lochi_session_is_in(pool->allocator)) {
@@ -135,6 +111,8 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
         cache_note_thread(pool, slot);
     }
     cache->next = first;
+    if (slot + 1 > atomic_load_explicit(&pool->figures.slots, memory_order_relaxed))
+        atomic_store_explicit(&pool->figures.slots, slot + 1, memory_order_relaxed);
     atomic_store_explicit(&pool->caches[slot + 1], cache, memory_order_release);
     return cache_serve(pool, cache);
 }
@@ -356,8 +334,7 @@ pool_cache *lochi_pool_take_caches(lochi_pool *pool, uint32_t slot)
         pool->allocs += cache->allocs;
         if (cache->largest > pool->largest) pool->largest = cache->largest;
     }
-    /* Relaxed: other threads read caches only with the lock held, and the owner is the calling thread. */
-    atomic_store_explicit(&pool->caches[slot + 1], NULL, memory_order_relaxed);
+    lochi_pool_unlink_cache(pool, slot);
     return first;
 }
 

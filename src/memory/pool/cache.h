@@ -44,8 +44,6 @@ void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requeste
 void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated);
 /* Counts the change of a block's size. `cache` may be NULL. */
 void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated);
-/* Adds the unpublished figures of a cache to the pool. */
-void lochi_pool_publish(lochi_pool *pool, pool_cache *cache);
 
 /* Keeps threads from serving a stream on the fast path, and gives back what they cache for it. */
 void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream);

@@ -5,6 +5,7 @@
 #define LOCHI_POOL_H
 
 #include "memory/pool/gate.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/quick.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for

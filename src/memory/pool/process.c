@@ -7,6 +7,7 @@
 #include "base/fork.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/family.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"

@@ -39,29 +39,36 @@ static inline void lochi_pool_exit(pool_cache *first)
 
 /* --- counting --- */
 
-/* Raises the peak of a figure to the present value. */
-static inline void lochi_pool_raise(pool_cache *cache, int metric)
+/* Adds to the room of a figure, which only the thread of the cache writes and other threads read. Compilers make a load,
+ * an addition and a store of a relaxed atomic; one instruction is enough. */
+static inline void lochi_pool_note(pool_cache *cache, int metric, int64_t more)
 {
-    cache->metrics[metric].top -= cache->metrics[metric].room;
-    cache->metrics[metric].room = 0;
+    _Atomic int64_t *room = &cache->metrics[metric].room;
+#if defined(__x86_64__) && !LOCHI_TSAN && !LOCHI_MSAN
+    __asm__("addq %1, %0" : "+m"(*(int64_t *)room) : "er"(more) : "cc");
+#else
+    atomic_store_explicit(room, atomic_load_explicit(room, memory_order_relaxed) + more, memory_order_relaxed);
+#endif
 }
 
-static inline void lochi_pool_note_alloc(pool_cache *cache, size_t requested, size_t allocated)
+/* Counts an allocation. Returns whether the thread has to call lochi_pool_raise: it may be a peak. */
+static inline bool lochi_pool_note_alloc(pool_cache *cache, size_t requested, size_t allocated)
 {
     cache->allocs++;
-    if (LOCHI_UNLIKELY(requested > cache->largest)) cache->largest = requested;
-    if (LOCHI_UNLIKELY((cache->metrics[POOL_BLOCKS].room -= 1) < 0)) lochi_pool_raise(cache, POOL_BLOCKS);
-    if (LOCHI_UNLIKELY((cache->metrics[POOL_REQUESTED].room -= (int64_t)requested) < 0))
-        lochi_pool_raise(cache, POOL_REQUESTED);
-    if (LOCHI_UNLIKELY((cache->metrics[POOL_ALLOCATED].room -= (int64_t)allocated) < 0))
-        lochi_pool_raise(cache, POOL_ALLOCATED);
+    lochi_pool_note(cache, POOL_BLOCKS, -1);
+    lochi_pool_note(cache, POOL_REQUESTED, -(int64_t)requested);
+    lochi_pool_note(cache, POOL_ALLOCATED, -(int64_t)allocated);
+    int64_t least = atomic_load_explicit(&cache->metrics[POOL_BLOCKS].room, memory_order_relaxed);
+    least |= atomic_load_explicit(&cache->metrics[POOL_REQUESTED].room, memory_order_relaxed);
+    least |= atomic_load_explicit(&cache->metrics[POOL_ALLOCATED].room, memory_order_relaxed);
+    return least < 0 || requested > atomic_load_explicit(&cache->largest_limit, memory_order_relaxed);
 }
 
 static inline void lochi_pool_note_free(pool_cache *cache, size_t requested, size_t allocated)
 {
-    cache->metrics[POOL_BLOCKS].room++;
-    cache->metrics[POOL_REQUESTED].room += (int64_t)requested;
-    cache->metrics[POOL_ALLOCATED].room += (int64_t)allocated;
+    lochi_pool_note(cache, POOL_BLOCKS, 1);
+    lochi_pool_note(cache, POOL_REQUESTED, (int64_t)requested);
+    lochi_pool_note(cache, POOL_ALLOCATED, (int64_t)allocated);
 }
 
 /* --- blocks above slabs' sizes --- */
@@ -113,24 +120,26 @@ static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cac
 
 /* --- allocating --- */
 
-static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
+static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                           bool *is_peak)
 {
     pool_stack *stack = &cache->stacks[pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT]];
     if (LOCHI_UNLIKELY(!stack->count)) return NULL;
     const pool_entry entry = stack->entries[--stack->count];
     atomic_store_explicit(entry.word, POOL_WORD_LIVE | bytes, memory_order_relaxed);
-    lochi_pool_note_alloc(first, bytes, stack->bytes);
+    *is_peak = lochi_pool_note_alloc(first, bytes, stack->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
     return entry.address;
 }
 
-static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes)
+static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                           bool *is_peak)
 {
     pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
     if (!block) return NULL;
     lochi_pool_set_slack(block, block->bytes - bytes); /* less than a unit */
     lochi_pool_set_state(block, POOL_USED);
-    lochi_pool_note_alloc(first, bytes, block->bytes);
+    *is_peak = lochi_pool_note_alloc(first, bytes, block->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, block->start, bytes);
     return (void *)block->start;
 }
@@ -148,8 +157,9 @@ static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool
 }
 
 /* Takes a block from the calling thread's cache. Returns NULL if the call has to take the slow path. The request has
- * full size and is not for 0 bytes. It sets only bytes, a stream, and an alignment that is a power of two. */
-static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request)
+ * full size and is not for 0 bytes. It sets only bytes, a stream, and an alignment that is a power of two. Sets
+ * `*is_peak` if the caller has to call lochi_pool_raise_late. */
+static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak)
 {
     if (LOCHI_UNLIKELY(request->alignment > pool->unit)) return NULL;
     const loch_stream *stream = request->stream ? request->stream : pool->default_stream;
@@ -158,8 +168,9 @@ static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_reques
     if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
     void *address = NULL;
     if (LOCHI_LIKELY(cache != NULL))
-        address = request->bytes <= POOL_SMALL_MAX ? lochi_pool_quick_small(pool, first, cache, request->bytes)
-                                                   : lochi_pool_quick_large(pool, first, cache, request->bytes);
+        address = request->bytes <= POOL_SMALL_MAX
+                      ? lochi_pool_quick_small(pool, first, cache, request->bytes, is_peak)
+                      : lochi_pool_quick_large(pool, first, cache, request->bytes, is_peak);
     lochi_pool_exit(first);
     return address;
 }

@@ -3,6 +3,7 @@
 #include "memory/pool/report.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/family.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
@@ -13,24 +14,23 @@
 
 /* --- figures --- */
 
-static void report_publish_all(lochi_pool *pool)
-{
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
-        for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
-             cache = cache->next)
-            lochi_pool_publish(pool, cache);
-}
-
 static size_t report_clamp(int64_t value)
 {
     return value > 0 ? (size_t)value : 0;
+}
+
+/* Returns a peak of bytes, which is not above what the pool held at most. Memory that is asleep counts as held. */
+static size_t report_peak(const lochi_pool *pool, int metric)
+{
+    const size_t peak = report_clamp(pool->figures.peak[metric]), held = pool->peak_reserved + pool->asleep_bytes;
+    return peak < held ? peak : held;
 }
 
 void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
-    report_publish_all(pool);
+    lochi_pool_publish_all(pool);
     uint64_t allocs = pool->allocs, largest = pool->largest;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -42,13 +42,13 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     out->allocs = allocs;
     out->failures = atomic_load_explicit(&pool->failures, memory_order_relaxed);
     out->retries = pool->retries;
-    out->blocks = report_clamp(pool->published[POOL_BLOCKS]);
+    out->blocks = report_clamp(pool->figures.published[POOL_BLOCKS]);
     out->frees = allocs - out->blocks;
-    out->requested_bytes = report_clamp(pool->published[POOL_REQUESTED]);
-    out->allocated_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
-    out->peak_blocks = report_clamp(pool->top[POOL_BLOCKS]);
-    out->peak_requested_bytes = report_clamp(pool->top[POOL_REQUESTED]);
-    out->peak_allocated_bytes = report_clamp(pool->top[POOL_ALLOCATED]);
+    out->requested_bytes = report_clamp(pool->figures.published[POOL_REQUESTED]);
+    out->allocated_bytes = report_clamp(pool->figures.published[POOL_ALLOCATED]);
+    out->peak_blocks = report_clamp(pool->figures.peak[POOL_BLOCKS]);
+    out->peak_requested_bytes = report_peak(pool, POOL_REQUESTED);
+    out->peak_allocated_bytes = report_peak(pool, POOL_ALLOCATED);
     out->largest_bytes = largest;
     out->limit_bytes = pool->limit;
     out->reserved_bytes = pool->reserved;
@@ -63,14 +63,14 @@ void lochi_pool_begin_segment(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
-    report_publish_all(pool);
-    for (int i = 0; i < POOL_METRICS; i++)
-        pool->top[i] = pool->published[i];
+    lochi_pool_restart_peaks(pool);
     pool->largest = 0;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
-             cache = cache->next)
+             cache = cache->next) {
             cache->largest = 0;
+            atomic_store_explicit(&cache->largest_limit, 0, memory_order_relaxed);
+        }
     pool->peak_reserved = pool->reserved;
     lochi_pool_go(pool);
 }
@@ -80,13 +80,13 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     out->thread_bytes = lochi_pool_count_cached(pool);
-    report_publish_all(pool);
+    lochi_pool_publish_all(pool);
     lochi_pool_go(pool);
     out->limit_bytes = pool->limit;
     out->idle_bytes = pool->idle;
     out->reserved_bytes = pool->reserved;
     out->peak_reserved_bytes = pool->peak_reserved;
-    out->used_bytes = report_clamp(pool->published[POOL_ALLOCATED]);
+    out->used_bytes = report_clamp(pool->figures.published[POOL_ALLOCATED]);
     out->waiting_bytes = pool->waiting_bytes;
     out->captured_bytes = pool->captured_bytes;
     out->free_bytes = lochi_pool_free_bytes(pool);

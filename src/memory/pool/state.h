@@ -304,12 +304,20 @@ struct pool_lane {
 #define POOL_METRICS 3 /* blocks, requested bytes, allocated bytes */
 enum { POOL_BLOCKS, POOL_REQUESTED, POOL_ALLOCATED };
 
-/* One figure of a thread since it was last published: the peak, and the distance from the peak to the present value.
- * The two are adjacent, so that the values of different figures are not: if they were, compilers would write two
- * figures with one store, and the next read of one would stall until that store completes. */
+/* One figure of a thread: what it may still allocate before it looks at the sums of all threads, and what that was at
+ * first. The difference is the thread's part of what is in use (figures.c). Other threads read both. */
 typedef struct pool_metric {
-    int64_t top, room;
+    _Atomic int64_t room, top;
 } pool_metric;
+
+/* The sums of all threads, and their peaks. Guarded by a spin lock. */
+typedef struct pool_figures {
+    atomic_flag is_locked;
+    atomic_uint slots; /* caches from this index on were never used */
+    int64_t published[POOL_METRICS];
+    int64_t peak[POOL_METRICS];
+    int64_t ceiling[POOL_METRICS]; /* what is in use cannot rise above it before a thread looks at the sums */
+} pool_figures;
 
 typedef struct pool_entry {
     void *address;
@@ -339,6 +347,7 @@ struct pool_cache {
     pool_block *last;          /* larger block that was freed last */
     _Atomic size_t last_bytes; /* its size or 0, for other threads to read */
     size_t quick_bytes;
+    _Atomic uint64_t largest_limit; /* a larger request looks at the figures: `largest`, or 0 if it has to anyway */
     uint64_t allocs, largest;
     pool_metric metrics[POOL_METRICS];
     pool_stack stacks[POOL_CLASS_MAX];
@@ -400,7 +409,7 @@ struct lochi_pool {
     bool is_at_once;     /* queued work is done at once: all streams share one lane */
     bool is_whole;       /* blocks are handed out whole */
     bool is_capped;      /* free memory has a cap: threads cache no large blocks */
-    bool is_shared;      /* several threads have used it */
+    bool is_shared;      /* several threads have used it; written with the gate stopped */
     uint32_t cache_slot; /* of the first thread, plus 1 */
     loch_stream *default_stream;
     _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
@@ -423,6 +432,7 @@ struct lochi_pool {
     _Alignas(64) atomic_uint gate; /* not 0: no thread enters a cache */
 
     _Alignas(128) atomic_size_t stored_bytes; /* in the stores of all lanes */
+    _Alignas(128) pool_figures figures;
 
     _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
     _Alignas(64) lochi_lock lock;   /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */
@@ -490,7 +500,6 @@ struct lochi_pool {
     _Atomic uint64_t failures; /* failed requests; relaxed */
     uint64_t retries;          /* after other pools gave memory back */
     uint64_t allocs, largest;  /* of threads that share a slot */
-    int64_t published[POOL_METRICS], top[POOL_METRICS];
     uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device,
         waits_on_host;
     lochi_ledger *tags; /* figures by tag */

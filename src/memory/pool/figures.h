@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Sums and peaks of a pool over all threads. */
+#ifndef LOCHI_POOL_FIGURES_H
+#define LOCHI_POOL_FIGURES_H
+
+#include "memory/pool/state.h"
+
+/* Raises the peaks of the pool, and lets the thread allocate more before its next call. Called by the thread of the
+ * cache, after an allocation of `requested` bytes that was the largest so far or left no room in a figure. */
+void lochi_pool_raise(lochi_pool *pool, pool_cache *cache, size_t requested);
+
+/* Calls lochi_pool_raise for the calling thread if the gate is open. If it is closed, the holder of the lock adds up the
+ * figures, or the thread's next allocation does. Returns LOCH_OK. Call without the lock. */
+loch_status lochi_pool_raise_late(lochi_pool *pool, size_t requested);
+
+/* Adds the figures of a cache to the sums of the pool. The lock is held. */
+void lochi_pool_publish(lochi_pool *pool, pool_cache *cache);
+/* Adds to the sums of the pool. The lock is held. */
+void lochi_pool_add(lochi_pool *pool, const int64_t more[POOL_METRICS]);
+/* Takes the first cache of a slot out of the sight of other threads that add up figures. It is published. */
+void lochi_pool_unlink_cache(lochi_pool *pool, uint32_t slot);
+/* Notes that several threads use the pool. The gate must be stopped. */
+void lochi_pool_share(lochi_pool *pool);
+
+/* Publishes all caches. The gate must be stopped. */
+void lochi_pool_publish_all(lochi_pool *pool);
+/* Begins a segment: peaks start at the present values. The gate must be stopped. */
+void lochi_pool_restart_peaks(lochi_pool *pool);
+
+#endif
