@@ -134,6 +134,8 @@ static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_alloca
 {
     loch_status status;
     if (LOCHI_UNLIKELY(lochi_session_top)) return allocator_alloc_slowly(allocator, request, out);
+    /* The cache is not empty any more: begin again. */
+    if (lochi_pool_take_batch(allocator->pool, request)) return loch_allocator_alloc(allocator, request, out);
     lochi_allocator_note_user(allocator);
     if (!lochi_pool_alloc_plainly(allocator->pool, request, &status, out))
         return allocator_alloc_slowly(allocator, request, out);
@@ -185,6 +187,8 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
 {
     if (LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
         return allocator_free_any(allocator, address, 0, NULL);
+    /* The cache is not full any more: begin again. */
+    if (lochi_pool_leave_batch(allocator->pool, (uintptr_t)address)) return loch_allocator_free(allocator, address);
     lochi_allocator_note_user(allocator);
     if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);

@@ -7,7 +7,6 @@
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
-#include "memory/pool/figures.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
@@ -19,7 +18,6 @@
 #include "memory/pool/process.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/slab.h"
-#include "memory/pool/transfer.h"
 
 #define ALLOC_WHOLE_SLACK                                                                                              \
     ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: a big block exceeds the request by less than this */
@@ -208,13 +206,6 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
     loch_stream *stream = request->stream ? request->stream : pool->default_stream;
     if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
     if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
-    if (lochi_pool_take_batch(pool, request)) {
-        bool is_peak = false;
-        *out = lochi_pool_alloc_quickly(pool, request, &is_peak);
-        if (is_peak) lochi_pool_raise_late(pool, request->bytes);
-        *status = LOCH_OK;
-        if (*out) return true;
-    }
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) ==
                          0; /* relaxed: the gate is closed with the lock held */

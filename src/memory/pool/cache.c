@@ -139,7 +139,7 @@ static bool cache_make_stack(const lochi_pool *pool, pool_cache *cache, uint32_t
     pool_stack *stack = &cache->stacks[class];
     if (stack->entries) return true;
     const uint32_t capacity = cache_capacity(pool, class);
-    stack->entries = lochi_alloc_array(capacity, sizeof *stack->entries);
+    stack->entries = lochi_zalloc_aligned(64, capacity * sizeof *stack->entries); /* on lines of their own */
     if (stack->entries) {
         stack->capacity = capacity;
         stack->bytes = pool->class_bytes[class];
@@ -318,7 +318,7 @@ void lochi_pool_end_caches(const lochi_pool *pool, pool_cache *cache)
     while (cache) {
         pool_cache *next = cache->next;
         for (uint32_t class = 0; class < pool->classes; class ++)
-            lochi_free(cache->stacks[class].entries);
+            lochi_free_aligned(cache->stacks[class].entries);
         lochi_free_aligned(cache);
         cache = next;
     }

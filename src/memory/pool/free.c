@@ -15,7 +15,6 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/protect.h"
 #include "memory/pool/slab.h"
-#include "memory/pool/transfer.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
 
@@ -134,7 +133,6 @@ loch_status lochi_pool_free(void *self, void *address, size_t bytes, loch_stream
 /* Waits for no other thread: while it has no lock, the pool could end. The slow path keeps the pool. */
 bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
 {
-    if (lochi_pool_leave_batch(pool, (uintptr_t)address) && lochi_pool_free_quickly(pool, address)) return true;
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
     const bool is_freed = is_open && free_locked(pool, address, 0, NULL, false) == LOCH_OK;

@@ -7,6 +7,7 @@
 #include "memory/pool/gate.h"
 #include "memory/pool/figures.h"
 #include "memory/pool/quick.h"
+#include "memory/pool/transfer.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for
  * lochi_pool_alloc_quickly. Returns false if the pool did not try: its gate is closed, or the request needs the

@@ -73,7 +73,7 @@ pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class)
         return slab;
     }
     const uint32_t count = pool->slab_bytes[class] / pool->class_bytes[class];
-    slab = lochi_zalloc(sizeof *slab + count * sizeof slab->words[0]);
+    slab = lochi_zalloc_aligned(_Alignof(pool_slab), sizeof *slab + count * sizeof slab->words[0]);
     if (!slab) return NULL;
     slab->class = class;
     slab->object_bytes = pool->class_bytes[class];
@@ -247,6 +247,6 @@ void lochi_pool_close_slabs(lochi_pool *pool)
         pool->slabs = slab->all_next;
         lochi_free(slab->ids);
         lochi_free(slab->owners);
-        lochi_free(slab);
+        lochi_free_aligned(slab);
     }
 }

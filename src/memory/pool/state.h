@@ -253,22 +253,24 @@ typedef struct pool_bins {
 
 typedef _Atomic uint64_t pool_word;
 
-/* A block that is cut into small blocks of one class. */
+/* A block that is cut into small blocks of one class. The first line is read by every free of a small block; the second
+ * one is written with the lock held. The words are aligned, so that threads that fill their caches share few lines. */
 struct pool_slab {
-    uintptr_t start; /* of its block, whose lane is also the slab's lane */
+    _Alignas(64) uintptr_t start; /* of its block, whose lane is also the slab's lane */
     pool_lane *lane;
     uint32_t class, object_bytes, count;
     uint32_t reciprocal; /* (offset * reciprocal) >> 32 equals offset / object_bytes for every offset in a slab */
     pool_block *block;
-    uint32_t free_count, free_head;
-    uint32_t fresh;                /* objects from this index on were never handed out */
-    bool is_asleep;                /* in no list, even if it has free objects */
-    bool is_closed;                /* made by a freeze for moved blocks: in no list, ends with its last block */
     uint64_t *ids;                 /* NULL until an id is asked for */
     struct lochi_movable **owners; /* of movable blocks; NULL until there is one */
+    _Alignas(64) uint32_t free_count;
+    uint32_t free_head;
+    uint32_t fresh; /* objects from this index on were never handed out */
+    bool is_asleep; /* in no list, even if it has free objects */
+    bool is_closed; /* made by a freeze for moved blocks: in no list, ends with its last block */
     pool_slab *all_next;
     pool_slab *next, **link; /* in its lane's list for the class while it has a free object */
-    pool_word words[];
+    _Alignas(64) pool_word words[];
 };
 
 /* One event, and the epoch that it ends. */
