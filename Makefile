@@ -12,7 +12,7 @@ CHECKED = unit|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test fuzz soak bench docs install clean help
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test fuzz models soak bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -68,6 +68,10 @@ fuzz: ## each fuzz target for TIME seconds (20), or TARGET alone; SEED makes run
 	    -DLOCH_SANITIZE=address,undefined,float-cast-overflow
 	@$(CMAKE_BUILD) $(BUILD)/fuzz -j $(JOBS) --target fuzz_targets
 	@JOBS=$(JOBS) SEED=$(or $(SEED),0) scripts/fuzz $(BUILD)/fuzz $(or $(TIME),20) $(TARGET)
+
+models: ## the protocols between threads in every order of their steps, with spin: tests/models
+	@scripts/setup models
+	@tests/models/run
 
 soak: ## the tests that wait or race, over and over under load, for TIME seconds (600); TESTS is a pattern of names
 	@scripts/setup build test

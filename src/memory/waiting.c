@@ -6,7 +6,7 @@
  * heavy fence, reads the generation and tries again. A free crosses the light fence and reads `waiters`. So either
  * the new attempt finds the memory, or the free sees the waiter: no wake-up is lost, and a free costs one load while
  * no thread waits. A waiter sleeps for one nap at most, because a free through an allocator outside its stack does
- * not wake it. */
+ * not wake it. tests/models/waiters.pml is a model of this. */
 #include "memory/waiting.h"
 #include "base/cancel.h"
 #include "base/fail.h"

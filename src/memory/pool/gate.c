@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The gate of the fast path (quick.h). A thread that holds the lock closes it to read the threads' caches. A thread
- * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread. */
+ * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread.
+ * tests/models/gate.pml and tests/models/waiters.pml are models of this. */
 #include "memory/pool/gate.h"
 #include "base/fence.h"
 #include "memory/pool/outside.h"

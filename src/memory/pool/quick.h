@@ -4,7 +4,7 @@
  *
  * The thread sets `busy` in its first cache, crosses the light fence and reads the gate. A thread that closes the
  * gate crosses the heavy fence and waits until no cache is busy. So either the first thread sees the closed gate and
- * takes the slow path, or the second thread waits for it. */
+ * takes the slow path, or the second thread waits for it. tests/models/gate.pml is a model of this. */
 #ifndef LOCHI_POOL_QUICK_H
 #define LOCHI_POOL_QUICK_H
 
