@@ -2,9 +2,9 @@
 /* Threads that wait for memory, and frees that wake them: src/memory/waiting.c, src/memory/life.c (life_take_back) and
  * the gate of a pool (src/memory/pool/gate.c, lochi_pool_shut_waiting).
  *
- * One thread frees a block of a pool, on the fast path into its cache if the gate is open, or with the lock. Another one
- * frees a block of an allocator without a lock of its own: the free is a store that may wait in a buffer, followed by
- * the light fence and a read of `waiters`. A third thread needs both blocks. It announces itself, closes the gate,
+ * One thread frees a block of a pool, on the fast path into its cache if the gate is open, or with the lock. Another
+ * one frees a block of an allocator without a lock of its own: the free is a store that may wait in a buffer, followed
+ * by the light fence and a read of `waiters`. A third thread needs both blocks. It announces itself, closes the gate,
  * crosses the heavy fence, and sleeps until the generation changes after each attempt that fails. Promise: it does not
  * sleep forever. A model without time-outs ends in a deadlock if a wake-up is lost.
  *

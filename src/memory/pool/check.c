@@ -6,6 +6,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/family.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/transfer.h"
 
 static const char *check_block(const lochi_pool *pool, const pool_block *block)
 {

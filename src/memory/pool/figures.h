@@ -9,8 +9,8 @@
  * cache, after an allocation of `requested` bytes that was the largest so far or left no room in a figure. */
 void lochi_pool_raise(lochi_pool *pool, pool_cache *cache, size_t requested);
 
-/* Calls lochi_pool_raise for the calling thread if the gate is open. If it is closed, the holder of the lock adds up the
- * figures, or the thread's next allocation does. Returns LOCH_OK. Call without the lock. */
+/* Calls lochi_pool_raise for the calling thread if the gate is open. If it is closed, the holder of the lock adds up
+ * the figures, or the thread's next allocation does. Returns LOCH_OK. Call without the lock. */
 loch_status lochi_pool_raise_late(lochi_pool *pool, size_t requested);
 
 /* Adds the figures of a cache to the sums of the pool. The lock is held. */

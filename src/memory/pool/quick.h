@@ -39,8 +39,8 @@ static inline void lochi_pool_exit(pool_cache *first)
 
 /* --- counting --- */
 
-/* Adds to the room of a figure, which only the thread of the cache writes and other threads read. Compilers make a load,
- * an addition and a store of a relaxed atomic; one instruction is enough. */
+/* Adds to the room of a figure, which only the thread of the cache writes and other threads read. Compilers make a
+ * load, an addition and a store of a relaxed atomic; one instruction is enough. */
 static inline void lochi_pool_note(pool_cache *cache, int metric, int64_t more)
 {
     _Atomic int64_t *room = &cache->metrics[metric].room;
@@ -220,8 +220,8 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
     return true;
 }
 
-/* Returns the entry of the table of pages for an address; 0 for an address outside of the reservation. Raw segments have
- * no such table: their frees take the slow path. */
+/* Returns the entry of the table of pages for an address; 0 for an address outside of the reservation. Raw segments
+ * have no such table: their frees take the slow path. */
 static inline uintptr_t lochi_pool_quick_page(const lochi_pool *pool, uintptr_t address)
 {
     const size_t offset = address - pool->base;

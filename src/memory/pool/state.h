@@ -76,6 +76,8 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
+#define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: a 16th of what it holds, in these bounds */
+#define POOL_STORE_MAX ((size_t)32 << 20)
 
 typedef struct pool_lane pool_lane;
 typedef struct pool_slab pool_slab;
@@ -354,31 +356,6 @@ struct pool_cache {
     pool_metric metrics[POOL_METRICS];
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
-};
-
-/* --- what threads leave to each other --- */
-
-#define POOL_BATCH 32                      /* blocks in a batch, at most */
-#define POOL_BATCH_BYTES ((size_t)2 << 20) /* bytes in a batch of large blocks, at most */
-#define POOL_STORE_BATCHES 64              /* batches of a lane */
-#define POOL_STORE_REACH 8                 /* batches that may have blocks of one size */
-#define POOL_STORE_MIN ((size_t)4 << 20)   /* bytes in the stores of a pool: a 16th of what it holds, in these bounds */
-#define POOL_STORE_MAX ((size_t)32 << 20)
-#define POOL_LABEL_HELD ((size_t)1)
-
-/* Free blocks of one lane and one size. */
-typedef struct pool_batch {
-    _Alignas(128) atomic_size_t label; /* 0: empty; POOL_LABEL_HELD: a thread owns it; otherwise the blocks' size */
-    uint32_t count;
-    union {
-        pool_entry small[POOL_BATCH];
-        pool_block *large[POOL_BATCH];
-    };
-} pool_batch;
-
-struct pool_store {
-    pool_batch batches[POOL_STORE_BATCHES];
-    uint32_t next; /* batch to look at when one has to go; guarded by the lock */
 };
 
 /* --- families --- */

@@ -5,6 +5,27 @@
 
 #include "memory/pool/state.h"
 
+#define POOL_BATCH 32                      /* blocks in a batch, at most */
+#define POOL_BATCH_BYTES ((size_t)2 << 20) /* bytes in a batch of large blocks, at most */
+#define POOL_STORE_BATCHES 64              /* batches of a lane */
+#define POOL_STORE_REACH 8                 /* batches that may have blocks of one size */
+#define POOL_LABEL_HELD ((size_t)1)
+
+/* Free blocks of one lane and one size. */
+typedef struct pool_batch {
+    _Alignas(128) atomic_size_t label; /* 0: empty; POOL_LABEL_HELD: a thread owns it; otherwise the blocks' size */
+    uint32_t count;
+    union {
+        pool_entry small[POOL_BATCH];
+        pool_block *large[POOL_BATCH];
+    };
+} pool_batch;
+
+struct pool_store {
+    pool_batch batches[POOL_STORE_BATCHES];
+    uint32_t next; /* batch to look at when one has to go; guarded by the lock */
+};
+
 /* Fills the calling thread's cache for a plain request with a batch that another thread left. Returns false if there
  * is none, or if the thread has to take the lock. Call without the lock. */
 bool lochi_pool_take_batch(lochi_pool *pool, const loch_request *request);

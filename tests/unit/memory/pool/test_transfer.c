@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks that one thread allocates and another frees: batches of them pass between the threads' caches without the
  * pool's lock, belong to one lane, are bounded, and are given back wherever caches are. */
+#include "memory/pool/transfer.h"
 #include "pool_fixture.h"
 #include "worker.h"
 
