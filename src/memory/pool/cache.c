@@ -37,10 +37,12 @@ void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested
 {
     lochi_lock_assert_held(&pool->lock);
     const int64_t more[POOL_METRICS] = {-1, -(int64_t)requested, -(int64_t)allocated};
-    if (cache)
-        lochi_pool_note_free(cache, requested, allocated);
-    else
+    if (!cache) {
         lochi_pool_add(pool, more);
+        return;
+    }
+    lochi_pool_note_free(cache, requested, allocated);
+    if (pool->is_shared) lochi_pool_publish_own(pool, cache);
 }
 
 void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t requested, int64_t allocated)
@@ -111,9 +113,7 @@ pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)
         cache_note_thread(pool, slot);
     }
     cache->next = first;
-    if (slot + 1 > atomic_load_explicit(&pool->figures.slots, memory_order_relaxed))
-        atomic_store_explicit(&pool->figures.slots, slot + 1, memory_order_relaxed);
-    atomic_store_explicit(&pool->caches[slot + 1], cache, memory_order_release);
+    lochi_pool_link_cache(pool, slot, cache);
     return cache_serve(pool, cache);
 }
 

@@ -9,6 +9,8 @@
  * cache, after an allocation of `requested` bytes that was the largest so far or left no room in a figure. */
 void lochi_pool_raise(lochi_pool *pool, pool_cache *cache, size_t requested);
 
+/* Publishes what the calling thread has counted, for other threads to use. Does not look for a peak. */
+void lochi_pool_publish_own(lochi_pool *pool, pool_cache *cache);
 /* Calls lochi_pool_raise for the calling thread if the gate is open. If it is closed, the holder of the lock adds up
  * the figures, or the thread's next allocation does. Returns LOCH_OK. Call without the lock. */
 loch_status lochi_pool_raise_late(lochi_pool *pool, size_t requested);
@@ -17,7 +19,9 @@ loch_status lochi_pool_raise_late(lochi_pool *pool, size_t requested);
 void lochi_pool_publish(lochi_pool *pool, pool_cache *cache);
 /* Adds to the sums of the pool. The lock is held. */
 void lochi_pool_add(lochi_pool *pool, const int64_t more[POOL_METRICS]);
-/* Takes the first cache of a slot out of the sight of other threads that add up figures. It is published. */
+/* Makes a cache the first one of a slot. An earlier one is published. */
+void lochi_pool_link_cache(lochi_pool *pool, uint32_t slot, pool_cache *cache);
+/* Takes the caches of a slot, which are published, out of the pool. */
 void lochi_pool_unlink_cache(lochi_pool *pool, uint32_t slot);
 /* Notes that several threads use the pool. The gate must be stopped. */
 void lochi_pool_share(lochi_pool *pool);

@@ -28,7 +28,7 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
     lochi_pool_widen_table(pool);
     pool->handles_count++;
     pool->handles_created++;
-    const size_t part = pool->reserved / 16;
+    const size_t part = pool->reserved / 8;
     atomic_store_explicit(&pool->stored_most,
                           part < POOL_STORE_MIN   ? POOL_STORE_MIN
                           : part > POOL_STORE_MAX ? POOL_STORE_MAX

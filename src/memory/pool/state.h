@@ -76,8 +76,8 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
-#define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: a 16th of what it holds, in these bounds */
-#define POOL_STORE_MAX ((size_t)32 << 20)
+#define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: an 8th of what it holds, in these bounds */
+#define POOL_STORE_MAX ((size_t)64 << 20)
 
 typedef struct pool_lane pool_lane;
 typedef struct pool_slab pool_slab;
@@ -318,7 +318,9 @@ typedef struct pool_metric {
 typedef struct pool_figures {
     atomic_flag is_locked;
     atomic_uint slots; /* caches from this index on were never used */
+    uint32_t threads;  /* with a cache */
     int64_t published[POOL_METRICS];
+    int64_t granted[POOL_METRICS]; /* `top` of all threads that were not told to look at the sums */
     int64_t peak[POOL_METRICS];
     int64_t ceiling[POOL_METRICS]; /* what is in use cannot rise above it before a thread looks at the sums */
 } pool_figures;
@@ -352,6 +354,7 @@ struct pool_cache {
     _Atomic size_t last_bytes; /* its size or 0, for other threads to read */
     size_t quick_bytes;
     _Atomic uint64_t largest_limit; /* a larger request looks at the figures: `largest`, or 0 if it has to anyway */
+    bool is_told;                   /* its thread has to look at the figures; guarded by their spin lock */
     uint64_t allocs, largest;
     pool_metric metrics[POOL_METRICS];
     pool_stack stacks[POOL_CLASS_MAX];

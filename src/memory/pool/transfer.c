@@ -19,6 +19,7 @@
 #include "base/heap.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/quick.h"
 #include "memory/pool/slab.h"
 #include <string.h>
@@ -176,6 +177,7 @@ bool lochi_pool_leave_batch(lochi_pool *pool, uintptr_t address)
         pool_cache *cache = lochi_pool_quick_cache(first, block->lane);
         is_left = cache && cache->store && transfer_leave_large(pool, cache, block->bytes);
     }
+    if (is_left) lochi_pool_publish_own(pool, first);
     lochi_pool_exit(first);
     return is_left;
 }

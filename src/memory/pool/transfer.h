@@ -8,7 +8,7 @@
 #define POOL_BATCH 32                      /* blocks in a batch, at most */
 #define POOL_BATCH_BYTES ((size_t)2 << 20) /* bytes in a batch of large blocks, at most */
 #define POOL_STORE_BATCHES 64              /* batches of a lane */
-#define POOL_STORE_REACH 8                 /* batches that may have blocks of one size */
+#define POOL_STORE_REACH 16                /* batches that may have blocks of one size */
 #define POOL_LABEL_HELD ((size_t)1)
 
 /* Free blocks of one lane and one size. */
