@@ -14,7 +14,7 @@
 #define WORKERS 4
 #define STREAMS 3
 #define PLACES 256
-#define STEPS 20000
+#define STEPS 8000
 
 typedef struct block {
     unsigned char *address;
@@ -47,7 +47,7 @@ static size_t choose_bytes(worker *w)
 {
     static const size_t sizes[] = {48, 1000, 65536, 4096, 20000, 8192, 200000};
     if (test_random_below(&w->random, 20) == 0) return 1 + test_random_below(&w->random, 300000);
-    return sizes[(w->step / 2000 + test_random_below(&w->random, 2)) % (sizeof sizes / sizeof *sizes)];
+    return sizes[(w->step / 800 + test_random_below(&w->random, 2)) % (sizeof sizes / sizeof *sizes)];
 }
 
 static void make_block(worker *w, block *b)

@@ -38,7 +38,6 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
             allocs += cache->allocs;
             if (cache->largest > largest) largest = cache->largest;
         }
-    lochi_pool_go(pool);
     out->allocs = allocs;
     out->failures = atomic_load_explicit(&pool->failures, memory_order_relaxed);
     out->retries = pool->retries;
@@ -49,6 +48,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     out->peak_blocks = report_clamp(pool->figures.peak[POOL_BLOCKS]);
     out->peak_requested_bytes = report_peak(pool, POOL_REQUESTED);
     out->peak_allocated_bytes = report_peak(pool, POOL_ALLOCATED);
+    lochi_pool_go(pool); /* threads that look at the figures need no lock */
     out->largest_bytes = largest;
     out->limit_bytes = pool->limit;
     out->reserved_bytes = pool->reserved;
@@ -81,12 +81,12 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     lochi_pool_stop(pool);
     out->thread_bytes = lochi_pool_count_cached(pool);
     lochi_pool_publish_all(pool);
+    out->used_bytes = report_clamp(pool->figures.published[POOL_ALLOCATED]);
     lochi_pool_go(pool);
     out->limit_bytes = pool->limit;
     out->idle_bytes = pool->idle;
     out->reserved_bytes = pool->reserved;
     out->peak_reserved_bytes = pool->peak_reserved;
-    out->used_bytes = report_clamp(pool->figures.published[POOL_ALLOCATED]);
     out->waiting_bytes = pool->waiting_bytes;
     out->captured_bytes = pool->captured_bytes;
     out->free_bytes = lochi_pool_free_bytes(pool);
