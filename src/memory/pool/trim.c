@@ -10,6 +10,7 @@
 #include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
+#include "memory/pool/transfer.h"
 #include "memory/pool/uses.h"
 
 void lochi_pool_empty_caches(lochi_pool *pool)
@@ -17,6 +18,7 @@ void lochi_pool_empty_caches(lochi_pool *pool)
     lochi_pool_assert_both(pool);
     lochi_pool_stop_outside(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
+    lochi_pool_flush_stores(pool);
     lochi_pool_go(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
