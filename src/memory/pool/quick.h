@@ -242,7 +242,7 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
     } else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED))) {
         /* The processor predicts the branches up to here, so a lead gives the record while the page is still read. */
-        pool_block *lead = lochi_pool_find_lead(pool, offset);
+        pool_block *lead = lochi_pool_find_lead(pool, address - pool->base);
         is_freed = lochi_pool_quick_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
     }
     lochi_pool_exit(first);
