@@ -45,7 +45,10 @@ static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_w
         block = lochi_pool_improve(pool, want, status);
     if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
-    if (lochi_pool_take_supply(pool)) {
+    bool is_dropped;
+    *status = lochi_pool_take_supply(pool, &is_dropped);
+    if (*status != LOCH_OK) return NULL;
+    if (is_dropped) {
         if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
         if (*status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
         if (block || *status != LOCH_OK) return block;

@@ -87,10 +87,12 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
  * block again, or fails with E_BUSY if it may not wait. */
 static loch_status free_find(lochi_pool *pool, const void *address, bool may_wait, pool_found *found)
 {
-    const loch_status status = lochi_pool_find_live(pool, address, found);
+    bool is_dropped = false;
+    loch_status status = lochi_pool_find_live(pool, address, found);
     if (status != LOCH_OK || found->word || lochi_pool_state(found->block) != POOL_GROWABLE) return status;
     if (!may_wait) return lochi_lock_try(&pool->supply) ? LOCH_OK : LOCH_E_BUSY;
-    return lochi_pool_take_supply(pool) ? lochi_pool_find_live(pool, address, found) : LOCH_OK;
+    status = lochi_pool_take_supply(pool, &is_dropped);
+    return is_dropped ? lochi_pool_find_live(pool, address, found) : status;
 }
 
 static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, loch_stream *stream, bool may_wait)

@@ -161,7 +161,7 @@ void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
     lochi_lock_assert_held(&pool->lock);
     if (!pool->is_obedient) return;
     const bool is_mine = lochi_lock_is_mine(&pool->supply);
-    if (!is_mine && !lochi_lock_try(&pool->supply)) {
+    if (lochi_pool_is_outside(pool) || (!is_mine && !lochi_lock_try(&pool->supply))) {
         pool->is_put_off = true; /* the thread that has the supply lock looks before it drops the lock */
         return;
     }
@@ -171,7 +171,7 @@ void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
 
 void lochi_pool_drop_locks(lochi_pool *pool)
 {
-    if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply))) idle_drop_supply(pool);
+    if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply)) && !pool->is_outside) idle_drop_supply(pool);
     lochi_lock_drop(&pool->lock);
 }
 

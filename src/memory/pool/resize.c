@@ -89,8 +89,10 @@ loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *a
     lochi_lock_take(&pool->lock);
     pool_found found;
     loch_status status = lochi_pool_find_live(pool, address, &found);
-    if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE && lochi_pool_take_supply(pool))
-        status = lochi_pool_find_live(pool, address, &found); /* the lock was dropped */
+    bool is_dropped = false;
+    if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE)
+        status = lochi_pool_take_supply(pool, &is_dropped);
+    if (is_dropped) status = lochi_pool_find_live(pool, address, &found);
     if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
         status = lochi_pool_refuse_at(address);
     if (status == LOCH_OK && found.word) {

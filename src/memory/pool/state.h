@@ -418,6 +418,7 @@ struct lochi_pool {
 
     _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
     _Alignas(64) lochi_lock lock;   /* LOCHI_RANK_MEMORY: guards everything below, and all blocks, lanes and handles */
+    bool is_outside;                /* the thread with the supply lock has dropped this lock for a driver call */
     unsigned waiters;               /* threads that wait for memory, counted in the gate */
     bool is_forked;                 /* its device did not survive a fork: nothing is handed out */
     loch_device *device;

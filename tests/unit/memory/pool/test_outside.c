@@ -6,6 +6,7 @@
 #include "pool_fixture.h"
 #include "worker.h"
 
+#include <loch/observer.h>
 #include <loch/registry.h>
 #include <loch/sleep.h>
 #include <loch/tag.h>
@@ -347,6 +348,46 @@ static void test_climbs_together(void **state)
     }
 }
 
+/* What an observer got that used the pool during its driver calls. */
+typedef struct onlooker {
+    rig *rig;
+    loch_status fitting, large;
+    size_t calls;
+} onlooker;
+
+static void look_on(loch_range_event event, const loch_range *range, void *user)
+{
+    onlooker *o = user;
+    void *block;
+    (void)range;
+    if (event != LOCH_RANGE_TAKEN || !o->rig) return;
+    o->calls++;
+    o->fitting = loch_alloc(o->rig->pool, MIB, &block);
+    if (o->fitting == LOCH_OK) o->fitting = loch_free(o->rig->pool, block);
+    o->large = loch_alloc(o->rig->pool, 4 * LARGE, &block);
+}
+
+/* An observer, which runs inside a driver call, gets free memory and no other. */
+static void test_observers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        rig r = rig_make(devices[i], CAP);
+        onlooker o = {.rig = NULL};
+        CHECK_OK(loch_observer_add(r.device, look_on, &o));
+        o.rig = &r;
+        void *block = rig_alloc(&r, LARGE, r.red);
+        o.rig = NULL;
+        CHECK_OK(loch_observer_remove(r.device, look_on, &o));
+        assert_true(o.calls > 0);
+        assert_int_equal(o.fitting, LOCH_OK);
+        assert_int_equal(o.large, LOCH_E_BUSY);
+        pool_expect_whole(r.pool);
+        CHECK_OK(loch_free(r.pool, block));
+        rig_end(&r);
+    }
+}
+
 /* --- failures --- */
 
 static atomic_bool is_over;
@@ -464,8 +505,8 @@ int main(void)
         POOL_TEST(test_trims),           POOL_TEST(test_caps),
         POOL_TEST(test_sleeps),          POOL_TEST(test_frees_during_sleeps),
         POOL_TEST(test_growable_blocks), POOL_TEST(test_raw_segments),
-        POOL_TEST(test_climbs_together), POOL_TEST(test_failures),
-        POOL_TEST(test_forks),
+        POOL_TEST(test_climbs_together), POOL_TEST(test_observers),
+        POOL_TEST(test_failures),        POOL_TEST(test_forks),
     };
     return cmocka_run_group_tests_name("driver calls outside a pool's lock", tests, prepare, NULL);
 }
