@@ -40,10 +40,7 @@ typedef pool_block *alloc_way(lochi_pool *pool, const pool_want *want, loch_stat
 /* Cuts the request out of free memory, or climbs. If another thread climbs, waits for it, and tries again first. */
 static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_way *climb, loch_status *status)
 {
-    pool_block *block = NULL;
-    if (lochi_pool_may_improve(pool, want) && lochi_pool_try_supply(pool))
-        block = lochi_pool_improve(pool, want, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
     bool is_dropped;
     *status = lochi_pool_take_supply(pool, &is_dropped);
@@ -56,13 +53,18 @@ static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_w
     return climb(pool, want, status);
 }
 
-/* Cuts a block out of free memory. If none fits, merges the blocks that `cache` has in its bins (NULL for no cache),
- * and then makes room. */
+/* Cuts a block out of free memory, or remaps memory for it if that costs less. If none fits, merges the blocks that
+ * `cache` has in its bins (NULL for no cache), and then makes room. */
 static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
 {
-    pool_block *block = cache ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
-    if (block || *status != LOCH_OK) return block;
-    if (cache) lochi_pool_flush_bins(pool, cache);
+    pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    if (LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit)))
+        return lochi_pool_fit_in(pool, fit, want, status);
+    if (fit && lochi_pool_try_supply(pool)) {
+        pool_block *block = lochi_pool_improve(pool, want, status);
+        if (block || *status != LOCH_OK) return block;
+    }
+    if (!fit && cache) lochi_pool_flush_bins(pool, cache);
     return alloc_fit_or(pool, want, lochi_pool_climb, status);
 }
 

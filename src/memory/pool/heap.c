@@ -225,16 +225,20 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
     return heap_cut(pool, block, start, bytes);
 }
 
-/* Cuts a request out of the best block of the bins. */
-static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
+pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status)
 {
-    pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
-    if (!block) return NULL;
     const size_t shift = -block->start & (want->alignment - 1);
     lochi_pool_fetch_page(pool, block->start + shift);
     *status = heap_cut(pool, block, block->start + shift, want->bytes);
     if (*status != LOCH_OK) return NULL;
     return shift ? block->behind : block; /* the record stays with the front part */
+}
+
+/* Cuts a request out of the best block of the bins. */
+static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
+{
+    pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
+    return block ? lochi_pool_fit_in(pool, block, want, status) : NULL;
 }
 
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)

@@ -44,6 +44,8 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
 /* Cuts a request out of the free block of a lane that fits best. Returns NULL if none fits, or if *status is not
  * LOCH_OK. */
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
+/* Cuts a request out of a free block that it fits in. Returns NULL if *status is not LOCH_OK. */
+pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status);
 /* Cuts a request out of the nest of a lane that fits best. Returns NULL if none fits, or if *status is not LOCH_OK. */
 pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
 

@@ -197,12 +197,11 @@ static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, u
     return best->hint != NULL;
 }
 
-bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want)
+bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit)
 {
     lochi_lock_assert_held(&pool->lock);
     if (!pool->is_virtual || pool->range || want->bytes <= POOL_NEST_MAX) return false;
-    const pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
-    if (!fit || want->bytes == fit->bytes) return false;
+    if (want->bytes == fit->bytes) return false;
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
     place_hole hole;
     place_set_hole(pool, fit, &hole);

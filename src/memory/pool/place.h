@@ -49,8 +49,9 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
 /* Assigns an address to each idle handle that fits into a gap, the largest first. Gaps shrink from their start. Returns the bytes that stay
  * without memory. */
 size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan);
-/* Tells whether a request fits in free memory, and memory mapped elsewhere might cost less. */
-bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want);
+/* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best. The pool's
+ * lock is enough. */
+bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit);
 /* Finds the block that contains an address. The search starts at a block near it. */
 pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address);
 
