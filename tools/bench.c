@@ -8,10 +8,11 @@
 static const struct {
     const char *name;
     int (*run)(const tool_bench_options *options);
-} benchmarks[] = {
-    {"pool", tool_bench_pool},       {"threads", tool_bench_threads},   {"copy", tool_bench_copy},
-    {"calls", tool_bench_calls},     {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
-    {"compact", tool_bench_compact}, {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind}};
+} benchmarks[] = {{"pool", tool_bench_pool},         {"threads", tool_bench_threads},
+                  {"copy", tool_bench_copy},         {"calls", tool_bench_calls},
+                  {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
+                  {"compact", tool_bench_compact},   {"plan", tool_bench_plan},
+                  {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -92,6 +93,7 @@ const tool_command tool_bench = {
     "  tracking          what a tracking wrapper adds to allocations and frees\n"
     "  strided           copies of tensors between layouts and types, beside plain copies\n"
     "  compact           the compaction of a pool that was left half empty, beside plain copies\n"
+    "  plan              how long a pool of ten thousand handles plans a compaction\n"
     "  sleep             pools that go to sleep and wake, beside plain copies\n"
     "  behind-driver     requests that fit, while another thread makes the driver map memory\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"

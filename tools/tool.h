@@ -103,6 +103,8 @@ int tool_bench_compact(const tool_bench_options *options);
 
 /* Measures requests that a pool serves while another thread makes the driver map memory. */
 int tool_bench_behind(const tool_bench_options *options);
+/* Measures how long a pool plans a compaction. */
+int tool_bench_plan(const tool_bench_options *options);
 
 /* Measures how fast a pool goes to sleep and wakes, and plain copies of as many bytes. */
 int tool_bench_sleep(const tool_bench_options *options);

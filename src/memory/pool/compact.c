@@ -42,18 +42,20 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     pool->compactions++;
     lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
+    pool->lanes_out_of_reach = 0;
     for (pool_lane *other = pool->lanes; other; other = other->next) {
         if (other->unmarked_bytes && !other->is_closed)
             lochi_pool_mark(pool, other); /* waiting blocks need this event */
         lochi_pool_poll(pool, other);
         other->is_out_of_reach = other->capture || lochi_pool_is_under_capture(pool, other);
+        pool->lanes_out_of_reach += other->is_out_of_reach;
     }
     lochi_pool_collect(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next)
         lochi_pool_slab_trim(pool, other);
     lochi_pool_join_lanes(pool);
     (void)!lochi_pool_mend_all(pool, lane); /* torn blocks that cannot be mended stay torn */
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+    for (pool_block *block = NULL; pool->lanes->next && (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)
             continue;
         const bool has_passed = lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
@@ -64,80 +66,92 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_error_restore(&saved);
 }
 
-/* Returns the size of the largest hole. */
-static size_t compact_largest(const pool_plan *plan)
-{
-    size_t largest = 0;
-    for (size_t i = 0; i < plan->holes_count; i++)
-        if (plan->items[plan->holes[i]].bytes > largest) largest = plan->items[plan->holes[i]].bytes;
-    return largest;
-}
-
-/* Plans moves that join `bytes` in one piece without moving more than `budget` bytes. Sets joined_bytes below
- * `bytes` if that is not possible. */
-typedef void compact_way(pool_plan *plan, size_t bytes, size_t budget);
-
-static void compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
+/* Plans to empty handles until they join `bytes`. */
+static bool compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
 {
     const size_t cell = plan->pool->cell_bytes, goal = (bytes + cell - 1) / cell * cell;
     lochi_plan_vacate(plan, goal, budget);
-    if (plan->joined_bytes < goal) plan->joined_bytes = 0;
+    return plan->joined_bytes >= goal;
 }
 
-/* Empties a window of neighbours. In a pool with virtual memory only for requests of at most one handle: emptying
- * part of a large handle moves less than emptying all of it. */
-static void compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
+/* Plans to empty a window of neighbours. In a pool with virtual memory only for requests of at most one handle:
+ * emptying part of a large handle moves less than emptying all of it. Plans nothing if that is not possible. */
+static bool compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
 {
     size_t largest = 0;
-    for (size_t i = 0; i < plan->handles_count; i++)
+    for (size_t i = 0; i < plan->handles_count && largest < bytes; i++)
         if (plan->handles[i].bytes > largest) largest = plan->handles[i].bytes;
-    plan->joined_bytes = 0;
-    if (!plan->pool->is_virtual || bytes <= largest) lochi_plan_window(plan, bytes, budget);
+    return (!plan->pool->is_virtual || bytes <= largest) && lochi_plan_window(plan, bytes, budget);
 }
 
-/* Tries the three ways, each on a plan of its own, and keeps the plan that moves the fewest bytes. */
+/* Lists the blocks of the pool again, without the moves of the plan. */
+static loch_status compact_look_again(pool_plan *plan)
+{
+    pool_plan other = {.pool = plan->pool, .lane = plan->lane};
+    lochi_plan_end(plan);
+    const loch_status status = lochi_plan_look(&other);
+    *plan = other;
+    return status;
+}
+
+/* Plans to empty handles with fewer moved bytes than the plan, and takes that plan if there is one. */
+static loch_status compact_improve(pool_plan *plan, size_t bytes)
+{
+    if (!plan->moved_bytes) return LOCH_OK;
+    pool_plan other = {.pool = plan->pool, .lane = plan->lane};
+    const loch_status status = lochi_plan_look(&other);
+    const bool is_better = status == LOCH_OK && compact_by_handles(&other, bytes, plan->moved_bytes - 1);
+    lochi_plan_end(is_better ? plan : &other);
+    if (is_better) *plan = other;
+    return status;
+}
+
+/* Plans in three ways and keeps the plan that moves the fewest bytes: a window, handles, slides. A slide is the plan of
+ * last resort: its cost is the budget of the others. */
 static loch_status compact_try_ways(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
 {
-    static compact_way *const ways[] = {compact_by_window, compact_by_handles, lochi_plan_slides};
-    bool is_found = false;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && budget; i++) {
-        if (is_in_handles && ways[i] != compact_by_handles && !(plan->pool->is_virtual && ways[i] == lochi_plan_slides))
-            continue;
-        pool_plan other = {.pool = plan->pool, .lane = plan->lane};
-        const loch_status status = lochi_plan_look(&other);
-        if (status == LOCH_OK) ways[i](&other, bytes, budget);
-        const bool is_better = status == LOCH_OK && other.joined_bytes >= bytes;
-        lochi_plan_end(is_better ? plan : &other);
-        if (status != LOCH_OK) return status;
-        if (!is_better) continue;
-        *plan = other;
-        is_found = true;
-        budget = other.moved_bytes ? other.moved_bytes - 1 : 0;
-    }
-    if (is_found) return LOCH_OK;
-    return LOCH_FAIL(FRAGMENTED, "no moves of movable blocks join %s in one piece", LOCHI_SIZE(bytes));
+    size_t slide_bytes = SIZE_MAX;
+    if (!is_in_handles || plan->pool->is_virtual) slide_bytes = lochi_plan_price_slides(plan, bytes);
+    const bool can_slide = slide_bytes != SIZE_MAX && slide_bytes <= budget;
+    if (can_slide) budget = slide_bytes;
+    if (!is_in_handles && compact_by_window(plan, bytes, budget)) return compact_improve(plan, bytes);
+    if (compact_by_handles(plan, bytes, budget)) return LOCH_OK;
+    if (!can_slide) return LOCH_FAIL(FRAGMENTED, "no moves of movable blocks join %s in one piece", LOCHI_SIZE(bytes));
+    LOCH_TRY_RETURN(compact_look_again(plan));
+    lochi_plan_slides(plan, bytes);
+    return LOCH_OK;
 }
 
 static loch_status compact_make_piece(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
 {
-    LOCH_TRY_RETURN(lochi_plan_look(plan));
-    const size_t largest = compact_largest(plan);
+    const size_t largest = lochi_plan_largest(plan);
     if (!is_in_handles && largest >= bytes) { /* already there: nothing has to move */
         if (plan->joined_bytes < largest) plan->joined_bytes = largest;
         return LOCH_OK;
     }
-    plan->joined_bytes = 0;
     if (bytes <= plan->pool->reserved) return compact_try_ways(plan, bytes, budget, is_in_handles);
     return LOCH_FAIL(FRAGMENTED, "%s are more than the pool holds: no moves join them", LOCHI_SIZE(bytes));
 }
 
-static loch_status compact_make(pool_plan *plan, pool_goal goal, size_t bytes, size_t budget)
+/* Plans to join as much as possible: by slides alone if they join everything at a good price, otherwise by emptying
+ * handles and by slides of the rest. */
+static void compact_make_all(pool_plan *plan, size_t budget)
 {
-    if (goal != POOL_GOAL_ALL) return compact_make_piece(plan, bytes, budget, goal == POOL_GOAL_HANDLES);
-    LOCH_TRY_RETURN(lochi_plan_look(plan));
+    if (lochi_plan_slide_whole(plan, budget)) return;
     lochi_plan_vacate(plan, SIZE_MAX, budget);
     lochi_plan_slide_all(plan, budget);
-    return LOCH_OK;
+}
+
+static loch_status compact_make(pool_plan *plan, pool_goal goal, size_t bytes, size_t budget)
+{
+    LOCH_TRY_RETURN(lochi_plan_look(plan));
+    loch_status status = LOCH_OK;
+    if (goal == POOL_GOAL_ALL)
+        compact_make_all(plan, budget);
+    else
+        status = compact_make_piece(plan, bytes, budget, goal == POOL_GOAL_HANDLES);
+    if (status != LOCH_OK) plan->joined_bytes = plan->moves_count = plan->moved_bytes = 0;
+    return status;
 }
 
 /* --- carrying out --- */

@@ -467,8 +467,12 @@ static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
 void lochi_pool_join_lanes(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+    bool has_nests = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        has_nests |= lane->nests.summary != 0;
+    for (pool_block *block = NULL; has_nests && (block = lochi_pool_next_block(pool, block));)
         if (lochi_pool_state(block) == POOL_FREE && block->is_nest) block = heap_open_nest(pool, block);
+    if (!pool->lanes || !pool->lanes->next) return; /* free neighbours of one lane are one block already */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
         lochi_pool_bins_remove(heap_bins(block), block);

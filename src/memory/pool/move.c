@@ -71,6 +71,7 @@ static void move_drop_tail(lochi_pool *pool, pool_block *block)
 {
     pool_block *tail = block->behind;
     block->owner->torn_from = NULL;
+    pool->torn_count--;
     pool->used -= tail->bytes;
     pool->waiting_bytes -= tail->bytes;
     lochi_pool_hide(pool, tail->start, tail->bytes);
@@ -114,6 +115,7 @@ static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
 /* Tells whether a move can be ordered after all streams that used the block. */
 static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 {
+    if (!pool->lanes_out_of_reach) return true;
     if (block->lane->is_out_of_reach) return false;
     const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
@@ -258,7 +260,7 @@ loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status = LOCH_OK;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+    for (pool_block *block = NULL; pool->torn_count && (block = lochi_pool_next_block(pool, block));) {
         if (!block->owner || !block->owner->torn_from) continue;
         const loch_status mended = lochi_pool_mend(pool, block, lane);
         if (status == LOCH_OK) status = mended;
@@ -304,6 +306,7 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     lochi_session_follow(pool->allocator, from, movable->address);
     tail->is_nest = false;
     movable->torn_from = from;
+    pool->torn_count++;
     movable->torn_done = done;
     lochi_pool_set_state(tail, POOL_WAITING);
     pool->used += tail->bytes;

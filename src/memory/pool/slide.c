@@ -4,7 +4,10 @@
 #include "memory/pool/slide.h"
 #include "memory/pool/plan.h"
 
-#define SLIDE_PRICE 16 /* bytes that may slide for each byte that is joined */
+#define SLIDE_PRICE 16         /* bytes that may slide for each byte that is joined */
+#define SLIDE_WHOLE_LIVES 2048 /* blocks that may move, from which on slides are planned before handles are emptied */
+#define SLIDE_WHOLE_PRICE 4    /* bytes that such slides may move for each byte that is joined */
+#define SLIDE_WHOLE_PART 64    /* part of the free memory that they may leave apart */
 
 /* A run of neighbours that can slide together: from a hole to a hole, with movable blocks between them. */
 typedef struct slide_run {
@@ -62,21 +65,25 @@ static void slide_enter_run(pool_plan *plan, const slide_run *run)
     }
 }
 
+size_t lochi_plan_price_slides(const pool_plan *plan, size_t goal)
+{
+    slide_run run;
+    return slide_find_run(plan, goal, &run) ? run.cost : SIZE_MAX;
+}
+
 /* Plans one run that reaches the goal. */
-void lochi_plan_slides(pool_plan *plan, size_t goal, size_t budget)
+void lochi_plan_slides(pool_plan *plan, size_t goal)
 {
     slide_run run = {.free = 0};
-    plan->joined_bytes = 0;
-    if (!slide_find_run(plan, goal, &run) || run.cost > budget) return;
-    slide_enter_run(plan, &run);
+    if (slide_find_run(plan, goal, &run)) slide_enter_run(plan, &run);
     plan->joined_bytes = run.free;
 }
 
-/* Returns the bytes of the handles that lie wholly in [start, end). */
-static size_t slide_whole(const pool_plan *plan, uintptr_t start, uintptr_t end)
+/* Returns the bytes of the handles that lie wholly in [start, end). `first` is a handle that starts before them. */
+static size_t slide_whole(const pool_plan *plan, size_t first, uintptr_t start, uintptr_t end)
 {
     size_t bytes = 0;
-    for (size_t i = lochi_plan_find_handle(plan, start); i < plan->handles_count; i++) {
+    for (size_t i = first; i < plan->handles_count; i++) {
         const plan_handle *handle = &plan->handles[i];
         if (handle->start + handle->bytes > end) break;
         if (handle->start >= start) bytes += handle->bytes;
@@ -93,13 +100,13 @@ static size_t slide_gain(const pool_plan *plan, const slide_run *run)
     for (uint32_t i = run->first;; i = plan->items[i].behind) {
         const plan_item *item = &plan->items[i];
         if (item->kind == PLAN_HOLE) {
-            now += slide_whole(plan, item->start, item->start + item->bytes);
+            now += slide_whole(plan, item->handle, item->start, item->start + item->bytes);
             if (item->bytes > largest) largest = item->bytes;
         }
         if (i == run->last) break;
     }
     if (!plan->pool->is_virtual) return run->free - largest;
-    const size_t then = slide_whole(plan, end - run->free, end);
+    const size_t then = slide_whole(plan, plan->items[run->first].handle, end - run->free, end);
     return then > now ? then - now : 0;
 }
 
@@ -139,4 +146,27 @@ void lochi_plan_slide_all(pool_plan *plan, size_t budget)
         }
         slide_if_worth_it(plan, &run, budget);
     }
+}
+
+/* Returns the bytes of free memory in all handles. */
+static size_t slide_count_free(const pool_plan *plan)
+{
+    size_t bytes = plan->pool->loose_bytes;
+    for (size_t i = 0; i < plan->handles_count; i++)
+        bytes += plan->handles[i].bytes - plan->handles[i].used;
+    return bytes;
+}
+
+/* With many blocks, emptying handle by handle takes long and leaves so much apart that slides would follow, which move
+ * the same blocks again. */
+bool lochi_plan_slide_whole(pool_plan *plan, size_t budget)
+{
+    if (!plan->pool->is_virtual || plan->lives_count < SLIDE_WHOLE_LIVES) return false;
+    const size_t joined = plan->joined_bytes, free = slide_count_free(plan);
+    lochi_plan_slide_all(plan, budget);
+    const bool is_cheap = plan->joined_bytes - joined >= plan->moved_bytes / SLIDE_WHOLE_PRICE;
+    if (is_cheap && plan->joined_bytes >= free - free / SLIDE_WHOLE_PART) return true;
+    plan->joined_bytes = joined;
+    plan->moves_count = plan->moved_bytes = plan->batches = 0;
+    return false;
 }

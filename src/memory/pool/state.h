@@ -496,6 +496,8 @@ struct lochi_pool {
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; unused records */
     size_t movable_bytes;                           /* in large movable blocks, pinned or not */
     size_t movable_small;                           /* number of small blocks that a freeze may move */
+    size_t lanes_out_of_reach;                      /* lanes that are out of reach, as of the last compaction */
+    size_t torn_count;                              /* blocks whose contents lie in two places (move.c) */
     unsigned moving_forbidden;                      /* loch_pool_forbid_moving calls not undone yet */
     loch_move_function *move_hook;
     void *move_hook_user;

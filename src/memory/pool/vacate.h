@@ -7,7 +7,8 @@
 
 /* Empties handles until `goal` bytes are free in whole handles. */
 void lochi_plan_vacate(pool_plan *plan, size_t goal, size_t budget);
-/* Empties one window of neighbours of at least `goal` bytes. Sets joined_bytes to its size, or to 0. */
-void lochi_plan_window(pool_plan *plan, size_t goal, size_t budget);
+/* Empties one window of neighbours of at least `goal` bytes, and sets joined_bytes to its size. Plans nothing and
+ * returns false if there is no such window. */
+bool lochi_plan_window(pool_plan *plan, size_t goal, size_t budget);
 
 #endif

@@ -518,6 +518,44 @@ typedef struct pinner {
     bool is_well;
 } pinner;
 
+#define MANY 8192
+
+/* A plan for very many blocks joins what is free, and moves no block twice. */
+static void many_blocks_are_joined_and_move_once(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {.size = sizeof options, .handle_bytes = 2 * TEST_MIB};
+    pool_bench b = pool_bench_open("sim:32GiB", &options);
+    loch_buffer **buffers = calloc(MANY, sizeof *buffers);
+    assert_non_null(buffers);
+    test_random random = {11};
+    size_t live = 0;
+    for (size_t i = 0; i < MANY; i++) {
+        buffers[i] = make(&b, 64 * TEST_KIB + test_random_below(&random, 4 * TEST_MIB), NULL);
+        assert_non_null(buffers[i]);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        if (test_random_below(&random, 2)) loch_buffer_clear(&buffers[i]);
+        live += buffers[i] != NULL;
+    }
+    loch_pool_info info = {.size = sizeof info};
+    loch_compact_report plan = {.size = sizeof plan}, report = {.size = sizeof report};
+    CHECK_OK(loch_pool_plan_compact(b.pool, NULL, NULL, NULL, &plan));
+    CHECK_OK(loch_pool_get_info(b.pool, &info));
+    assert_true(plan.moves <= live);
+    assert_true(plan.joined_bytes >= (info.reserved_bytes - info.used_bytes) / 64 * 63);
+    CHECK_OK(loch_pool_compact(b.pool, NULL, &report));
+    pool_expect_whole(b.pool);
+    assert_int_equal(report.moves, plan.moves);
+    assert_int_equal(report.joined_bytes, plan.joined_bytes);
+    for (size_t i = 0; i < MANY; i++)
+        if (buffers[i]) assert_true(loch_buffer_get_generation(buffers[i]) <= 1);
+    for (size_t i = 0; i < MANY; i++)
+        loch_buffer_release(buffers[i]);
+    free(buffers);
+    bench_close(&b);
+}
+
 static void *pin_again_and_again(void *user)
 {
     pinner *p = user;
@@ -569,6 +607,7 @@ int main(void)
         TENSOR_TEST(moves_come_in_the_order_of_streams),
         TENSOR_TEST(random_programs_keep_the_contents_of_buffers),
         TENSOR_TEST(blocks_of_a_session_move_and_end_with_it),
+        TENSOR_TEST(many_blocks_are_joined_and_move_once),
         TENSOR_TEST(buffers_pinned_by_threads_stay_under_compaction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
