@@ -79,6 +79,10 @@ typedef struct loch_request {
     /** The size is rounded up to a multiple of this; 0 or 1 for no rounding. requested_bytes of the block stays
      *  `bytes`; the rounded size is in allocated_bytes. */
     size_t round_bytes;
+    /** For a growable block (pool.h): addresses to reserve, in bytes, at least `bytes`, which may be 0. 0 for an
+     *  ordinary block. E_UNSUPPORTED: the allocator is not a pool of virtual memory, or a wrapper around it has no
+     *  growable blocks. E_OUT_OF_RANGE: `bytes` is more. */
+    size_t max_bytes;
 } loch_request;
 
 /** Allocates a block as `request` says. E_INVALID: the request is not valid. E_OVERFLOW: the size does not fit the
@@ -301,7 +305,8 @@ typedef struct loch_allocator_ops {
     /** Optional: changes the size of a live block in place; statistics follow the new size. Returns E_UNSUPPORTED,
      *  E_DEVICE_MEMORY, E_HOST_MEMORY, E_LIMIT or E_FRAGMENTED if it cannot, and changes nothing. Sets `allocated` to
      *  the bytes that the block takes up now. Called only for allocators that supply find, walk and get_stats, and
-     *  for wrappers that supply find. Default: E_UNSUPPORTED; a wrapper without this slot does not forward it. */
+     *  for wrappers that supply find; for a growable block for every wrapper. Default: E_UNSUPPORTED; a wrapper
+     *  without this slot does not forward it. */
     loch_status (*resize)(void *self, void *address, size_t bytes, size_t *allocated);
 } loch_allocator_ops;
 

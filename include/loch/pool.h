@@ -20,7 +20,7 @@
  *  functions run and the timeout passes (allocator.h). Then the request fails with E_LIMIT, E_FRAGMENTED or
  *  E_DEVICE_MEMORY; the sentence of the error record says why.
  *
- *  The functions here accept a wrapper around a pool and look through it, except those for growable blocks. An
+ *  The functions here accept a wrapper around a pool and look through it; those for growable blocks go through it. An
  *  allocator that is not a pool gives E_INVALID.
  */
 #ifndef LOCH_POOL_H
@@ -149,22 +149,29 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *poo
 /** @} */
 /** @name Growable blocks
  *  Blocks whose addresses are reserved at creation and whose memory grows and shrinks at the end: for key/value
- *  caches. */
+ *  caches. They are blocks like others: wrappers and sessions count them with their present size. Growing is an
+ *  attempt to allocate the added bytes: when memory is short, the pressure functions are called and the timeout of
+ *  the block's request passes, and a failure is counted once. A limit counts the growth, fault injection can fail it,
+ *  and a wrapper of your own sees it in its slot `resize`. Red zones have no growable blocks (E_UNSUPPORTED).
+ *  loch_allocator_realloc resizes such a block in place; beyond its reservation it moves the block to a reservation
+ *  that is at least twice as long. */
 /** @{ */
 
-/** Allocates a block with addresses for `max_bytes` and memory for `request->bytes` (may be 0). It is freed like any
- *  other block; its requested size is the size that it has now. E_INVALID: `pool` is a wrapper or not a pool.
- *  E_OUT_OF_RANGE: `request->bytes` is more than `max_bytes`. E_BUSY: the stream is captured or the pool is asleep.
- *  E_UNSUPPORTED: the device has no virtual memory.
- *  @param request  size, alignment, stream and tag; may be NULL
+/** Allocates a block with addresses for `max_bytes` and memory for `request->bytes` (may be 0). Short form of
+ *  loch_allocator_alloc with loch_request.max_bytes. It is freed like any other block; its requested size is the size
+ *  that it has now. LOCH_ALLOC_NO_RETRY and timeout_ns of the request hold for its growth too. E_INVALID: `pool` is
+ *  not a pool. E_OUT_OF_RANGE: `request->bytes` is more than `max_bytes`. E_BUSY: the stream is captured or the pool
+ *  is asleep. E_UNSUPPORTED: the device has no virtual memory, or a wrapper has no growable blocks.
+ *  @param request  size, alignment, stream, tag, flags and timeout; may be NULL
  *  @param out      owned by the caller; free it with loch_allocator_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes,
                                                             const loch_request *request, void **out);
 
 /** Sets the size of a growable block to `bytes` at the same address. Contents up to the smaller size are kept. Memory
- *  is removed in the order of the block's stream. E_OUT_OF_RANGE: `bytes` is more than was reserved. E_FOREIGN: there
- *  is no growable block at `address`. E_INVALID: `pool` is a wrapper or not a pool. On failure the block is
- *  unchanged. */
+ *  is removed in the order of the block's stream. `pool` is the allocator that handed the block out. E_OUT_OF_RANGE:
+ *  `bytes` is more than was reserved. E_FOREIGN: there is no growable block at `address`. E_INVALID: `pool` is not a
+ *  pool. E_UNSUPPORTED: a wrapper of your own has no slot `resize`. E_DEVICE_MEMORY, E_LIMIT, E_FRAGMENTED: memory is
+ *  short. On failure the block is unchanged. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_resize_growable(loch_allocator *pool, void *address, size_t bytes);
 
 /** @} */

@@ -35,6 +35,19 @@ static bool allocator_can_round(const loch_request *request)
            lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX;
 }
 
+/* Checks a request for a growable block. */
+static LOCHI_RARE loch_status allocator_check_growable(const loch_allocator *allocator, const loch_request *request)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    if (!pool || !pool->is_virtual)
+        return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" has no growable blocks: it is not a pool of virtual memory",
+                         allocator->name);
+    if (request->bytes > request->max_bytes)
+        return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s to be reserved", LOCHI_SIZE(request->bytes),
+                         LOCHI_SIZE(request->max_bytes));
+    return LOCH_OK;
+}
+
 /* Copies a caller's request to `out`, completes it and checks it. */
 static loch_status allocator_read_request(const loch_allocator *allocator, const loch_request *given, loch_request *out)
 {
@@ -53,6 +66,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         (out->round_bytes > 1 && !allocator_can_round(out)))
         return LOCH_FAIL(OVERFLOW, "a block of %s with an alignment of %s does not fit the address space",
                          LOCHI_SIZE(out->bytes), LOCHI_SIZE(out->alignment));
+    if (out->max_bytes) LOCH_TRY_RETURN(allocator_check_growable(allocator, out));
     if (!out->stream)
         out->stream = &allocator->device->default_stream;
     else
@@ -77,7 +91,8 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
     const uint32_t mark = lochi_failure_begin();
     loch_status status = lochi_allocator_try(allocator, request, out);
-    if (__builtin_expect(status != LOCH_OK, 0)) status = lochi_retry(allocator, request, mark, status, out);
+    if (__builtin_expect(status != LOCH_OK, 0))
+        status = lochi_retry(allocator, lochi_allocator_try, request, mark, status, out);
     lochi_failure_end(mark, request->flags & LOCH_ALLOC_NO_RETRY);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
     if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes &&
@@ -103,7 +118,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
         return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and a place for the result");
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
-    if (!read.bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
+    if (!read.bytes && !read.max_bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
     if (LOCHI_UNLIKELY(lochi_session_concerns(allocator))) return allocator_alloc_in_session(allocator, &read, out);
     return allocator_alloc_read(allocator, &read, out);
 }
@@ -112,7 +127,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 static inline bool allocator_is_plain(const loch_request *request)
 {
     return request->size == sizeof *request && request->bytes &&
-           !(request->tag | request->flags | request->round_bytes) &&
+           !(request->tag | request->flags | request->round_bytes | request->max_bytes) &&
            (!request->alignment || !(request->alignment & (request->alignment - 1)));
 }
 
@@ -124,7 +139,7 @@ static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, c
     if (!complete.stream) complete.stream = &allocator->device->default_stream;
     const uint32_t mark = lochi_failure_begin();
     status = lochi_pool_alloc_again(allocator->pool, &complete, status, out);
-    if (status != LOCH_OK) status = lochi_retry(allocator, &complete, mark, status, out);
+    if (status != LOCH_OK) status = lochi_retry(allocator, lochi_allocator_try, &complete, mark, status, out);
     lochi_failure_end(mark, false);
     return status;
 }

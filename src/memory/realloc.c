@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "device/device.h"
+#include "memory/grow.h"
 #include "memory/life.h"
 #include "memory/pool/pool.h"
 #include "memory/session/session.h"
@@ -18,17 +19,6 @@ static bool realloc_is_refusal(loch_status status)
            status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
 }
 
-/* Updates the size in the ledger of a wrapper. The block is in the ledger, unless another thread frees it in
- * between. */
-static void realloc_note_size(const loch_allocator *allocator, const void *address, size_t bytes)
-{
-    lochi_entry entry;
-    if (!allocator->ledger || lochi_ledger_take(allocator->ledger, address, 0, &entry) != LOCH_OK) return;
-    entry.requested = bytes;
-    entry.allocated = bytes;
-    lochi_ledger_put_back(allocator->ledger, &entry);
-}
-
 /* Leaves the error record alone after a refusal, because the caller then moves the block instead. */
 loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *address, size_t bytes, size_t *allocated)
 {
@@ -39,7 +29,7 @@ loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *add
     const loch_status status = allocator->ops.resize(allocator->self, address, bytes, allocated);
     if (status == LOCH_OK) {
         lochi_session_note_size(allocator, address, bytes);
-        realloc_note_size(allocator, address, bytes);
+        if (allocator->ledger) lochi_ledger_resize(allocator->ledger, address, bytes);
     }
     if (realloc_is_refusal(status)) lochi_error_restore(&saved);
     return status;
@@ -54,6 +44,26 @@ static bool realloc_may_stay(const loch_allocator *allocator, const loch_stream 
     loch_stream *own = lochi_stream_find(allocator->device, block->stream_id);
     if (own) lochi_stream_release(own);
     return own != NULL;
+}
+
+/* Resizes a growable block in place. Returns false if it has to move, to a growable block that `wanted` then asks for:
+ * the size is beyond its reservation, an allocator around the pool cannot resize, or the block must not stay. Moving
+ * because memory is short would need more memory. */
+static bool realloc_grow(loch_allocator *allocator, const loch_block *block, bool may_stay, loch_request *wanted,
+                         loch_status *status)
+{
+    lochi_growth growth;
+    const loch_error saved = lochi_error_save();
+    if (!lochi_pool_get_growth(lochi_pool_of(allocator), block->address, &growth)) return false; /* freed meanwhile */
+    if (may_stay) *status = lochi_grow(allocator, block->address, wanted->bytes, &wanted->max_bytes);
+    if (may_stay && *status != LOCH_E_OUT_OF_RANGE && *status != LOCH_E_UNSUPPORTED) return true;
+    lochi_error_restore(&saved);
+    wanted->max_bytes = growth.max_bytes;
+    if (wanted->bytes > growth.max_bytes)
+        wanted->max_bytes = wanted->bytes > 2 * growth.max_bytes ? wanted->bytes : 2 * growth.max_bytes;
+    wanted->timeout_ns = growth.timeout_ns;
+    wanted->flags |= growth.flags;
+    return false;
 }
 
 /* --- by moving --- */
@@ -123,16 +133,25 @@ static loch_status realloc_block(loch_allocator *allocator, const loch_block *bl
 {
     loch_status status = LOCH_E_UNSUPPORTED;
     size_t allocated = 0;
-    if (realloc_may_stay(allocator, request->stream, block))
+    loch_request wanted = *request;
+    const bool may_stay = realloc_may_stay(allocator, request->stream, block);
+    if (lochi_grow_concerns(allocator, block->address)) {
+        if (realloc_grow(allocator, block, may_stay, &wanted, &status)) {
+            if (status == LOCH_OK) *out = block->address;
+            return status;
+        }
+        keeps_contents &= block->requested_bytes != 0; /* a growable block may be empty */
+    } else if (may_stay) {
         status = request->bytes == block->requested_bytes
                      ? LOCH_OK
                      : lochi_allocator_resize_in_place(allocator, block->address, request->bytes, &allocated);
-    if (status == LOCH_OK) *out = block->address;
-    if (!realloc_is_refusal(status)) return status;
+        if (status == LOCH_OK) *out = block->address;
+        if (!realloc_is_refusal(status)) return status;
+    }
     LOCH_TRY_RETURN(lochi_pool_check_awake(allocator, block->address, block->requested_bytes));
     loch_stream *chosen;
     LOCH_TRY_RETURN(realloc_choose_stream(allocator, request->stream, block, &chosen));
-    status = realloc_move(allocator, block, *request, chosen, keeps_contents, out);
+    status = realloc_move(allocator, block, wanted, chosen, keeps_contents, out);
     lochi_stream_release(chosen);
     return status;
 }

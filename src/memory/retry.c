@@ -4,7 +4,6 @@
 #include "base/cancel.h"
 #include "base/thread.h"
 #include "memory/failure.h"
-#include "memory/life.h"
 #include "memory/waiting.h"
 #include <loch/host.h>
 
@@ -15,18 +14,19 @@ static bool retry_is_worth_it(loch_status status)
 }
 
 /* Retries once, and counts the retry. Drops the failure notes of the attempt before. */
-static loch_status retry_once_more(loch_allocator *allocator, const loch_request *request, uint32_t mark, void **out)
+static loch_status retry_once_more(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
+                                   uint32_t mark, void **out)
 {
     lochi_lock_take(&allocator->lock);
     allocator->retries++;
     lochi_lock_drop(&allocator->lock);
     lochi_failure_drop(mark);
-    return lochi_allocator_try(allocator, request, out);
+    return attempt(allocator, request, out);
 }
 
 /* Calls each pressure function of one allocator in turn. Retries after each that freed something. */
-static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, const loch_request *request,
-                             uint32_t mark, loch_status status, void **out)
+static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, lochi_attempt *attempt,
+                             const loch_request *request, uint32_t mark, loch_status status, void **out)
 {
     LOCHI_NOT_CANCELLED;
     lochi_lock_take(&allocator->lock);
@@ -40,7 +40,7 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
         const uint32_t paused = lochi_failure_pause();
         const bool has_freed = asked->function(allocator, request->bytes, asked->user) != 0;
         lochi_failure_resume(paused);
-        if (has_freed) status = retry_once_more(asking, request, mark, out);
+        if (has_freed) status = retry_once_more(asking, attempt, request, mark, out);
         lochi_lock_take(&allocator->lock);
         asked->users--;
         lochi_waiting_forget(&call);
@@ -50,11 +50,11 @@ static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, 
 }
 
 /* Calls the pressure functions of the allocator, then those of the allocators that it wraps. */
-static loch_status retry_under_pressure(loch_allocator *allocator, const loch_request *request, uint32_t mark,
-                                        loch_status status, void **out)
+static loch_status retry_under_pressure(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
+                                        uint32_t mark, loch_status status, void **out)
 {
     for (loch_allocator *level = allocator; level && retry_is_worth_it(status); level = level->wrapped)
-        status = retry_ask(level, allocator, request, mark, status, out);
+        status = retry_ask(level, allocator, attempt, request, mark, status, out);
     return status;
 }
 
@@ -74,8 +74,8 @@ static bool retry_has_others(const loch_allocator *allocator)
 }
 
 /* Retries until it succeeds, the timeout is over, or no other thread has ever used the stack. */
-static loch_status retry_waiting(loch_allocator *allocator, const loch_request *request, uint32_t mark,
-                                 loch_status status, void **out)
+static loch_status retry_waiting(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
+                                 uint32_t mark, loch_status status, void **out)
 {
     const uint64_t start = loch_host_now_ns();
     uint64_t waited = 0;
@@ -84,7 +84,7 @@ static loch_status retry_waiting(loch_allocator *allocator, const loch_request *
     lochi_waiting_begin(allocator);
     while (retry_is_worth_it(status)) {
         const uint64_t generation = lochi_waiting_get_generation();
-        status = retry_once_more(allocator, request, mark, out);
+        status = retry_once_more(allocator, attempt, request, mark, out);
         waited = loch_host_now_ns() - start;
         if (!retry_is_worth_it(status) || waited >= request->timeout_ns || !retry_has_others(allocator)) break;
         lochi_waiting_sleep(generation, request->timeout_ns - waited);
@@ -97,11 +97,11 @@ static loch_status retry_waiting(loch_allocator *allocator, const loch_request *
     return status;
 }
 
-loch_status lochi_retry(loch_allocator *allocator, const loch_request *request, uint32_t mark, loch_status status,
-                        void **out)
+loch_status lochi_retry(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request, uint32_t mark,
+                        loch_status status, void **out)
 {
     if (request->flags & LOCH_ALLOC_NO_RETRY || !retry_is_worth_it(status)) return status;
-    status = retry_under_pressure(allocator, request, mark, status, out);
+    status = retry_under_pressure(allocator, attempt, request, mark, status, out);
     if (!retry_is_worth_it(status) || !request->timeout_ns) return status;
-    return retry_waiting(allocator, request, mark, status, out);
+    return retry_waiting(allocator, attempt, request, mark, status, out);
 }

@@ -92,6 +92,23 @@ static void program_resize(program *p, void **block, size_t bytes, loch_stream *
     STEP(status /* of loch_allocator_realloc */);
 }
 
+/* A growable block, where the allocators have them: it grows and shrinks in place, and moves beyond its reservation. */
+static void program_grow(program *p)
+{
+    const loch_request request = {
+        .size = sizeof request, .bytes = 1000, .max_bytes = 128 * TEST_KIB, .stream = p->stream, .tag = 1};
+    const loch_status made = loch_allocator_alloc(p->allocator, &request, &p->blocks[0]);
+    if (made == LOCH_E_UNSUPPORTED) return;
+    STEP(made /* of loch_allocator_alloc */);
+    const loch_status grown = loch_pool_resize_growable(p->allocator, p->blocks[0], 100 * TEST_KIB);
+    if (grown != LOCH_E_UNSUPPORTED) STEP(grown /* of loch_pool_resize_growable */);
+    if (grown == LOCH_OK) STEP(loch_pool_resize_growable(p->allocator, p->blocks[0], 100));
+    program_resize(p, &p->blocks[0], 130 * TEST_KIB, NULL);
+    if (p->notes.status != LOCH_OK) return;
+    STEP(loch_free(p->allocator, p->blocks[0]));
+    p->blocks[0] = NULL;
+}
+
 static void program_use(program *p)
 {
     STEP(loch_fill_on(p->blocks[3], 300, "f", 1, p->stream));
@@ -110,6 +127,7 @@ static void program_use(program *p)
     program_resize(p, &p->blocks[1], 5010, NULL); /* in place, where that can be */
     program_resize(p, &p->blocks[1], 9000, NULL);
     program_resize(p, &p->blocks[2], 200, p->stream);
+    if (p->notes.status == LOCH_OK) program_grow(p);
     if (p->notes.status != LOCH_OK) return;
     STEP(loch_allocator_trim(p->allocator, 0, NULL));
 }

@@ -135,6 +135,15 @@ static void program_pieces(program *p)
     program_expect_whole(p);
 }
 
+static void program_resize(program *p, size_t slot, size_t bytes)
+{
+    void *resized = TEST_UNTOUCHED;
+    const loch_status status = loch_allocator_realloc(p->pool, p->blocks[slot], bytes, NULL, &resized);
+    if ((status == LOCH_OK) != (resized != NULL)) p->notes.wrong = "a block beside a failure";
+    if (status == LOCH_OK) p->blocks[slot] = resized;
+    STEP(status /* of loch_allocator_realloc */);
+}
+
 static void program_growable(program *p)
 {
     const loch_request request = {.size = sizeof request, .bytes = 100 * TEST_KIB, .stream = p->one, .tag = 1};
@@ -149,15 +158,10 @@ static void program_growable(program *p)
     STEP(loch_pool_resize_growable(p->pool, p->blocks[40], 300 * TEST_KIB));
     STEP(loch_allocator_record_use(p->pool, p->blocks[40], p->two));
     STEP(give(p, 40));
-}
-
-static void program_resize(program *p, size_t slot, size_t bytes)
-{
-    void *resized = TEST_UNTOUCHED;
-    const loch_status status = loch_allocator_realloc(p->pool, p->blocks[slot], bytes, NULL, &resized);
-    if ((status == LOCH_OK) != (resized != NULL)) p->notes.wrong = "a block beside a failure";
-    if (status == LOCH_OK) p->blocks[slot] = resized;
-    STEP(status /* of loch_allocator_realloc */);
+    STEP(loch_pool_alloc_growable(p->pool, 64 * TEST_KIB, NULL, &p->blocks[40]));
+    program_resize(p, 40, 150 * TEST_KIB); /* beyond what is reserved */
+    if (p->notes.status != LOCH_OK) return;
+    STEP(give(p, 40));
 }
 
 static void program_changes(program *p)

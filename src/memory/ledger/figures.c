@@ -102,6 +102,16 @@ void lochi_ledger_count_tag(lochi_ledger *ledger, const lochi_entry *entry, int 
     lochi_ledger_unlock(&figures->is_locked);
 }
 
+void lochi_ledger_note_largest(lochi_ledger *ledger, lochi_ledger_slot *slot, loch_tag tag, size_t bytes)
+{
+    if (bytes > slot->largest) slot->largest = bytes;
+    lochi_ledger_tag *figures = tag ? figures_of_tag(ledger, tag, false) : NULL;
+    if (!figures) return;
+    lochi_ledger_lock(&figures->is_locked);
+    if (bytes > figures->largest) figures->largest = bytes;
+    lochi_ledger_unlock(&figures->is_locked);
+}
+
 /* --- questions --- */
 
 /* Returns 0 for a negative figure. A figure is negative only if a block was not counted in because there was no

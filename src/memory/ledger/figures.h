@@ -16,6 +16,9 @@ void lochi_ledger_count_allocated(lochi_ledger *ledger, lochi_ledger_slot *slot,
 /* Prepares for blocks whose allocated size is not their requested size. The caller must not be inside the ledger. */
 void lochi_ledger_begin_slack(lochi_ledger *ledger);
 
+/* Notes a growth as a request of a size, for the largest one. The caller is inside the ledger. */
+void lochi_ledger_note_largest(lochi_ledger *ledger, lochi_ledger_slot *slot, loch_tag tag, size_t bytes);
+
 /* Returns whether some block had an allocated size that is not its requested size. */
 static inline bool lochi_ledger_has_slack(const lochi_ledger *ledger)
 {

@@ -213,6 +213,20 @@ void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry)
     (void)status; /* fails only if the mark was dropped, its place was filled since, and there is no memory */
 }
 
+/* Takes the block out and puts it back. A larger size counts as a request, for the largest one. */
+void lochi_ledger_resize(lochi_ledger *ledger, const void *address, size_t bytes)
+{
+    lochi_entry entry;
+    if (lochi_ledger_take(ledger, address, 0, &entry) != LOCH_OK) return;
+    const bool is_larger = bytes > entry.requested;
+    entry.requested = entry.allocated = bytes;
+    lochi_ledger_put_back(ledger, &entry);
+    if (!is_larger) return;
+    lochi_ledger_slot *slot = lochi_ledger_enter(ledger);
+    lochi_ledger_note_largest(ledger, slot, entry.tag, bytes);
+    lochi_ledger_leave(slot);
+}
+
 /* --- questions --- */
 
 /* Returns the group of a live block, locked, and the block's place. Returns NULL if no block is live there;

@@ -41,6 +41,10 @@ loch_status lochi_ledger_take(lochi_ledger *ledger, const void *address, size_t 
  * Needs memory only if the mark was dropped in between; without memory the block is then forgotten. */
 void lochi_ledger_put_back(lochi_ledger *ledger, const lochi_entry *entry);
 
+/* Changes the size of a live block, requested and allocated. A block that another thread takes out meanwhile stays
+ * out. */
+void lochi_ledger_resize(lochi_ledger *ledger, const void *address, size_t bytes);
+
 /* Reads the entry of the live block at `address`. Errors as for lochi_ledger_take. The id is 0 if there is no memory
  * to give the block one. */
 loch_status lochi_ledger_find(lochi_ledger *ledger, const void *address, lochi_entry *out);

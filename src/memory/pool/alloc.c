@@ -7,6 +7,7 @@
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
+#include "memory/pool/growable.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/ladder.h"
@@ -193,11 +194,16 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
 
 static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, void **out)
 {
-    lochi_lock_take(&pool->lock);
+    if (request->max_bytes)
+        lochi_pool_take_locks(pool); /* a growable block maps memory */
+    else
+        lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
     if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
+    else if (request->max_bytes)
+        status = lochi_pool_make_growable(pool, request, out);
     else
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);

@@ -10,8 +10,6 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/text.h"
-#include "base/sized.h"
-#include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"
@@ -24,13 +22,12 @@
 #include "memory/pool/price.h"
 #include "memory/pool/release.h"
 #include "memory/pool/poison.h"
-#include "memory/pool/process.h"
+#include "memory/pool/pool.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
-#include "memory/session/session.h"
 
 /* Finds the largest loose handle of at most `bytes`; NULL for none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
@@ -206,78 +203,49 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     return LOCH_OK;
 }
 
-static loch_status growable_try(lochi_pool *pool, const loch_request *read, size_t max_bytes, bool is_retry, void **out)
+loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *request, void **out)
 {
-    lochi_pool_take_locks(pool);
-    pool->retries += is_retry;
+    lochi_lock_assert_held(&pool->lock);
     loch_status status;
     pool_block *block = NULL;
-    pool_lane *lane = lochi_pool_lane(pool, read->stream ? read->stream : pool->default_stream, &status);
-    if (lane && lochi_pool_is_out_of_use(pool)) status = lochi_pool_refuse_asleep(pool);
+    pool_lane *lane = lochi_pool_lane(pool, request->stream, &status);
     if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made on a stream that is captured");
-    if (status == LOCH_OK) status = growable_reserve(pool, lane, max_bytes, read->alignment, &block);
-    if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, read->bytes);
+    if (status == LOCH_OK) status = growable_reserve(pool, lane, request->max_bytes, request->alignment, &block);
+    if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, request->bytes);
     if (status == LOCH_OK) {
-        block->tag = (uint16_t)read->tag;
-        lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), read->bytes, block->committed);
-        lochi_pool_count_tag(pool, read->tag, read->bytes, 1);
+        block->tag = (uint16_t)request->tag;
+        block->kept->epoch = request->timeout_ns; /* the record is unused until the block is freed */
+        block->kept->frozen = request->flags & LOCH_ALLOC_NO_RETRY;
+        lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), request->bytes, block->committed);
         *out = (void *)block->start;
     } else if (block) {
         lochi_pool_free_growable(pool, block);
     }
-    lochi_pool_drop_locks(pool);
     return status;
 }
 
-/* Allocates, and tries once more after related pools have given memory back. */
-static loch_status growable_alloc(lochi_pool *pool, const loch_request *read, size_t max_bytes, void **out)
+/* Finds the growable block at an address; NULL if there is none. No lock needed for a live block. */
+static const pool_block *growable_find(const lochi_pool *pool, const void *address)
 {
-    loch_status status = growable_try(pool, read, max_bytes, false, out);
-    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(pool, read->bytes, false))
-        status = growable_try(pool, read, max_bytes, true, out);
-    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
-    return status;
+    const pool_block *block = lochi_pool_page_block(lochi_pool_find_page(pool, (uintptr_t)address));
+    const bool is_it = block && lochi_pool_state(block) == POOL_GROWABLE && block->start == (uintptr_t)address;
+    return is_it ? block : NULL;
 }
 
-loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes, const loch_request *request, void **out)
+bool lochi_pool_is_growable(const lochi_pool *pool, const void *address)
 {
-    if (out) *out = NULL;
-    lochi_pool *self = lochi_pool_of(pool);
-    if (!self || pool->wrapped)
-        return LOCH_FAIL(INVALID, "growable blocks come from a pool itself, not from a wrapper");
-    if (!out || !max_bytes)
-        return LOCH_FAIL(INVALID, "a growable block needs a largest size that is not 0, and a place for its address");
-    if (!self->is_virtual) return LOCH_FAIL(UNSUPPORTED, "pool \"%s\" has no virtual memory", pool->name);
-    loch_request read = {.size = sizeof read};
-    LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
-    if (read.alignment & (read.alignment - 1))
-        return LOCH_FAIL(INVALID, "the alignment %zu is not a power of two", read.alignment);
-    if (read.tag >= LOCH_TAG_COUNT_MAX) return LOCH_FAIL(INVALID, "the request has an unknown tag");
-    if (read.bytes > max_bytes)
-        return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s to be reserved", LOCHI_SIZE(read.bytes),
-                         LOCHI_SIZE(max_bytes));
-    if (read.stream) LOCH_TRY_RETURN(lochi_stream_check(read.stream, self->device));
-    if (!lochi_session_concerns(pool)) return growable_alloc(self, &read, max_bytes, out);
-    lochi_session_alloc alloc;
-    LOCH_TRY_RETURN(lochi_session_begin_alloc(pool, &alloc));
-    const loch_status status = growable_alloc(self, &read, max_bytes, out);
-    return lochi_session_end_alloc(&alloc, status, read.bytes, out);
+    return growable_find(pool, address) != NULL;
 }
 
-loch_status loch_pool_resize_growable(loch_allocator *pool, void *address, size_t bytes)
+bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *out)
 {
-    lochi_pool *self = lochi_pool_of(pool);
-    if (!self || pool->wrapped)
-        return LOCH_FAIL(INVALID, "growable blocks are resized by their pool itself, not by a wrapper");
-    if (!address) return LOCH_FAIL(INVALID, "the address of the block to resize is NULL");
-    const uintptr_t page = lochi_pool_find_page(self, (uintptr_t)address);
-    const pool_block *block = lochi_pool_page_block(page);
-    if (!block || lochi_pool_state(block) != POOL_GROWABLE || block->start != (uintptr_t)address)
-        return LOCH_FAIL(FOREIGN, "there is no growable block at %p", address);
-    size_t allocated;
-    loch_status status = pool->ops.resize(pool->self, address, bytes, &allocated);
-    if (status == LOCH_E_LIMIT && lochi_pool_ask_family(self, bytes, false))
-        status = pool->ops.resize(pool->self, address, bytes, &allocated);
-    if (status == LOCH_OK) lochi_session_note_size(pool, address, bytes);
-    return status;
+    lochi_lock_take(&pool->lock);
+    const pool_block *block = growable_find(pool, address);
+    if (block)
+        *out = (lochi_growth){.bytes = lochi_pool_requested(block),
+                              .max_bytes = block->bytes,
+                              .timeout_ns = block->kept->epoch,
+                              .flags = block->kept->frozen};
+    lochi_lock_drop(&pool->lock);
+    return block != NULL;
 }

@@ -35,6 +35,11 @@ void lochi_pool_let_move(lochi_pool *pool);
  * a cache again. */
 void lochi_pool_drop_cache(lochi_pool *pool);
 
+/* Tells whether a growable block starts at an address. */
+bool lochi_pool_is_growable(const lochi_pool *pool, const void *address);
+/* Reads a growable block. Returns false if there is none at this address. */
+bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *out);
+
 /* Returns E_BUSY if memory of a block is asleep. Looks through wrappers. Only pools sleep. */
 loch_status lochi_pool_check_awake(loch_allocator *allocator, const void *address, size_t bytes);
 

@@ -3,6 +3,7 @@
 #include "memory/pool/resize.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
@@ -12,6 +13,8 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
+#include "memory/pool/pool.h"
+#include "memory/pool/process.h"
 #include "memory/pool/protect.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/wipe.h"
@@ -83,36 +86,60 @@ static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintp
     return LOCH_OK;
 }
 
-loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *allocated)
+/* Resizes a live block. */
+static loch_status resize_found(lochi_pool *pool, const pool_found *found, void *address, size_t bytes,
+                                size_t *allocated)
 {
-    lochi_pool *pool = self;
+    pool_block *block = found->block;
+    const bool is_growable = !found->word && lochi_pool_state(block) == POOL_GROWABLE;
+    if (pool->is_asleep || lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_refuse_at(address);
+    if (found->word)
+        LOCH_TRY_RETURN(resize_small(pool, found, (uintptr_t)address, bytes));
+    else if (is_growable)
+        LOCH_TRY_RETURN(lochi_pool_resize_block(pool, block, bytes));
+    else
+        LOCH_TRY_RETURN(resize_large(pool, block, bytes));
+    *allocated = found->word ? found->allocated : is_growable ? block->committed : block->bytes;
+    lochi_pool_count_change(pool, lochi_pool_cache(pool, block->lane), (int64_t)bytes - (int64_t)found->requested,
+                            (int64_t)*allocated - (int64_t)found->allocated);
+    if (bytes > pool->largest && bytes > found->requested) pool->largest = bytes;
+    lochi_pool_count_tag(pool, found->tag, found->requested, -1);
+    lochi_pool_count_tag(pool, found->tag, bytes, 1);
+    return LOCH_OK;
+}
+
+static loch_status resize_try(lochi_pool *pool, void *address, size_t bytes, size_t *allocated, bool is_retry)
+{
     lochi_lock_take(&pool->lock);
     pool_found found;
+    pool->retries += is_retry;
     loch_status status = lochi_pool_find_live(pool, address, &found);
     bool is_dropped = false;
     if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE)
         status = lochi_pool_take_supply(pool, &is_dropped);
     if (is_dropped) status = lochi_pool_find_live(pool, address, &found);
-    if (status == LOCH_OK && (pool->is_asleep || lochi_pool_sleeps_at(pool, found.block->start, found.block->bytes)))
-        status = lochi_pool_refuse_at(address);
-    if (status == LOCH_OK && found.word) {
-        status = resize_small(pool, &found, (uintptr_t)address, bytes);
-    } else if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE) {
-        status = lochi_pool_resize_block(pool, found.block, bytes);
-    } else if (status == LOCH_OK) {
-        status = resize_large(pool, found.block, bytes);
-    }
-    if (status == LOCH_OK) {
-        *allocated = found.word                                       ? found.allocated
-                     : lochi_pool_state(found.block) == POOL_GROWABLE ? found.block->committed
-                                                                      : found.block->bytes;
-        pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
-        lochi_pool_count_change(pool, cache, (int64_t)bytes - (int64_t)found.requested,
-                                (int64_t)*allocated - (int64_t)found.allocated);
-        lochi_pool_count_tag(pool, found.tag, found.requested, -1);
-        lochi_pool_count_tag(pool, found.tag, bytes, 1);
-    }
+    if (status == LOCH_OK) status = resize_found(pool, &found, address, bytes, allocated);
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);
     return status;
+}
+
+/* Tries once more to grow a block after other pools have given memory back. Counts the failure. */
+static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, loch_status status, size_t *allocated)
+{
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
+    const size_t gone = status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, bytes, false)
+                        : is_short && !pool->range ? lochi_pool_ask_siblings(pool)
+                                                   : 0;
+    if (gone) status = resize_try(pool, address, bytes, allocated, true);
+    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    return status;
+}
+
+loch_status lochi_pool_resize(void *self, void *address, size_t bytes, size_t *allocated)
+{
+    lochi_pool *pool = self;
+    const loch_status status = resize_try(pool, address, bytes, allocated, false);
+    if (status == LOCH_OK || !lochi_pool_is_growable(pool, address)) return status;
+    return resize_again(pool, address, bytes, status, allocated);
 }

@@ -192,6 +192,13 @@ typedef struct pool_block {
 _Static_assert(sizeof(pool_block) == 128, "a block's record is two lines");
 _Static_assert(offsetof(pool_block, child) == 64, "what every block needs is in the first line");
 
+/* A growable block: its sizes, and how its request was to be retried. */
+typedef struct lochi_growth {
+    size_t bytes, max_bytes;
+    uint64_t timeout_ns;
+    uint32_t flags;
+} lochi_growth;
+
 /* One granule of addresses. */
 typedef struct pool_cell {
     pool_handle *handle;                /* mapped here; NULL for none */

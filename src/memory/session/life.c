@@ -4,6 +4,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "device/device.h"
+#include "memory/grow.h"
 #include "memory/pool/pool.h"
 #include "memory/session/note.h"
 #include "memory/session/session.h"
@@ -37,7 +38,9 @@ static loch_status life_find_block(void *self, const void *address, loch_block *
 
 static loch_status life_resize(void *self, void *address, size_t bytes, size_t *allocated)
 {
-    return lochi_allocator_resize_in_place(((loch_session *)self)->wrapped, address, bytes, allocated);
+    loch_allocator *wrapped = ((loch_session *)self)->wrapped;
+    return lochi_grow_concerns(wrapped, address) ? lochi_grow_pass(wrapped, address, bytes, allocated)
+                                                 : lochi_allocator_resize_in_place(wrapped, address, bytes, allocated);
 }
 
 static void life_destroy(void *self)

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 
 typedef struct fault {
-    loch_allocator *wrapped; /* borrowed; the allocator around this struct retains it */
-    lochi_lock lock;         /* LOCHI_RANK_MEMORY: guards the members below; nothing is called under it */
+    loch_allocator *wrapped;   /* borrowed; the allocator around this struct retains it */
+    loch_allocator *allocator; /* the allocator around this struct */
+    lochi_lock lock;           /* LOCHI_RANK_MEMORY: guards the members below; nothing is called under it */
     bool is_set;
     loch_fault_options options;
     uint64_t attempts; /* attempts that the options apply to, since the options were set */
@@ -38,19 +39,36 @@ static bool fault_decide(fault *self, size_t bytes)
     return number >= options->after && (!options->count || number - options->after < options->count);
 }
 
-static loch_status fault_alloc(void *user, const loch_request *request, void **out)
+/* Fails an attempt to get `bytes`, if it was chosen. */
+static loch_status fault_check(fault *self, size_t bytes)
 {
-    fault *self = user;
     lochi_lock_take(&self->lock);
-    const bool fails = fault_decide(self, request->bytes);
+    const bool fails = fault_decide(self, bytes);
     const uint64_t number = self->attempts;
     loch_status status = self->options.status;
     lochi_lock_drop(&self->lock);
-    if (!fails) return lochi_allocator_try(self->wrapped, request, out);
+    if (!fails) return LOCH_OK;
     lochi_failure_count(&self->failures);
     if (status == LOCH_OK) status = LOCH_E_DEVICE_MEMORY;
     return loch_error_set(status, NULL, 0, "allocation %llu, of %s, fails by fault injection",
-                          (unsigned long long)number, LOCHI_SIZE(request->bytes));
+                          (unsigned long long)number, LOCHI_SIZE(bytes));
+}
+
+static loch_status fault_alloc(void *user, const loch_request *request, void **out)
+{
+    fault *self = user;
+    LOCH_TRY_RETURN(fault_check(self, request->bytes));
+    return lochi_allocator_try(self->wrapped, request, out);
+}
+
+/* A growth is an attempt to get the added bytes. */
+static loch_status fault_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    fault *self = user;
+    lochi_entry entry;
+    LOCH_TRY_RETURN(lochi_ledger_find(self->allocator->ledger, address, &entry));
+    if (bytes > entry.requested) LOCH_TRY_RETURN(fault_check(self, bytes - entry.requested));
+    return lochi_grow_pass(self->wrapped, address, bytes, allocated);
 }
 
 static void fault_destroy(void *user)
@@ -81,6 +99,7 @@ static const loch_allocator_ops fault_ops = {
     .destroy = fault_destroy,
     .get_stats = fault_get_stats,
     .new_segment = fault_new_segment,
+    .resize = fault_resize,
 };
 
 static loch_status fault_read(const loch_fault_options *given, loch_fault_options *out)
@@ -108,11 +127,13 @@ loch_status loch_fault_create(loch_allocator *wrapped, const char *name, const l
     self->luck = read.seed;
     lochi_lock_init(&self->lock, LOCHI_RANK_MEMORY);
     const loch_status status = loch_wrapper_create(wrapped, name, &fault_ops, self, out);
-    if (status == LOCH_OK)
-        lochi_account_forward(*out, LOCHI_FORWARDS_ALL);
-    else
+    if (status != LOCH_OK) {
         fault_destroy(self);
-    return status;
+        return status;
+    }
+    self->allocator = *out;
+    lochi_account_forward(*out, LOCHI_FORWARDS_ALL);
+    return LOCH_OK;
 }
 
 loch_status loch_fault_set(loch_allocator *allocator, const loch_fault_options *options)

@@ -76,6 +76,26 @@ static loch_status limit_free(void *user, void *address, size_t bytes, loch_stre
     return status;
 }
 
+/* Counts the growth of a block, which is in the wrapper's ledger with its old size. */
+static loch_status limit_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    limit *self = user;
+    lochi_entry entry;
+    LOCH_TRY_RETURN(lochi_ledger_find(self->allocator->ledger, address, &entry));
+    const size_t more = bytes > entry.requested ? bytes - entry.requested : 0;
+    const size_t less = more ? 0 : entry.requested - bytes;
+    LOCH_TRY_RETURN(limit_admit(self, more));
+    const loch_status status = lochi_grow_pass(self->wrapped, address, bytes, allocated);
+    if (status != LOCH_OK) {
+        atomic_fetch_sub_explicit(&self->admitted, more, memory_order_relaxed);
+        return status;
+    }
+    limit_count_in(self, more);
+    atomic_fetch_sub_explicit(&self->in_use, less, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&self->admitted, less, memory_order_relaxed);
+    return LOCH_OK;
+}
+
 static void limit_destroy(void *user)
 {
     lochi_free(user);
@@ -107,6 +127,7 @@ static const loch_allocator_ops limit_ops = {
     .destroy = limit_destroy,
     .get_stats = limit_get_stats,
     .new_segment = limit_new_segment,
+    .resize = limit_resize,
 };
 
 /* --- public functions --- */

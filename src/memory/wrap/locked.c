@@ -42,6 +42,12 @@ static loch_status locked_free(void *user, void *address, size_t bytes, loch_str
     return locked_drop(self, lochi_allocator_give_back(self->wrapped, address, bytes, stream));
 }
 
+static loch_status locked_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    locked *self = locked_take(user);
+    return locked_drop(self, lochi_grow_pass(self->wrapped, address, bytes, allocated));
+}
+
 static void locked_destroy(void *user)
 {
     locked *self = user;
@@ -108,6 +114,7 @@ static const loch_allocator_ops locked_ops = {
     .new_segment = locked_new_segment,
     .trim = locked_trim,
     .get_attributes = locked_get_attributes,
+    .resize = locked_resize,
 };
 
 loch_status loch_locked_create(loch_allocator *wrapped, const char *name, loch_allocator **out)

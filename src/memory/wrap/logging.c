@@ -50,7 +50,7 @@ typedef struct logging {
 
 /* The contents of one line. */
 typedef struct logging_event {
-    const char *what; /* "alloc", "use", "free" */
+    const char *what; /* "alloc", "use", "free", "resize" */
     uint64_t id;
     const void *address;
     size_t bytes, alignment;
@@ -76,7 +76,7 @@ static void logging_clean(const char *name, char out[LOCH_TAG_NAME_MAX])
 static int logging_write_trace(FILE *file, const logging_event *event, uint64_t ns, const char *tag)
 {
     const uint64_t us = ns / 1000;
-    if (event->status != LOCH_OK) return 0;
+    if (event->status != LOCH_OK || event->what[0] == 'r') return 0; /* a resize is a free and an allocation */
     if (event->what[0] == 'u') return fprintf(file, "u %" PRIu64 " %u %" PRIu64 "\n", event->id, event->stream, us);
     if (event->what[0] == 'f') {
         if (!event->names_stream) return fprintf(file, "f %" PRIu64 " %" PRIu64 "\n", event->id, us);
@@ -286,6 +286,39 @@ static loch_status logging_free(void *user, void *address, size_t bytes, loch_st
     return status;
 }
 
+/* Notes the new size of a block. In a trace its old number is freed, and a new one allocated. */
+static void logging_note_resize(logging *self, const void *address, size_t bytes, loch_status status)
+{
+    lochi_lock_take(&self->lock);
+    logging_block *block = logging_find(self, address);
+    if (!block) {
+        lochi_lock_drop(&self->lock);
+        return;
+    }
+    logging_event event = logging_event_of("resize", block);
+    event.bytes = bytes;
+    event.status = status;
+    if (status == LOCH_OK && self->file && self->format == LOCH_LOGGING_TRACE) {
+        event = logging_event_of("free", block);
+        logging_write(self, &event);
+        block->id = ++self->last_id;
+        event = logging_event_of("alloc", block);
+        event.bytes = bytes;
+    }
+    if (status == LOCH_OK) block->bytes = bytes;
+    logging_write_and_drop(self, &event);
+}
+
+static loch_status logging_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    logging *self = user;
+    const loch_status status = lochi_grow_pass(self->wrapped, address, bytes, allocated);
+    const loch_error saved = lochi_error_save();
+    logging_note_resize(self, address, bytes, status);
+    if (status != LOCH_OK) lochi_error_restore(&saved);
+    return status;
+}
+
 static loch_status logging_record_use(void *user, void *address, loch_stream *stream)
 {
     logging *self = user;
@@ -329,6 +362,7 @@ static const loch_allocator_ops logging_ops = {
     .free = logging_free,
     .destroy = logging_destroy,
     .record_use = logging_record_use,
+    .resize = logging_resize,
 };
 
 /* --- public functions --- */

@@ -83,6 +83,9 @@ static loch_status redzone_make(redzone *self, const loch_request *request, void
 static loch_status redzone_alloc(void *user, const loch_request *request, void **out)
 {
     redzone *self = user;
+    if (request->max_bytes)
+        return LOCH_FAIL(UNSUPPORTED, "a growable block has no red zone: its end moves. Allocate it from \"%s\"",
+                         self->wrapped->name);
     const loch_status status = redzone_make(self, request, out);
     if (status != LOCH_OK) lochi_ledger_count_failure(self->table.ledger);
     return status;

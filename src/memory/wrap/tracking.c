@@ -26,27 +26,30 @@ typedef struct tracking {
 
 /* --- records --- */
 
-static void tracking_record(tracking *self, const lochi_entry *entry, int sign)
+static void tracking_record(tracking *self, const lochi_entry *entry, int64_t bytes)
 {
     lochi_lock_take(&self->lock);
-    self->ring[self->written++ % self->capacity] = (loch_tracking_record){
-        .bytes = sign * (int64_t)entry->requested, .id = entry->id, .time_ns = loch_host_now_ns(), .tag = entry->tag};
+    self->ring[self->written++ % self->capacity] =
+        (loch_tracking_record){.bytes = bytes, .id = entry->id, .time_ns = loch_host_now_ns(), .tag = entry->tag};
     lochi_lock_drop(&self->lock);
 }
 
-/* Returns the time when a live block was allocated; 0 if its record was overwritten. A live block has one record
- * only. */
-static uint64_t tracking_time(tracking *self, uint64_t id)
+/* Returns the time when a live block was allocated; 0 if its record was overwritten. The first record and those of its
+ * growth add up to the size of the block. */
+static uint64_t tracking_time(tracking *self, const lochi_entry *entry)
 {
     uint64_t time_ns = 0;
+    int64_t bytes = 0;
     lochi_lock_take(&self->lock);
     const uint64_t kept = self->written < self->capacity ? self->written : self->capacity;
-    for (uint64_t back = 1; back <= kept && !time_ns; back++) {
+    for (uint64_t back = 1; back <= kept && (!time_ns || bytes != (int64_t)entry->requested); back++) {
         const loch_tracking_record *record = &self->ring[(self->written - back) % self->capacity];
-        if (record->id == id) time_ns = record->time_ns;
+        if (record->id != entry->id) continue;
+        time_ns = record->time_ns;
+        bytes += record->bytes;
     }
     lochi_lock_drop(&self->lock);
-    return time_ns;
+    return bytes == (int64_t)entry->requested ? time_ns : 0;
 }
 
 /* --- the slots --- */
@@ -70,7 +73,7 @@ static __attribute__((noinline)) loch_status tracking_add_recorded(tracking *sel
                          .allocated = request->bytes,
                          .tag = (uint16_t)request->tag};
     const loch_status status = lochi_ledger_add(self->ledger, &entry, &entry.id);
-    if (status == LOCH_OK) tracking_record(self, &entry, 1);
+    if (status == LOCH_OK) tracking_record(self, &entry, (int64_t)entry.requested);
     return status;
 }
 
@@ -97,7 +100,23 @@ static loch_status tracking_free(void *user, void *address, size_t bytes, loch_s
     if (__builtin_expect(!lochi_is_freed(status), 0))
         lochi_ledger_put_back(self->ledger, &entry);
     else if (self->capacity)
-        tracking_record(self, &entry, -1);
+        tracking_record(self, &entry, -(int64_t)entry.requested);
+    return status;
+}
+
+static loch_status tracking_resize(void *user, void *address, size_t bytes, size_t *allocated)
+{
+    tracking *self = user;
+    lochi_entry entry;
+    if (!lochi_grow_concerns(self->wrapped, address)) return LOCH_E_UNSUPPORTED;
+    LOCH_TRY_RETURN(lochi_ledger_find(self->ledger, address, &entry));
+    const loch_status status = lochi_grow_pass(self->wrapped, address, bytes, allocated);
+    if (status == LOCH_OK) {
+        lochi_ledger_resize(self->ledger, address, bytes);
+        if (self->capacity) tracking_record(self, &entry, (int64_t)bytes - (int64_t)entry.requested);
+    } else {
+        lochi_ledger_count_failure(self->ledger);
+    }
     return status;
 }
 
@@ -123,7 +142,7 @@ static loch_status tracking_find(void *user, const void *address, loch_block *ou
         out->stream_id = inner.stream_id;
         out->time_ns = inner.time_ns;
     }
-    if (self->capacity) out->time_ns = tracking_time(self, entry.id);
+    if (self->capacity) out->time_ns = tracking_time(self, &entry);
     return LOCH_OK;
 }
 
@@ -160,6 +179,7 @@ static const loch_allocator_ops tracking_ops = {
     .walk = tracking_walk,
     .get_stats = tracking_get_stats,
     .new_segment = tracking_new_segment,
+    .resize = tracking_resize,
 };
 
 /* --- public functions --- */

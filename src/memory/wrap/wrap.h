@@ -5,6 +5,7 @@
 
 #include "base/sized.h"
 #include "memory/allocator.h"
+#include "memory/grow.h"
 
 /* Starts a new segment in the wrapped allocator too, for a wrapper with statistics of its own. The caller holds the
  * lock of the allocator around the wrapper, whose rank is lower. */
