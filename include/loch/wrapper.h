@@ -54,9 +54,10 @@ typedef struct loch_tracking_options {
 LOCH_API LOCH_MUST_USE loch_status loch_tracking_create(loch_allocator *wrapped, const char *name,
                                                         const loch_tracking_options *options, loch_allocator **out);
 
-/** One record of a tracking wrapper: an allocation (bytes > 0) or a free (bytes < 0). */
+/** One record of a tracking wrapper: an allocation or a growth (bytes > 0), a free or a growable block that became
+ *  smaller (bytes < 0). */
 typedef struct loch_tracking_record {
-    int64_t bytes;    /**< requested bytes, negative for a free */
+    int64_t bytes;    /**< requested bytes, negative for a free; of a growable block the change of its size */
     uint64_t id;      /**< id of the block */
     uint64_t time_ns; /**< time in nanoseconds (loch_host_now_ns) */
     loch_tag tag;     /**< tag of the block */
@@ -98,7 +99,8 @@ typedef struct loch_logging_options {
     loch_logging_filter filter; /**< which allocations to write */
 } loch_logging_options;
 
-/** Creates a logging wrapper: it writes every allocation, recorded use and free. Times count from the creation of the
+/** Creates a logging wrapper: it writes every allocation, recorded use and free, and every resize of a growable block:
+ *  as `resize`, or in a trace as a free and an allocation with a new id. Times count from the creation of the
  *  wrapper. Ids are the wrapper's own and are never reused. Streams are small numbers (0: the default stream).
  *  Blanks, commas and quotes in tags are written as '_'. The file is created anew; E_IO if that fails. If the file
  *  cannot be written later, allocations continue and loch_logging_flush returns E_IO.

@@ -5,7 +5,7 @@
 
 #include "memory/allocator_state.h"
 
-/* Changes the size of a growable block in place, with retries. `max_bytes` is set to what is reserved for it, or to 0 if
+/* Changes the size of a growable block in place, with retries. Sets `max_bytes` to what is reserved for it, or to 0 if
  * there is no growable block (E_FOREIGN). */
 loch_status lochi_grow(loch_allocator *allocator, void *address, size_t bytes, size_t *max_bytes);
 

@@ -151,6 +151,7 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     block->tag = 0;
     block->id = 0;
+    block->kept->shrink_epoch = block->kept->frozen = 0;
     lochi_pool_drop_record(pool, block->kept);
     if (committed && committed < block->bytes) {
         pool_block *rest = lochi_pool_split(pool, block, block->start + committed);
@@ -214,7 +215,7 @@ loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *reque
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, request->bytes);
     if (status == LOCH_OK) {
         block->tag = (uint16_t)request->tag;
-        block->kept->epoch = request->timeout_ns; /* the record is unused until the block is freed */
+        block->kept->shrink_epoch = request->timeout_ns; /* the record is unused until the block is freed */
         block->kept->frozen = request->flags & LOCH_ALLOC_NO_RETRY;
         lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), request->bytes, block->committed);
         *out = (void *)block->start;
@@ -244,7 +245,7 @@ bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *
     if (block)
         *out = (lochi_growth){.bytes = lochi_pool_requested(block),
                               .max_bytes = block->bytes,
-                              .timeout_ns = block->kept->epoch,
+                              .timeout_ns = block->kept->shrink_epoch,
                               .flags = block->kept->frozen};
     lochi_lock_drop(&pool->lock);
     return block != NULL;

@@ -107,7 +107,7 @@ static void a_failure_is_counted_once_and_growth_is_a_request(void **state)
     CHECK_FAILS(loch_allocator_alloc(b.pool, &large, &none), LIMIT);
     assert_null(none);
     assert_int_equal(pool_stats(b.pool).failures, 2);
-    CHECK_FAILS(loch_pool_resize_growable(b.pool, block, 65 * MIB), OUT_OF_RANGE); /* not for want of memory */
+    CHECK_FAILS(loch_pool_resize_growable(b.pool, block, 65 * MIB), OUT_OF_RANGE); /* memory is not short */
     assert_int_equal(pool_stats(b.pool).failures, 2);
     assert_int_equal(pool_stats(b.pool).largest_bytes, MIB);
     CHECK_OK(loch_pool_resize_growable(b.pool, block, 20 * MIB));
@@ -453,7 +453,7 @@ static void realloc_moves_beyond_the_reservation(void **state)
     }
 }
 
-/* A growth in place that fails for want of memory does not move: that would need more. */
+/* A growth in place that is short of memory does not move the block: that would need more. */
 static void realloc_that_is_short_leaves_the_block(void **state)
 {
     (void)state;
