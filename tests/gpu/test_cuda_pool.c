@@ -301,6 +301,31 @@ static void a_growable_block_grows_in_place(void **state)
     pool_end(pool);
 }
 
+/* Through a wrapper, and beyond what is reserved: the contents move to another reservation. */
+static void a_tracked_growable_block_moves_with_its_contents(void **state)
+{
+    (void)state;
+    if (!loch_device_can(device, LOCH_CAN_VIRTUAL)) skip();
+    loch_allocator *pool = pool_create(NULL), *tracked;
+    CHECK_OK(loch_tracking_create(pool, NULL, NULL, &tracked));
+    const loch_request request = {.size = sizeof request, .bytes = TEST_MIB, .max_bytes = 4 * TEST_MIB};
+    void *address = NULL;
+    CHECK_OK(loch_allocator_alloc(tracked, &request, &address));
+    CHECK_OK(loch_pool_resize_growable(tracked, address, 3 * TEST_MIB));
+    piece p = {address, 3 * TEST_MIB, 99, loch_stream_get_default(device)};
+    put(&p);
+    CHECK_OK(loch_allocator_realloc(tracked, address, 7 * TEST_MIB, NULL, &address));
+    assert_ptr_not_equal(address, p.address);
+    p.address = address;
+    expect(&p);
+    loch_stats stats = {.size = sizeof stats};
+    CHECK_OK(loch_allocator_get_stats(tracked, &stats));
+    assert_int_equal(stats.requested_bytes, 7 * TEST_MIB);
+    CHECK_OK(loch_free(tracked, address));
+    loch_allocator_release(tracked);
+    pool_end(pool);
+}
+
 static size_t free_on_device(void)
 {
     loch_memory_info info = {.size = sizeof info};
@@ -483,6 +508,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(memory_goes_from_stream_to_stream_in_order),
         cmocka_unit_test(moved_memory_keeps_its_contents),
         cmocka_unit_test(a_growable_block_grows_in_place),
+        cmocka_unit_test(a_tracked_growable_block_moves_with_its_contents),
         cmocka_unit_test(the_idle_cap_gives_memory_back),
         cmocka_unit_test(freed_blocks_are_zero),
         cmocka_unit_test(a_trim_gives_memory_back_to_the_gpu),
