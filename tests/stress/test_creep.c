@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Fifty rounds of changing programs on one pool of a simulated device. Each round is another random program: other
- * sizes, lifetimes and streams. After a round everything is freed, and the pool keeps its memory. What it holds must not
- * creep: it stays within a part of what the largest round used at one moment, and the same programs again need little
- * more. */
+ * sizes, lifetimes and streams. After a round everything is freed, and the pool keeps its memory. What it holds must
+ * not creep: it stays within a part of what the largest round used at one moment, and the same programs again need
+ * little more. */
 #include "pool_fixture.h"
 
 #define ROUNDS 50
