@@ -305,8 +305,9 @@ typedef struct loch_allocator_ops {
     /** Optional: changes the size of a live block in place; statistics follow the new size. Returns E_UNSUPPORTED,
      *  E_DEVICE_MEMORY, E_HOST_MEMORY, E_LIMIT or E_FRAGMENTED if it cannot, and changes nothing. Sets `allocated` to
      *  the bytes that the block takes up now. Called only for allocators that supply find, walk and get_stats, and
-     *  for wrappers that supply find; for a growable block for every wrapper. Default: E_UNSUPPORTED; a wrapper
-     *  without this slot does not forward it. */
+     *  for wrappers that supply find; for a growable block for every wrapper, which forwards it by
+     *  loch_pool_resize_growable: only the outermost call retries. Default: E_UNSUPPORTED; a wrapper without this slot
+     *  does not forward it. */
     loch_status (*resize)(void *self, void *address, size_t bytes, size_t *allocated);
 } loch_allocator_ops;
 

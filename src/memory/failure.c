@@ -12,6 +12,11 @@ void lochi_failure_count(_Atomic uint64_t *counter)
         atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
+bool lochi_failure_is_inner(void)
+{
+    return lochi_room_own && lochi_room_own->failures.depth;
+}
+
 uint32_t lochi_failure_begin(void)
 {
     lochi_room *room = lochi_room_get();

@@ -15,6 +15,9 @@
 /* Counts one failure, now or when the request ends. The counter must live until the request ends. */
 void lochi_failure_count(_Atomic uint64_t *counter);
 
+/* Tells whether the thread is inside an attempt of an outer request, which retries. */
+bool lochi_failure_is_inner(void);
+
 /* Begins a request. Returns the mark for the calls that follow. */
 uint32_t lochi_failure_begin(void);
 

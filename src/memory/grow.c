@@ -63,10 +63,11 @@ loch_status lochi_grow(loch_allocator *allocator, void *address, size_t bytes, s
                                   .max_bytes = bytes,
                                   .flags = growth.flags,
                                   .timeout_ns = growth.timeout_ns};
+    const bool is_inner = lochi_failure_is_inner(); /* a user's wrapper passes the call on */
     const uint32_t mark = lochi_failure_begin();
     loch_status status = grow_try(allocator, &request, &address);
-    if (status != LOCH_OK) status = lochi_retry(allocator, grow_try, &request, mark, status, &address);
-    lochi_failure_end(mark, request.flags & LOCH_ALLOC_NO_RETRY);
+    if (status != LOCH_OK && !is_inner) status = lochi_retry(allocator, grow_try, &request, mark, status, &address);
+    lochi_failure_end(mark, is_inner || request.flags & LOCH_ALLOC_NO_RETRY);
     return status;
 }
 

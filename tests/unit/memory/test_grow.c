@@ -387,6 +387,51 @@ static void allocators_without_growable_blocks_refuse(void **state)
     bench_close(&b);
 }
 
+typedef struct own_wrapper {
+    loch_allocator *wrapped;
+    size_t seen; /* size of the last resize */
+    int resizes;
+} own_wrapper;
+
+static loch_status own_alloc(void *self, const loch_request *request, void **out)
+{
+    return loch_allocator_alloc(((own_wrapper *)self)->wrapped, request, out);
+}
+
+static loch_status own_resize(void *self, void *address, size_t bytes, size_t *allocated)
+{
+    own_wrapper *own = self;
+    own->seen = *allocated = bytes;
+    own->resizes++;
+    return loch_pool_resize_growable(own->wrapped, address, bytes);
+}
+
+/* A wrapper of a user sees the growth. Only the outermost call retries, so each attempt comes by once. */
+static void a_wrapper_with_the_slot_sees_the_growth(void **state)
+{
+    (void)state;
+    bench b = bench_open(32 * MIB);
+    own_wrapper self = {.wrapped = b.pool};
+    loch_allocator *own;
+    const loch_allocator_ops ops = {.size = sizeof ops, .kind = "own", .alloc = own_alloc, .resize = own_resize};
+    CHECK_OK(loch_wrapper_create(b.pool, NULL, &ops, &self, &own));
+    reserve r = {.from = b.pool, .block = pool_alloc(b.pool, 16 * MIB)};
+    CHECK_OK(loch_allocator_add_pressure(b.pool, give_up, &r));
+    char *block = make(own, 10 * MIB, 64 * MIB);
+    CHECK_OK(loch_pool_resize_growable(own, block, 24 * MIB));
+    assert_int_equal(self.seen, 24 * MIB);
+    assert_int_equal(self.resizes, 2); /* before and after the pressure function */
+    assert_int_equal(r.calls, 1);
+    CHECK_FAILS(loch_pool_resize_growable(own, block, 40 * MIB), LIMIT);
+    assert_int_equal(pool_stats(own).failures, 1);
+    assert_int_equal(pool_stats(b.pool).failures, 1);
+    assert_int_equal(requested(own, block), 24 * MIB);
+    CHECK_OK(loch_free(own, block));
+    CHECK_OK(loch_allocator_remove_pressure(b.pool, give_up, &r));
+    loch_allocator_release(own);
+    bench_close(&b);
+}
+
 /* --- sessions --- */
 
 /* The allocator of a session around a wrapper, and a wrapper around the allocator of a session. */
@@ -484,6 +529,7 @@ int main(void)
         POOL_TEST(logging_writes_the_growth),
         POOL_TEST(wrappers_around_wrappers_agree),
         POOL_TEST(allocators_without_growable_blocks_refuse),
+        POOL_TEST(a_wrapper_with_the_slot_sees_the_growth),
         POOL_TEST(sessions_free_what_grew_through_wrappers),
         POOL_TEST(realloc_moves_beyond_the_reservation),
         POOL_TEST(realloc_that_is_short_leaves_the_block),
