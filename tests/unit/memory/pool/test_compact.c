@@ -518,7 +518,7 @@ typedef struct pinner {
     bool is_well;
 } pinner;
 
-#define MANY 8192
+#define MANY 5120
 
 /* A plan for very many blocks joins what is free, and moves no block twice. */
 static void many_blocks_are_joined_and_move_once(void **state)
