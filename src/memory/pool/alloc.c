@@ -185,6 +185,7 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
     pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!cache) cache = lochi_pool_cache(pool, lane);
+    if (cache) cache->store = lane->store; /* another thread may have made it */
     uint32_t class;
     return alloc_is_small(pool, lochi_pool_round_request(pool, lochi_request_round(request)), request->alignment,
                           &class)
