@@ -12,7 +12,8 @@ static const struct {
                   {"copy", tool_bench_copy},         {"calls", tool_bench_calls},
                   {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
                   {"compact", tool_bench_compact},   {"plan", tool_bench_plan},
-                  {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind}};
+                  {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind},
+                  {"small", tool_bench_small}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -88,6 +89,7 @@ const tool_command tool_bench = {
     "  pool              allocations and frees, beside libc, jemalloc, mimalloc and tcmalloc; on other\n"
     "                    devices beside the driver's own allocators\n"
     "  threads           how throughput grows with threads, beside the same\n"
+    "  small             memory that small blocks of the host take, beside the same\n"
     "  copy              copies and fills, beside the driver's own calls\n"
     "  calls             what driver calls cost; as text a cost table for simulated devices\n"
     "  tracking          what a tracking wrapper adds to allocations and frees\n"

@@ -95,6 +95,9 @@ int tool_bench_pool(const tool_bench_options *options);
 /* Measures how throughput grows with threads, for the pool and for other allocators. */
 int tool_bench_threads(const tool_bench_options *options);
 
+/* Measures the memory that small blocks of the host take, for the pool and for other allocators. */
+int tool_bench_small(const tool_bench_options *options);
+
 /* Measures copies of tensors between layouts, types and places, and plain copies of as many bytes. */
 int tool_bench_strided(const tool_bench_options *options);
 

@@ -187,9 +187,10 @@ typedef struct loch_block {
     uint64_t time_ns;       /**< time of the allocation in nanoseconds (loch_host_now_ns) */
 } loch_block;
 
-/** Reads what is known of the live block that starts at `address`. Set `out->size` before the call. E_DOUBLE_FREE,
- *  E_INTERIOR, E_FOREIGN: `address` is not the start of a live block. An allocator without LOCH_TRAIT_TRACKS_SIZES
- *  may have to search. */
+/** Reads what is known of the live block that starts at `address`. Set `out->size` before the call: to
+ *  sizeof(loch_block), or to offsetof(loch_block, id) for the sizes alone, which a pool reads without a lock and with
+ *  hardly more work than malloc_usable_size. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not the start of a live
+ *  block. An allocator without LOCH_TRAIT_TRACKS_SIZES may have to search. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out);
 
 /** Receives one live block. Must not call the allocator. A return value other than LOCH_OK ends the walk and becomes

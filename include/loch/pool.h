@@ -20,6 +20,10 @@
  *  functions run and the timeout passes (allocator.h). Then the request fails with E_LIMIT, E_FRAGMENTED or
  *  E_DEVICE_MEMORY; the sentence of the error record says why.
  *
+ *  Alignment: a request without one is aligned to the device's alignment (loch_device_properties). On the cpu small
+ *  blocks are packed more tightly, as by malloc: to 16 bytes, and to 64 bytes if the size is a multiple of 64 or at
+ *  least 512. Buffers and tensors always ask for the device's alignment.
+ *
  *  The functions here accept a wrapper around a pool and look through it; those for growable blocks go through it. An
  *  allocator that is not a pool gives E_INVALID.
  */

@@ -8,6 +8,7 @@
 #include "base/thread_own.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Stores only the status. A code outside the list is stored as E_DRIVER. */
 static void fail_set_bare(loch_status status)
@@ -58,11 +59,16 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     error->status = status;
     error->driver = driver ? driver : "";
     error->driver_code = driver_code;
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(error->sentence, sizeof error->sentence, format, arguments);
-    va_end(arguments);
-    if (length >= (int)sizeof error->sentence) fail_mend_end(error->sentence, sizeof error->sentence - 1);
+    const size_t plain = strcspn(format, "%");
+    if (!format[plain] && plain < sizeof error->sentence) { /* a constant sentence costs no formatting */
+        memcpy(error->sentence, format, plain + 1);
+    } else {
+        va_list arguments;
+        va_start(arguments, format);
+        const int length = vsnprintf(error->sentence, sizeof error->sentence, format, arguments);
+        va_end(arguments);
+        if (length >= (int)sizeof error->sentence) fail_mend_end(error->sentence, sizeof error->sentence - 1);
+    }
     fail_keep_line(error->sentence);
     if (!*error->sentence) /* never empty: fall back to the general text of the status */
         snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));

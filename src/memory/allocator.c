@@ -24,6 +24,7 @@
 #include <loch/host.h>
 #include <string.h>
 
+#define ALLOCATOR_ZERO_SHORT 256 /* bytes that are zeroed without a call */
 #define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED)
 
 /* --- handing out --- */
@@ -123,12 +124,18 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     return allocator_alloc_read(allocator, &read, out);
 }
 
-/* Returns whether a request is valid and asks for aligned bytes on a stream and nothing else. */
+/* Returns whether a request of full size asks for bytes on a stream and nothing else. The bytes may be 0. */
+static inline bool allocator_is_plainest(const loch_request *request)
+{
+    return !(request->tag | request->flags | request->round_bytes | request->alignment | request->max_bytes);
+}
+
+/* Returns whether a request of full size is valid and asks for aligned bytes on a stream, zeroed or not, and nothing
+ * else. The bytes may be 0. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
-    return request->size == sizeof *request && request->bytes &&
-           !(request->tag | request->flags | request->round_bytes | request->max_bytes) &&
-           (!request->alignment || !(request->alignment & (request->alignment - 1)));
+    return !(request->tag | (request->flags & ~(uint32_t)LOCH_ALLOC_ZEROED) | request->round_bytes |
+             request->max_bytes | (request->alignment & (request->alignment - 1)));
 }
 
 /* Continues a plain request that a pool has tried and refused. Measuring is off, because the gate was open. */
@@ -144,35 +151,115 @@ static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, c
     return status;
 }
 
+/* Zeroes a new block of a device for a request that may have no stream. */
+static LOCHI_RARE loch_status allocator_zero_device(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    loch_request complete = *request;
+    if (!complete.stream) complete.stream = &allocator->device->default_stream;
+    return allocator_zero(allocator, &complete, out);
+}
+
+/* Zeroes a block of the host that is not empty. Short blocks end at a multiple of 16 bytes, and start at one. */
+static inline void allocator_zero_host(void *block, size_t bytes)
+{
+    typedef long long allocator_lane __attribute__((vector_size(16), may_alias));
+    if (LOCHI_ASAN || bytes > ALLOCATOR_ZERO_SHORT) { /* AddressSanitizer watches the bytes behind a block */
+        memset(block, 0, bytes);
+        return;
+    }
+    allocator_lane *lane = block, *const end = (allocator_lane *)((char *)block + bytes);
+    do {
+        *lane++ = (allocator_lane){0};
+        __asm__ volatile(""); /* keeps the compiler from making a call of memset out of the loop */
+    } while (lane < end);
+}
+
+/* Zeroes a block that a pool has handed out for a plain request. Memory of the host is written here, without the
+ * checks of a fill. */
+static inline loch_status allocator_zero_taken(loch_allocator *allocator, const lochi_pool *pool,
+                                               const loch_request *request, void **out)
+{
+    if (LOCHI_LIKELY(pool->is_host)) {
+        allocator_zero_host(*out, request->bytes);
+        return LOCH_OK;
+    }
+    return allocator_zero_device(allocator, request, out);
+}
+
 static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_allocator *allocator,
                                                                      const loch_request *request, void **out)
 {
     loch_status status;
-    if (LOCHI_UNLIKELY(lochi_session_top)) return allocator_alloc_slowly(allocator, request, out);
+    *out = NULL;
+    if (LOCHI_UNLIKELY(lochi_session_top || !request->bytes)) return allocator_alloc_slowly(allocator, request, out);
     /* The cache is not empty any more: begin again. */
     if (lochi_pool_take_batch(allocator->pool, request)) return loch_allocator_alloc(allocator, request, out);
     lochi_allocator_note_user(allocator);
     if (!lochi_pool_alloc_plainly(allocator->pool, request, &status, out))
         return allocator_alloc_slowly(allocator, request, out);
-    return LOCHI_LIKELY(status == LOCH_OK) ? LOCH_OK : allocator_alloc_again(allocator, request, status, out);
+    if (LOCHI_UNLIKELY(status != LOCH_OK)) status = allocator_alloc_again(allocator, request, status, out);
+    return status == LOCH_OK && request->flags ? allocator_zero_taken(allocator, allocator->pool, request, out)
+                                               : status;
+}
+
+/* Allocates for any request, if possible on the fast path: a larger block, an alignment, another stream, zeroed. */
+static __attribute__((noinline)) loch_status allocator_alloc_any(loch_allocator *allocator, const loch_request *request,
+                                                                 void **out)
+{
+    if (LOCHI_UNLIKELY(!allocator_is_plain(request))) return allocator_alloc_slowly(allocator, request, out);
+    lochi_pool *pool = allocator->pool;
+    bool is_peak = false;
+    if (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out)))
+        return allocator_alloc_plainly(allocator, request, out);
+    if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
+    return LOCHI_LIKELY(!request->flags) ? LOCH_OK : allocator_zero_taken(allocator, pool, request, out);
+}
+
+/* Continues the plainest request after the thread's first cache did not serve it, or served a peak. */
+static inline loch_status allocator_alloc_further(loch_allocator *allocator, const loch_request *request,
+                                                  pool_first first, void **out)
+{
+    if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(allocator->pool, request->bytes);
+    return first == POOL_FIRST_OTHER ? allocator_alloc_any(allocator, request, out)
+                                     : allocator_alloc_plainly(allocator, request, out);
+}
+
+/* Allocates for the plainest request above slabs' sizes, or of 0 bytes. */
+static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocator *allocator,
+                                                                   const loch_request *request, void **out)
+{
+    pool_first first = POOL_FIRST_EMPTY;
+    if (LOCHI_LIKELY(request->bytes))
+        first = lochi_pool_alloc_first(allocator->pool, request->bytes, request->stream, false, out);
+    if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
+    return allocator_alloc_further(allocator, request, first, out);
 }
 
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    if (LOCHI_LIKELY(allocator && allocator->pool && request && out && allocator_is_plain(request))) {
-        bool is_peak = false;
-        *out = lochi_pool_alloc_quickly(allocator->pool, request, &is_peak);
-        if (LOCHI_UNLIKELY(is_peak)) return lochi_pool_raise_late(allocator->pool, request->bytes);
-        if (LOCHI_LIKELY(*out != NULL)) return LOCH_OK;
-        return allocator_alloc_plainly(allocator, request, out);
-    }
-    return allocator_alloc_slowly(allocator, request, out);
+    if (LOCHI_UNLIKELY(!allocator || !allocator->pool || !request || !out || request->size != sizeof *request))
+        return allocator_alloc_slowly(allocator, request, out);
+    if (LOCHI_UNLIKELY(!allocator_is_plainest(request))) return allocator_alloc_any(allocator, request, out);
+    if (LOCHI_UNLIKELY(request->bytes - 1 >= POOL_SMALL_MAX)) return allocator_alloc_large(allocator, request, out);
+    const pool_first first = lochi_pool_alloc_first(allocator->pool, request->bytes, request->stream, true, out);
+    if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
+    return allocator_alloc_further(allocator, request, first, out);
+}
+
+static LOCHI_RARE loch_status allocator_alloc_bytes(loch_allocator *allocator, size_t bytes, void **out)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes};
+    return loch_allocator_alloc(allocator, &request, out);
 }
 
 loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
 {
-    const loch_request request = {.size = sizeof request, .bytes = bytes};
-    return loch_allocator_alloc(allocator, &request, out);
+    if (LOCHI_LIKELY(allocator && allocator->pool && out && bytes - 1 < POOL_SMALL_MAX)) {
+        const pool_first first = lochi_pool_alloc_first(allocator->pool, bytes, NULL, true, out);
+        if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
+        if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(allocator->pool, bytes);
+    }
+    return allocator_alloc_bytes(allocator, bytes, out);
 }
 
 loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes, const loch_request *request,
@@ -202,6 +289,7 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
 {
     if (LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
         return allocator_free_any(allocator, address, 0, NULL);
+    if (lochi_pool_unname_quickly(allocator->pool, address)) return loch_allocator_free(allocator, address);
     /* The cache is not full any more: begin again. */
     if (lochi_pool_leave_batch(allocator->pool, (uintptr_t)address)) return loch_allocator_free(allocator, address);
     lochi_allocator_note_user(allocator);
@@ -211,17 +299,13 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
 
 loch_status loch_allocator_free(loch_allocator *allocator, void *address)
 {
-    if (LOCHI_LIKELY(allocator && allocator->pool && address)) {
-        if (LOCHI_LIKELY(lochi_pool_free_quickly(allocator->pool, address))) return LOCH_OK;
-        return allocator_free_plainly(allocator, address);
-    }
-    return allocator_free_any(allocator, address, 0, NULL);
+    if (LOCHI_UNLIKELY(!allocator || !address || !allocator->pool))
+        return allocator_free_any(allocator, address, 0, NULL);
+    if (LOCHI_LIKELY(lochi_pool_free_quickly(allocator->pool, address))) return LOCH_OK;
+    return allocator_free_plainly(allocator, address);
 }
 
-loch_status loch_free(loch_allocator *allocator, void *address)
-{
-    return loch_allocator_free(allocator, address);
-}
+loch_status loch_free(loch_allocator *allocator, void *address) __attribute__((alias("loch_allocator_free")));
 
 loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loch_stream *stream)
 {
@@ -316,14 +400,31 @@ static loch_status allocator_find(const loch_allocator *allocator, const void *a
     return LOCH_OK;
 }
 
-loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+static LOCHI_RARE loch_status allocator_find_slowly(loch_allocator *allocator, const void *address, loch_block *out)
 {
+    loch_block sizes = {.size = offsetof(loch_block, id)};
+    if (allocator && allocator->pool && address && out && out->size >= sizeof *out &&
+        loch_allocator_find(allocator, address, &sizes) == LOCH_OK &&
+        lochi_pool_describe_quickly(allocator->pool, (uintptr_t)address, out)) {
+        out->address = sizes.address;
+        out->requested_bytes = sizes.requested_bytes;
+        out->allocated_bytes = sizes.allocated_bytes;
+        return LOCH_OK;
+    }
     if (!allocator || !address || !lochi_sized_is_set(out))
         return LOCH_FAIL(INVALID, "finding a block needs an allocator, an address and a struct whose size is set");
     loch_block block = {.size = sizeof block};
     const loch_status status = allocator_find(allocator, address, &block);
     lochi_sized_write(out, &block, sizeof block);
     return status;
+}
+
+loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
+{
+    if (LOCHI_LIKELY(allocator && allocator->pool && out) && LOCHI_LIKELY(out->size == offsetof(loch_block, id)) &&
+        LOCHI_LIKELY(lochi_pool_measure_quickly(allocator->pool, address, out)))
+        return LOCH_OK;
+    return allocator_find_slowly(allocator, address, out);
 }
 
 loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor, void *user)

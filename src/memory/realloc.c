@@ -10,6 +10,7 @@
 #include "memory/pool/pool.h"
 #include "memory/session/session.h"
 #include <loch/copy.h>
+#include <string.h>
 
 /* --- in place --- */
 
@@ -174,6 +175,41 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
     return realloc_block(allocator, &block, &complete, keeps_contents, out);
 }
 
+/* Moves a plain block of a pool of the host to a new block: the fast path of realloc_block and realloc_move. */
+static loch_status realloc_move_plain(loch_allocator *allocator, void *address, size_t before,
+                                      const loch_request *request, void **out)
+{
+    void *moved;
+    LOCH_TRY_RETURN(loch_allocator_alloc(allocator, request, &moved));
+    memcpy(moved, address, before < request->bytes ? before : request->bytes);
+    const loch_status status = loch_allocator_free(allocator, address);
+    if (status == LOCH_OK)
+        *out = moved;
+    else /* another thread has freed it */
+        lochi_allocator_abandon(allocator, moved, 0, NULL);
+    return status;
+}
+
+/* Resizes a block on the fast path. Returns false if the call has to take the slow path. */
+static inline bool realloc_quickly(loch_allocator *allocator, void *address, const loch_request *request,
+                                   loch_status *status, void **out)
+{
+    size_t before;
+    if (request->bytes - 1 >= LOCHI_ALLOCATOR_BYTES_MAX - 1) return false;
+    switch (lochi_pool_resize_quickly(allocator->pool, address, request->bytes, request->stream, &before)) {
+    case POOL_RESIZED:
+        *out = address;
+        *status = LOCH_OK;
+        return true;
+    case POOL_RESIZE_MOVES:
+        if (!allocator->pool->is_host || lochi_session_top) return false;
+        *status = realloc_move_plain(allocator, address, before, request, out);
+        return true;
+    case POOL_RESIZE_SLOWLY: break;
+    }
+    return false;
+}
+
 loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream,
                                    void **out)
 {
@@ -181,6 +217,8 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
     if (!allocator || !out)
         return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place for the result");
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
+    loch_status status;
+    if (allocator->pool && address && realloc_quickly(allocator, address, &request, &status, out)) return status;
     if (address) return lochi_allocator_resize(allocator, address, &request, true, out);
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
     return loch_allocator_alloc(allocator, &request, out);

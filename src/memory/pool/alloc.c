@@ -132,15 +132,9 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
 /* Tells whether a request is served from slabs. Sets its class. */
 static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
 {
-    if (alignment > pool->unit) { /* classes that are powers of two are aligned to their size */
-        if (alignment > POOL_SMALL_MAX || bytes > POOL_SMALL_MAX) return false;
-        size_t power = alignment;
-        while (power < bytes)
-            power *= 2;
-        bytes = power;
-    }
-    if (bytes > POOL_SMALL_MAX) return false;
-    *class = pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT];
+    if (bytes > POOL_SMALL_MAX || alignment > POOL_SMALL_MAX) return false;
+    if (alignment > pool->unit) bytes = (bytes + alignment - 1) & ~(alignment - 1); /* slab.c: then it is aligned */
+    *class = lochi_pool_class(pool, bytes);
     return true;
 }
 
@@ -164,10 +158,11 @@ static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *l
 {
     pool_entry entry;
     const bool is_cached = cache && cache->stacks[class].count;
-    if (!is_cached && !lane->partial[class]) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
+    if (!is_cached && !lochi_pool_slab_find(lane, class)) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
     if (!cache || lochi_pool_cache_take(pool, cache, class, &entry) != LOCH_OK)
         lochi_pool_slab_take(lane, class, &entry, 1);
-    atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint64_t)request->tag << POOL_WORD_TAG_SHIFT | request->bytes,
+    atomic_store_explicit(entry.word,
+                          POOL_WORD_LIVE | (uint32_t)request->tag << POOL_WORD_TAG_SHIFT | (uint32_t)request->bytes,
                           memory_order_relaxed);
     lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
     lochi_pool_show_block(pool, (uintptr_t)entry.address, request->bytes);
@@ -216,7 +211,7 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
 bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out)
 {
     loch_stream *stream = request->stream ? request->stream : pool->default_stream;
-    if (request->alignment > pool->unit || request->bytes > POOL_ALIGNMENT_MAX) return false;
+    if (request->alignment > POOL_SMALL_MAX || request->bytes > POOL_ALIGNMENT_MAX) return false;
     if (request->stream && lochi_stream_check(stream, pool->device) != LOCH_OK) return false;
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) ==

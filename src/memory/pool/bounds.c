@@ -300,7 +300,7 @@ static bool bounds_find_small(const pool_slab *slab, uintptr_t address, bounds_e
     const uint64_t offset = address - slab->start;
     const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
     if (index >= slab->count) return false;
-    const uint64_t seen = atomic_load_explicit(&slab->words[index], memory_order_relaxed);
+    const uint32_t seen = atomic_load_explicit(&slab->words[index], memory_order_relaxed);
     *out = (bounds_extent){slab->start + (uintptr_t)index * slab->object_bytes, seen & POOL_WORD_BYTES, NULL};
     return seen & POOL_WORD_LIVE && address - out->start < out->bytes;
 }
@@ -351,7 +351,7 @@ static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, siz
         const uint64_t inside = start - slab->start;
         const uint32_t index = (uint32_t)((inside * slab->reciprocal) >> 32);
         before = inside - (uint64_t)index * slab->object_bytes;
-        const uint64_t seen = index < slab->count ? atomic_load_explicit(&slab->words[index], memory_order_relaxed) : 0;
+        const uint32_t seen = index < slab->count ? atomic_load_explicit(&slab->words[index], memory_order_relaxed) : 0;
         if (seen & POOL_WORD_LIVE) has = seen & POOL_WORD_BYTES;
     } else {
         const pool_block *block = lochi_pool_page_block(page);

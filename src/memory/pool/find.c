@@ -32,12 +32,11 @@ static loch_status find_small(lochi_pool *pool, const void *address, pool_slab *
                        : LOCH_FAIL(FOREIGN, "pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator),
                                    address);
     }
-    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
     if (seen & POOL_WORD_FREED) return LOCH_FAIL(DOUBLE_FREE, "the block at %p was already freed", address);
     if (!(seen & POOL_WORD_LIVE))
         return LOCH_FAIL(FOREIGN, "pool \"%s\" has no block at %p", loch_allocator_get_name(pool->allocator), address);
-    *out = (pool_found){slab->block, word, seen & POOL_WORD_BYTES, slab->object_bytes,
-                        (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX)};
+    *out = (pool_found){slab->block, word, seen & POOL_WORD_BYTES, slab->object_bytes, lochi_pool_word_tag(seen)};
     return LOCH_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "memory/pool/growable.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/look.h"
 #include "memory/pool/move.h"
 #include "memory/pool/move_small.h"
 #include "memory/pool/outside.h"
@@ -49,6 +50,7 @@ static void free_small(lochi_pool *pool, pool_cache *cache, const pool_found *fo
     const bool is_elsewhere = free_is_elsewhere(found);
     pool_slab *slab = found->block->slab;
     lochi_pool_small_disown(pool, slab, found->word);
+    if (atomic_load_explicit(found->word, memory_order_relaxed) & POOL_WORD_NAMED) lochi_pool_unname(slab, found->word);
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
     lochi_pool_hide_block(pool, address, found->allocated);
     if (is_elsewhere) {
@@ -70,7 +72,7 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
     }
     lochi_pool_hide_block(pool, block->start, block->bytes);
     if (lochi_pool_state(block) != POOL_USED && block->owner) lochi_pool_disown(pool, block);
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     block->tag = 0;
     if (block->is_elsewhere) {
         block->is_elsewhere = false;

@@ -75,10 +75,10 @@ static bool freeze_is_to_move(const lochi_pool *pool, const pool_block *block, l
 /* --- small blocks --- */
 
 /* Tells whether a word is that of a live small block of the tag whose frozen mark equals `is_frozen`. */
-static bool freeze_is_small(uint64_t word, loch_tag tag, bool is_frozen)
+static bool freeze_is_small(uint32_t word, loch_tag tag, bool is_frozen)
 {
     if (!(word & POOL_WORD_LIVE) || !(word & POOL_WORD_FROZEN) != !is_frozen) return false;
-    return !tag || (loch_tag)(word >> POOL_WORD_TAG_SHIFT & UINT16_MAX) == tag;
+    return !tag || lochi_pool_word_tag(word) == tag;
 }
 
 /* Finds the next small block of a slab, from `*index` on, that has to move; NULL at the end. */
@@ -110,7 +110,7 @@ static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_fro
     if (lochi_pool_state(block) != POOL_SLAB) return;
     for (uint32_t i = 0; i < block->slab->count; i++) {
         pool_word *word = &block->slab->words[i];
-        const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
         if (!freeze_is_small(seen, tag, !is_frozen)) continue;
         atomic_store_explicit(word, seen ^ POOL_WORD_FROZEN, memory_order_relaxed);
         ++*blocks;

@@ -150,7 +150,7 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
     growable_unlist(block);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     block->tag = 0;
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     block->kept->shrink_epoch = block->kept->frozen = 0;
     lochi_pool_drop_record(pool, block->kept);
     if (committed && committed < block->bytes) {

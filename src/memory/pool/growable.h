@@ -5,6 +5,13 @@
 
 #include "memory/pool/state.h"
 
+/* A growable block: its sizes, and how its request was to be retried. */
+typedef struct lochi_growth {
+    size_t bytes, max_bytes;
+    uint64_t timeout_ns;
+    uint32_t flags;
+} lochi_growth;
+
 /* Makes a growable block for a complete request. */
 loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *request, void **out);
 /* Changes the size of a growable block to `bytes`. */

@@ -48,7 +48,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     pool->spare = block->list_next;
     block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
     block->tag = 0;
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     lochi_pool_set_epoch(block, 0);
     return block; /* the second line is clean: its members are reset when the block stops to be special */
 }
@@ -319,7 +319,7 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
     lochi_pool_set_state(block, POOL_FREE);
     lochi_pool_set_epoch(block, epoch);
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     pool->has_freed = true;
     if (epoch > block->lane->freed) block->lane->freed = epoch;
     if (pool->is_obedient) heap_note_handles(pool, block, epoch);
@@ -378,7 +378,7 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_DORMANT);
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     lochi_pool_set_epoch(block, 0);
     block->is_nest = block->is_piece = false;
     pool->dormant_bytes += block->bytes;
@@ -467,12 +467,12 @@ static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
 void lochi_pool_join_lanes(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    bool has_nests = false;
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        has_nests |= lane->nests.summary != 0;
-    for (pool_block *block = NULL; has_nests && (block = lochi_pool_next_block(pool, block));)
-        if (lochi_pool_state(block) == POOL_FREE && block->is_nest) block = heap_open_nest(pool, block);
-    if (!pool->lanes || !pool->lanes->next) return; /* free neighbours of one lane are one block already */
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1; /* opened nests leave these bins */
+        for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin));)
+            heap_open_nest(pool, block);
+    }
+    if (!pool->lanes || !pool->lanes->next) return; /* free neighbours of one lane are merged already */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
         lochi_pool_bins_remove(heap_bins(block), block);

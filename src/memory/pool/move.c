@@ -167,7 +167,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     target->lane = block->lane;
     lochi_pool_set_requested(target, lochi_pool_requested(block));
     target->tag = block->tag;
-    target->id = block->id;
+    lochi_pool_set_id(target, atomic_load_explicit(&block->id, memory_order_relaxed));
     target->owner = movable;
     target->is_elsewhere = is_used;
     lochi_pool_enter_page(pool, target->start, lochi_pool_page_of(target));

@@ -13,6 +13,7 @@
 #include "memory/movable.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/lane.h"
+#include "memory/pool/look.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/uses.h"
@@ -81,8 +82,8 @@ static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *w
                                  pool_lane *lane)
 {
     const bool is_used = lane->done != UINT64_MAX; /* the copy may still run after the call */
-    if (slab->ids && !target->ids) target->ids = lochi_zalloc(target->count * sizeof *target->ids);
-    if (slab->ids && !target->ids) return LOCH_FAIL(HOST_MEMORY, "no host memory for the ids of small blocks");
+    if (atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_NAMED && !lochi_pool_slab_ids(target))
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the ids of small blocks");
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, slab->lane));
     for (const pool_use *use = small_uses(pool, slab, word); use; use = use->next)
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
@@ -100,14 +101,19 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
 {
     const bool is_used = lane->done != UINT64_MAX;
     const uintptr_t from = small_address(slab, word);
-    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
     lochi_movable *movable = *small_owner(slab, word);
     const bool is_elsewhere = is_used && lane != target->lane;
     atomic_store_explicit(entry->word, (seen & ~POOL_WORD_ELSEWHERE) | (is_elsewhere ? POOL_WORD_ELSEWHERE : 0),
                           memory_order_relaxed);
     *small_owner(target, entry->word) = movable;
     *small_owner(slab, word) = NULL;
-    if (seen & POOL_WORD_NAMED) target->ids[entry->word - target->words] = slab->ids[word - slab->words];
+    if (seen & POOL_WORD_NAMED) {
+        const pool_id *id = &lochi_pool_slab_ids(slab)[word - slab->words];
+        atomic_store_explicit(&lochi_pool_slab_ids(target)[entry->word - target->words],
+                              atomic_load_explicit(id, memory_order_relaxed), memory_order_relaxed);
+        lochi_pool_unname(slab, word);
+    }
     lochi_session_follow(pool->allocator, (void *)from, entry->address);
     movable->address = entry->address;
     movable->generation++;
@@ -117,8 +123,8 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     pool->moved_bytes += seen & POOL_WORD_BYTES;
     if (pool->move_hook) {
         LOCHI_NOT_CANCELLED;
-        const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES,
-                                (loch_tag)(seen >> POOL_WORD_TAG_SHIFT & UINT16_MAX), movable->buffer};
+        const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES, lochi_pool_word_tag(seen),
+                                movable->buffer};
         pool->move_hook(pool->allocator, &move, pool->move_hook_user);
     }
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);

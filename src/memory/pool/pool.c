@@ -36,6 +36,7 @@
 
 #define POOL_CELL_MIN ((size_t)64 << 10)
 #define POOL_RAW_CELL ((size_t)2 << 20)
+#define POOL_HOST_UNIT 16
 #define POOL_WHOLE_IDLE ((size_t)1 << 30)
 
 /* --- making and ending --- */
@@ -82,11 +83,15 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->is_watched =
         pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
-    const bool is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
-                         (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
-    pool->checker = (uint8_t)lochi_pool_find_checker(is_host);
+    pool->is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
+                    (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
+    pool->checker = (uint8_t)lochi_pool_find_checker(pool->is_host);
     pool->default_stream = &pool->device->default_stream;
-    pool->unit = properties->alignment_bytes <= 64 ? 64 : properties->alignment_bytes <= 256 ? 256 : POOL_UNIT;
+    /* No device reads small blocks of the host: they are aligned for every type of C, as malloc aligns them. */
+    pool->unit = pool->is_host && properties->alignment_bytes <= 64 ? POOL_HOST_UNIT
+                 : properties->alignment_bytes <= 64                ? 64
+                 : properties->alignment_bytes <= 256               ? 256
+                                                                    : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)
         return LOCH_FAIL(UNSUPPORTED, "%s aligns memory to %zu bytes, which a pool does not support",
                          pool->device->name, properties->alignment_bytes);
@@ -293,6 +298,13 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
 #define POOL_NEEDED(pool, allocator)                                                                                   \
     lochi_pool *pool = lochi_pool_of(allocator);                                                                       \
     if (!(pool)) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(allocator))
+
+size_t lochi_pool_align_buffers(const loch_allocator *allocator)
+{
+    const lochi_pool *pool = lochi_pool_of(allocator);
+    const size_t own = pool ? pool->device->properties.alignment_bytes : 0;
+    return pool && pool->unit < own ? own : 0;
+}
 
 loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *peers, size_t count)
 {

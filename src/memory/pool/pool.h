@@ -5,8 +5,9 @@
 #define LOCHI_POOL_H
 
 #include "memory/pool/gate.h"
+#include "memory/pool/growable.h"
 #include "memory/pool/figures.h"
-#include "memory/pool/quick.h"
+#include "memory/pool/look.h"
 #include "memory/pool/transfer.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for
@@ -66,6 +67,10 @@ uint64_t lochi_pool_count_all_drops(void);
 
 /* Returns the allocator whose block a pool uses as its memory: the parent's for LOCH_CHILD_RANGE, otherwise NULL. */
 loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool);
+
+/* Returns the alignment of buffers that ask for none, for allocators that are pools: the device's, if the pool aligns
+ * small blocks less; otherwise 0. Looks through wrappers. */
+size_t lochi_pool_align_buffers(const loch_allocator *allocator);
 
 /* Opens all memory of a pool to further devices of its driver, and retains them. Call before the first allocation. */
 loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);

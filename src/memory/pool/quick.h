@@ -120,28 +120,32 @@ static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cac
 
 /* --- allocating --- */
 
-static inline void *lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
-                                           bool *is_peak)
+/* Takes a small block. `rounded` is `bytes`, rounded up to a multiple of the alignment. Sets `*is_peak` if the caller
+ * has to call lochi_pool_raise_late. */
+static inline bool lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                          size_t rounded, bool *is_peak, void **out)
 {
-    pool_stack *stack = &cache->stacks[pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT]];
-    if (LOCHI_UNLIKELY(!stack->count)) return NULL;
+    pool_stack *stack = &cache->stacks[lochi_pool_class(pool, rounded)];
+    if (LOCHI_UNLIKELY(!stack->count)) return false;
     const pool_entry entry = stack->entries[--stack->count];
-    atomic_store_explicit(entry.word, POOL_WORD_LIVE | bytes, memory_order_relaxed);
+    atomic_store_explicit(entry.word, POOL_WORD_LIVE | (uint32_t)bytes, memory_order_relaxed);
     *is_peak = lochi_pool_note_alloc(first, bytes, stack->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, (uintptr_t)entry.address, bytes);
-    return entry.address;
+    *out = entry.address;
+    return true;
 }
 
-static inline void *lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
-                                           bool *is_peak)
+static inline bool lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                          bool *is_peak, void **out)
 {
     pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
-    if (!block) return NULL;
+    if (!block) return false;
     lochi_pool_set_slack(block, block->bytes - bytes); /* less than a unit */
     lochi_pool_set_state(block, POOL_USED);
     *is_peak = lochi_pool_note_alloc(first, bytes, block->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_show(pool, block->start, bytes);
-    return (void *)block->start;
+    *out = (void *)block->start;
+    return true;
 }
 
 /* Finds the thread's cache for a stream other than that of its first cache; NULL for none. */
@@ -156,26 +160,67 @@ static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool
     return cache;
 }
 
-/* Takes a block from the calling thread's cache. Returns NULL if the call has to take the slow path. The request has
- * full size and is not for 0 bytes. It sets only bytes, a stream, and an alignment that is a power of two. Sets
- * `*is_peak` if the caller has to call lochi_pool_raise_late. */
-static inline void *lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak)
+/* Answers of lochi_pool_alloc_first. */
+typedef enum pool_first {
+    POOL_FIRST_EMPTY, /* the cache has no such block, or cannot be used: take the lock */
+    POOL_FIRST_OTHER, /* the cache serves another stream: the thread may have a further one */
+    POOL_FIRST_PEAK,  /* served; the caller has to call lochi_pool_raise_late */
+    POOL_FIRST_SERVED
+} pool_first;
+
+/* Takes a block from the calling thread's first cache. Two copies of this code, for small and for larger blocks, need
+ * fewer registers than one for both. */
+static inline __attribute__((always_inline)) pool_first
+lochi_pool_alloc_first(lochi_pool *pool, size_t bytes, const loch_stream *stream, bool is_small, void **out)
 {
-    if (LOCHI_UNLIKELY(request->alignment > pool->unit)) return NULL;
-    const loch_stream *stream = request->stream ? request->stream : pool->default_stream;
-    pool_cache *first = lochi_pool_enter(pool), *cache = first;
-    if (LOCHI_UNLIKELY(!first)) return NULL;
-    if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
-    void *address = NULL;
-    if (LOCHI_LIKELY(cache != NULL))
-        address = request->bytes <= POOL_SMALL_MAX
-                      ? lochi_pool_quick_small(pool, first, cache, request->bytes, is_peak)
-                      : lochi_pool_quick_large(pool, first, cache, request->bytes, is_peak);
+    pool_cache *first = lochi_pool_enter(pool);
+    if (LOCHI_UNLIKELY(!first)) return POOL_FIRST_EMPTY;
+    if (LOCHI_LIKELY(!stream)) stream = pool->default_stream;
+    pool_first result = POOL_FIRST_OTHER;
+    if (LOCHI_LIKELY(first->stream == stream)) {
+        bool is_peak = false;
+        const bool is_served = is_small ? lochi_pool_quick_small(pool, first, first, bytes, bytes, &is_peak, out)
+                                        : lochi_pool_quick_large(pool, first, first, bytes, &is_peak, out);
+        result = LOCHI_UNLIKELY(is_peak) ? POOL_FIRST_PEAK : is_served ? POOL_FIRST_SERVED : POOL_FIRST_EMPTY;
+    }
     lochi_pool_exit(first);
-    return address;
+    return result;
+}
+
+/* Takes a block from the calling thread's cache. Returns false if the call has to take the slow path. Only the bytes,
+ * the stream and the alignment of the request are read; the alignment is a power of two or 0. Sets `*is_peak` if the
+ * caller has to call lochi_pool_raise_late. */
+static inline bool lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak, void **out)
+{
+    const size_t bytes = request->bytes;
+    size_t rounded = bytes;
+    if (LOCHI_UNLIKELY(request->alignment > pool->unit)) { /* large blocks are aligned to their unit */
+        if (request->alignment > (bytes <= POOL_SMALL_MAX ? POOL_SMALL_MAX : POOL_UNIT)) return false;
+        rounded = (bytes + request->alignment - 1) & ~(request->alignment - 1);
+    }
+    const loch_stream *stream = request->stream;
+    if (LOCHI_LIKELY(!stream)) stream = pool->default_stream;
+    pool_cache *first = lochi_pool_enter(pool), *cache = first;
+    if (LOCHI_UNLIKELY(!first)) return false;
+    if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
+    bool is_served = false;
+    if (LOCHI_LIKELY(cache != NULL)) {
+        if (LOCHI_LIKELY(bytes - 1 < POOL_SMALL_MAX))
+            is_served = lochi_pool_quick_small(pool, first, cache, bytes, rounded, is_peak, out);
+        else if (bytes)
+            is_served = lochi_pool_quick_large(pool, first, cache, bytes, is_peak, out);
+    }
+    lochi_pool_exit(first);
+    return is_served;
 }
 
 /* --- freeing --- */
+
+/* Tells whether a word is live and has no flag besides: no tag, no further streams. */
+static inline bool lochi_pool_is_plain(uint32_t word)
+{
+    return word >> POOL_WORD_TAG_SHIFT == POOL_WORD_LIVE >> POOL_WORD_TAG_SHIFT;
+}
 
 static inline pool_cache *lochi_pool_quick_cache(pool_cache *cache, const pool_lane *lane)
 {
@@ -188,16 +233,17 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
                                                uintptr_t address)
 {
     pool_word *word = lochi_pool_slab_word(slab, address);
+    if (LOCHI_UNLIKELY(!word)) return false;
     pool_cache *cache = lochi_pool_quick_cache(first, slab->lane);
-    if (LOCHI_UNLIKELY(!word || !cache)) return false;
-    const uint64_t live = atomic_load_explicit(word, memory_order_relaxed);
+    if (LOCHI_UNLIKELY(!cache)) return false;
+    const uint32_t live = atomic_load_explicit(word, memory_order_relaxed);
+    if (LOCHI_UNLIKELY(!lochi_pool_is_plain(live))) return false;
     pool_stack *stack = &cache->stacks[slab->class];
-    /* The word is live and has no other flag: no tag, no further streams. */
-    if (LOCHI_UNLIKELY(live >> POOL_WORD_TAG_SHIFT != POOL_WORD_LIVE >> POOL_WORD_TAG_SHIFT ||
-                       stack->count == stack->capacity))
-        return false;
+    const uint32_t count = stack->count;
+    if (LOCHI_UNLIKELY(count == stack->capacity)) return false;
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
-    stack->entries[stack->count++] = (pool_entry){(void *)address, word};
+    stack->count = count + 1;
+    stack->entries[count] = (pool_entry){(void *)address, word};
     lochi_pool_note_free(first, live & POOL_WORD_BYTES, slab->object_bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, address, slab->object_bytes);
     return true;
@@ -214,7 +260,7 @@ static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cach
         lochi_pool_set_state(block, POOL_USED);
         return false;
     }
-    block->id = 0;
+    lochi_pool_set_id(block, 0);
     lochi_pool_note_free(first, requested, block->bytes);
     if (LOCHI_POOL_IS_CHECKED_HERE) lochi_pool_hide(pool, block->start, block->bytes);
     return true;

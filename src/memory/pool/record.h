@@ -38,6 +38,14 @@ static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
     lochi_pool_set_slack(block, slack < POOL_SLACK_WIDE ? slack : POOL_SLACK_WIDE);
 }
 
+/* --- ids --- */
+
+/* Sets or removes the id of a block that is in no list with two links. */
+static inline void lochi_pool_set_id(pool_block *block, uint64_t id)
+{
+    atomic_store_explicit(&block->id, id, memory_order_relaxed);
+}
+
 /* --- epochs --- */
 
 /* Returns the epoch of a block that is not handed out: that of its lane at the last free, or the one that has to pass

@@ -57,6 +57,7 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
         for (; block; block = block->list_next) {
+            if (block->bytes < pool->cell_bytes / 2) return NULL; /* the bins below have smaller blocks still */
             if (block->bytes < pool->cell_bytes || block->is_piece) continue;
             pool_handle *handle = release_first_whole(pool, block, 0);
             while (handle && (handle->bytes > max_bytes || !lochi_pool_is_past(block, handle)))

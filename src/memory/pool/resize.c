@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Resizes blocks in place. */
+/* Resizes blocks in place. A refusal that leads to a move is a bare status, without an error record: no caller shows
+ * it (lochi_allocator_resize_in_place). */
 #include "memory/pool/resize.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -56,12 +57,9 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
     const size_t rounded = lochi_pool_round_large(pool, bytes);
     if (lochi_pool_is_range(block))
         return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", (void *)block->start);
-    if (block->is_elsewhere || block->is_piece)
-        return LOCH_FAIL(UNSUPPORTED,
-                         "a block that further streams use, or that is handed out whole, cannot be resized in place");
+    if (block->is_elsewhere || block->is_piece) return LOCH_E_UNSUPPORTED;
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
-    if (rounded > block->bytes && !resize_can_extend(block, rounded - block->bytes))
-        return LOCH_FAIL(FRAGMENTED, "%s more are not free behind the block", LOCHI_SIZE(rounded - block->bytes));
+    if (rounded > block->bytes && !resize_can_extend(block, rounded - block->bytes)) return LOCH_E_FRAGMENTED;
     if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));
     if (rounded < block->bytes)
         LOCH_TRY_RETURN(lochi_pool_wipe(pool, block->lane, block->start + rounded, block->bytes - rounded));
@@ -78,10 +76,9 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
 static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintptr_t address, size_t bytes)
 {
     if (lochi_pool_round_request(pool, bytes) > found->allocated || bytes <= found->allocated / 2)
-        return LOCH_FAIL(UNSUPPORTED, "a small block of %zu bytes cannot be resized to %zu bytes in place",
-                         found->allocated, bytes);
+        return LOCH_E_UNSUPPORTED;
     atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
-    atomic_fetch_add_explicit(found->word, bytes - found->requested, memory_order_relaxed);
+    atomic_fetch_add_explicit(found->word, (uint32_t)(bytes - found->requested), memory_order_relaxed);
     if (pool->checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);
     return LOCH_OK;
 }

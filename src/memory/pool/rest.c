@@ -110,7 +110,7 @@ static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
     if (state == POOL_GROWABLE) lochi_pool_show(pool, block->start, block->committed);
     if (state == POOL_USED || state == POOL_SPECIAL) lochi_pool_show(pool, block->start, lochi_pool_requested(block));
     for (uint32_t i = 0; state == POOL_SLAB && i < block->slab->count; i++) {
-        const uint64_t word = atomic_load_explicit(&block->slab->words[i], memory_order_relaxed);
+        const uint32_t word = atomic_load_explicit(&block->slab->words[i], memory_order_relaxed);
         if (word & POOL_WORD_LIVE)
             lochi_pool_show(pool, block->start + (uintptr_t)i * block->slab->object_bytes, word & POOL_WORD_BYTES);
     }

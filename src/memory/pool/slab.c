@@ -16,7 +16,9 @@
 
 /* --- classes --- */
 
-/* Returns the next class above `bytes`: steps of one unit at first, then of an eighth of a power of two. */
+/* Returns the next class above `bytes`: steps of one unit at first, then of an eighth of a power of two. Steps are
+ * powers of two, so the class for a multiple of an alignment is a multiple of the alignment too, and its blocks are
+ * aligned: slabs start on pages. */
 static size_t slab_next_class(const lochi_pool *pool, size_t bytes)
 {
     const size_t power = (size_t)1 << (63 - __builtin_clzll(bytes));
@@ -37,21 +39,24 @@ static size_t slab_choose_bytes(const lochi_pool *pool, size_t object_bytes)
 
 void lochi_pool_lay_out_classes(lochi_pool *pool)
 {
-    size_t step = 0; /* index into the table */
+    size_t step = 0; /* index into the table: sizes above step * 16, up to (step + 1) * 16 */
     for (size_t bytes = pool->unit; bytes <= POOL_SMALL_MAX; bytes = slab_next_class(pool, bytes)) {
         const uint32_t class = pool->classes++;
         pool->class_bytes[class] = (uint32_t)bytes;
         pool->slab_bytes[class] = (uint32_t)slab_choose_bytes(pool, bytes);
-        for (; step << POOL_STEP_SHIFT <= bytes && step <= POOL_SMALL_MAX >> POOL_STEP_SHIFT; step++)
+        for (; (step + 1) << POOL_STEP_SHIFT <= bytes; step++)
             pool->class_of[step] = (uint8_t) class;
     }
 }
 
 /* --- slabs --- */
 
-static void slab_enlist(pool_lane *lane, pool_slab *slab)
+/* Enters a slab with a free object in the list for its state. Empty slabs are apart: they are taken last, so that
+ * blocks stay together in few slabs, and a trim finds them without a walk. */
+static void slab_enlist(pool_slab *slab)
 {
-    pool_slab **list = &lane->partial[slab->class];
+    pool_lane *lane = slab->lane;
+    pool_slab **list = slab->free_count == slab->count ? &lane->empty : &lane->partial[slab->class];
     slab->next = *list;
     slab->link = list;
     if (*list) (*list)->link = &slab->next;
@@ -73,7 +78,8 @@ pool_slab *lochi_pool_slab_take_record(lochi_pool *pool, uint32_t class)
         return slab;
     }
     const uint32_t count = pool->slab_bytes[class] / pool->class_bytes[class];
-    slab = lochi_zalloc_aligned(_Alignof(pool_slab), sizeof *slab + count * sizeof slab->words[0]);
+    slab = lochi_zalloc_aligned(_Alignof(pool_slab),
+                                sizeof *slab + (count + 1) * sizeof slab->words[0]); /* and the word of the rest */
     if (!slab) return NULL;
     slab->class = class;
     slab->object_bytes = pool->class_bytes[class];
@@ -91,10 +97,10 @@ void lochi_pool_slab_keep_record(lochi_pool *pool, pool_slab *slab)
     pool->spare_slabs[slab->class] = slab;
 }
 
-/* Enters a slab in its lane's list for the class, and counts it as empty while none of its blocks is in use. */
+/* Enters a slab in a list of its lane, and counts it as empty while none of its blocks is in use. */
 static void slab_open(pool_slab *slab)
 {
-    if (slab->free_count) slab_enlist(slab->lane, slab);
+    if (slab->free_count) slab_enlist(slab);
     if (slab->free_count == slab->count) slab->lane->empty_slabs++;
 }
 
@@ -129,6 +135,15 @@ bool lochi_pool_small_prepare(pool_slab *slab)
     return slab->owners;
 }
 
+pool_id *lochi_pool_slab_ids(pool_slab *slab)
+{
+    pool_id *ids = atomic_load_explicit(&slab->ids, memory_order_relaxed); /* written with the lock held */
+    if (ids) return ids;
+    ids = lochi_zalloc(slab->count * sizeof *ids);
+    atomic_store_explicit(&slab->ids, ids, memory_order_release); /* threads on the fast path see zeros */
+    return ids;
+}
+
 pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32_t class, pool_block *block,
                                        loch_status *status)
 {
@@ -157,9 +172,7 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
     slab->lane->empty_slabs--;
     for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
         lochi_pool_enter_page(pool, block->start + offset, 0);
-    lochi_free(slab->ids);
-    lochi_free(slab->owners);
-    slab->ids = NULL;
+    lochi_free(slab->owners); /* the table of ids stays: threads read it without the lock, and all of it is 0 */
     slab->owners = NULL;
     lochi_pool_slab_keep_record(pool, slab);
     block->slab = NULL;
@@ -172,19 +185,31 @@ pool_entry lochi_pool_slab_pop(pool_slab *slab)
 {
     uint32_t index = slab->free_head;
     if (index != POOL_WORD_NONE)
-        slab->free_head = (uint32_t)(atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES);
+        slab->free_head = atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES;
     else
         index = slab->fresh++;
-    if (slab->free_count == slab->count && !slab->is_closed) slab->lane->empty_slabs--;
-    if (!--slab->free_count && !slab->is_closed) slab_unlist(slab);
+    const bool was_empty = slab->free_count-- == slab->count;
+    if (!slab->is_closed && (was_empty || !slab->free_count)) {
+        slab_unlist(slab);
+        slab->lane->empty_slabs -= was_empty;
+        if (slab->free_count) slab_enlist(slab);
+    }
     return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
+}
+
+pool_slab *lochi_pool_slab_find(const pool_lane *lane, uint32_t class)
+{
+    pool_slab *slab = lane->partial[class];
+    if (slab) return slab;
+    for (slab = lane->empty; slab && slab->class != class;)
+        slab = slab->next;
+    return slab;
 }
 
 size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count)
 {
     size_t taken = 0;
-    while (taken < count && lane->partial[class]) {
-        pool_slab *slab = lane->partial[class];
+    for (pool_slab *slab; taken < count && (slab = lochi_pool_slab_find(lane, class));) {
         while (taken < count && slab->free_count)
             out[taken++] = lochi_pool_slab_pop(slab);
     }
@@ -195,12 +220,16 @@ void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word)
 {
     lochi_lock_assert_held(&pool->lock);
     pool_lane *lane = slab->lane;
-    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
+    const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_FREED;
     atomic_store_explicit(word, seen | slab->free_head, memory_order_relaxed);
     slab->free_head = (uint32_t)(word - slab->words);
     const bool is_open = !slab->is_asleep && !slab->is_closed;
-    if (!slab->free_count++ && is_open) slab_enlist(lane, slab);
-    if (slab->free_count < slab->count) return;
+    const bool was_full = !slab->free_count++, is_empty = slab->free_count == slab->count;
+    if (is_open && (was_full || is_empty)) {
+        if (!was_full) slab_unlist(slab);
+        slab_enlist(slab);
+    }
+    if (!is_empty) return;
     if (is_open) {
         lane->empty_slabs++;
     } else { /* a closed slab waits for its last block */
@@ -229,15 +258,10 @@ void lochi_pool_slab_wake(pool_slab *slab)
 bool lochi_pool_slab_trim(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
-    bool has_freed = false;
-    for (uint32_t class = 0; class < pool->classes && lane->empty_slabs; class ++)
-        for (pool_slab *slab = lane->partial[class], *next; slab; slab = next) {
-            next = slab->next;
-            if (slab->free_count < slab->count) continue;
-            slab_destroy(pool, slab);
-            has_freed = true;
-        }
-    return has_freed;
+    const bool has_any = lane->empty != NULL;
+    while (lane->empty)
+        slab_destroy(pool, lane->empty);
+    return has_any;
 }
 
 void lochi_pool_close_slabs(lochi_pool *pool)
@@ -245,7 +269,7 @@ void lochi_pool_close_slabs(lochi_pool *pool)
     while (pool->slabs) {
         pool_slab *slab = pool->slabs;
         pool->slabs = slab->all_next;
-        lochi_free(slab->ids);
+        lochi_free(atomic_load_explicit(&slab->ids, memory_order_relaxed));
         lochi_free(slab->owners);
         lochi_free_aligned(slab);
     }

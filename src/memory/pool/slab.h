@@ -23,6 +23,11 @@ pool_slab *lochi_pool_slab_make_closed(lochi_pool *pool, pool_lane *lane, uint32
 /* Makes the table of owners of a slab. Returns false without host memory. */
 bool lochi_pool_small_prepare(pool_slab *slab);
 
+/* Returns the table of ids of a slab, after making it if there is none; NULL without host memory. */
+pool_id *lochi_pool_slab_ids(pool_slab *slab);
+
+/* Returns a slab of a lane with a free block of a class; NULL for none. Empty slabs come last. */
+pool_slab *lochi_pool_slab_find(const pool_lane *lane, uint32_t class);
 /* Takes up to `count` small blocks of a class from the slabs of a lane. Returns the number taken, which may be 0. */
 size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count);
 /* Takes a small block out of a slab that has a free one. */

@@ -40,8 +40,8 @@
 static bool sleep_slab_has_only(const pool_slab *slab, loch_tag tag)
 {
     for (uint32_t i = 0; i < slab->count; i++) {
-        const uint64_t word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
-        if (word & POOL_WORD_LIVE && (word >> POOL_WORD_TAG_SHIFT & UINT16_MAX) != tag) return false;
+        const uint32_t word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
+        if (word & POOL_WORD_LIVE && lochi_pool_word_tag(word) != tag) return false;
     }
     return true;
 }

@@ -64,8 +64,8 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_PAGE_SHIFT 13
 #define POOL_PAGE ((size_t)1 << POOL_PAGE_SHIFT)
 #define POOL_SMALL_MAX POOL_PAGE /* blocks up to this size come from slabs */
-#define POOL_STEP_SHIFT 6        /* of the table from sizes to classes */
-#define POOL_CLASS_MAX 48
+#define POOL_STEP_SHIFT 4        /* of the table from sizes to classes */
+#define POOL_CLASS_MAX 56
 /* Nests keep smaller blocks together, so that they do not occupy handles everywhere. */
 #define POOL_NEST ((size_t)1 << 20)
 #define POOL_NEST_MAX ((size_t)64 << 10) /* blocks up to this size come from nests, which are cut from free blocks */
@@ -79,6 +79,7 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: an 8th of what it holds, in these bounds */
 #define POOL_STORE_MAX ((size_t)64 << 20)
 
+typedef _Atomic uint64_t pool_id; /* of a block; 0 until it is asked for. Relaxed: the number is all there is to read */
 typedef struct pool_lane pool_lane;
 typedef struct pool_slab pool_slab;
 typedef struct pool_cache pool_cache;
@@ -120,7 +121,7 @@ typedef struct pool_elsewhere {
     pool_use *uses;
     struct pool_elsewhere *next; /* the members from here on are valid while it waits */
     struct pool_block *block;
-    _Atomic uint64_t *word; /* of a small block, whose slab is in `block` */
+    _Atomic uint32_t *word; /* of a small block, whose slab is in `block` */
     uint64_t epoch;         /* of its own lane when it was freed */
 } pool_elsewhere;
 
@@ -166,7 +167,7 @@ typedef struct pool_block {
         _Atomic uint32_t slack; /* handed out: bytes that were not requested (lochi_pool_requested) */
     };
     union {
-        uint64_t id;                   /* in no list; 0 until it is asked for */
+        pool_id id;                    /* in no list; 0 until it is asked for */
         struct pool_block **list_link; /* in a bin or another list with two links: the pointer to it, never NULL */
     };
     pool_lane *lane;                    /* in whose order it is used or free */
@@ -191,13 +192,6 @@ typedef struct pool_block {
 
 _Static_assert(sizeof(pool_block) == 128, "a block's record is two lines");
 _Static_assert(offsetof(pool_block, child) == 64, "what every block needs is in the first line");
-
-/* A growable block: its sizes, and how its request was to be retried. */
-typedef struct lochi_growth {
-    size_t bytes, max_bytes;
-    uint64_t timeout_ns;
-    uint32_t flags;
-} lochi_growth;
 
 /* One granule of addresses. */
 typedef struct pool_cell {
@@ -248,19 +242,24 @@ typedef struct pool_bins {
     pool_block *bins[POOL_BINS];
 } pool_bins;
 
-/* Flags in the word of a small block. */
-#define POOL_WORD_LIVE ((uint64_t)1 << 63)
-#define POOL_WORD_ELSEWHERE ((uint64_t)1 << 62) /* further streams use it */
-#define POOL_WORD_FREED ((uint64_t)1 << 61)     /* was handed out and freed; the low bits are the next free block */
-#define POOL_WORD_NAMED ((uint64_t)1 << 60)     /* its id was asked for */
-#define POOL_WORD_KEPT_OFF ((uint64_t)1 << 59)  /* not freed on the fast path */
-#define POOL_WORD_FROZEN ((uint64_t)1 << 58)
-#define POOL_WORD_DIRTY ((uint64_t)1 << 57) /* freed, but not wiped yet: in no list */
-#define POOL_WORD_TAG_SHIFT 32
-#define POOL_WORD_BYTES UINT32_MAX
-#define POOL_WORD_NONE UINT32_MAX
+/* The word of a small block: flags, the tag, and the requested bytes. A free block has the index of the next free one
+ * in place of the bytes. */
+#define POOL_WORD_LIVE ((uint32_t)1 << 31)
+#define POOL_WORD_ELSEWHERE ((uint32_t)1 << 30) /* further streams use it */
+#define POOL_WORD_FREED ((uint32_t)1 << 29)     /* was handed out and freed */
+#define POOL_WORD_NAMED ((uint32_t)1 << 28)     /* live: its id was asked for */
+#define POOL_WORD_DIRTY POOL_WORD_NAMED         /* freed: not wiped yet, and in no list */
+#define POOL_WORD_KEPT_OFF ((uint32_t)1 << 27)  /* not freed on the fast path */
+#define POOL_WORD_FROZEN ((uint32_t)1 << 26)
+#define POOL_WORD_TAG_SHIFT 14
+#define POOL_WORD_TAGS (LOCH_TAG_COUNT_MAX - 1)
+#define POOL_WORD_BYTES (((uint32_t)1 << POOL_WORD_TAG_SHIFT) - 1)
+#define POOL_WORD_NONE POOL_WORD_BYTES
 
-typedef _Atomic uint64_t pool_word;
+_Static_assert(POOL_SMALL_MAX < POOL_WORD_BYTES && (uint64_t)POOL_WORD_TAGS << POOL_WORD_TAG_SHIFT < POOL_WORD_FROZEN,
+               "sizes and tags fit the word of a small block");
+
+typedef _Atomic uint32_t pool_word;
 
 /* A block that is cut into small blocks of one class. The first line is read by every free of a small block; the second
  * one is written with the lock held. The words are aligned, so that threads that fill their caches share few lines. */
@@ -270,7 +269,7 @@ struct pool_slab {
     uint32_t class, object_bytes, count;
     uint32_t reciprocal; /* (offset * reciprocal) >> 32 equals offset / object_bytes for every offset in a slab */
     pool_block *block;
-    uint64_t *ids;                 /* NULL until an id is asked for */
+    _Atomic(pool_id *) ids;        /* 0 for a block without POOL_WORD_NAMED. NULL until an id is asked for */
     struct lochi_movable **owners; /* of movable blocks; NULL until there is one */
     _Alignas(64) uint32_t free_count;
     uint32_t free_head;
@@ -278,7 +277,7 @@ struct pool_slab {
     bool is_asleep; /* in no list, even if it has free objects */
     bool is_closed; /* made by a freeze for moved blocks: in no list, ends with its last block */
     pool_slab *all_next;
-    pool_slab *next, **link; /* in its lane's list for the class while it has a free object */
+    pool_slab *next, **link; /* in a list of its lane while it has a free object: of its class, or of empty slabs */
     _Alignas(64) pool_word words[];
 };
 
@@ -304,8 +303,9 @@ struct pool_lane {
     size_t unmarked_bytes; /* bytes that wait for the present epoch, or were freed in it while streams share memory */
     pool_mark *marks;      /* ring of pending events, oldest first */
     size_t marks_first, marks_count, marks_capacity;
-    pool_slab *partial[POOL_CLASS_MAX]; /* slabs with free objects */
-    size_t empty_slabs;
+    pool_slab *partial[POOL_CLASS_MAX]; /* slabs with objects in use and free ones */
+    pool_slab *empty;                   /* slabs of all classes without an object in use */
+    size_t empty_slabs;                 /* length of that list */
     pool_store *store; /* batches that threads leave to each other; NULL until a cache was full (transfer.c) */
     pool_bins bins, nests;
 };
@@ -364,6 +364,7 @@ struct pool_cache {
     bool is_told;                   /* its thread has to look at the figures; guarded by their spin lock */
     uint64_t allocs, largest;
     pool_metric metrics[POOL_METRICS];
+    uint64_t next_id, end_id; /* ids that the thread may assign without the lock: set in its first cache */
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
 };
@@ -396,6 +397,7 @@ struct lochi_pool {
     uint8_t checker;     /* pool_checker */
     bool is_watched;     /* the driver is asked whether streams are captured */
     bool is_at_once;     /* queued work is done at once: all streams share one lane */
+    bool is_host;        /* and the memory is the host's: memset and memcpy do for fills and copies */
     bool is_whole;       /* blocks are handed out whole */
     bool is_capped;      /* free memory has a cap: threads cache no large blocks */
     bool is_shared;      /* several threads have used it; written with the gate stopped */
@@ -406,13 +408,13 @@ struct lochi_pool {
     size_t start_levels;
     _Atomic uintptr_t *leads; /* of a reservation on a device: blocks found without the table (lochi_pool_find_lead) */
     lochi_tenant tenant;      /* of the reservation and of raw segments: checks copies */
-    _Atomic(pool_chunk *) *chunks;              /* of cells, in a reservation */
-    _Atomic(struct pool_directory *) directory; /* of chunks of raw segments */
-    uint8_t class_of[(POOL_SMALL_MAX >> POOL_STEP_SHIFT) + 1];
+    _Atomic(pool_chunk *) *chunks;                       /* of cells, in a reservation */
+    _Atomic(struct pool_directory *) directory;          /* of chunks of raw segments */
+    uint8_t class_of[POOL_SMALL_MAX >> POOL_STEP_SHIFT]; /* by size minus 1, in steps (lochi_pool_class) */
     uint32_t class_bytes[POOL_CLASS_MAX];
     uint32_t slab_bytes[POOL_CLASS_MAX];
     uint32_t classes;
-    uint32_t unit;             /* small blocks are multiples of it: the smallest alignment of blocks */
+    uint32_t unit;             /* small blocks are multiples of it: the smallest alignment of blocks, 16 at least */
     atomic_bool has_store;     /* some lane has a store */
     atomic_size_t stored_most; /* bytes that the stores may have, about */
     _Atomic(pool_cache *) caches[LOCHI_SLOT_COUNT + 1]; /* by slot plus 1; the first and the last stay NULL: threads
@@ -558,13 +560,26 @@ static inline void lochi_pool_enlist(pool_block **list, pool_block *block)
     *list = block;
 }
 
-/* Returns the word of a small block; NULL if `address` is not the start of one. */
+/* Returns the class for small blocks of `bytes`, which are at least 1 and at most POOL_SMALL_MAX. */
+static inline uint32_t lochi_pool_class(const lochi_pool *pool, size_t bytes)
+{
+    return pool->class_of[(bytes - 1) >> POOL_STEP_SHIFT];
+}
+
+/* Returns the word of a small block; NULL if `address` is not the start of one. The rest at the end of a slab has a
+ * word too, which is never live. */
 static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address)
 {
     const uint64_t offset = address - slab->start;
     const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
-    if (offset != (uint64_t)index * slab->object_bytes || index >= slab->count) return NULL;
+    if (offset != (uint64_t)index * slab->object_bytes) return NULL;
     return &slab->words[index];
+}
+
+/* Returns the tag of a small block. */
+static inline loch_tag lochi_pool_word_tag(uint32_t word)
+{
+    return (loch_tag)(word >> POOL_WORD_TAG_SHIFT & POOL_WORD_TAGS);
 }
 
 /* Tells whether memory freed in an epoch of a lane may be used by any stream. */

@@ -2,35 +2,37 @@
 /* Describes blocks: one by its address, all blocks of a pool, or those of a family. */
 #include "memory/pool/walk.h"
 #include "base/fail.h"
-#include "base/heap.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/look.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
+#include "memory/pool/slab.h"
 
-/* Returns the id of a small block. The mark in the word is removed with the block: the next block at this place gets
- * a new id. */
-static uint64_t walk_get_small_id(lochi_pool *pool, const pool_found *found)
-{
-    pool_slab *slab = found->block->slab;
-    if (!slab->ids) slab->ids = lochi_zalloc(slab->count * sizeof *slab->ids);
-    if (!slab->ids) return 0;
-    uint64_t *id = &slab->ids[found->word - slab->words];
-    uint64_t seen = atomic_load_explicit(found->word, memory_order_relaxed);
-    while (seen & POOL_WORD_LIVE && !(seen & POOL_WORD_NAMED)) /* may be freed meanwhile on the fast path */
-        if (atomic_compare_exchange_weak_explicit(found->word, &seen, seen | POOL_WORD_NAMED, memory_order_relaxed,
-                                                  memory_order_relaxed))
-            return *id = ++pool->last_id;
-    return *id;
-}
+#define WALK_IDS 64 /* ids that a thread takes at a time */
 
+/* Returns the id of a block. Gives the calling thread a range of ids, so that its next look-ups need no lock. */
 static uint64_t walk_get_id(lochi_pool *pool, const pool_found *found)
 {
-    if (found->word) return walk_get_small_id(pool, found);
-    if (!found->block->id) found->block->id = ++pool->last_id;
-    return found->block->id;
+    pool_id *ids = found->word ? lochi_pool_slab_ids(found->block->slab) : NULL;
+    if (found->word && !ids) return 0;
+    pool_cache *first =
+        atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_relaxed); /* NULL for none */
+    if (first && first->next_id == first->end_id) {
+        first->next_id = pool->last_id + 1;
+        first->end_id = (pool->last_id += WALK_IDS) + 1;
+    }
+    const uint64_t fresh = first ? first->next_id : pool->last_id + 1;
+    const uint64_t id = found->word
+                            ? lochi_pool_name_small(found->word, &ids[found->word - found->block->slab->words], fresh)
+                            : lochi_pool_name(&found->block->id, fresh);
+    if (id == fresh && first)
+        first->next_id++;
+    else if (id == fresh)
+        pool->last_id++;
+    return id;
 }
 
 static void walk_describe(lochi_pool *pool, const pool_found *found, uintptr_t address, loch_block *out)

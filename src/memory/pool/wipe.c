@@ -117,7 +117,8 @@ static bool wipe_slab_again(lochi_pool *pool, pool_block *block)
     pool_slab *slab = block->slab;
     for (uint32_t i = 0; i < slab->count && pool->dirty_words; i++) {
         pool_word *word = &slab->words[i];
-        if (!(atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_DIRTY)) continue;
+        const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        if (seen & POOL_WORD_LIVE || !(seen & POOL_WORD_DIRTY)) continue;
         if (lochi_pool_wipe(pool, slab->lane, wipe_address(slab, word), slab->object_bytes) != LOCH_OK) continue;
         pool->dirty_words--;
         pool->waiting_bytes -= slab->object_bytes;
@@ -150,7 +151,7 @@ static loch_status wipe_free_words(lochi_pool *pool, const pool_slab *slab)
 {
     for (uint32_t i = 0; i < slab->count; i++) {
         const pool_word *word = &slab->words[i];
-        const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
         if (!(seen & POOL_WORD_LIVE) && seen & POOL_WORD_FREED)
             LOCH_TRY_RETURN(wipe_fill(pool, slab->lane, wipe_address(slab, word), slab->object_bytes));
     }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "device/copy.h"
 #include "device/device.h"
+#include "memory/pool/pool.h"
 #include "tensor/buffer/end.h"
 #include "tensor/buffer/release.h"
 #include "tensor/buffer/uses.h"
@@ -71,6 +72,7 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     loch_buffer *buffer = buffer_new_of(allocator);
     if (!buffer) return buffer_no_memory();
     read.bytes = bytes;
+    if (!read.alignment) read.alignment = lochi_pool_align_buffers(allocator); /* for vector instructions */
     const bool is_movable = read.flags & LOCH_ALLOC_MOVABLE;
     read.flags &= ~(uint32_t)LOCH_ALLOC_MOVABLE;
     void *address = NULL;

@@ -294,8 +294,11 @@ static void model_record_use(model *m)
 
 static void model_find(model *m, model_block *block)
 {
-    loch_block found = {.size = sizeof found};
+    loch_block found = {.size = sizeof found}, sizes = {.size = offsetof(loch_block, id)};
+    CHECK_OK(loch_allocator_find(m->pool, block->address, &sizes));
     CHECK_OK(loch_allocator_find(m->pool, block->address, &found));
+    assert_int_equal(sizes.requested_bytes, block->requested);
+    assert_int_equal(sizes.allocated_bytes, found.allocated_bytes);
     assert_ptr_equal(found.address, block->address);
     assert_int_equal(found.requested_bytes, block->requested);
     assert_true(found.allocated_bytes >= block->requested);

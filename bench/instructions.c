@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs one kind of call many times, for scripts/count-instructions, which counts the instructions of `measured` under
+ * callgrind: instructions loch|malloc CASE COUNT. `malloc` measures the malloc that the program is linked with or
+ * that is preloaded. The first COUNT rounds fill caches and are not measured. */
+#include <loch/loch.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES 48
+#define BYTES_NEAR 40  /* has the size class of BYTES in every allocator that is compared */
+#define BYTES_FAR 1000 /* has another size class */
+
+typedef struct count_call {
+    loch_allocator *pool; /* NULL: malloc */
+    int which;
+} count_call;
+
+enum { PAIR, ZEROED, SIZE, DESCRIBED, IN_PLACE, MOVING, CASES };
+static const char *const names[CASES] = {"pair", "zeroed", "size", "described", "in_place", "moving"};
+
+static int pool_once(const count_call *call)
+{
+    const loch_request request = {
+        .size = sizeof request, .bytes = BYTES, .flags = call->which == ZEROED ? LOCH_ALLOC_ZEROED : 0};
+    void *block;
+    loch_block found;
+    if (loch_allocator_alloc(call->pool, &request, &block) != LOCH_OK) return 1;
+    found.size = call->which == SIZE ? offsetof(loch_block, id) : sizeof found;
+    if ((call->which == SIZE || call->which == DESCRIBED) && loch_allocator_find(call->pool, block, &found) != LOCH_OK)
+        return 1;
+    if (call->which >= IN_PLACE) {
+        const size_t bytes = call->which == IN_PLACE ? BYTES_NEAR : BYTES_FAR;
+        if (loch_allocator_realloc(call->pool, block, bytes, NULL, &block) != LOCH_OK) return 1;
+    }
+    return loch_free(call->pool, block) != LOCH_OK;
+}
+
+static int malloc_once(const count_call *call)
+{
+    void *volatile block = call->which == ZEROED ? calloc(1, BYTES) : malloc(BYTES);
+    if (!block || ((call->which == SIZE || call->which == DESCRIBED) && malloc_usable_size(block) < BYTES)) return 1;
+    if (call->which >= IN_PLACE) block = realloc(block, call->which == IN_PLACE ? BYTES_NEAR : BYTES_FAR);
+    free(block);
+    return 0;
+}
+
+static int repeat(const count_call *call, long count)
+{
+    int bad = 0;
+    for (long i = 0; i < count; i++)
+        bad |= call->pool ? pool_once(call) : malloc_once(call);
+    return bad;
+}
+
+static __attribute__((noinline)) int measured(const count_call *call, long count)
+{
+    return repeat(call, count);
+}
+
+int main(int argc, char **argv)
+{
+    loch_device *device = NULL;
+    count_call call = {.which = CASES};
+    for (int i = 0; argc == 4 && i < CASES; i++)
+        if (!strcmp(argv[2], names[i])) call.which = i;
+    const long count = argc == 4 ? strtol(argv[3], NULL, 10) : 0;
+    if (call.which == CASES || count <= 0) {
+        fprintf(stderr, "usage: instructions loch|malloc pair|zeroed|size|described|in_place|moving COUNT\n");
+        return 2;
+    }
+    if (!strcmp(argv[1], "loch") && (loch_device_open("cpu", &device) != LOCH_OK ||
+                                     loch_pool_create(device, "counted", NULL, &call.pool) != LOCH_OK)) {
+        fprintf(stderr, "instructions: %s\n", loch_error_get()->sentence);
+        return 1;
+    }
+    const int bad = repeat(&call, count) | measured(&call, count);
+    loch_allocator_release(call.pool);
+    loch_device_release(device);
+    return bad;
+}
