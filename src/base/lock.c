@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define LOCK_SPINS 100
+#define LOCK_SPINS 200
 
 #ifndef NDEBUG
 static bool lock_is_checked(const lochi_lock *lock)
