@@ -46,8 +46,8 @@ typedef struct pool_place {
  * If `may_drop`, old mappings may be in the way that can be removed now: `plan->faded`. The caller frees
  * `plan->sources`. Returns false if there are no free addresses. */
 bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_drop, pool_place *plan);
-/* Assigns an address to each idle handle that fits into a gap, the largest first. Gaps shrink from their start. Returns the bytes that stay
- * without memory. */
+/* Assigns an address to each idle handle that fits into a gap, the largest first, unless new memory costs less. Gaps
+ * shrink from their start. Returns the bytes that stay without memory. */
 size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan);
 /* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best. The pool's
  * lock is enough. */

@@ -3,10 +3,10 @@
  * counted in bytes: an action costs the bytes that it wastes, plus its time at the price of time. The action that costs
  * least is taken.
  *
- * The price of time follows a budget, the part of the program's time that driver calls may take. If they take just that
- * part, a microsecond of them is worth PRICE_PART of the memory that the pool holds. Otherwise it is worth more or less,
- * with the square of the part that they take. So a program that maps memory seldom gets small handles and tight memory.
- * One that would map memory all the time gets large handles, and holds a little more. */
+ * The price of time follows a budget, the part of the program's time that driver calls may take. If they take just
+ * that part, a microsecond of them is worth PRICE_PART of the memory that the pool holds. Otherwise it is worth more
+ * or less, with the square of the part that they take. So a program that maps memory seldom gets small handles and
+ * tight memory. One that would map memory all the time gets large handles, and holds a little more. */
 #include "memory/pool/price.h"
 #include "device/driver.h"
 

@@ -1,10 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* The compact members of a block's record: requested bytes and epoch share four bytes, and a lead finds the record from
- * an address. */
+/* From an address to the record of its block, through an entry of the table of pages or a lead; and the compact members
+ * of a record: requested bytes and epoch share four bytes. */
 #ifndef LOCHI_POOL_RECORD_H
 #define LOCHI_POOL_RECORD_H
 
 #include "memory/pool/state.h"
+
+/* --- entries of the table of pages --- */
+
+static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
+{
+    return page & POOL_IS_SLAB ? (struct pool_slab *)(page - POOL_IS_SLAB) : NULL;
+}
+
+static inline struct pool_block *lochi_pool_page_block(uintptr_t page)
+{
+    return page & (POOL_IS_SLAB | POOL_IS_FREED) ? NULL : (struct pool_block *)(page & ~POOL_OFFSET_BITS);
+}
+
+/* Returns the table entry for the page of a block's start. */
+static inline uintptr_t lochi_pool_page_of(const pool_block *block)
+{
+    return (uintptr_t)block | (block->start & (POOL_PAGE - 1)) >> POOL_UNIT_SHIFT << POOL_OFFSET_SHIFT;
+}
+
+/* Returns the bytes between the start of a page and the start of its block. */
+static inline size_t lochi_pool_page_offset(uintptr_t page)
+{
+    return (page & POOL_OFFSET_BITS) >> POOL_OFFSET_SHIFT << POOL_UNIT_SHIFT;
+}
 
 /* --- requested bytes --- */
 

@@ -54,7 +54,7 @@ static bool resize_can_extend(const pool_block *block, size_t more)
  * first, so that a frozen block that cannot be resized stays frozen. */
 static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    const size_t rounded = lochi_pool_round_large(pool, bytes);
+    const size_t rounded = lochi_pool_round_large(pool, bytes), before = lochi_pool_requested(block);
     if (lochi_pool_is_range(block))
         return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", (void *)block->start);
     if (block->is_elsewhere || block->is_piece) return LOCH_E_UNSUPPORTED;
@@ -67,7 +67,7 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
         LOCH_TRY_RETURN(resize_extend(pool, block, rounded - block->bytes));
     else if (rounded < block->bytes)
         resize_shorten(pool, block, rounded);
-    if (pool->checker) lochi_poison_resize(pool, block->start, lochi_pool_requested(block), bytes, block->bytes);
+    if (pool->checker) lochi_poison_resize(pool, block->start, before, bytes, block->bytes);
     lochi_pool_set_requested(block, bytes);
     return LOCH_OK;
 }

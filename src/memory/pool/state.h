@@ -207,28 +207,6 @@ typedef struct pool_cell {
 #define POOL_OFFSET_BITS ((uintptr_t)(POOL_PAGE / POOL_UNIT - 1) << POOL_OFFSET_SHIFT)
 #define POOL_MARK(start) ((uintptr_t)(((start) & (POOL_PAGE - 1)) << 2 | POOL_IS_FREED))
 
-static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
-{
-    return page & POOL_IS_SLAB ? (struct pool_slab *)(page - POOL_IS_SLAB) : NULL;
-}
-
-static inline struct pool_block *lochi_pool_page_block(uintptr_t page)
-{
-    return page & (POOL_IS_SLAB | POOL_IS_FREED) ? NULL : (struct pool_block *)(page & ~POOL_OFFSET_BITS);
-}
-
-/* Returns the table entry for the page of a block's start. */
-static inline uintptr_t lochi_pool_page_of(const pool_block *block)
-{
-    return (uintptr_t)block | (block->start & (POOL_PAGE - 1)) >> POOL_UNIT_SHIFT << POOL_OFFSET_SHIFT;
-}
-
-/* Returns the bytes between the start of a page and the start of its block. */
-static inline size_t lochi_pool_page_offset(uintptr_t page)
-{
-    return (page & POOL_OFFSET_BITS) >> POOL_OFFSET_SHIFT << POOL_UNIT_SHIFT;
-}
-
 _Static_assert(POOL_OFFSET_BITS < _Alignof(pool_block), "a block's record has low bits to spare");
 
 typedef struct pool_chunk {

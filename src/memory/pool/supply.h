@@ -11,8 +11,8 @@ typedef enum pool_source {
     POOL_CREATED /* idle handles, and new ones for the rest */
 } pool_source;
 
-/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses, in the place that costs least.
- * LOCH_OK: such a block exists now, at pool->planned. E_FRAGMENTED: not possible from that source. */
+/* Maps memory so that a free block of `want->bytes` can be cut out of the pool's addresses, in the place that costs
+ * least. LOCH_OK: such a block exists now, at pool->planned. E_FRAGMENTED: not possible from that source. */
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source);
 
 #endif

@@ -87,7 +87,7 @@ static void transfer_end(lochi_pool *pool, pool_batch *batch, size_t bytes)
 
 static bool transfer_take_small(lochi_pool *pool, pool_cache *cache, size_t bytes)
 {
-    pool_stack *stack = &cache->stacks[pool->class_of[(bytes + (1 << POOL_STEP_SHIFT) - 1) >> POOL_STEP_SHIFT]];
+    pool_stack *stack = &cache->stacks[lochi_pool_class(pool, bytes)];
     if (stack->count || !stack->capacity) return stack->count;
     pool_batch *batch = transfer_hold_full(cache->store, stack->bytes);
     if (!batch) return false;

@@ -4,7 +4,7 @@
  * streams, sessions and frozen blocks to the slow path. */
 #include "pool_fixture.h"
 #include "worker.h"
-#include "memory/pool/state.h"
+#include "memory/pool/record.h"
 #include <loch/moving.h>
 #include <loch/session.h>
 #include <loch/wrapper.h>

@@ -192,7 +192,8 @@ static void unfinished_memory_of_another_stream_is_taken_over(void **state)
 
 /* --- a long life --- */
 
-/* Fifty programs one after the other in one pool, each with sizes of its own. Nothing of one makes the next hold more. */
+/* Fifty programs one after the other in one pool, each with sizes of its own. None of them makes the next one hold
+ * more. */
 static void memory_does_not_creep(void **state)
 {
     (void)state;
