@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define PLACE_FITS 16       /* free blocks that fit */
+#define PLACE_NEAR_PART 32  /* a rest below this part of a request is not worth a search */
 #define PLACE_HOLES 512     /* holes that are compared */
 #define PLACE_STEPS 512     /* blocks of one hole */
 #define PLACE_STRETCHES 128 /* bare stretches of one hole */
@@ -201,8 +202,9 @@ bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_
 {
     lochi_lock_assert_held(&pool->lock);
     if (!pool->is_virtual || pool->range || want->bytes <= POOL_NEST_MAX) return false;
-    if (want->bytes == fit->bytes) return false;
+    if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART) return false; /* nearly all of it is used */
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
+    if (search.price > (double)(2 * search.handle + pool->cell_bytes)) return false; /* more than most spots waste */
     place_hole hole;
     place_set_hole(pool, fit, &hole);
     place_offer_hole(pool, &hole, &search);
