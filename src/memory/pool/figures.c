@@ -18,7 +18,8 @@
  * peak. What other threads could still allocate is taken from them: they are told (`largest_limit` becomes 0) that
  * their next allocation has to look at the sums. A thread that leaves a batch to others publishes its frees.
  *
- * So a peak is missed by less than a 2048th part, and by what other threads allocate and free while one gathers. A
+ * So a peak is missed by less than a 2048th part (with five threads or more, by 64 KiB for each of them if that is
+ * more), and by what other threads allocate and free while one gathers. A
  * free that is not seen would show a peak that was none; so the parts are gathered twice, and the lower sum counts.
  *
  * Rooms are written by their thread only, and read by others at any time. With several threads, everything else is
@@ -29,6 +30,10 @@
 #include <sched.h>
 
 #define FIGURES_PART 2048 /* of a peak: what may be missed of it */
+/* With many threads, at least so much for each of them: otherwise a small program would gather at each allocation. */
+#define FIGURES_MANY 5
+#define FIGURES_BLOCKS 256
+#define FIGURES_BYTES ((int64_t)64 << 10)
 
 static void figures_lock(lochi_pool *pool)
 {
@@ -78,6 +83,14 @@ static void figures_fold(lochi_pool *pool, pool_cache *cache)
     atomic_store_explicit(&cache->largest_limit, cache->largest, memory_order_relaxed);
 }
 
+/* Returns what may be missed of a peak. The spin lock is held. */
+static int64_t figures_slack(const pool_figures *figures, int metric, int64_t peak)
+{
+    const int64_t each = metric == POOL_BLOCKS ? FIGURES_BLOCKS : FIGURES_BYTES;
+    const int64_t least = figures->threads < FIGURES_MANY ? 0 : (int64_t)figures->threads * each;
+    return peak / FIGURES_PART > least ? peak / FIGURES_PART : least;
+}
+
 /* Publishes the parts of all other threads, and raises the peaks and ceilings. The spin lock is held. */
 static void figures_gather_all(lochi_pool *pool, const pool_cache *own)
 {
@@ -94,7 +107,7 @@ static void figures_gather_all(lochi_pool *pool, const pool_cache *own)
     }
     for (int i = 0; i < POOL_METRICS; i++) {
         if (least[i] > figures->peak[i]) figures->peak[i] = least[i];
-        if (least[i] > figures->ceiling[i]) figures->ceiling[i] = least[i] + least[i] / FIGURES_PART;
+        if (least[i] > figures->ceiling[i]) figures->ceiling[i] = least[i] + figures_slack(figures, i, least[i]);
     }
 }
 

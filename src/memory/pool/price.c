@@ -11,7 +11,7 @@
 #include "device/driver.h"
 
 #define PRICE_BUDGET 0.01            /* part of the program's time */
-#define PRICE_PART 5e-6              /* of the memory held, for a microsecond */
+#define PRICE_PART 3e-6              /* of the memory held, for a microsecond */
 #define PRICE_SHARE_MIN 0.25         /* of the budget: the price does not fall below that of this share */
 #define PRICE_START_NS 20000000u     /* counts as passed before the first call, which would take all of the time */
 #define PRICE_WINDOW_NS 20000000000u /* older times count less and less */
@@ -28,6 +28,21 @@ uint64_t lochi_pool_now_ns(lochi_pool *pool)
     return lochi_device_now_ns(pool->device);
 }
 
+/* Returns the time for mapping one handle. */
+static double price_handle_ns(const lochi_pool *pool)
+{
+    return pool->handle_ns ? (double)pool->handle_ns : PRICE_HANDLE_NS;
+}
+
+/* Returns the price of mapping one handle if driver calls had taken `spent_ns`. */
+static double price_at(const lochi_pool *pool, double spent_ns)
+{
+    double share = spent_ns / pool->passed_ns / PRICE_BUDGET;
+    if (share < PRICE_SHARE_MIN) share = PRICE_SHARE_MIN;
+    const size_t held = pool->reserved > PRICE_HELD_MIN ? pool->reserved : PRICE_HELD_MIN;
+    return (double)held * PRICE_PART * share * share * price_handle_ns(pool) / 1000;
+}
+
 /* Computes the price of mapping one handle. */
 static void price_update(lochi_pool *pool)
 {
@@ -37,15 +52,11 @@ static void price_update(lochi_pool *pool)
         pool->spent_ns /= 2;
         pool->since_ns += (now_ns - pool->since_ns) / 2;
     }
-    const double passed_ns = (double)(now_ns - pool->since_ns) + PRICE_START_NS;
-    double share = (double)pool->spent_ns / passed_ns / PRICE_BUDGET;
-    if (share < PRICE_SHARE_MIN) share = PRICE_SHARE_MIN;
-    pool->extra = (double)pool->spent_ns / passed_ns;
+    pool->passed_ns = (double)(now_ns - pool->since_ns) + PRICE_START_NS;
+    pool->extra = (double)pool->spent_ns / pool->passed_ns;
     if (pool->extra < PRICE_EXTRA_MIN) pool->extra = PRICE_EXTRA_MIN;
     if (pool->extra > PRICE_EXTRA_MAX) pool->extra = PRICE_EXTRA_MAX;
-    const size_t held = pool->reserved > PRICE_HELD_MIN ? pool->reserved : PRICE_HELD_MIN;
-    const uint64_t handle_ns = pool->handle_ns ? pool->handle_ns : PRICE_HANDLE_NS;
-    pool->price = (double)held * PRICE_PART * share * share * (double)handle_ns / 1000;
+    pool->price = price_at(pool, (double)pool->spent_ns);
     pool->price_looks = PRICE_LOOKS;
 }
 
@@ -62,7 +73,7 @@ double lochi_pool_price(lochi_pool *pool)
 double lochi_pool_search_price(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    return pool->price * (1 + (double)PRICE_SEARCH_NS / (double)(pool->handle_ns ? pool->handle_ns : PRICE_HANDLE_NS));
+    return pool->price * (1 + PRICE_SEARCH_NS / price_handle_ns(pool));
 }
 
 /* Returns the square root, to a few percent. (The library does not use libm.) */
@@ -74,14 +85,25 @@ static double price_root(double value)
     return root;
 }
 
-/* With handles of h bytes, filling `bytes` costs bytes / h calls, and about h / 2 bytes are wasted where a live block
- * ends inside of a handle. The sum is least at the square root of twice the product of price and bytes. */
+/* Returns the size of handles at a price. With handles of h bytes, filling `bytes` costs bytes / h calls, and about h / 2
+ * bytes are wasted where a live block ends inside of a handle. The sum is least at the square root of twice the product
+ * of price and bytes. */
+static double price_size(double price, size_t bytes)
+{
+    const double best = price_root(2 * price * (double)bytes);
+    return best < (double)PRICE_HANDLE_MAX ? best : (double)PRICE_HANDLE_MAX;
+}
+
+/* Filling much memory takes time that raises the price. So the size is chosen at the price that it would have then. */
 size_t lochi_pool_choose_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     if (pool->options.handle_bytes) return pool->options.handle_bytes;
-    const double best = price_root(2 * lochi_pool_price(pool) * (double)bytes);
-    const size_t chosen = best < (double)PRICE_HANDLE_MAX ? (size_t)best : PRICE_HANDLE_MAX;
+    const double price = lochi_pool_price(pool), cell = (double)pool->cell_bytes;
+    double size = price_size(price, bytes);
+    const double calls = (double)bytes / (size > cell ? size : cell);
+    const double spent_ns = (double)pool->spent_ns + calls * price_handle_ns(pool);
+    const size_t chosen = (size_t)price_size(price_at(pool, spent_ns), bytes);
     return chosen > pool->cell_bytes ? (size_t)1 << (63 - __builtin_clzll(chosen)) : pool->cell_bytes;
 }
 

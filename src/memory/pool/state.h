@@ -457,6 +457,7 @@ struct lochi_pool {
     size_t peak_used;            /* the peak of `used`, without bytes that wait for streams */
     uint64_t spent_ns, since_ns; /* time of driver calls, and the start of that count (price.c) */
     uint64_t handle_ns;          /* time for mapping one handle, averaged; 0 if it was never measured */
+    double passed_ns;            /* time since `since_ns`, when the price was last computed */
     double price;                /* of mapping one handle, in bytes */
     double extra;
     unsigned price_looks;   /* times that the price may still be used */
