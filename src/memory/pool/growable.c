@@ -29,6 +29,8 @@
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
 
+#define GROWABLE_PARTS 64 /* handles of a growth, at least, if it has as many granules */
+
 /* Finds the largest loose handle of at most `bytes`; NULL for none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
 {
@@ -51,13 +53,16 @@ static bool growable_loosen(lochi_pool *pool, size_t bytes)
     return false;
 }
 
-/* Creates a handle of at most `bytes`, or a smaller one if the device has no more. It is not larger than the pool's
- * usual handles, so that shrinking the block frees something. */
+/* Creates a handle of at most `bytes`, or a smaller one if the device has no more. It is a small part of what is
+ * missing, so that shrinking the block frees something. */
 static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
-    const size_t usual = lochi_pool_choose_handle(pool, bytes);
-    if (bytes > usual) bytes = usual;
-    return lochi_pool_create_some(pool, bytes, out);
+    const size_t chosen = lochi_pool_choose_handle(pool, bytes), part = bytes / GROWABLE_PARTS;
+    size_t most = pool->cell_bytes;
+    while (2 * most <= chosen && 2 * most <= part)
+        most *= 2;
+    if (pool->options.handle_bytes) most = chosen;
+    return lochi_pool_create_some(pool, bytes < most ? bytes : most, out);
 }
 
 /* Finds or makes one handle for the end of a growable block. */
