@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The clock of the library, which the program can replace (loch/host.h). */
+#include "base/clock.h"
+#include <fcntl.h>
 #include <loch/host.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#define CLOCK_START_FIELD 20 /* of /proc/self/stat, counted behind the name of the program */
 
 static uint64_t clock_monotonic(void *user)
 {
@@ -23,4 +30,30 @@ void loch_host_set_clock(loch_clock *clock, void *user)
 uint64_t loch_host_now_ns(void)
 {
     return clock_function(clock_user);
+}
+
+/* Reads the start of the process from /proc/self/stat, in ticks since the start of the system; 0 on failure. */
+static uint64_t clock_read_start(void)
+{
+    char text[1024];
+    const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    const ssize_t length = read(file, text, sizeof text - 1);
+    (void)close(file);
+    text[length > 0 ? length : 0] = 0;
+    const char *field = strrchr(text, ')'); /* the name may contain anything */
+    for (int i = 0; field && i < CLOCK_START_FIELD; i++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
+}
+
+uint64_t lochi_clock_age_ns(void)
+{
+    const uint64_t start = clock_read_start();
+    const long ticks = sysconf(_SC_CLK_TCK);
+    struct timespec now;
+    if (!start || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+    const uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    const uint64_t start_ns = start * (1000000000u / (uint64_t)ticks);
+    return now_ns > start_ns ? now_ns - start_ns : 0;
 }

@@ -3,6 +3,7 @@
  * a slot later. Entries never move and are never removed. The built-in drivers are entered at first use: no code
  * runs before main. */
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "device/driver.h"
 #include "base/fail.h"
 #include "device/at_once.h"
@@ -237,6 +238,11 @@ bool lochi_device_copies_rows(const loch_device *device)
 uint64_t lochi_device_now_ns(const loch_device *device)
 {
     return device->driver->now_ns(device->self);
+}
+
+uint64_t lochi_device_age_ns(const loch_device *device)
+{
+    return device->driver->now_ns == no_now_ns ? lochi_clock_age_ns() : device->driver->now_ns(device->self);
 }
 
 /* --- checking and filling --- */

@@ -14,6 +14,8 @@ uint32_t lochi_driver_possible(const loch_driver *driver);
 /* Reads the clock by which the time of driver calls is measured, in nanoseconds: the host's, or the modelled time of a
  * simulated device. */
 uint64_t lochi_device_now_ns(const loch_device *device);
+/* Returns the time that the program has run by that clock, in nanoseconds. */
+uint64_t lochi_device_age_ns(const loch_device *device);
 
 /* Returns whether the driver copies rows in one call. */
 bool lochi_device_copies_rows(const loch_device *device);

@@ -37,8 +37,11 @@
 
 static void figures_lock(lochi_pool *pool)
 {
-    while (atomic_flag_test_and_set_explicit(&pool->figures.is_locked, memory_order_acquire))
-        sched_yield();
+    for (unsigned spins = 1; atomic_flag_test_and_set_explicit(&pool->figures.is_locked, memory_order_acquire); spins++)
+        if (spins % 64)
+            lochi_hint_pause();
+        else
+            sched_yield(); /* the holder may be descheduled */
 }
 
 static void figures_unlock(lochi_pool *pool)

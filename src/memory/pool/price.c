@@ -47,7 +47,10 @@ static double price_at(const lochi_pool *pool, double spent_ns)
 static void price_update(lochi_pool *pool)
 {
     const uint64_t now_ns = lochi_pool_now_ns(pool);
-    if (!pool->since_ns) pool->since_ns = now_ns;
+    if (!pool->since_ns) { /* the program has run before the pool was made */
+        const uint64_t age_ns = lochi_device_age_ns(pool->device);
+        pool->since_ns = now_ns - (age_ns < PRICE_WINDOW_NS ? age_ns : PRICE_WINDOW_NS);
+    }
     if (now_ns - pool->since_ns >= PRICE_WINDOW_NS) {
         pool->spent_ns /= 2;
         pool->since_ns += (now_ns - pool->since_ns) / 2;
@@ -85,9 +88,9 @@ static double price_root(double value)
     return root;
 }
 
-/* Returns the size of handles at a price. With handles of h bytes, filling `bytes` costs bytes / h calls, and about h / 2
- * bytes are wasted where a live block ends inside of a handle. The sum is least at the square root of twice the product
- * of price and bytes. */
+/* Returns the size of handles at a price. With handles of h bytes, filling `bytes` costs bytes / h calls, and about
+ * h / 2 bytes are wasted where a live block ends inside of a handle. The sum is least at the square root of twice the
+ * product of price and bytes. */
 static double price_size(double price, size_t bytes)
 {
     const double best = price_root(2 * price * (double)bytes);

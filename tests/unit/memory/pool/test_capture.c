@@ -247,7 +247,8 @@ static void a_pool_ends_before_its_graph(void **state)
 static void captured_figures_follow_sizes(void **state)
 {
     (void)state;
-    pool_bench it = pool_bench_open(BACKED, NULL);
+    const loch_pool_options options = {.size = sizeof options, .handle_bytes = 8 * MIB}; /* all in one handle */
+    pool_bench it = pool_bench_open(BACKED, &options);
     const uint64_t id = capture_begin(it.a);
     char *all = pool_alloc_on(it.pool, 8 * MIB, it.a);
     CHECK_OK(loch_free(it.pool, all));
