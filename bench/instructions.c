@@ -41,9 +41,10 @@ static int malloc_once(const count_call *call)
 {
     void *volatile block = call->which == ZEROED ? calloc(1, BYTES) : malloc(BYTES);
     if (!block || ((call->which == SIZE || call->which == DESCRIBED) && malloc_usable_size(block) < BYTES)) return 1;
-    if (call->which >= IN_PLACE) block = realloc(block, call->which == IN_PLACE ? BYTES_NEAR : BYTES_FAR);
-    free(block);
-    return 0;
+    void *const moved =
+        call->which >= IN_PLACE ? realloc(block, call->which == IN_PLACE ? BYTES_NEAR : BYTES_FAR) : block;
+    free(moved ? moved : block);
+    return !moved;
 }
 
 static int repeat(const count_call *call, long count)

@@ -99,7 +99,7 @@ static void figures_gather_all(lochi_pool *pool, const pool_cache *own)
 {
     pool_figures *figures = &pool->figures;
     const uint32_t most = atomic_load_explicit(&figures->slots, memory_order_relaxed);
-    int64_t least[POOL_METRICS];
+    int64_t least[POOL_METRICS] = {0};
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t slot = 1; slot <= most; slot++) {
             pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_acquire);

@@ -11,7 +11,7 @@
 #include "device/driver.h"
 
 #define PRICE_BUDGET 0.01            /* part of the program's time */
-#define PRICE_PART 3e-6              /* of the memory held, for a microsecond */
+#define PRICE_PART 4e-6              /* of the memory held, for a microsecond */
 #define PRICE_SHARE_MIN 0.25         /* of the budget: the price does not fall below that of this share */
 #define PRICE_START_NS 20000000u     /* counts as passed before the first call, which would take all of the time */
 #define PRICE_WINDOW_NS 20000000000u /* older times count less and less */

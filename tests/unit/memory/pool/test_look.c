@@ -237,7 +237,7 @@ static void ids_are_unique(void **state)
     for (size_t d = 0; d < DEVICES; d++) {
         loch_device *device = sim_open(devices[d]);
         loch_allocator *pool = pool_make(device, NULL);
-        uint64_t ids[IDS];
+        uint64_t ids[IDS] = {0};
         void *blocks[IDS];
         for (size_t round = 0; round < 2; round++) {
             for (size_t i = 0; i < IDS; i++) {
