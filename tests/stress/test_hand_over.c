@@ -90,14 +90,21 @@ static void *work(void *user)
         if (w->is_making) {
             b = calloc(1, sizeof *b);
             if (b) make_block(w, b);
-            if (!b || !b->address) break;
+            if (!b || !b->address) {
+                free(b);
+                break;
+            }
         }
         bool is_done = false; /* a maker needs an empty place, the others a full one */
         while (!is_done && !atomic_load(&w->scene->has_failed)) {
             _Atomic(block *) *place = &w->scene->places[test_random_below(&w->random, PLACES)];
             block *none = NULL;
-            is_done = w->is_making ? atomic_compare_exchange_strong(place, &none, b)
-                                   : (b = atomic_exchange(place, NULL)) != NULL;
+            if (w->is_making) {
+                is_done = atomic_compare_exchange_strong(place, &none, b);
+            } else if ((none = atomic_exchange(place, NULL))) {
+                b = none; /* NOLINT(clang-analyzer-unix.Malloc): a thread that is not making has no block here */
+                is_done = true;
+            }
             if (!is_done) sched_yield();
         }
         if (is_done && w->is_making) continue;

@@ -175,7 +175,7 @@ static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *l
 static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, loch_stream *stream, void **out)
 {
     lochi_lock_assert_held(&pool->lock);
-    loch_status status;
+    loch_status status = LOCH_OK;
     pool_cache *cache = lochi_pool_cache_serving(pool, stream);
     pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;

@@ -120,7 +120,7 @@ static bool supply_plan(lochi_pool *pool, const pool_want *want, pool_place *pla
 static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     pool_place plan;
-    pool_block *gaps[POOL_PLACE_GAPS];
+    pool_block *gaps[POOL_PLACE_GAPS] = {NULL};
     loch_status status = LOCH_OK;
     if (!supply_plan(pool, want, &plan)) {
         lochi_free(plan.sources);

@@ -42,6 +42,7 @@ static vacate_load vacate_look(const pool_plan *plan, const plan_handle *handle)
  * first and the last item reach, unless other items lie there too. */
 static size_t vacate_gain(const pool_plan *plan, size_t at, const vacate_load *load)
 {
+    if (!load->first || !load->last) return 0;
     const plan_handle *handle = &plan->handles[at], *low = &plan->handles[load->first->handle];
     const uintptr_t start = load->first->start, end = load->last->start + load->last->bytes;
     size_t gain = handle->bytes;
