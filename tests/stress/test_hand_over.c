@@ -101,9 +101,10 @@ static void *work(void *user)
             block *none = NULL;
             if (w->is_making) {
                 is_done = atomic_compare_exchange_strong(place, &none, b);
-            } else if ((none = atomic_exchange(place, NULL))) {
-                b = none; /* NOLINT(clang-analyzer-unix.Malloc): a thread that is not making has no block here */
-                is_done = true;
+            } else {
+                free(b); /* NULL: only makers have a block here */
+                b = atomic_exchange(place, NULL);
+                is_done = b != NULL;
             }
             if (!is_done) sched_yield();
         }
