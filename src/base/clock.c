@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The clock of the library, which the program can replace (loch/host.h). */
 #include "base/clock.h"
+#include "base/cancel.h"
 #include <fcntl.h>
 #include <loch/host.h>
 #include <stdlib.h>
@@ -49,7 +50,9 @@ static uint64_t clock_read_start(void)
 
 uint64_t lochi_clock_age_ns(void)
 {
+    const int cancel = lochi_cancel_hold(); /* callers hold locks, and reading a file is a cancellation point */
     const uint64_t start = clock_read_start();
+    lochi_cancel_restore(&cancel);
     const long ticks = sysconf(_SC_CLK_TCK);
     struct timespec now;
     if (!start || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
