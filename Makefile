@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
 CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/loch
-CHECKED = unit|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
+CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads whole files, and writes files that get their name at the end. Compressed files go through gzip or zstd, which
+ * get the open file as standard input: no shell is used, and no file name can be taken for an option. */
+#include "file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FILE_CHUNK ((size_t)1 << 20)
+
+static loch_status file_fail(const char *path, const char *reason)
+{
+    return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s", path, reason);
+}
+
+/* --- reading --- */
+
+static bool file_has_suffix(const char *path, const char *suffix)
+{
+    const size_t length = strlen(path), suffix_length = strlen(suffix);
+    return length >= suffix_length && !strcmp(path + length - suffix_length, suffix);
+}
+
+/* Returns the program that decompresses the file, by its name or its first bytes; NULL for a plain file. */
+static const char *file_find_program(const char *path, int file)
+{
+    unsigned char start[4] = {0};
+    const ssize_t count = pread(file, start, sizeof start, 0);
+    if (file_has_suffix(path, ".gz") || (count >= 2 && !memcmp(start, "\x1f\x8b", 2))) return "gzip";
+    if (file_has_suffix(path, ".zst") || (count == 4 && !memcmp(start, "\x28\xb5\x2f\xfd", 4))) return "zstd";
+    return NULL;
+}
+
+static loch_status file_read_all(const char *path, int file, insight_array *text)
+{
+    for (;;) {
+        if (!insight_array_reserve(text, text->count + FILE_CHUNK, 1))
+            return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: no memory to read it", path);
+        const ssize_t count = read(file, (char *)text->data + text->count, FILE_CHUNK);
+        if (count == 0) return LOCH_OK;
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return file_fail(path, strerror(errno));
+        text->count += (size_t)count;
+    }
+}
+
+/* Starts `program -dc` with `file` as its input. Returns the descriptor to read from, or -1 and errno. */
+static int file_spawn(const char *program, int file, pid_t *child)
+{
+    int ends[2];
+    posix_spawn_file_actions_t actions;
+    char *const arguments[] = {(char *)program, "-dc", NULL};
+    if (pipe2(ends, O_CLOEXEC)) return -1;
+    int code = posix_spawn_file_actions_init(&actions);
+    if (!code) {
+        code = posix_spawn_file_actions_adddup2(&actions, file, STDIN_FILENO);
+        if (!code) code = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+        /* Discards the program's messages; the caller gets one sentence instead. */
+        if (!code) code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+        if (!code) code = posix_spawnp(child, program, &actions, NULL, arguments, environ);
+        posix_spawn_file_actions_destroy(&actions);
+    }
+    close(ends[1]);
+    if (!code) return ends[0];
+    close(ends[0]);
+    errno = code;
+    return -1;
+}
+
+static loch_status file_decompress(const char *path, const char *program, int file, insight_array *text)
+{
+    pid_t child;
+    int state = 0;
+    const int end = file_spawn(program, file, &child);
+    if (end < 0)
+        return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to read it, and cannot be started: %s", path,
+                              program, strerror(errno));
+    const loch_status status = file_read_all(path, end, text);
+    close(end);
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
+        ;
+    if (status != LOCH_OK || !state) return status;
+    return loch_error_set(LOCH_E_IO, NULL, 0, "%s: %s cannot decompress it", path, program);
+}
+
+loch_status insight_source_read(const char *path, insight_source *source)
+{
+    *source = (insight_source){.path = path};
+    const bool is_standard = !strcmp(path, "-");
+    const int file = is_standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return file_fail(path, strerror(errno));
+    const char *program = is_standard ? NULL : file_find_program(path, file);
+    const loch_status status =
+        program ? file_decompress(path, program, file, &source->memory) : file_read_all(path, file, &source->memory);
+    if (!is_standard) close(file);
+    source->data = source->memory.data;
+    source->bytes = source->memory.count;
+    return status;
+}
+
+void insight_source_free(insight_source *source)
+{
+    insight_array_free(&source->memory);
+    source->data = NULL;
+    source->bytes = 0;
+}
+
+/* --- writing --- */
+
+loch_status insight_sink_open(const char *path, insight_sink *sink)
+{
+    struct stat found;
+    *sink = (insight_sink){.path = path};
+    if (!strcmp(path, "-")) {
+        sink->file = stdout;
+        return LOCH_OK;
+    }
+    if (!stat(path, &found) && !S_ISREG(found.st_mode)) { /* a pipe or a terminal is written to as it is */
+        sink->file = fopen(path, "we");
+        return sink->file ? LOCH_OK : file_fail(path, strerror(errno));
+    }
+    if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
+        sink->temporary = NULL;
+        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
+    }
+    const mode_t mask = umask(0);
+    umask(mask);
+    const int file = mkostemp(sink->temporary, O_CLOEXEC);
+    if (file >= 0 && !fchmod(file, 0666 & ~mask)) sink->file = fdopen(file, "w");
+    if (sink->file) return LOCH_OK;
+    const loch_status status = file_fail(path, strerror(errno));
+    if (file >= 0) {
+        close(file);
+        unlink(sink->temporary);
+    }
+    free(sink->temporary);
+    sink->temporary = NULL;
+    return status;
+}
+
+loch_status insight_sink_close(insight_sink *sink, loch_status status)
+{
+    if (!sink->file) return status;
+    bool is_written = !fflush(sink->file) && !ferror(sink->file);
+    if (sink->file != stdout && fclose(sink->file)) is_written = false;
+    if (status == LOCH_OK && is_written && sink->temporary && rename(sink->temporary, sink->path)) is_written = false;
+    if (status == LOCH_OK && !is_written) status = file_fail(sink->path, strerror(errno));
+    if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);
+    free(sink->temporary);
+    *sink = (insight_sink){.file = NULL};
+    return status;
+}

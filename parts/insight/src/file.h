@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* Whole files in memory, and files that are written. */
+#ifndef LOCH_INSIGHT_FILE_H
+#define LOCH_INSIGHT_FILE_H
+
+#include "array.h"
+#include <loch/insight.h>
+#include <stdio.h>
+
+/* The contents of a file, decompressed. */
+typedef struct insight_source {
+    const char *path;
+    const uint8_t *data;
+    size_t bytes;
+    insight_array memory; /* owns the contents */
+} insight_source;
+
+/* Reads a whole file ("-": standard input); .gz and .zst through gzip and zstd. E_IO, E_HOST_MEMORY. Call
+ * insight_source_free in either case. */
+loch_status insight_source_read(const char *path, insight_source *source);
+
+void insight_source_free(insight_source *source);
+
+/* A file that is being written. It gets its name at the end, so a failure leaves the old file. */
+typedef struct insight_sink {
+    FILE *file;
+    const char *path;
+    char *temporary; /* path until the end; NULL for standard output and for what is not a regular file */
+} insight_sink;
+
+/* Opens a file for writing ("-": standard output). E_IO. */
+loch_status insight_sink_open(const char *path, insight_sink *sink);
+
+/* Ends a file: writes what is buffered and gives the file its name, if `status` is LOCH_OK; otherwise removes it.
+ * Returns the first failure. */
+loch_status insight_sink_close(insight_sink *sink, loch_status status);
+
+#endif

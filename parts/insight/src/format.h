@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of formats: each has a reader, a writer or both (format.c). */
+#ifndef LOCH_INSIGHT_FORMAT_H
+#define LOCH_INSIGHT_FORMAT_H
+
+#include "file.h"
+#include "recording.h"
+
+/* Fills an empty recording from the contents of a file. E_INVALID with a sentence that names the file and the place;
+ * E_HOST_MEMORY. The caller calls insight_recording_finish. */
+typedef loch_status insight_reader(const insight_source *source, const loch_recording_options *options,
+                                   loch_recording *recording);
+
+/* Writes a recording. Failures of the file itself are found by insight_sink_close. */
+typedef loch_status insight_writer(const loch_recording *recording, const loch_recording_options *options,
+                                   insight_sink *sink);
+
+insight_reader insight_read_text, insight_read_binary, insight_read_torch, insight_read_snapshot;
+insight_writer insight_write_text, insight_write_binary, insight_write_torch, insight_write_viz, insight_write_chrome,
+    insight_write_folded, insight_write_metrics;
+
+/* Reports progress if the options ask for it. */
+static inline loch_status insight_progress(const loch_recording_options *options, size_t done, size_t all)
+{
+    if (!options->progress || !all) return LOCH_OK;
+    return options->progress((double)done / (double)all, options->user);
+}
+
+/* Sets the sentence for missing memory. Returns E_HOST_MEMORY. */
+static inline loch_status insight_no_memory(const char *path)
+{
+    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", path);
+}
+
+#endif
