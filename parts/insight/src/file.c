@@ -49,25 +49,27 @@ static loch_status file_read_all(const char *path, int file, insight_array *text
     }
 }
 
-/* Starts `program -dc` with `file` as its input. Returns the descriptor to read from, or -1 and errno. */
-static int file_spawn(const char *program, int file, pid_t *child)
+/* Starts a program that reads from `file` (`-dc`: decompresses) or writes to it (`-c`: compresses). Returns the other
+ * end of its work, to read from or to write to; -1 and errno on failure. */
+static int file_spawn(const char *program, const char *option, int file, pid_t *child)
 {
     int ends[2];
     posix_spawn_file_actions_t actions;
-    char *const arguments[] = {(char *)program, "-dc", NULL};
+    char *const arguments[] = {(char *)program, (char *)option, NULL};
+    const int mine = strcmp(option, "-dc") != 0;
     if (pipe2(ends, O_CLOEXEC)) return -1;
     int code = posix_spawn_file_actions_init(&actions);
     if (!code) {
-        code = posix_spawn_file_actions_adddup2(&actions, file, STDIN_FILENO);
-        if (!code) code = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+        code = posix_spawn_file_actions_adddup2(&actions, mine ? ends[0] : file, STDIN_FILENO);
+        if (!code) code = posix_spawn_file_actions_adddup2(&actions, mine ? file : ends[1], STDOUT_FILENO);
         /* Discards the program's messages; the caller gets one sentence instead. */
         if (!code) code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
         if (!code) code = posix_spawnp(child, program, &actions, NULL, arguments, environ);
         posix_spawn_file_actions_destroy(&actions);
     }
-    close(ends[1]);
-    if (!code) return ends[0];
-    close(ends[0]);
+    close(ends[!mine]);
+    if (!code) return ends[mine];
+    close(ends[mine]);
     errno = code;
     return -1;
 }
@@ -76,7 +78,7 @@ static loch_status file_decompress(const char *path, const char *program, int fi
 {
     pid_t child;
     int state = 0;
-    const int end = file_spawn(program, file, &child);
+    const int end = file_spawn(program, "-dc", file, &child);
     if (end < 0)
         return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to read it, and cannot be started: %s", path,
                               program, strerror(errno));
@@ -112,6 +114,31 @@ void insight_source_free(insight_source *source)
 
 /* --- writing --- */
 
+/* Lets a program compress what is written to `file`, if the path asks for it, and opens the stream. */
+static loch_status file_open_stream(insight_sink *sink, int file)
+{
+    const char *program = file_has_suffix(sink->path, ".gz") ? "gzip" : "zstd";
+    if (!file_has_suffix(sink->path, ".gz") && !file_has_suffix(sink->path, ".zst")) {
+        sink->file = fdopen(file, "w");
+        return sink->file ? LOCH_OK : file_fail(sink->path, strerror(errno));
+    }
+    pid_t child = 0;
+    const int end = file_spawn(program, "-c", file, &child);
+    if (end < 0)
+        return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to write it, and cannot be started: %s",
+                              sink->path, program, strerror(errno));
+    sink->child = child;
+    sink->file = fdopen(end, "w");
+    if (!sink->file) { /* the program ends when nothing can write to it */
+        const loch_status status = file_fail(sink->path, strerror(errno));
+        close(end);
+        waitpid(child, NULL, 0);
+        return status;
+    }
+    close(file);
+    return LOCH_OK;
+}
+
 loch_status insight_sink_open(const char *path, insight_sink *sink)
 {
     struct stat found;
@@ -120,34 +147,40 @@ loch_status insight_sink_open(const char *path, insight_sink *sink)
         sink->file = stdout;
         return LOCH_OK;
     }
+    int file;
     if (!stat(path, &found) && !S_ISREG(found.st_mode)) { /* a pipe or a terminal is written to as it is */
-        sink->file = fopen(path, "we");
-        return sink->file ? LOCH_OK : file_fail(path, strerror(errno));
+        file = open(path, O_WRONLY | O_CLOEXEC);
+    } else {
+        if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
+            sink->temporary = NULL;
+            return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
+        }
+        const mode_t mask = umask(0);
+        umask(mask);
+        file = mkostemp(sink->temporary, O_CLOEXEC);
+        if (file >= 0) (void)fchmod(file, 0666 & ~mask);
     }
-    if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
-        sink->temporary = NULL;
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
-    }
-    const mode_t mask = umask(0);
-    umask(mask);
-    const int file = mkostemp(sink->temporary, O_CLOEXEC);
-    if (file >= 0 && !fchmod(file, 0666 & ~mask)) sink->file = fdopen(file, "w");
-    if (sink->file) return LOCH_OK;
-    const loch_status status = file_fail(path, strerror(errno));
+    loch_status status = file < 0 ? file_fail(path, strerror(errno)) : file_open_stream(sink, file);
+    if (status == LOCH_OK) return LOCH_OK;
     if (file >= 0) {
         close(file);
-        unlink(sink->temporary);
+        if (sink->temporary) unlink(sink->temporary);
     }
     free(sink->temporary);
-    sink->temporary = NULL;
+    *sink = (insight_sink){.path = path};
     return status;
 }
 
 loch_status insight_sink_close(insight_sink *sink, loch_status status)
 {
+    int state = 0;
     if (!sink->file) return status;
     bool is_written = !fflush(sink->file) && !ferror(sink->file);
     if (sink->file != stdout && fclose(sink->file)) is_written = false;
+    while (sink->child && waitpid(sink->child, &state, 0) < 0 && errno == EINTR)
+        ;
+    if (status == LOCH_OK && is_written && state)
+        status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: the program that compresses it failed", sink->path);
     if (status == LOCH_OK && is_written && sink->temporary && rename(sink->temporary, sink->path)) is_written = false;
     if (status == LOCH_OK && !is_written) status = file_fail(sink->path, strerror(errno));
     if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);

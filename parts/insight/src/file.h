@@ -26,9 +26,10 @@ typedef struct insight_sink {
     FILE *file;
     const char *path;
     char *temporary; /* path until the end; NULL for standard output and for what is not a regular file */
+    int child;       /* process id of the program that compresses; 0 for none */
 } insight_sink;
 
-/* Opens a file for writing ("-": standard output). E_IO. */
+/* Opens a file for writing ("-": standard output). What is written to .gz and .zst goes through gzip and zstd. E_IO. */
 loch_status insight_sink_open(const char *path, insight_sink *sink);
 
 /* Ends a file: writes what is buffered and gives the file its name, if `status` is LOCH_OK; otherwise removes it.

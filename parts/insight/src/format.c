@@ -11,8 +11,8 @@ typedef struct format_row {
 } format_row;
 
 static const format_row format_table[] = {
-    [LOCH_RECORDING_TEXT] = {NULL, NULL, ".trace", "trace"},
-    [LOCH_RECORDING_BINARY] = {NULL, NULL, ".loch", "recording"},
+    [LOCH_RECORDING_TEXT] = {insight_read_text, insight_write_text, ".trace", "trace"},
+    [LOCH_RECORDING_BINARY] = {insight_read_binary, insight_write_binary, ".loch", "recording"},
     [LOCH_RECORDING_TORCH] = {NULL, NULL, ".pickle", "memory snapshot of PyTorch"},
     [LOCH_RECORDING_VIZ] = {NULL, NULL, ".html", "page of memory_viz"},
     [LOCH_RECORDING_CHROME] = {NULL, NULL, ".json", "Chrome trace"},
@@ -75,6 +75,7 @@ loch_status loch_recording_load(const char *path, const loch_recording_options *
                                 format_table[read.format].name);
     if (status == LOCH_OK) status = insight_recording_create(path, read.format, out);
     if (status == LOCH_OK) status = format_table[read.format].read(&source, &read, *out);
+    if (status == LOCH_OK && read.allocator) status = insight_recording_keep_allocator(*out, read.allocator);
     if (status == LOCH_OK) status = insight_recording_finish(*out);
     insight_source_free(&source);
     if (status == LOCH_OK) return LOCH_OK;

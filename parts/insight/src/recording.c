@@ -91,6 +91,16 @@ uint32_t insight_recording_add_name(loch_recording *recording, loch_recording_no
     return (uint32_t)names->count - 1;
 }
 
+uint32_t insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
+                                       size_t length)
+{
+    insight_array *names = &recording->names[noun];
+    const uint32_t offset = insight_recording_add_text(recording, name, length);
+    if (offset == LOCH_RECORDING_NONE || !insight_array_append(names, &offset, 1, sizeof offset))
+        return LOCH_RECORDING_NONE;
+    return (uint32_t)names->count - 1;
+}
+
 uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count)
 {
     insight_array *stacks = &recording->stacks;

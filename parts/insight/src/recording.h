@@ -37,6 +37,10 @@ uint32_t insight_recording_add_text(loch_recording *recording, const char *text,
 uint32_t insight_recording_add_name(loch_recording *recording, loch_recording_noun noun, const char *name,
                                     size_t length);
 
+/* Adds a name of a noun even if another thing has that name. Returns its index. UINT32_MAX: there is no memory. */
+uint32_t insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
+                                       size_t length);
+
 /* Returns the index of the call stack with these frames (offsets in `text`), and adds it if it is new. UINT32_MAX:
  * there is no memory. */
 uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count);
@@ -51,6 +55,19 @@ uint32_t insight_recording_add_event(loch_recording *recording, const loch_recor
 uint32_t insight_recording_add_alloc(loch_recording *recording, const loch_recording_block *block,
                                      const loch_recording_event *event);
 uint32_t insight_recording_add_free(loch_recording *recording, uint32_t block, const loch_recording_event *event);
+
+/* Marks of events and blocks that insight_recording_compact removes: the kind of an event, and `reserved[0]` of a
+ * block. */
+#define INSIGHT_DROPPED_EVENT UINT16_MAX
+#define INSIGHT_DROPPED_BLOCK 255
+
+/* Removes marked events, and marked blocks with all of their events, and corrects indices. Returns false if there is no
+ * memory. */
+bool insight_recording_compact(loch_recording *recording);
+
+/* Keeps the blocks of one allocator, by its name, and their events. Driver calls and ranges stay. E_NOT_FOUND: no
+ * allocator has that name. E_HOST_MEMORY. */
+loch_status insight_recording_keep_allocator(loch_recording *recording, const char *name);
 
 /* Completes a recording: computes `info`, adds a name where a noun has none. E_HOST_MEMORY. */
 loch_status insight_recording_finish(loch_recording *recording);

@@ -47,6 +47,7 @@ typedef struct loch_recording_options {
     loch_recording_format format;    /**< format */
     loch_insight_progress *progress; /**< called now and then; may be NULL */
     void *user;                      /**< passed to `progress`; borrowed */
+    const char *allocator; /**< reading: name of the allocator whose blocks are kept; NULL for all; borrowed */
 } loch_recording_options;
 
 /** Reads a recording. "-" is standard input. E_IO: the file cannot be read. E_INVALID: the contents are wrong; the
@@ -92,11 +93,12 @@ typedef struct loch_recording_event {
     /** Index: of the block (ALLOC to MOVE), of the range (TAKE, GIVE), of the name of the call (CALL), of the allocator
      *  (SLEEP, WAKE, FAIL). */
     uint32_t subject;
-    uint32_t stack;    /**< index of the call stack, or LOCH_RECORDING_NONE */
-    uint16_t stream;   /**< number of the stream; 0 is the default stream. For TAKE, GIVE, CALL: index of the device */
-    uint16_t thread;   /**< index of the thread */
-    uint16_t kind;     /**< a loch_recording_kind */
-    uint16_t reserved; /**< 0 */
+    uint32_t stack;  /**< index of the call stack, or LOCH_RECORDING_NONE */
+    uint16_t stream; /**< number of the stream; 0 is the default stream. For TAKE, GIVE, CALL: index of the device. For
+                          FAIL: a loch_status */
+    uint16_t thread; /**< index of the thread */
+    uint16_t kind;   /**< a loch_recording_kind */
+    uint16_t flags;  /**< 1: the source names the stream of this FREE, even if it is that of the allocation */
 } loch_recording_event;
 
 /** One block: from its allocation to its free. */
@@ -151,6 +153,7 @@ typedef struct loch_recording_info {
     uint64_t live_bytes;          /**< bytes of these blocks */
     uint32_t has_addresses;       /**< 1: blocks have addresses */
     uint32_t was_ended; /**< 1: the recording ended in order; 0: the program died, or the source does not say */
+    uint64_t unknown;   /**< events that were left out: they name blocks or ranges whose start is not recorded */
 } loch_recording_info;
 
 /** Reads the figures of a recording. Set `out->size` before the call. */

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads names: of tags, allocators, devices and driver calls, and call stacks with the modules that they pass. A file
+ * that was cut has records whose names are missing; these get a name with their number. */
+#include "binary.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Stores a name of a noun. The first name of a number counts. Returns false if there is no memory. */
+static bool names_add(binary_names *names, loch_recording_noun noun, uint64_t number, const char *name, size_t length)
+{
+    if (insight_map_find(&names->numbers[noun], number) != UINT32_MAX) return true;
+    const bool can_share = noun == LOCH_RECORDING_TAG || noun == LOCH_RECORDING_CALL;
+    if (names->recording->names[noun].count > UINT16_MAX) return true;
+    const uint32_t index = can_share ? insight_recording_add_name(names->recording, noun, name, length)
+                                     : insight_recording_append_name(names->recording, noun, name, length);
+    return index != LOCH_RECORDING_NONE && insight_map_set(&names->numbers[noun], number, index);
+}
+
+loch_status binary_names_find(binary_names *names, loch_recording_noun noun, uint64_t number, uint32_t *out)
+{
+    static const char *const nouns[INSIGHT_NOUNS] = {"tag", "allocator", "device", "thread", "call"};
+    *out = 0;
+    if (noun == LOCH_RECORDING_TAG && !number) return LOCH_OK;
+    *out = insight_map_find(&names->numbers[noun], number);
+    if (*out != UINT32_MAX) return LOCH_OK;
+    char text[48];
+    if (names->recording->names[noun].count > UINT16_MAX)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: there are more than %u names of one sort",
+                              names->source->path, UINT16_MAX + 1u);
+    snprintf(text, sizeof text, "%s %" PRIu64, nouns[noun], number);
+    if (!names_add(names, noun, number, text, strlen(text))) return insight_no_memory(names->source->path);
+    *out = insight_map_find(&names->numbers[noun], number);
+    return LOCH_OK;
+}
+
+static bool names_add_module(binary_names *names, const uint8_t *at, size_t bytes)
+{
+    if (bytes < 25 || bytes - 25 < at[24]) return true;
+    const binary_module module = {.start = binary_get(at, 8),
+                                  .end = binary_get(at + 8, 8),
+                                  .offset = binary_get(at + 16, 8),
+                                  .build_id = at + 25,
+                                  .build_id_length = at[24],
+                                  .path = (const char *)at + 25 + at[24],
+                                  .length = bytes - 25 - at[24]};
+    return insight_array_append(&names->modules, &module, 1, sizeof module);
+}
+
+static const binary_module *names_module(const binary_names *names, uint64_t address)
+{
+    const binary_module *modules = names->modules.data;
+    for (size_t i = names->modules.count; i > 0; i--) /* the last module that was loaded there */
+        if (address >= modules[i - 1].start && address < modules[i - 1].end) return &modules[i - 1];
+    return NULL;
+}
+
+/* Returns the offset of the text of a return address; LOCH_RECORDING_NONE: there is no memory. */
+static uint32_t names_frame(binary_names *names, uint64_t address)
+{
+    char text[320];
+    const uint32_t found = insight_map_find(&names->frames, address);
+    if (found != UINT32_MAX) return found;
+    const binary_module *module = names_module(names, address);
+    if (module) {
+        size_t start = module->length, length;
+        while (start && module->path[start - 1] != '/')
+            start--;
+        length = module->length - start;
+        snprintf(text, sizeof text, "%.*s+0x%" PRIx64, (int)(length < 255 ? length : 255), module->path + start,
+                 address + module->offset);
+    } else {
+        snprintf(text, sizeof text, "0x%" PRIx64, address);
+    }
+    const uint32_t offset = insight_recording_add_text(names->recording, text, strlen(text));
+    if (offset == LOCH_RECORDING_NONE || !insight_map_set(&names->frames, address, offset)) return LOCH_RECORDING_NONE;
+    return offset;
+}
+
+static bool names_add_stack(binary_names *names, uint64_t number, const uint8_t *at, size_t bytes)
+{
+    const size_t count = bytes / 8;
+    bool is_good = insight_array_reserve(&names->scratch, count + 1, sizeof(uint32_t));
+    uint32_t *frames = names->scratch.data;
+    for (size_t i = 0; is_good && i < count; i++) {
+        frames[i] = names_frame(names, binary_get(at + 8 * i, 8));
+        is_good = frames[i] != LOCH_RECORDING_NONE;
+    }
+    const uint32_t stack = is_good ? insight_recording_add_stack(names->recording, frames, count) : LOCH_RECORDING_NONE;
+    return stack != LOCH_RECORDING_NONE && insight_map_set(&names->stacks, number, stack);
+}
+
+static bool names_add_record(binary_names *names, int type, uint64_t number, const uint8_t *at, size_t bytes, int pass)
+{
+    static const loch_recording_noun nouns[] = {[BINARY_NAME_TAG] = LOCH_RECORDING_TAG,
+                                                [BINARY_NAME_DEVICE] = LOCH_RECORDING_DEVICE,
+                                                [BINARY_NAME_CALL] = LOCH_RECORDING_CALL};
+    if ((type == BINARY_NAME_STACK) != (pass == 2)) return true;
+    switch (type) {
+    case BINARY_NAME_TAG:
+        if (!number) return true; /* 0 is no tag */
+        /* fall through */
+    case BINARY_NAME_DEVICE:
+    case BINARY_NAME_CALL: return names_add(names, nouns[type], number, (const char *)at, bytes);
+    case BINARY_NAME_ALLOCATOR:
+        if (bytes < 2) return true;
+        return names_add(names, LOCH_RECORDING_ALLOCATOR, number, (const char *)at + 2,
+                         strnlen((const char *)at + 2, bytes - 2));
+    case BINARY_NAME_STACK:
+        return insight_map_find(&names->stacks, number) != UINT32_MAX || names_add_stack(names, number, at, bytes);
+    case BINARY_NAME_MODULE: return names_add_module(names, at, bytes);
+    case BINARY_NAME_FRAME: {
+        const uint32_t offset = insight_recording_add_text(names->recording, (const char *)at, bytes);
+        return offset != LOCH_RECORDING_NONE && insight_map_set(&names->frames, number, offset);
+    }
+    default: return true;
+    }
+}
+
+loch_status binary_names_read(binary_names *names, size_t begin, size_t end, int pass)
+{
+    const uint8_t *at = names->source->data + begin, *stop = names->source->data + end;
+    while (at && at < stop && *at) {
+        const int type = *at;
+        uint64_t number = 0, length = 0;
+        at = binary_get_leb(at + 1, stop, &number);
+        if (at) at = binary_get_leb(at, stop, &length);
+        if (!at || length > (size_t)(stop - at)) break; /* the end of a file that was cut */
+        if (!names_add_record(names, type, number, at, (size_t)length, pass))
+            return insight_no_memory(names->source->path);
+        at += length;
+    }
+    return LOCH_OK;
+}
+
+void binary_names_free(binary_names *names)
+{
+    for (size_t i = 0; i < INSIGHT_NOUNS; i++)
+        insight_map_free(&names->numbers[i]);
+    insight_map_free(&names->stacks);
+    insight_map_free(&names->frames);
+    insight_array_free(&names->modules);
+    insight_array_free(&names->scratch);
+}
