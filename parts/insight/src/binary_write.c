@@ -457,6 +457,7 @@ static loch_status write_events(binary_writer *writer, const loch_recording_opti
     const loch_recording_event *events = loch_recording_get_events(writer->recording);
     const loch_recording_block *blocks = loch_recording_get_blocks(writer->recording);
     const size_t count = writer->recording->events.count;
+    if (count) writer->last_thread = events[0].thread;
     for (size_t i = 0; i < count; i++) {
         const loch_recording_event *event = &events[i];
         const uint64_t ticks = write_ticks(writer, event);
