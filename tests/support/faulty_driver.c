@@ -83,6 +83,15 @@ bool test_faulty_await_held(void)
     return !error;
 }
 
+/* --- refusing --- */
+
+static atomic_bool faulty_refuses_unmap;
+
+void test_faulty_refuse_unmap(bool is_refused)
+{
+    atomic_store(&faulty_refuses_unmap, is_refused);
+}
+
 /* --- identity --- */
 
 static loch_status faulty_open(const char *arguments, void **self)
@@ -322,6 +331,7 @@ static loch_status faulty_unmap(void *self, void *address, size_t bytes, loch_dr
 {
     const faulty_device *f = self;
     faulty_pass(TEST_HELD_UNMAP);
+    if (atomic_load(&faulty_refuses_unmap)) return faulty_fail(LOCH_E_DRIVER, "unmap");
     return f->driver->unmap(f->self, address, bytes, handle);
 }
 

@@ -32,6 +32,9 @@ void test_faulty_let_go(void);
 /* Waits until a call is held up. Returns false if none came within a minute. */
 bool test_faulty_await_held(void);
 
+/* Makes every unmap fail from now on, or none. The mapping stays. */
+void test_faulty_refuse_unmap(bool is_refused);
+
 /* Calls since test_faulty_set, and devices that are open. */
 uint64_t test_faulty_count(void);
 uint64_t test_faulty_open(void);

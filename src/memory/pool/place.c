@@ -305,8 +305,8 @@ pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address)
 }
 
 /* Finds the stretches of a spot without memory, the old addresses to which handles return, and the old mappings that
- * have to go. Returns false if an old mapping is still in use, or if there are too many. */
-static bool place_find_gaps(lochi_pool *pool, const pool_want *want, bool is_returning, pool_place *plan)
+ * have to go. Returns false if an old mapping may not go or is still in use, or if there are too many. */
+static bool place_find_gaps(lochi_pool *pool, const pool_want *want, bool may_drop, bool is_returning, pool_place *plan)
 {
     const uintptr_t end = plan->spot.start + want->bytes;
     pool_block *block = lochi_pool_find_near(plan->spot.hint, plan->spot.start);
@@ -319,7 +319,7 @@ static bool place_find_gaps(lochi_pool *pool, const pool_want *want, bool is_ret
             pool_handle *handle = block->handle;
             const bool is_there = handle->at + handle->bytes > plan->spot.start && handle->at < end;
             is_bare = is_there || !is_returning || handle->plan != plan->number;
-            if (is_bare && !place_is_faded(block)) return false;
+            if (is_bare && (!may_drop || !place_is_faded(block))) return false;
             if (is_bare) {
                 plan->faded[plan->faded_count++] = block;
             } else {
@@ -381,11 +381,11 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
     plan->number = ++pool->plans;
     place_gather(pool, want, plan);
     if (pool->fading && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
-        place_find_gaps(pool, want, true, plan))
+        place_find_gaps(pool, want, may_drop, true, plan))
         return true;
     plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;
     plan->spot = spot;
     for (size_t i = 0; i < plan->sources_count; i++)
         plan->sources[i].handle->plan = plan->number;
-    return place_find_gaps(pool, want, false, plan);
+    return place_find_gaps(pool, want, may_drop, false, plan);
 }

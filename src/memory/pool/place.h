@@ -43,8 +43,8 @@ typedef struct pool_place {
 } pool_place;
 
 /* Plans where memory goes and where it comes from: first with handles that return to old addresses, then without.
- * If `may_drop`, old mappings may be in the way that can be removed now: `plan->faded`. The caller frees
- * `plan->sources`. Returns false if there are no free addresses. */
+ * If `may_drop`, old mappings may be in the way that can be removed now: `plan->faded`; otherwise none is. The caller
+ * frees `plan->sources`. Returns false if there are no free addresses. */
 bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_drop, pool_place *plan);
 /* Assigns an address to each idle handle that fits into a gap, the largest first, unless new memory costs less. Gaps
  * shrink from their start. Returns the bytes that stay without memory. */

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Where memory goes, and what it may cost: waste, driver time, and the budget that weighs one against the other. */
+#include "faulty_driver.h"
 #include "pool_fixture.h"
+
+#include <unistd.h>
 
 #define MIB TEST_MIB
 #define KIB TEST_KIB
 #define STEPPED "sim:16GiB,clock=stepped"
 #define BLOCKS 256
+#define WATCHDOG_SECONDS 60
 
 /* --- a program whose sizes change all the time --- */
 
@@ -160,6 +164,34 @@ static void a_block_returns_to_a_hole_of_its_size(void **state)
     pool_end_sim(program.pool, program.device);
 }
 
+/* --- old addresses --- */
+
+/* A request fits over memory and the old addresses of that memory, which cannot be unmapped. It goes elsewhere. */
+static void old_addresses_that_stay_mapped_are_left(void **state)
+{
+    (void)state;
+    CHECK_OK(test_faulty_register());
+    loch_device *device = sim_open("faulty:" STEPPED);
+    loch_allocator *pool = pool_make(device, NULL);
+    CHECK_OK(loch_pool_set_limit(pool, 68 * MIB)); /* so that memory moves */
+    void *old = pool_alloc(pool, 64 * MIB), *wall = pool_alloc(pool, 2 * MIB);
+    CHECK_OK(loch_free(pool, old));
+    void *moved = pool_alloc(pool, 66 * MIB);
+    assert_true(pool_info(pool).handles_moved > 0);
+    CHECK_OK(loch_free(pool, wall));
+    CHECK_OK(loch_free(pool, moved));
+    CHECK_OK(loch_pool_set_limit(pool, 0));
+    test_faulty_refuse_unmap(true);
+    alarm(WATCHDOG_SECONDS);
+    void *block = pool_alloc(pool, 130 * MIB);
+    alarm(0);
+    test_faulty_refuse_unmap(false);
+    assert_true((char *)block >= (char *)wall);
+    pool_expect_whole(pool);
+    CHECK_OK(loch_free(pool, block));
+    pool_end(pool, device);
+}
+
 /* --- several streams --- */
 
 /* A stream whose request would make the pool grow waits for another one, and takes over what that one has freed. */
@@ -224,6 +256,7 @@ int main(void)
         POOL_TEST(the_size_of_handles_follows_the_price),
         POOL_TEST(blocks_use_the_rest_of_a_granule),
         POOL_TEST(a_block_returns_to_a_hole_of_its_size),
+        POOL_TEST(old_addresses_that_stay_mapped_are_left),
         POOL_TEST(unfinished_memory_of_another_stream_is_taken_over),
         POOL_TEST(memory_does_not_creep),
     };
