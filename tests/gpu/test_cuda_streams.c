@@ -2,7 +2,7 @@
 /* Streams of the CUDA back end on a real GPU, beyond what every device has to do: the caller's captures stay as they
  * were, its streams are understood, and order and times are right. */
 #include "cuda_fixture.h"
-#include <pthread.h>
+#include "gate.h"
 
 #define CAPTURE_GLOBAL 0
 #define NON_BLOCKING 1u
@@ -18,36 +18,6 @@ static void *caller_stream_create(unsigned flags)
     assert_int_equal(caller.cuDevicePrimaryCtxRelease_v2(0), 0);
     return stream;
 }
-
-/* --- a gate: work on a stream that waits for the test --- */
-
-typedef struct gate {
-    pthread_mutex_t mutex;
-    pthread_cond_t opened;
-    bool is_open;
-} gate;
-
-static void gate_wait(void *user)
-{
-    gate *g = user;
-    pthread_mutex_lock(&g->mutex);
-    while (!g->is_open)
-        pthread_cond_wait(&g->opened, &g->mutex);
-    pthread_mutex_unlock(&g->mutex);
-}
-
-static void gate_open(gate *g)
-{
-    pthread_mutex_lock(&g->mutex);
-    g->is_open = true;
-    pthread_cond_broadcast(&g->opened);
-    pthread_mutex_unlock(&g->mutex);
-}
-
-#define GATE_INITIALIZER                                                                                               \
-    {                                                                                                                  \
-        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false                                                     \
-    }
 
 /* --- captures --- */
 

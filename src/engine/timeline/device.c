@@ -41,6 +41,27 @@ void lochi_timeline_clocks_destroy(timeline_track *track)
     }
 }
 
+/* Records an event on a new stream, where nothing delays it. */
+static loch_status clock_record_apart(loch_device *device, loch_event *event)
+{
+    const loch_stream_options options = {.size = sizeof options, .order = LOCH_STREAM_INDEPENDENT};
+    loch_stream *apart;
+    LOCH_TRY_RETURN(loch_stream_create(device, &options, &apart));
+    const loch_status status = loch_event_record(event, apart);
+    loch_stream_close(apart);
+    return status;
+}
+
+/* Records the anchor of a clock. Without a stream of its own it passes when the work before the first span is done. */
+static void clock_set_anchor(timeline_clock *clock, loch_stream *stream)
+{
+    if (loch_event_create(clock->device, LOCH_EVENT_TIMED, &clock->anchor) != LOCH_OK) return;
+    if (clock_record_apart(clock->device, clock->anchor) == LOCH_OK) return;
+    if (loch_event_record(clock->anchor, stream) == LOCH_OK) return;
+    loch_event_destroy(clock->anchor);
+    clock->anchor = NULL;
+}
+
 /* Returns the track's clock of the device. Returns NULL if there is no memory. Without an anchor, durations are known
  * and positions are not. */
 static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track, loch_stream *stream)
@@ -52,12 +73,8 @@ static timeline_clock *clock_get(loch_timeline *timeline, timeline_track *track,
     if (!clock) return NULL;
     clock->device = loch_device_retain(device);
     /* The anchor event passes at this time or later. Spans that are measured correct the difference. */
-    clock->anchor_ns = (int64_t)lochi_timeline_now(timeline);
-    if (loch_event_create(device, LOCH_EVENT_TIMED, &clock->anchor) == LOCH_OK &&
-        loch_event_record(clock->anchor, stream) != LOCH_OK) {
-        loch_event_destroy(clock->anchor);
-        clock->anchor = NULL;
-    }
+    clock->offset_ns = (int64_t)lochi_timeline_now(timeline);
+    clock_set_anchor(clock, stream);
     clock->next = track->clocks;
     lochi_track_lock(track);
     track->clocks = clock;
@@ -103,6 +120,9 @@ static void device_begin(loch_timeline *timeline, timeline_track *track, timelin
     if (!pair) return;
     record->clock = clock;
     record->pair = pair;
+    record->inside = record->outer;
+    while (record->inside && record->inside->clock != clock)
+        record->inside = record->inside->outer;
     record->device_at_ns = (int64_t)lochi_timeline_now(timeline);
     if (loch_event_record(pair->start, stream) == LOCH_OK) {
         record->stream = lochi_stream_retain(stream);
@@ -172,11 +192,9 @@ static void record_measure(timeline_record *record, timeline_track *track)
     int64_t from_anchor_ns = 0;
     const bool is_timed = loch_event_elapsed(pair->start, pair->end, &ns) == LOCH_OK;
     const bool is_placed = is_timed && clock_measure(clock, pair->start, &from_anchor_ns);
-    int64_t at_ns = clock->anchor_ns + from_anchor_ns;
-    if (is_placed && at_ns < record->device_at_ns) { /* the anchor passed later than assumed */
-        clock->anchor_ns += record->device_at_ns - at_ns;
-        at_ns = record->device_at_ns;
-    }
+    const int64_t at_ns = clock->anchor_ns + from_anchor_ns;
+    if (is_placed && at_ns + clock->offset_ns < record->device_at_ns) /* the anchor passed later than assumed */
+        clock->offset_ns = record->device_at_ns - at_ns;
     if (is_placed && from_anchor_ns > TIMELINE_ANCHOR_FAR) {
         loch_event *anchor = pair->start;
         pair->start = clock->anchor;
@@ -188,6 +206,7 @@ static void record_measure(timeline_record *record, timeline_track *track)
     record->has_place = is_placed;
     record->device_ns = ns;
     record->device_at_ns = at_ns;
+    record->offset_ns = clock->offset_ns;
     track->pending_first = record->next_pending;
     track->pending--;
     lochi_timeline_pair_return(record);

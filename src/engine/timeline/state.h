@@ -13,8 +13,10 @@
  * `is_resolving`, its spin lock. Nothing is called with a spin lock held.
  *
  * Device times: a pair of timed events around the work. The position of a span in device time is measured from the
- * anchor of its clock. The anchor is an event that was recorded when the thread first timed something on that
- * device. */
+ * anchor of its clock: an event that was recorded when the thread first timed something on that device, on a stream of
+ * its own, so that it passes at once although the stream of the span may be busy. A clock maps device time to host time
+ * by adding its offset. The offset is a lower bound and rises when a span would begin before it was queued. A span is
+ * shown with the offset of the outermost span around it on the same device, so all spans of a nest move together. */
 #ifndef LOCHI_TIMELINE_STATE_H
 #define LOCHI_TIMELINE_STATE_H
 
@@ -43,9 +45,17 @@ typedef struct timeline_clock {
     struct timeline_clock *next;
     loch_device *device;   /* retained */
     loch_event *anchor;    /* NULL if it could not be created */
-    int64_t anchor_ns;     /* position of the anchor: host time since the timeline was created */
+    int64_t anchor_ns;     /* position of the anchor in device time; 0 for the first one */
+    int64_t offset_ns;     /* added to a device time: the host time since the timeline was created */
     timeline_pair *unused; /* guarded by the track's lock */
 } timeline_clock;
+
+/* A thread that records in a track. Exists as long as the track. */
+typedef struct timeline_thread {
+    struct timeline_thread *next;
+    unsigned number;
+    char name[16]; /* at its first span; "" if unknown */
+} timeline_thread;
 
 /* The name of an allocator whose bytes were recorded. Exists as long as the track. */
 typedef struct timeline_memory {
@@ -65,12 +75,13 @@ typedef struct timeline_record {
     _Atomic(timeline_state) state;
     bool has_device, has_place; /* device_ns is known; device_at_ns is known */
     int level;
-    unsigned thread, depth;
+    unsigned depth;
+    const timeline_thread *thread;
     uint64_t number;
     uint64_t start_ns, end_ns; /* since the timeline was created */
     uint64_t device_ns;
-    /* where the device began it, in the time of anchor_ns; until that is known, when the work was queued */
-    int64_t device_at_ns;
+    int64_t device_at_ns; /* position in device time; until that is known, the host time when the work was queued */
+    int64_t offset_ns;    /* of the clock when the position was measured */
     uint64_t stream_id;
     double flops;
     uint64_t bytes, used_begin, used_end;
@@ -78,10 +89,11 @@ typedef struct timeline_record {
     timeline_clock *clock;   /* NULL: not timed on a device */
     timeline_pair *pair;     /* while open or pending; the holder of `is_resolving` may take it when pending */
     struct timeline_record *next_pending;
-    struct timeline_record *outer; /* used by the owner only: the open span around it */
-    loch_stream *stream;           /* used by the owner only, while open; retained */
-    loch_allocator *allocator;     /* used by the owner only, while open; retained */
-    char *name;                    /* `text`, or separately allocated */
+    struct timeline_record *outer;  /* used by the owner only: the open span around it */
+    struct timeline_record *inside; /* the innermost span around it that is timed on the same device; NULL if none */
+    loch_stream *stream;            /* used by the owner only, while open; retained */
+    loch_allocator *allocator;      /* used by the owner only, while open; retained */
+    char *name;                     /* `text`, or separately allocated */
     char text[TIMELINE_NAME_SHORT];
 } timeline_record;
 
@@ -95,8 +107,8 @@ typedef struct timeline_chunk {
 typedef struct timeline_track {
     struct timeline_track *next;        /* constant once set; set with the timeline's lock held */
     struct timeline_track *next_shared; /* for threads without a slot; guarded by the timeline's lock */
-    uint64_t owner;  /* lochi_thread_number; used by the slot's thread only; constant without a slot */
-    unsigned thread; /* written by the owner with the spin lock held */
+    uint64_t owner;                /* lochi_thread_number; used by the slot's thread only; constant without a slot */
+    const timeline_thread *thread; /* the present owner; written by the owner with the spin lock held */
     /* used by the owner only */
     unsigned depth;
     uint64_t count; /* spans begun by this owner */
@@ -113,6 +125,7 @@ typedef struct timeline_track {
     timeline_record *pending_first, *pending_last;
     size_t pending;
     timeline_clock *clocks;   /* used by the owner only */
+    timeline_thread *threads; /* all owners; used by the owner only */
     atomic_bool is_resolving; /* one thread at a time reads device times */
 } timeline_track;
 

@@ -9,6 +9,7 @@
 #include "engine/timeline/device.h"
 #include "memory/allocator.h"
 #include <loch/host.h>
+#include <pthread.h>
 
 #define TIMELINE_CAPACITY 65536
 #define TIMELINE_CHUNK_FIRST 32
@@ -96,6 +97,10 @@ static void track_destroy(timeline_track *track)
         next = memory->next;
         lochi_free(memory);
     }
+    for (timeline_thread *thread = track->threads, *next; thread; thread = next) {
+        next = thread->next;
+        lochi_free(thread);
+    }
     lochi_timeline_clocks_destroy(track);
     lochi_free_aligned(track);
 }
@@ -146,12 +151,20 @@ static timeline_track *track_create(loch_timeline *timeline)
 /* Begins to record in a track. Spans that the slot's last owner left open stay open. */
 static bool track_take_over(loch_timeline *timeline, timeline_track *track, uint64_t owner)
 {
+    timeline_thread *thread = lochi_zalloc(sizeof *thread);
+    if (!thread) return false;
     lochi_lock_take(&timeline->lock);
     const bool has_number = timeline->threads < ((unsigned)1 << (63 - TIMELINE_COUNT_BITS)) - 1;
-    const unsigned thread = timeline->threads;
+    thread->number = timeline->threads;
     if (has_number) timeline->threads++;
     lochi_lock_drop(&timeline->lock);
-    if (!has_number) return false;
+    if (!has_number) {
+        lochi_free(thread);
+        return false;
+    }
+    if (pthread_getname_np(pthread_self(), thread->name, sizeof thread->name)) *thread->name = '\0';
+    thread->next = track->threads;
+    track->threads = thread;
     track->owner = owner;
     track->depth = 0;
     track->count = 0;
@@ -335,7 +348,7 @@ static void span_fill(loch_timeline *timeline, timeline_track *track, timeline_r
     record->level = how->level;
     record->thread = track->thread;
     record->depth = track->depth++;
-    record->number = ((uint64_t)(track->thread + 1) << TIMELINE_COUNT_BITS) | ++track->count;
+    record->number = ((uint64_t)(track->thread->number + 1) << TIMELINE_COUNT_BITS) | ++track->count;
     record->flops = how->flops;
     record->bytes = how->bytes;
     record->outer = track->open;
@@ -441,7 +454,7 @@ void loch_span_end(loch_span *span)
     const uint64_t now_ns = lochi_timeline_now(span->timeline);
     const uint64_t number = span->number;
     timeline_track *track = track_find(span->timeline);
-    if (!track || number >> TIMELINE_COUNT_BITS != (uint64_t)track->thread + 1) return;
+    if (!track || number >> TIMELINE_COUNT_BITS != (uint64_t)track->thread->number + 1) return;
     *span = (loch_span){0};
     if (!span_find(track, number)) return;
     while (track->open && track->open->number >= number)

@@ -89,15 +89,28 @@ static void trace_counter(lochi_text *out, const char *name, uint64_t at_ns, uin
 
 /* --- names of rows --- */
 
-static void trace_name_row(lochi_text *out, int process, uint64_t row, const char *what, const char *device)
+static void trace_name_row(lochi_text *out, int process, uint64_t row, const char *name)
 {
-    char name[LOCH_DEVICE_NAME_MAX + 64];
-    lochi_text text = lochi_text_begin(name, sizeof name);
-    lochi_text_write(&text, "%s%s%s %llu", device, *device ? " " : "", what, (unsigned long long)row);
     trace_begin_event(out, "M", process, row, "thread_name");
     lochi_text_write(out, ",\"args\":{\"name\":");
     lochi_text_write_json(out, name);
     lochi_text_write(out, "}}");
+}
+
+static void trace_name_thread(lochi_text *out, unsigned thread, const char *name)
+{
+    char number[32];
+    lochi_text text = lochi_text_begin(number, sizeof number);
+    lochi_text_write(&text, "thread %u", thread);
+    trace_name_row(out, TRACE_HOST, thread, *name ? name : number);
+}
+
+static void trace_name_stream(lochi_text *out, uint64_t stream, const char *device)
+{
+    char name[LOCH_DEVICE_NAME_MAX + 64];
+    lochi_text text = lochi_text_begin(name, sizeof name);
+    lochi_text_write(&text, "%s stream %llu", device, (unsigned long long)stream);
+    trace_name_row(out, TRACE_DEVICES, stream, name);
 }
 
 /* Puts the name of a process. It is the first event, so that every later event begins with a comma. */
@@ -134,13 +147,13 @@ void lochi_timeline_print_trace(loch_timeline *timeline, lochi_text *out)
     timeline_cursor cursor = lochi_timeline_cursor(timeline);
     for (timeline_view view; lochi_timeline_next(&cursor, &view);) {
         const loch_span_record *record = &view.record;
-        if (is_first || record->thread != thread) trace_name_row(out, TRACE_HOST, record->thread, "thread", "");
+        if (is_first || record->thread != thread) trace_name_thread(out, record->thread, view.thread);
         is_first = false;
         thread = record->thread;
         if (view.has_device && !has_devices) trace_name_process(out, TRACE_DEVICES, "devices", ",");
         has_devices |= view.has_device;
         if (view.has_device && names_add(&names, view.stream_id))
-            trace_name_row(out, TRACE_DEVICES, view.stream_id, "stream", record->device);
+            trace_name_stream(out, view.stream_id, record->device);
         trace_span(out, &view);
         if (!view.memory) continue;
         trace_counter(out, view.memory, record->start_ns, record->used_begin);

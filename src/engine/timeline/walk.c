@@ -54,6 +54,25 @@ static timeline_record *cursor_find(timeline_cursor *cursor)
     return NULL;
 }
 
+/* Sets where the device worked on a record. Drivers round positions and durations, so a span is cut to the spans around
+ * it on its stream. The track's lock is held. */
+static void view_place(const timeline_record *record, timeline_view *out)
+{
+    int64_t offset_ns = record->offset_ns, from_ns = record->device_at_ns;
+    int64_t to_ns = from_ns + (int64_t)record->device_ns;
+    for (const timeline_record *around = record->inside; around; around = around->inside) {
+        if (!around->has_place) continue;
+        offset_ns = around->offset_ns;
+        if (around->stream_id != record->stream_id) continue;
+        const int64_t around_to_ns = around->device_at_ns + (int64_t)around->device_ns;
+        if (to_ns > around_to_ns) to_ns = around_to_ns;
+        if (from_ns < around->device_at_ns) from_ns = around->device_at_ns;
+    }
+    if (from_ns > to_ns) from_ns = to_ns;
+    out->begin_ns = from_ns + offset_ns > 0 ? (uint64_t)(from_ns + offset_ns) : 0;
+    out->length_ns = (uint64_t)(to_ns - from_ns);
+}
+
 /* Fills the view of a record. The track's lock is held. */
 static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_view *out)
 {
@@ -61,11 +80,12 @@ static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_v
     const uint64_t end_ns = !out->is_open ? record->end_ns : now_ns > record->start_ns ? now_ns : record->start_ns;
     out->has_device = record->has_device;
     out->stream_id = record->stream_id;
+    out->thread = record->thread->name;
     out->memory = record->memory ? record->memory->name : NULL;
     out->record = (loch_span_record){
         .name = record->name,
         .level = record->level,
-        .thread = record->thread,
+        .thread = record->thread->number,
         .depth = record->depth,
         .start_ns = record->start_ns,
         .host_ns = end_ns - record->start_ns,
@@ -77,8 +97,8 @@ static void view_fill(const timeline_record *record, uint64_t now_ns, timeline_v
         .used_end = out->is_open ? record->used_begin : record->used_end,
     };
     out->begin_ns = record->start_ns;
-    if (record->has_place) out->begin_ns = record->device_at_ns > 0 ? (uint64_t)record->device_at_ns : 0;
     out->length_ns = record->has_device ? record->device_ns : out->record.host_ns;
+    if (record->has_place) view_place(record, out);
 }
 
 bool lochi_timeline_next(timeline_cursor *cursor, timeline_view *out)

@@ -12,6 +12,7 @@ typedef struct timeline_view {
     uint64_t begin_ns, length_ns; /* on the device's clock if the device timed it, otherwise on the host's */
     bool has_device;
     uint64_t stream_id;
+    const char *thread; /* name of the thread; "" if unknown */
     const char *memory; /* name of the allocator; NULL: no bytes were recorded */
 } timeline_view;
 

@@ -16,6 +16,7 @@ static void span(loch_timeline *timeline, const char *name, uint64_t ns)
 
 static void *span_elsewhere(void *user)
 {
+    pthread_setname_np(pthread_self(), "elsewhere");
     span(user, "other", 500);
     return NULL;
 }
@@ -148,7 +149,7 @@ static void a_trace_has_rows_spans_and_counters(void **state)
     assert_int_equal(occurrences(text, "\"ph\":\"B\",\"pid\":1"), 1);
     assert_int_equal(occurrences(text, "\"name\":\"thread_name\""), 3);
     assert_non_null(strstr(text, "\"args\":{\"name\":\"sim:64MiB,clock=stepped stream "));
-    assert_non_null(strstr(text, "\"args\":{\"name\":\"thread 1\"}"));
+    assert_non_null(strstr(text, "\"args\":{\"name\":\"elsewhere\"}"));
     assert_non_null(strstr(text, "\"name\":\"step\",\"ts\":0.000,\"dur\":1.000,\"args\":{\"level\":0}"));
     assert_non_null(strstr(text, "\"args\":{\"level\":1,\"flops\":8000,\"bytes\":500,"
                                  "\"device\":\"sim:64MiB,clock=stepped\",\"device_us\":1.000}"));
