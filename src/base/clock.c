@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The clock of the library, which the program can replace (loch/host.h). */
 #include "base/clock.h"
-#include "base/cancel.h"
-#include <fcntl.h>
+#include "base/system_file.h"
 #include <loch/host.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +36,7 @@ uint64_t loch_host_now_ns(void)
 static uint64_t clock_read_start(void)
 {
     char text[1024];
-    const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
-    const ssize_t length = read(file, text, sizeof text - 1);
-    (void)close(file);
-    text[length > 0 ? length : 0] = 0;
+    lochi_system_file_read("/proc/self/stat", text, sizeof text);
     const char *field = strrchr(text, ')'); /* the name may contain anything */
     for (int i = 0; field && i < CLOCK_START_FIELD; i++)
         field = strchr(field + 1, ' ');
@@ -50,9 +45,7 @@ static uint64_t clock_read_start(void)
 
 uint64_t lochi_clock_age_ns(void)
 {
-    const int cancel = lochi_cancel_hold(); /* callers hold locks, and reading a file is a cancellation point */
     const uint64_t start = clock_read_start();
-    lochi_cancel_restore(&cancel);
     const long ticks = sysconf(_SC_CLK_TCK);
     struct timespec now;
     if (!start || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;

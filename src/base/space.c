@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The address space that RLIMIT_AS leaves: the limit less the first number of /proc/self/statm, in pages. */
 #include "base/space.h"
+#include "base/system_file.h"
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 static size_t space_count_mapped(void)
 {
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (!file) return 0;
-    unsigned long long pages = 0;
-    const int read = fscanf(file, "%llu", &pages);
-    fclose(file);
-    return read == 1 ? (size_t)pages * (size_t)sysconf(_SC_PAGESIZE) : 0;
+    char text[128];
+    lochi_system_file_read("/proc/self/statm", text, sizeof text);
+    return (size_t)strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 size_t lochi_address_room(void)

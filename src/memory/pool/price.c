@@ -23,11 +23,6 @@
 #define PRICE_EXTRA_MAX (1.0 / 4)         /* its maximum: between them, the part of the time that driver calls take */
 #define PRICE_LOOKS 64                    /* uses of a price before it is computed again */
 
-uint64_t lochi_pool_now_ns(lochi_pool *pool)
-{
-    return lochi_device_now_ns(pool->device);
-}
-
 /* Returns the time for mapping one handle. */
 static double price_handle_ns(const lochi_pool *pool)
 {
@@ -46,7 +41,7 @@ static double price_at(const lochi_pool *pool, double spent_ns)
 /* Computes the price of mapping one handle. */
 static void price_update(lochi_pool *pool)
 {
-    const uint64_t now_ns = lochi_pool_now_ns(pool);
+    const uint64_t now_ns = lochi_device_now_ns(pool->device);
     if (!pool->since_ns) { /* the program has run before the pool was made */
         const uint64_t age_ns = lochi_device_age_ns(pool->device);
         pool->since_ns = now_ns - (age_ns < PRICE_WINDOW_NS ? age_ns : PRICE_WINDOW_NS);
@@ -128,7 +123,7 @@ bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count)
 void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles)
 {
     lochi_lock_assert_held(&pool->lock);
-    const uint64_t passed_ns = lochi_pool_now_ns(pool) - start_ns;
+    const uint64_t passed_ns = lochi_device_now_ns(pool->device) - start_ns;
     pool->spent_ns += passed_ns;
     if (handles)
         pool->handle_ns = pool->handle_ns ? (pool->handle_ns * 15 + passed_ns / handles) / 16 : passed_ns / handles;

@@ -16,9 +16,7 @@ size_t lochi_pool_usual_handle(const lochi_pool *pool);
 /* Tells whether creating `bytes` costs less than remapping `count` idle handles. */
 bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count);
 
-/* Returns the time by which driver calls are measured. */
-uint64_t lochi_pool_now_ns(lochi_pool *pool);
-/* Counts the time since `start_ns`, in which `handles` were mapped, as time of driver calls. */
+/* Counts the time since `start_ns` (lochi_device_now_ns), in which `handles` were mapped, as time of driver calls. */
 void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles);
 
 #endif

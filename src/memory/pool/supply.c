@@ -5,6 +5,7 @@
 #include "memory/pool/supply.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "device/driver.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
@@ -166,7 +167,8 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
         return source != POOL_MOVED ? supply_take_segment(pool, want)
                                     : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
-    const uint64_t start_ns = lochi_pool_now_ns(pool), handles = pool->handles_moved + pool->handles_created;
+    const uint64_t start_ns = lochi_device_now_ns(pool->device);
+    const uint64_t handles = pool->handles_moved + pool->handles_created;
     const loch_status status = supply_carry_out(pool, want, source);
     lochi_pool_note_time(pool, start_ns, pool->handles_moved + pool->handles_created - handles);
     if (pool->handles_moved + pool->handles_revived != moved)
