@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Reads the beginning of a file into `text`, with a final zero. Leaves "" if the file cannot be read. Needs no memory, is
- * no cancellation point, and does not change the error number. */
+/* Reads the beginning of a file into `text`, with a final zero. Leaves "" if the file cannot be read. Needs no memory,
+ * is no cancellation point, and does not change the error number. */
 void lochi_system_file_read(const char *path, char *text, size_t bytes);
 
 #endif
