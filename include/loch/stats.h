@@ -46,7 +46,7 @@ typedef enum loch_format {
 } loch_format;
 
 /** Prints statistics: as lines "text: value" without the zeros, or as one JSON object. Text has sizes in B, KiB, MiB or
- *  GiB, rounded down to a tenth; JSON has exact numbers.
+ *  GiB, rounded down to a tenth, and times in ns, us, ms or s; JSON has exact numbers.
  *
  *  All functions that print have this shape. They write as much as fits into `bytes` and end it with a zero; `text`
  *  may be NULL if `bytes` is 0. `length` (may be NULL) receives the length of the whole text without the zero: if it

@@ -21,6 +21,22 @@ lochi_size lochi_size_of(unsigned long long bytes)
     return size;
 }
 
+lochi_time lochi_time_of(unsigned long long ns)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    lochi_time time;
+    unsigned long long whole = ns;
+    unsigned part = 0; /* thousandths of the unit */
+    size_t unit = 0;
+    for (; whole >= 1000 && unit < 3; unit++, whole /= 1000)
+        part = (unsigned)(whole % 1000);
+    if (unit)
+        snprintf(time.text, sizeof time.text, "%llu.%03u %s", whole, part, units[unit]);
+    else
+        snprintf(time.text, sizeof time.text, "%llu ns", whole);
+    return time;
+}
+
 lochi_text lochi_text_begin(char *text, size_t bytes)
 {
     if (bytes) *text = '\0';

@@ -42,14 +42,21 @@ uint64_t loch_histogram_percentile(const loch_histogram *histogram, double fract
     return UINT64_MAX;
 }
 
-/* Prints a figure unless it is 0. Figures whose names end with "_bytes" are sizes. */
+static bool stats_ends_with(const char *name, const char *suffix)
+{
+    const size_t length = strlen(name), end = strlen(suffix);
+    return length > end && !strcmp(name + length - end, suffix);
+}
+
+/* Prints a figure unless it is 0. Figures whose names end with "_bytes" are sizes, those with "_ns" times. */
 static void stats_print_line(lochi_text *out, const char *name, const char *line, uint64_t value)
 {
-    const size_t length = strlen(name), suffix = strlen("_bytes");
-    const bool is_size = length > suffix && !strcmp(name + length - suffix, "_bytes");
-    if (is_size && value)
+    if (!value) return;
+    if (stats_ends_with(name, "_bytes"))
         lochi_text_write(out, "%s: %s\n", line, LOCHI_SIZE(value));
-    else if (value)
+    else if (stats_ends_with(name, "_ns"))
+        lochi_text_write(out, "%s: %s\n", line, LOCHI_TIME(value));
+    else
         lochi_text_write(out, "%s: %" PRIu64 "\n", line, value);
 }
 

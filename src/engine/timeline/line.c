@@ -80,17 +80,7 @@ void lochi_timeline_put_name(lochi_text *out, const char *name, unsigned depth, 
 
 void lochi_timeline_put_time(lochi_text *out, uint64_t ns)
 {
-    static const struct {
-        uint64_t one;
-        const char *name;
-    } units[] = {{1000000000, "s "}, {1000000, "ms"}, {1000, "us"}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (ns < units[i].one) continue;
-        const uint64_t whole = ns / units[i].one, part = ns % units[i].one / (units[i].one / 1000);
-        lochi_text_write(out, "%6llu.%03u %s", (unsigned long long)whole, (unsigned)part, units[i].name);
-        return;
-    }
-    lochi_text_write(out, "%10llu ns", (unsigned long long)ns);
+    lochi_text_write(out, ns < 1000000000 ? "%13s" : "%12s ", LOCHI_TIME(ns)); /* units begin in one column */
 }
 
 void lochi_timeline_put_fixed(lochi_text *out, double number)

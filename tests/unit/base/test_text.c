@@ -32,6 +32,24 @@ static void text_is_cut_at_every_length_and_its_length_told(void **state)
     assert_string_equal(text, whole);
 }
 
+static void times_are_written_for_people(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned long long ns;
+        const char *text;
+    } cases[] = {{0, "0 ns"},
+                 {999, "999 ns"},
+                 {1000, "1.000 us"},
+                 {3141592, "3.141 ms"},
+                 {999999999, "999.999 ms"},
+                 {1000000000, "1.000 s"},
+                 {3600000000000, "3600.000 s"},
+                 {~0ull, "18446744073.709 s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(LOCHI_TIME(cases[i].ns), cases[i].text);
+}
+
 static void expect_json(const char *string, const char *expected)
 {
     char text[128];
@@ -74,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_cut_at_every_length_and_its_length_told),
+        cmocka_unit_test(times_are_written_for_people),
         cmocka_unit_test(json_strings_are_valid_whatever_the_bytes),
         cmocka_unit_test(the_checker_of_json_refuses_what_is_none),
     };
