@@ -49,6 +49,7 @@
 #include <loch/wrapper.h>
 #include <loch/registry.h>
 #include <loch/profile.h>
+#include <loch/recorder.h>
 /* buffers and tensors, printing, exchange with other libraries and files */
 #include <loch/dtype.h>
 #include <loch/buffer.h>

@@ -37,6 +37,7 @@ typedef enum lochi_rank {
     LOCHI_RANK_RANGES,    /* the table of ranges */
     LOCHI_RANK_OPTIONS,   /* option values */
     LOCHI_RANK_THREADS,   /* the slots of threads */
+    LOCHI_RANK_RECORDER,  /* chunks and names of a recording; held while a file is extended */
     LOCHI_RANK_LOG,       /* the log hook */
     LOCHI_RANK_LEAF,      /* no function is called under such a lock; not checked */
     LOCHI_RANK_COUNT

@@ -51,6 +51,12 @@ static const loch_option option_table[] = {
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},
+    {"trace", "LOCH_TRACE", "text", "",
+     "File to which the process records what it does with its memory, \"%p\" stands for the process id; empty means "
+     "none. Read when the first allocator is made."},
+    {"trace_stacks", "LOCH_TRACE_STACKS", "number", "0",
+     "Frames of the call stacks that LOCH_TRACE records with allocations, 0 to 64. Read when the first allocator is "
+     "made."},
 };
 
 #define OPTION_COUNT (sizeof option_table / sizeof *option_table)
@@ -201,6 +207,15 @@ bool lochi_option_try_text(const char *name, char value[LOCH_OPTION_VALUE_MAX])
 loch_status lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX])
 {
     return option_get(option_find_own(name), value);
+}
+
+loch_status lochi_option_number(const char *name, uint64_t *out)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    *out = 0;
+    LOCH_TRY_RETURN(lochi_option_text(name, value));
+    lochi_parse_number(value, out);
+    return LOCH_OK;
 }
 
 loch_status lochi_option_bytes(const char *name, size_t *out)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 LOCH_MUST_USE loch_status lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
+LOCH_MUST_USE loch_status lochi_option_number(const char *name, uint64_t *out);
 LOCH_MUST_USE loch_status lochi_option_bytes(const char *name, size_t *out);
 LOCH_MUST_USE loch_status lochi_option_switch(const char *name, bool *out);
 

@@ -6,8 +6,11 @@
 #include "base/fork.h"
 #include "base/underway_marks.h"
 #include "base/lock.h"
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+
+#define THREAD_ENDS 2 /* functions of lochi_thread_at_end */
 
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
@@ -17,18 +20,27 @@ static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 static bool thread_has_key;
 static atomic_uint_fast64_t thread_last_number;
-static void (*_Atomic thread_at_end)(uint32_t slot);
+static void (*_Atomic thread_at_end[THREAD_ENDS])(uint32_t slot);
 
 void lochi_thread_at_end(void (*function)(uint32_t slot))
 {
-    atomic_store_explicit(&thread_at_end, function, memory_order_release);
+    for (size_t i = 0; i < THREAD_ENDS; i++) {
+        void (*seen)(uint32_t) = NULL;
+        if (atomic_compare_exchange_strong_explicit(&thread_at_end[i], &seen, function, memory_order_release,
+                                                    memory_order_relaxed) ||
+            seen == function)
+            return;
+    }
+    assert(!"THREAD_ENDS is too small");
 }
 
 static void thread_give_slot_back(void *value)
 {
     const uint32_t slot = (uint32_t)(uintptr_t)value - 1;
-    void (*function)(uint32_t) = atomic_load_explicit(&thread_at_end, memory_order_acquire);
-    if (function) function(slot);
+    for (size_t i = 0; i < THREAD_ENDS; i++) {
+        void (*function)(uint32_t) = atomic_load_explicit(&thread_at_end[i], memory_order_acquire);
+        if (function) function(slot);
+    }
     lochi_thread_slot_plus_one = LOCHI_SLOT_SHARED + 1; /* later destructors use the shared slot */
     lochi_lock_take(&thread_lock);
     thread_free_slots[slot / 64] |= (uint64_t)1 << (slot % 64);

@@ -18,7 +18,7 @@ static inline uint32_t lochi_thread_slot(void)
 }
 
 /* Registers a function that is called with the slot of every thread that ends, in that thread, before another thread
- * can take the slot. There is one function only; registering it again does nothing. The child of a fork does not
+ * can take the slot. There are a few functions only; registering one again does nothing. The child of a fork does not
  * call it for threads that do not exist in the child. */
 void lochi_thread_at_end(void (*function)(uint32_t slot));
 

@@ -17,17 +17,31 @@ const char *loch_driver_call_name(loch_driver_call call)
     return (unsigned)call < LOCH_CALL_COUNT ? call_names[call] : NULL;
 }
 
-uint64_t lochi_call_begin(loch_device *device, loch_driver_call call)
+static _Atomic(lochi_call_listener *) call_listener;
+
+void lochi_calls_listen(lochi_call_listener *listener)
 {
-    atomic_fetch_add_explicit(&device->calls[call].count, 1, memory_order_relaxed);
-    LOCHI_LOG(DEBUG, "%s %s", device->name, loch_driver_call_name(call));
-    return atomic_load_explicit(&device->measuring, memory_order_relaxed) ? loch_host_now_ns() : 0;
+    atomic_store_explicit(&call_listener, listener, memory_order_release);
 }
 
-void lochi_call_end(loch_device *device, loch_driver_call call, uint64_t start_ns)
+lochi_call_start lochi_call_begin(loch_device *device, loch_driver_call call)
 {
-    if (!start_ns) return;
-    atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start_ns, memory_order_relaxed);
+    lochi_call_start start = {0, 0};
+    atomic_fetch_add_explicit(&device->calls[call].count, 1, memory_order_relaxed);
+    LOCHI_LOG(DEBUG, "%s %s", device->name, loch_driver_call_name(call));
+    if (atomic_load_explicit(&device->measuring, memory_order_relaxed)) start.host_ns = loch_host_now_ns();
+    if (atomic_load_explicit(&call_listener, memory_order_relaxed) && device->self)
+        start.device_ns_plus_one = device->driver->now_ns(device->self) + 1;
+    return start;
+}
+
+void lochi_call_end(loch_device *device, loch_driver_call call, lochi_call_start start)
+{
+    if (start.host_ns)
+        atomic_fetch_add_explicit(&device->calls[call].ns, loch_host_now_ns() - start.host_ns, memory_order_relaxed);
+    if (!start.device_ns_plus_one) return;
+    lochi_call_listener *listener = atomic_load_explicit(&call_listener, memory_order_acquire);
+    if (listener) listener(device, call, device->driver->now_ns(device->self) + 1 - start.device_ns_plus_one);
 }
 
 loch_status loch_device_walk_calls(loch_device *device, loch_call_visitor *visitor, void *user)

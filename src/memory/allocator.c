@@ -3,7 +3,8 @@
  *
  * A plain request to a pool, or a plain free, first takes the fast path, without a lock. If the thread's cache
  * cannot serve it, the call takes the pool's lock. Every other call takes the slow path, with sessions, measuring
- * and retries. */
+ * and retries. A recorded allocator has no pool in `quick`: its calls go to the slow path, which records, by way of a
+ * fast path of their own. */
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -18,6 +19,7 @@
 #include "memory/life.h"
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
+#include "memory/recorder/recorder.h"
 #include "memory/retry.h"
 #include "memory/session/session.h"
 #include <loch/copy.h>
@@ -26,6 +28,13 @@
 
 #define ALLOCATOR_ZERO_SHORT 256 /* bytes that are zeroed without a call */
 #define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED)
+
+/* Returns the pool of an allocator for the fast paths; NULL if it has none or is recorded. Relaxed: a call that misses
+ * the start of a recording is not recorded. */
+static inline lochi_pool *allocator_quick(const loch_allocator *allocator)
+{
+    return atomic_load_explicit(&allocator->quick, memory_order_relaxed);
+}
 
 /* --- handing out --- */
 
@@ -95,6 +104,8 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
     if (__builtin_expect(status != LOCH_OK, 0))
         status = lochi_retry(allocator, lochi_allocator_try, request, mark, status, out);
     lochi_failure_end(mark, request->flags & LOCH_ALLOC_NO_RETRY);
+    if (LOCHI_UNLIKELY(status != LOCH_OK) && !lochi_failure_is_inner())
+        lochi_recorder_note_failure(allocator, request->bytes, status);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
     if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes &&
         !(allocator->traits & LOCH_TRAIT_ZEROES))
@@ -235,13 +246,34 @@ static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocato
     return allocator_alloc_further(allocator, request, first, out);
 }
 
+/* Allocates from a recorded pool: a plain request from the thread's cache, all others on the slow path, which records
+ * too. The block is recorded before it is zeroed: if that fails, the free is recorded. */
+static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_allocator *allocator,
+                                                                      const loch_request *request, void **out)
+{
+    const uint32_t recorded = allocator && request && out ? lochi_recorder_of(allocator) : 0;
+    lochi_pool *pool = recorded ? allocator->pool : NULL;
+    bool is_peak = false;
+    if (!pool || request->size != sizeof *request || !allocator_is_plain(request) || !request->bytes ||
+        lochi_session_top)
+        return allocator_alloc_slowly(allocator, request, out);
+    while (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out))) {
+        *out = NULL;
+        if (!lochi_pool_take_batch(pool, request)) return allocator_alloc_slowly(allocator, request, out);
+    }
+    if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
+    lochi_recorder_note_alloc(recorded, *out, request);
+    return LOCHI_LIKELY(!request->flags) ? LOCH_OK : allocator_zero_taken(allocator, pool, request, out);
+}
+
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    if (LOCHI_UNLIKELY(!allocator || !allocator->pool || !request || !out || request->size != sizeof *request))
-        return allocator_alloc_slowly(allocator, request, out);
+    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
+    if (LOCHI_UNLIKELY(!pool || !request || !out || request->size != sizeof *request))
+        return allocator_alloc_recorded(allocator, request, out);
     if (LOCHI_UNLIKELY(!allocator_is_plainest(request))) return allocator_alloc_any(allocator, request, out);
     if (LOCHI_UNLIKELY(request->bytes - 1 >= POOL_SMALL_MAX)) return allocator_alloc_large(allocator, request, out);
-    const pool_first first = lochi_pool_alloc_first(allocator->pool, request->bytes, request->stream, true, out);
+    const pool_first first = lochi_pool_alloc_first(pool, request->bytes, request->stream, true, out);
     if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
     return allocator_alloc_further(allocator, request, first, out);
 }
@@ -254,10 +286,11 @@ static LOCHI_RARE loch_status allocator_alloc_bytes(loch_allocator *allocator, s
 
 loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
 {
-    if (LOCHI_LIKELY(allocator && allocator->pool && out && bytes - 1 < POOL_SMALL_MAX)) {
-        const pool_first first = lochi_pool_alloc_first(allocator->pool, bytes, NULL, true, out);
+    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
+    if (LOCHI_LIKELY(pool && out && bytes - 1 < POOL_SMALL_MAX)) {
+        const pool_first first = lochi_pool_alloc_first(pool, bytes, NULL, true, out);
         if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
-        if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(allocator->pool, bytes);
+        if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(pool, bytes);
     }
     return allocator_alloc_bytes(allocator, bytes, out);
 }
@@ -297,11 +330,28 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
     return allocator_free_any(allocator, address, 0, NULL);
 }
 
+/* Frees a block of a recorded pool: to the thread's cache, or on the slow path, which records too. */
+static __attribute__((noinline)) loch_status allocator_free_recorded(loch_allocator *allocator, void *address)
+{
+    const uint32_t recorded = allocator && address ? lochi_recorder_of(allocator) : 0;
+    lochi_pool *pool = recorded ? allocator->pool : NULL;
+    if (!pool || LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
+        return allocator_free_any(allocator, address, 0, NULL);
+    bool is_freed;
+    do {
+        struct recorder_thread *thread = lochi_recorder_begin();
+        is_freed = lochi_pool_free_recorded(pool, address, thread, recorded);
+        lochi_recorder_end(thread);
+    } while (LOCHI_UNLIKELY(!is_freed) &&
+             (lochi_pool_unname_quickly(pool, address) || lochi_pool_leave_batch(pool, (uintptr_t)address)));
+    return LOCHI_LIKELY(is_freed) ? LOCH_OK : allocator_free_any(allocator, address, 0, NULL);
+}
+
 loch_status loch_allocator_free(loch_allocator *allocator, void *address)
 {
-    if (LOCHI_UNLIKELY(!allocator || !address || !allocator->pool))
-        return allocator_free_any(allocator, address, 0, NULL);
-    if (LOCHI_LIKELY(lochi_pool_free_quickly(allocator->pool, address))) return LOCH_OK;
+    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
+    if (LOCHI_UNLIKELY(!pool || !address)) return allocator_free_recorded(allocator, address);
+    if (LOCHI_LIKELY(lochi_pool_free_quickly(pool, address))) return LOCH_OK;
     return allocator_free_plainly(allocator, address);
 }
 
@@ -334,15 +384,23 @@ loch_status loch_address_free(void *address)
     return lochi_allocator_free_inside(allocator, mark, address, 0, NULL);
 }
 
+static loch_status allocator_record_use(loch_allocator *allocator, void *address, loch_stream *stream)
+{
+    if (allocator->ops.record_use) return allocator->ops.record_use(allocator->self, address, stream);
+    if (allocator->wrapped) return loch_allocator_record_use(allocator->wrapped, address, stream);
+    if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, LOCHI_NOTE_USED_ELSEWHERE);
+    return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" cannot record further streams", allocator->name);
+}
+
 loch_status loch_allocator_record_use(loch_allocator *allocator, void *address, loch_stream *stream)
 {
     if (!allocator || !address) return LOCH_FAIL(INVALID, "recording a use needs an allocator and a block");
     if (!stream) stream = &allocator->device->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
-    if (allocator->ops.record_use) return allocator->ops.record_use(allocator->self, address, stream);
-    if (allocator->wrapped) return loch_allocator_record_use(allocator->wrapped, address, stream);
-    if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, LOCHI_NOTE_USED_ELSEWHERE);
-    return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" cannot record further streams", allocator->name);
+    const loch_status status = allocator_record_use(allocator, address, stream);
+    const uint32_t recorded = lochi_recorder_of(allocator);
+    if (LOCHI_UNLIKELY(recorded && status == LOCH_OK)) lochi_recorder_note_use(recorded, address, stream);
+    return status;
 }
 
 /* --- questions --- */

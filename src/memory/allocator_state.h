@@ -51,7 +51,10 @@ struct loch_allocator {
     loch_device *device;
     loch_allocator *wrapped;
     loch_allocator *keeper;  /* allocator that keeps the statistics: this one, or the nearest wrapped one that does */
-    struct lochi_pool *pool; /* the pool behind this allocator, for the fast paths, or NULL */
+    struct lochi_pool *pool; /* the pool behind this allocator, or NULL */
+    /* `pool`, for the fast paths; NULL while the allocator is recorded: then these calls take the paths that record. */
+    _Atomic(struct lochi_pool *) quick;
+    atomic_uint recorded; /* number in the recording plus one; 0: not recorded (recorder/recorder.h) */
     /* Live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
     lochi_ledger *ledger;
     lochi_tree_node node; /* in the table of all allocators, ordered by age (owner.c) */
@@ -97,12 +100,6 @@ static inline size_t lochi_request_round(const loch_request *request)
 static inline bool lochi_is_freed(loch_status status)
 {
     return status == LOCH_OK || status == LOCH_E_CORRUPT;
-}
-
-/* Enables the fast paths of a new pool. */
-static inline void lochi_allocator_set_pool(loch_allocator *allocator, struct lochi_pool *pool)
-{
-    allocator->pool = pool;
 }
 
 /* Sets which statistics a wrapper forwards, so that their peaks survive segments that others end below the wrapper.

@@ -10,6 +10,7 @@
 #include "memory/failure.h"
 #include "memory/life.h"
 #include "memory/pool/pool.h"
+#include "memory/recorder/recorder.h"
 #include "memory/retry.h"
 #include "memory/session/session.h"
 
@@ -23,6 +24,8 @@ static loch_status grow_once(loch_allocator *allocator, void *address, size_t by
         return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" has no slot to resize blocks in place", allocator->name);
     if (allocator->ledger) LOCH_TRY_RETURN(lochi_ledger_find(allocator->ledger, address, &entry));
     LOCH_TRY_RETURN(allocator->ops.resize(allocator->self, address, bytes, allocated));
+    const uint32_t recorded = lochi_recorder_of(allocator);
+    if (recorded) lochi_recorder_note_resize(recorded, address, bytes);
     lochi_session_note_size(allocator, address, bytes);
     if (allocator->ledger) lochi_ledger_resize(allocator->ledger, address, bytes);
     return LOCH_OK;
@@ -68,6 +71,7 @@ loch_status lochi_grow(loch_allocator *allocator, void *address, size_t bytes, s
     loch_status status = grow_try(allocator, &request, &address);
     if (status != LOCH_OK && !is_inner) status = lochi_retry(allocator, grow_try, &request, mark, status, &address);
     lochi_failure_end(mark, is_inner || request.flags & LOCH_ALLOC_NO_RETRY);
+    if (status != LOCH_OK && !is_inner) lochi_recorder_note_failure(allocator, request.bytes, status);
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include "memory/latency.h"
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
+#include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
 #include "memory/waiting.h"
 #include <loch/wrapper.h>
@@ -70,6 +71,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
         return LOCH_FAIL(LIMIT, "allocator \"%s\" would be wrapper number %u around one allocator; the maximum is %d",
                          name, depth, LOCHI_ALLOCATOR_DEPTH_MAX - 1);
     lochi_fence_prepare();
+    LOCH_TRY_RETURN(lochi_recorder_start_by_option());
     loch_allocator *allocator = lochi_zalloc(sizeof *allocator);
     if (!allocator) return LOCH_FAIL(HOST_MEMORY, "no host memory for allocator \"%s\"", name);
     memcpy(&allocator->ops, ops, ops->size < sizeof *ops ? ops->size : sizeof *ops);
@@ -96,7 +98,9 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     lochi_account_open(allocator);
     *out = allocator;
     /* A session's blocks are freed through the wrapped allocator. */
-    if (account != LOCHI_ACCOUNT_NOTES) lochi_owner_add(allocator);
+    if (account == LOCHI_ACCOUNT_NOTES) return LOCH_OK;
+    lochi_owner_add(allocator);
+    if (!wrapped) lochi_recorder_apply(allocator, NULL);
     return LOCH_OK;
 }
 
@@ -227,9 +231,8 @@ static LOCHI_RARE loch_status life_replace(loch_allocator *allocator, const loch
     return lochi_ledger_add_plain(allocator->ledger, address, request->bytes, request->tag);
 }
 
-loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
+static loch_status life_try(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    lochi_allocator_note_user(allocator);
     if (!allocator->ledger) return life_call_alloc(allocator, request, out);
     if (LOCHI_UNLIKELY(request->round_bytes > 1) && !allocator->wrapped)
         return life_try_rounded(allocator, request, out);
@@ -242,6 +245,15 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
     status = lochi_ledger_add_plain(allocator->ledger, *out, request->bytes, request->tag);
     if (status == LOCH_E_DRIVER && allocator->wrapped) status = life_replace(allocator, request, *out);
     if (status != LOCH_OK) life_undo(allocator, request, out);
+    return status;
+}
+
+loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    lochi_allocator_note_user(allocator);
+    const loch_status status = life_try(allocator, request, out);
+    const uint32_t recorded = lochi_recorder_of(allocator);
+    if (LOCHI_UNLIKELY(recorded && status == LOCH_OK && *out)) lochi_recorder_note_alloc(recorded, *out, request);
     return status;
 }
 
@@ -267,8 +279,11 @@ static loch_status life_free_ledgered(loch_allocator *allocator, void *address, 
 static loch_status life_take_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     lochi_allocator_note_user(allocator);
+    const uint32_t recorded = lochi_recorder_of(allocator);
+    if (LOCHI_UNLIKELY(recorded)) lochi_recorder_note_free(recorded, address, stream);
     const loch_status status = allocator->ledger ? life_free_ledgered(allocator, address, bytes, stream)
                                                  : life_call_free(allocator, address, bytes, stream);
+    if (LOCHI_UNLIKELY(recorded && !lochi_is_freed(status))) lochi_recorder_note_undo(recorded, address);
     /* Orders the free before the reads of the flags; pairs with the heavy fence after the flags are set. */
     lochi_fence_light();
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();

@@ -143,3 +143,27 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     if (*out) lochi_underway_leave(*mark);
     return LOCH_FAIL(DOUBLE_FREE, "another thread freed the block at %p at the same time", address);
 }
+
+/* --- walking --- */
+
+void lochi_owner_visit(void (*visit)(loch_allocator *allocator, void *user), void *user)
+{
+    loch_allocator *allocator;
+    uint32_t mark;
+    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_underway_leave(mark)) {
+        next = allocator->node.key + 1;
+        visit(allocator, user);
+    }
+}
+
+void lochi_owner_visit_forked(void (*visit)(loch_allocator *allocator))
+{
+    lochi_tree_node *node;
+    for (uintptr_t next = 1; (node = lochi_tree_at_or_above(&owner_table, next)); next = node->key + 1)
+        visit(LOCHI_CONTAINER(node, loch_allocator, node));
+}
+
+bool lochi_owner_may_ask(const loch_allocator *allocator)
+{
+    return atomic_load_explicit(&allocator->user, memory_order_acquire) && owner_may_ask(allocator);
+}

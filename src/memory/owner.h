@@ -16,4 +16,13 @@ void lochi_owner_remove(loch_allocator *allocator);
  * E_INTERIOR, E_DOUBLE_FREE; E_UNSUPPORTED: two unrelated allocators have the block. */
 loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_t *mark);
 
+/* Calls `visit` for every allocator of the table, without locks; it is not destroyed meanwhile. */
+void lochi_owner_visit(void (*visit)(loch_allocator *allocator, void *user), void *user);
+/* Calls `visit` for every allocator of the table, in the child of a fork, while all locks are held. */
+void lochi_owner_visit_forked(void (*visit)(loch_allocator *allocator));
+
+/* Returns whether the calling thread may call the slots of an allocator: it is complete, and it is thread-safe or no
+ * other thread ever used it. */
+bool lochi_owner_may_ask(const loch_allocator *allocator);
+
 #endif

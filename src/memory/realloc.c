@@ -3,11 +3,13 @@
  * through that allocator. So every wrapper sees the calls, and all statistics stay right. */
 #include "memory/realloc.h"
 #include "base/fail.h"
+#include "base/hint.h"
 #include "base/text.h"
 #include "device/device.h"
 #include "memory/grow.h"
 #include "memory/life.h"
 #include "memory/pool/pool.h"
+#include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
 #include <loch/copy.h>
 #include <string.h>
@@ -29,6 +31,8 @@ loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *add
     const loch_error saved = lochi_error_save();
     const loch_status status = allocator->ops.resize(allocator->self, address, bytes, allocated);
     if (status == LOCH_OK) {
+        const uint32_t recorded = lochi_recorder_of(allocator);
+        if (recorded) lochi_recorder_note_resize(recorded, address, bytes);
         lochi_session_note_size(allocator, address, bytes);
         if (allocator->ledger) lochi_ledger_resize(allocator->ledger, address, bytes);
     }
@@ -190,24 +194,34 @@ static loch_status realloc_move_plain(loch_allocator *allocator, void *address, 
     return status;
 }
 
-/* Resizes a block on the fast path. Returns false if the call has to take the slow path. */
-static inline bool realloc_quickly(loch_allocator *allocator, void *address, const loch_request *request,
-                                   loch_status *status, void **out)
+/* Resizes a block on the fast path. `recorded` is 0, or the number of a recorded allocator plus one. Returns false if
+ * the call has to take the slow path. */
+static inline bool realloc_quickly(loch_allocator *allocator, lochi_pool *pool, uint32_t recorded, void *address,
+                                   const loch_request *request, loch_status *status, void **out)
 {
     size_t before;
     if (request->bytes - 1 >= LOCHI_ALLOCATOR_BYTES_MAX - 1) return false;
-    switch (lochi_pool_resize_quickly(allocator->pool, address, request->bytes, request->stream, &before)) {
+    switch (lochi_pool_resize_quickly(pool, address, request->bytes, request->stream, &before)) {
     case POOL_RESIZED:
+        if (recorded) lochi_recorder_note_resize(recorded, address, request->bytes);
         *out = address;
         *status = LOCH_OK;
         return true;
     case POOL_RESIZE_MOVES:
-        if (!allocator->pool->is_host || lochi_session_top) return false;
+        if (!pool->is_host || lochi_session_top) return false;
         *status = realloc_move_plain(allocator, address, before, request, out);
         return true;
     case POOL_RESIZE_SLOWLY: break;
     }
     return false;
+}
+
+static LOCHI_RARE bool realloc_recorded(loch_allocator *allocator, void *address, const loch_request *request,
+                                        loch_status *status, void **out)
+{
+    const uint32_t recorded = lochi_recorder_of(allocator);
+    lochi_pool *pool = recorded ? allocator->pool : NULL;
+    return pool && realloc_quickly(allocator, pool, recorded, address, request, status, out);
 }
 
 loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream,
@@ -218,7 +232,10 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
         return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place for the result");
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
     loch_status status;
-    if (allocator->pool && address && realloc_quickly(allocator, address, &request, &status, out)) return status;
+    lochi_pool *pool = atomic_load_explicit(&allocator->quick, memory_order_relaxed);
+    if (address && (pool ? realloc_quickly(allocator, pool, 0, address, &request, &status, out)
+                         : realloc_recorded(allocator, address, &request, &status, out)))
+        return status;
     if (address) return lochi_allocator_resize(allocator, address, &request, true, out);
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
     return loch_allocator_alloc(allocator, &request, out);

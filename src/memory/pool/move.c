@@ -24,6 +24,7 @@
 #include "memory/pool/refuse.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
+#include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
 
 /* Finds the pool of an allocator that is itself a pool, not a wrapper. */
@@ -191,6 +192,8 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
 
 static void move_tell(lochi_pool *pool, const void *from, const pool_block *target)
 {
+    const uint32_t recorded = lochi_recorder_of(pool->allocator);
+    if (recorded) lochi_recorder_note_move(recorded, from, (void *)target->start);
     if (!pool->move_hook) return;
     LOCHI_NOT_CANCELLED;
     const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, lochi_pool_requested(target), target->tag,
@@ -387,6 +390,8 @@ static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *s
     if (!lane) return loch_stream_sync(stream);
     if (lane == block->lane || lane->done == UINT64_MAX) return LOCH_OK;
     if (lochi_pool_note_use(pool, block->start, lane) != LOCH_OK) return loch_stream_sync(stream);
+    const uint32_t recorded = lochi_recorder_of(pool->allocator);
+    if (recorded) lochi_recorder_note_use(recorded, (void *)block->start, stream);
     block->is_elsewhere = true;
     return LOCH_OK;
 }
@@ -401,6 +406,8 @@ static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool
     if (!lane) return loch_stream_sync(stream);
     if (lane == slab->lane || lane->done == UINT64_MAX) return LOCH_OK;
     if (lochi_pool_note_use(pool, (uintptr_t)movable->address, lane) != LOCH_OK) return loch_stream_sync(stream);
+    const uint32_t recorded = lochi_recorder_of(pool->allocator);
+    if (recorded) lochi_recorder_note_use(recorded, movable->address, stream);
     atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
     return LOCH_OK;
 }

@@ -18,6 +18,7 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
+#include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
 
 static lochi_movable **small_owner(const pool_slab *slab, const pool_word *word)
@@ -121,6 +122,8 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     movable->epoch = lane->epoch;
     pool->moves++;
     pool->moved_bytes += seen & POOL_WORD_BYTES;
+    const uint32_t recorded = lochi_recorder_of(pool->allocator);
+    if (recorded) lochi_recorder_note_move(recorded, (void *)from, entry->address);
     if (pool->move_hook) {
         LOCHI_NOT_CANCELLED;
         const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES, lochi_pool_word_tag(seen),

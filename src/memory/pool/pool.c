@@ -32,6 +32,7 @@
 #include "memory/pool/uses.h"
 #include "memory/pool/walk.h"
 #include "memory/pool/wipe.h"
+#include "memory/recorder/recorder.h"
 #include <string.h>
 
 #define POOL_CELL_MIN ((size_t)64 << 10)
@@ -255,7 +256,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     pool->listener = (lochi_stream_listener){.device = device, .closing = pool_stream_closing};
     lochi_stream_listen(&pool->listener);
     lochi_pool_join(pool);
-    lochi_allocator_set_pool(pool->allocator, pool);
+    lochi_recorder_apply(pool->allocator, pool);
     if (descent) lochi_family_link(pool);
     *out = pool->allocator;
     return LOCH_OK;

@@ -12,6 +12,7 @@
 #include "base/sanitize.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/record.h"
+#include "memory/recorder/recorder.h"
 
 /* Only a library built with AddressSanitizer notifies the tool on the fast path. In all other builds the gate is
  * closed while AddressSanitizer or valgrind checks the program. */
@@ -275,9 +276,11 @@ static inline uintptr_t lochi_pool_quick_page(const lochi_pool *pool, uintptr_t 
     return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
 }
 
-/* Frees a block into the calling thread's cache. Returns false if the call has to take the slow path; nothing has
- * happened then. */
-static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
+/* Frees a block into the calling thread's cache. `recorded` is 0, or the number of the recorded allocator plus one;
+ * `thread` is that of lochi_recorder_begin then, or NULL. The free is recorded before the thread leaves its cache, so
+ * before another thread can have the block. */
+static inline __attribute__((always_inline)) bool
+lochi_pool_free_here(lochi_pool *pool, void *pointer, struct recorder_thread *thread, uint32_t recorded)
 {
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return false;
@@ -291,8 +294,25 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
         pool_block *lead = lochi_pool_find_lead(pool, address - pool->base);
         is_freed = lochi_pool_quick_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
     }
+    if (recorded && thread && is_freed) lochi_recorder_write_free(thread, recorded, address);
     lochi_pool_exit(first);
     return is_freed;
+}
+
+/* Frees a block into the calling thread's cache. Returns false if the call has to take the slow path; nothing has
+ * happened then. */
+static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
+{
+    return lochi_pool_free_here(pool, pointer, NULL, 0);
+}
+
+/* Frees a block of a recorded allocator into the calling thread's cache. `thread` is that of lochi_recorder_begin, or
+ * NULL: then the free is not recorded. Returns false if the call has to take the slow path; nothing has happened
+ * then. */
+static inline bool lochi_pool_free_recorded(lochi_pool *pool, void *pointer, struct recorder_thread *thread,
+                                            uint32_t recorded)
+{
+    return lochi_pool_free_here(pool, pointer, thread, recorded);
 }
 
 #endif

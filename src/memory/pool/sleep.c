@@ -32,6 +32,7 @@
 #include "memory/pool/rest.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/trim.h"
+#include "memory/recorder/recorder.h"
 
 #define SLEEP_TRIES 16 /* attempts, if the pool fills while the room is allocated */
 
@@ -354,6 +355,7 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
                            loch_allocator_get_name(pool));
     if (status != LOCH_OK) lochi_nap_destroy(nap);
     lochi_stage_close(&stage);
+    if (status == LOCH_OK) lochi_recorder_note_sleep(lochi_recorder_of(self->allocator), gone);
     if (released && status == LOCH_OK) *released = gone;
     return status;
 }

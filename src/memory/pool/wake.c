@@ -20,6 +20,7 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
+#include "memory/recorder/recorder.h"
 
 #define WAKE_RUN ((size_t)32 << 20) /* bytes that are worth a copy of their own */
 
@@ -263,6 +264,7 @@ loch_status loch_pool_wake(loch_allocator *pool, size_t *restored)
     loch_status status = wake_once(self, &bytes);
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT;
     if (is_short && wake_make_room(self, status)) status = wake_once(self, &bytes);
+    if (status == LOCH_OK) lochi_recorder_note_wake(lochi_recorder_of(self->allocator), bytes);
     if (restored) *restored = bytes;
     return status;
 }

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* Chunks of a recording. Those of a file are mapped one by one, shared, so that the system has every record that was
+ * written when the process dies. The room for them is allocated before they are mapped: a full disk ends the
+ * recording, and never a store. Those of a ring are parts of one piece of memory; the oldest one that no thread writes
+ * is used again. Chunks with names are never used again. */
+#include "memory/recorder/chunk.h"
+#include "base/cancel.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "base/logging.h"
+#include "base/own_file.h"
+#include "base/text.h"
+#include "memory/recorder/clock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHUNK_STEP_FIRST ((uint64_t)1 << 20)
+#define CHUNK_STEP_MAX ((uint64_t)16 << 20)
+#define CHUNK_NAMES_MAX 4096 /* chunks with names of a ring */
+
+/* --- opening --- */
+
+/* Returns E_BUSY if a process is writing a recording to this path. */
+static loch_status chunk_check_unused(const char *path)
+{
+    const int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return LOCH_OK; /* opening it for writing tells what is wrong */
+    const bool is_locked = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    (void)close(file);
+    return is_locked
+               ? LOCH_FAIL(BUSY, "%.180s is being written by a recorder: \"%%p\" in a name is the process id", path)
+               : LOCH_OK;
+}
+
+static loch_status chunk_open_file(const char *path)
+{
+    recorder_state *all = &lochi_recorder_all;
+    bool is_special = false;
+    LOCH_TRY_RETURN(chunk_check_unused(path));
+    all->file = lochi_own_file_open(path, O_RDWR, &is_special);
+    if (all->file < 0) return LOCH_FAIL(IO, "recording to %.180s: %s", path, strerror(errno));
+    struct stat info;
+    if (is_special || fstat(all->file, &info) != 0 || !S_ISREG(info.st_mode))
+        return LOCH_FAIL(IO, "recording to %.180s: not a regular file", path);
+    (void)flock(all->file, LOCK_EX | LOCK_NB);
+    const int error = posix_fallocate(all->file, 0, RECORDER_HEADER_BYTES);
+    void *header =
+        error ? MAP_FAILED : mmap(NULL, RECORDER_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, all->file, 0);
+    if (header == MAP_FAILED) return LOCH_FAIL(IO, "recording to %.180s: %s", path, strerror(error ? error : errno));
+    all->header = header;
+    all->file_bytes = RECORDER_HEADER_BYTES;
+    return LOCH_OK;
+}
+
+static loch_status chunk_open_ring(size_t bytes)
+{
+    recorder_state *all = &lochi_recorder_all;
+    while (all->chunk_bytes > RECORDER_CHUNK_MIN && bytes / all->chunk_bytes < 64)
+        all->chunk_bytes /= 2;
+    all->place_count = bytes / all->chunk_bytes;
+    all->header = lochi_map(RECORDER_HEADER_BYTES);
+    all->ring = lochi_map(all->place_count * all->chunk_bytes);
+    all->places = lochi_map(all->place_count * sizeof *all->places);
+    all->names_list = lochi_map(CHUNK_NAMES_MAX * sizeof(void *));
+    if (!all->header || !all->ring || !all->places || !all->names_list)
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for a ring of %s", LOCHI_SIZE(bytes));
+    return LOCH_OK;
+}
+
+static void chunk_fill_header(bool is_ring)
+{
+    recorder_header *header = lochi_recorder_all.header;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    header->version = 1;
+    header->chunk_bytes = (uint32_t)lochi_recorder_all.chunk_bytes;
+    header->started_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    header->process = (uint32_t)getpid();
+    header->flags = RECORDER_HAS_ADDRESSES | (is_ring ? RECORDER_WAS_RING : 0);
+    const ssize_t length = readlink("/proc/self/exe", header->program, sizeof header->program - 1);
+    header->program[length > 0 ? length : 0] = 0;
+    memcpy(header->magic, "lochrec1", sizeof header->magic);
+}
+
+loch_status lochi_recorder_open(const char *path, size_t ring_bytes)
+{
+    LOCHI_NOT_CANCELLED;
+    lochi_recorder_all.chunk_bytes = RECORDER_CHUNK_BYTES;
+    LOCH_TRY_RETURN(path ? chunk_open_file(path) : chunk_open_ring(ring_bytes));
+    chunk_fill_header(!path);
+    return LOCH_OK;
+}
+
+/* --- closing --- */
+
+static void chunk_unmap(recorder_chunk *chunk)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)chunk & ~(page - 1);
+    (void)munmap((void *)start, (uintptr_t)chunk - start + lochi_recorder_all.chunk_bytes);
+}
+
+void lochi_recorder_close(void)
+{
+    LOCHI_NOT_CANCELLED;
+    recorder_state *all = &lochi_recorder_all;
+    if (all->header && all->file >= 0) {
+        lochi_recorder_clock_mark();
+        all->header->lost = all->lost;
+        all->header->flags |= RECORDER_WAS_ENDED;
+        if (ftruncate(all->file, (off_t)(RECORDER_HEADER_BYTES + all->file_chunks * all->chunk_bytes)) != 0)
+            LOCHI_LOG(WARNING, "cutting %s to its length: %s", all->path, strerror(errno));
+    }
+    lochi_recorder_drop();
+}
+
+void lochi_recorder_drop(void)
+{
+    recorder_state *all = &lochi_recorder_all;
+    if (all->names && all->file >= 0) chunk_unmap(all->names);
+    for (size_t i = 0; i < all->names_count; i++)
+        lochi_unmap(all->names_list[i], all->chunk_bytes);
+    if (all->header) (void)munmap(all->header, RECORDER_HEADER_BYTES);
+    lochi_unmap(all->ring, all->place_count * all->chunk_bytes);
+    lochi_unmap(all->places, all->place_count * sizeof *all->places);
+    lochi_unmap(all->names_list, CHUNK_NAMES_MAX * sizeof(void *));
+    if (all->file >= 0) (void)close(all->file); /* the lock of the file belongs to the parent of a fork too */
+    all->header = NULL;
+    all->ring = NULL;
+    all->places = NULL;
+    all->names = NULL;
+    all->names_list = NULL;
+    all->names_count = 0;
+    all->file = -1;
+}
+
+/* --- taking --- */
+
+/* Stops taking chunks, because the file cannot grow. */
+static void chunk_fail(int error)
+{
+    recorder_state *all = &lochi_recorder_all;
+    all->full_error = error;
+    atomic_store_explicit(&all->is_full, true, memory_order_relaxed);
+    all->header->lost++; /* in case the process dies; the end writes the sum */
+}
+
+/* Makes the file long enough for `bytes`. */
+static bool chunk_extend(uint64_t bytes)
+{
+    recorder_state *all = &lochi_recorder_all;
+    if (bytes <= all->file_bytes) return true;
+    uint64_t step = all->file_bytes / 2;
+    step = step < CHUNK_STEP_FIRST ? CHUNK_STEP_FIRST : step > CHUNK_STEP_MAX ? CHUNK_STEP_MAX : step;
+    uint64_t wanted = all->file_bytes + step > bytes ? all->file_bytes + step : bytes;
+    struct rlimit limit; /* beyond the limit the system would send a signal */
+    const bool is_limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    if (is_limited && wanted > limit.rlim_cur) wanted = bytes;
+    int error = is_limited && wanted > limit.rlim_cur ? EFBIG : EINTR;
+    while (error == EINTR)
+        error = posix_fallocate(all->file, (off_t)all->file_bytes, (off_t)(wanted - all->file_bytes));
+    if (error && wanted > bytes && error != EFBIG) { /* the last bit of the disk */
+        wanted = bytes;
+        error = posix_fallocate(all->file, (off_t)all->file_bytes, (off_t)(wanted - all->file_bytes));
+    }
+    if (error) {
+        chunk_fail(error);
+        return false;
+    }
+    all->file_bytes = wanted;
+    return true;
+}
+
+/* Maps chunk number `index` of the file, with its pages, so that records cause no page faults. */
+static recorder_chunk *chunk_map(uint64_t index)
+{
+    const recorder_state *all = &lochi_recorder_all;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = RECORDER_HEADER_BYTES + index * all->chunk_bytes;
+    const uint64_t before = at % page;
+    uint8_t *start = mmap(NULL, all->chunk_bytes + before, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, all->file,
+                          (off_t)(at - before));
+    return start == MAP_FAILED ? NULL : (recorder_chunk *)(start + before);
+}
+
+static recorder_chunk *chunk_take_of_file(void)
+{
+    recorder_state *all = &lochi_recorder_all;
+    lochi_lock_assert_held(&all->lock);
+    if (atomic_load_explicit(&all->is_full, memory_order_relaxed)) return NULL;
+    if (!chunk_extend(RECORDER_HEADER_BYTES + (all->file_chunks + 1) * all->chunk_bytes)) return NULL;
+    recorder_chunk *chunk = chunk_map(all->file_chunks);
+    if (!chunk) {
+        chunk_fail(errno);
+        return NULL;
+    }
+    all->file_chunks++;
+    return chunk;
+}
+
+/* Takes the place that was never used, or the oldest that no thread writes. */
+static recorder_chunk *chunk_take_of_ring(uint32_t *place)
+{
+    recorder_state *all = &lochi_recorder_all;
+    lochi_lock_assert_held(&all->lock);
+    recorder_place *oldest = NULL;
+    for (recorder_place *p = all->places; p < all->places + all->place_count; p++)
+        if (!p->is_taken && (!oldest || p->sequence < oldest->sequence)) oldest = p;
+    if (!oldest) return NULL;
+    *place = (uint32_t)(oldest - all->places);
+    uint8_t *start = all->ring + *place * all->chunk_bytes;
+    if (oldest->sequence) {
+        all->lost += oldest->events;
+        memset(start, 0, all->chunk_bytes);
+    }
+    oldest->is_taken = true;
+    oldest->events = 0;
+    oldest->sequence = all->sequence + 1;
+    return (recorder_chunk *)start;
+}
+
+static void chunk_begin(recorder_chunk *chunk, uint32_t kind, uint64_t ticks, uint32_t thread)
+{
+    chunk->kind = kind;
+    chunk->sequence = ++lochi_recorder_all.sequence;
+    chunk->ticks = ticks;
+    chunk->thread = thread;
+    if (kind == RECORDER_EVENTS) (void)pthread_getname_np(pthread_self(), chunk->name, sizeof chunk->name);
+    atomic_store_explicit(&chunk->magic, RECORDER_MAGIC, memory_order_release);
+}
+
+void lochi_recorder_leave(recorder_thread *thread)
+{
+    recorder_state *all = &lochi_recorder_all;
+    lochi_lock_assert_held(&all->lock);
+    if (thread->chunk && all->file >= 0) chunk_unmap(thread->chunk);
+    if (thread->chunk && all->file < 0) {
+        all->places[thread->place].is_taken = false;
+        all->places[thread->place].events = thread->events;
+    }
+    all->lost += thread->lost;
+    thread->lost = thread->events = 0;
+    thread->chunk = NULL;
+    atomic_store_explicit(&thread->at, NULL, memory_order_relaxed);
+    atomic_store_explicit(&thread->end, NULL, memory_order_relaxed);
+}
+
+void lochi_recorder_abandon(recorder_thread *thread)
+{
+    if (thread->chunk && lochi_recorder_all.file >= 0) chunk_unmap(thread->chunk);
+    thread->chunk = NULL;
+    atomic_store_explicit(&thread->at, NULL, memory_order_relaxed);
+    atomic_store_explicit(&thread->end, NULL, memory_order_relaxed);
+}
+
+bool lochi_recorder_take(recorder_thread *thread)
+{
+    LOCHI_NOT_CANCELLED;
+    recorder_state *all = &lochi_recorder_all;
+    if (atomic_load_explicit(&all->is_full, memory_order_relaxed) && !thread->chunk) {
+        thread->lost++;
+        return false;
+    }
+    const bool is_shared = thread == &lochi_recorder_threads[LOCHI_SLOT_SHARED];
+    const uint64_t number = lochi_thread_number();
+    lochi_lock_take(&all->lock);
+    if (!all->is_on) {
+        lochi_lock_drop(&all->lock);
+        return false;
+    }
+    const bool was_full = atomic_load_explicit(&all->is_full, memory_order_relaxed);
+    if (thread->chunk) lochi_recorder_leave(thread);
+    recorder_chunk *chunk = all->file >= 0 ? chunk_take_of_file() : chunk_take_of_ring(&thread->place);
+    if (chunk) {
+        if (thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
+        chunk_begin(chunk, RECORDER_EVENTS, thread->ticks, is_shared ? 0 : (uint32_t)number);
+        lochi_recorder_clock_mark();
+        thread->chunk = chunk;
+        thread->address = 0;
+        thread->allocator = thread->stream = thread->tag = 0;
+        uint8_t *start = (uint8_t *)chunk;
+        atomic_store_explicit(&thread->at, start + RECORDER_CHUNK_HEADER, memory_order_relaxed);
+        atomic_store_explicit(&thread->end, start + all->chunk_bytes - RECORDER_RECORD_MAX, memory_order_relaxed);
+    } else {
+        thread->lost++;
+    }
+    const bool is_full = atomic_load_explicit(&all->is_full, memory_order_relaxed);
+    const int error = all->full_error;
+    lochi_lock_drop(&all->lock);
+    if (is_full && !was_full) LOCHI_LOG(ERROR, "recording to %s ends: %s", all->path, strerror(error));
+    return chunk != NULL;
+}
+
+bool lochi_recorder_take_names(void)
+{
+    recorder_state *all = &lochi_recorder_all;
+    lochi_lock_assert_held(&all->lock);
+    recorder_chunk *chunk = NULL;
+    if (all->file >= 0) {
+        chunk = chunk_take_of_file();
+        if (chunk && all->names) chunk_unmap(all->names);
+    } else if (all->names_count < CHUNK_NAMES_MAX) {
+        chunk = lochi_map(all->chunk_bytes);
+        if (chunk) all->names_list[all->names_count++] = chunk;
+    }
+    if (!chunk) return false;
+    chunk_begin(chunk, RECORDER_NAMES, all->header->ticks0, 0);
+    all->names = chunk;
+    all->names_at = (uint8_t *)chunk + RECORDER_CHUNK_HEADER;
+    return true;
+}
