@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Failures, options, numbers and progress of all commands. */
+/* Failures, options and numbers of all commands. */
 #include "tool.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 int tool_fail(const char *format, ...)
 {
@@ -75,27 +74,4 @@ const char *tool_format_rate(double bytes_per_second, char text[32])
     }
     snprintf(text, 32, "%.2f %s", bytes_per_second, units[unit]);
     return text;
-}
-
-#define PROGRESS_AFTER_NS 1000000000u
-#define PROGRESS_WIDTH 40
-
-void tool_progress_show(tool_progress *progress, size_t done)
-{
-    char bar[PROGRESS_WIDTH + 1];
-    const uint64_t now_ns = loch_host_now_ns();
-    if (!progress->start_ns) progress->start_ns = now_ns;
-    if (!progress->total || now_ns - progress->start_ns < PROGRESS_AFTER_NS || !isatty(STDERR_FILENO)) return;
-    const size_t filled = done < progress->total ? done * PROGRESS_WIDTH / progress->total : PROGRESS_WIDTH;
-    memset(bar, '.', PROGRESS_WIDTH);
-    memset(bar, '#', filled);
-    bar[PROGRESS_WIDTH] = 0;
-    fprintf(stderr, "\r%s [%s] %zu/%zu", progress->label, bar, done, progress->total);
-    progress->is_drawn = true;
-}
-
-void tool_progress_end(tool_progress *progress)
-{
-    if (progress->is_drawn) fputs("\r\033[K", stderr);
-    progress->is_drawn = false;
 }

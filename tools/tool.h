@@ -55,13 +55,17 @@ typedef struct tool_progress {
     const char *label;
     size_t total;
     uint64_t start_ns; /* time of the first call; 0 before it */
+    uint64_t drawn_ns; /* time of the last drawing */
     bool is_drawn;
 } tool_progress;
 
 /* Reports that `done` of all steps are done. Not for timed loops: it reads the clock and may draw. */
 void tool_progress_show(tool_progress *progress, size_t done);
 
-/* Removes what was drawn. */
+/* Reports that the part `done`, 0 to 1, is done. A loch_insight_progress: `user` is a tool_progress without a total. */
+loch_status tool_progress_part(double done, void *user);
+
+/* Removes what was drawn. The next report starts anew. */
 void tool_progress_end(tool_progress *progress);
 
 #define TOOL_TRACES_MAX 16

@@ -351,6 +351,7 @@ static void test_cut_and_changed_files_are_survived(void **state)
     size_t bytes, events = 0;
     char *data = recordings_write(insight_write_binary, recording, &bytes);
     for (size_t length = 0; length <= bytes; length++) {
+        if (length && length < bytes && !data[length - 1] && length % 64) continue; /* few of the many zeros */
         char *copy = malloc(length + 1); /* so that a sanitizer sees reads beyond the end */
         memcpy(copy, data, length);
         if (recordings_read(insight_read_binary, copy, length, &cut) == LOCH_OK) {
