@@ -4,11 +4,13 @@
 #include "file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FILE_CHUNK ((size_t)1 << 20)
@@ -114,6 +116,28 @@ void insight_source_free(insight_source *source)
 
 /* --- writing --- */
 
+/* Blocks SIGPIPE in this thread, so that a program that ends early is an error and not the end of the process. */
+static void file_block_pipe(insight_sink *sink)
+{
+    sigset_t pipe_only;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_only, &sink->signals);
+}
+
+/* Undoes file_block_pipe. Discards the signal if it came. */
+static void file_unblock_pipe(const insight_sink *sink)
+{
+    sigset_t pipe_only;
+    const struct timespec now = {0, 0};
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    if (!sigismember(&sink->signals, SIGPIPE))
+        while (sigtimedwait(&pipe_only, NULL, &now) == SIGPIPE)
+            ;
+    pthread_sigmask(SIG_SETMASK, &sink->signals, NULL);
+}
+
 /* Lets a program compress what is written to `file`, if the path asks for it, and opens the stream. */
 static loch_status file_open_stream(insight_sink *sink, int file)
 {
@@ -127,7 +151,6 @@ static loch_status file_open_stream(insight_sink *sink, int file)
     if (end < 0)
         return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to write it, and cannot be started: %s",
                               sink->path, program, strerror(errno));
-    sink->child = child;
     sink->file = fdopen(end, "w");
     if (!sink->file) { /* the program ends when nothing can write to it */
         const loch_status status = file_fail(sink->path, strerror(errno));
@@ -136,6 +159,8 @@ static loch_status file_open_stream(insight_sink *sink, int file)
         return status;
     }
     close(file);
+    sink->child = child;
+    file_block_pipe(sink);
     return LOCH_OK;
 }
 
@@ -179,7 +204,8 @@ loch_status insight_sink_close(insight_sink *sink, loch_status status)
     if (sink->file != stdout && fclose(sink->file)) is_written = false;
     while (sink->child && waitpid(sink->child, &state, 0) < 0 && errno == EINTR)
         ;
-    if (status == LOCH_OK && is_written && state)
+    if (sink->child) file_unblock_pipe(sink);
+    if (status == LOCH_OK && state)
         status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: the program that compresses it failed", sink->path);
     if (status == LOCH_OK && is_written && sink->temporary && rename(sink->temporary, sink->path)) is_written = false;
     if (status == LOCH_OK && !is_written) status = file_fail(sink->path, strerror(errno));

@@ -5,6 +5,7 @@
 
 #include "array.h"
 #include <loch/insight.h>
+#include <signal.h>
 #include <stdio.h>
 
 /* The contents of a file, decompressed. */
@@ -25,8 +26,9 @@ void insight_source_free(insight_source *source);
 typedef struct insight_sink {
     FILE *file;
     const char *path;
-    char *temporary; /* path until the end; NULL for standard output and for what is not a regular file */
-    int child;       /* process id of the program that compresses; 0 for none */
+    char *temporary;  /* path until the end; NULL for standard output and for what is not a regular file */
+    int child;        /* process id of the program that compresses; 0 for none */
+    sigset_t signals; /* blocked signals of the thread before SIGPIPE was blocked; with a child */
 } insight_sink;
 
 /* Opens a file for writing ("-": standard output). What is written to .gz and .zst goes through gzip and zstd. E_IO. */
