@@ -19,6 +19,7 @@ static char *page(const loch_recording *recording, const loch_recording *after, 
         CHECK_OK(loch_recording_print(recording, format, text, length + 1, &again));
     assert_int_equal(length, again);
     assert_int_equal(strlen(text), length);
+    if (format == LOCH_FORMAT_JSON) assert_true(json_is_valid(text));
     return text;
 }
 
