@@ -260,9 +260,14 @@ static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_alloc
     while (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out))) {
         *out = NULL;
         if (!lochi_pool_take_batch(pool, request)) return allocator_alloc_slowly(allocator, request, out);
+        lochi_recorder_await(); /* other threads freed these blocks */
     }
     if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
-    lochi_recorder_note_alloc(recorded, *out, request);
+    if (LOCHI_LIKELY(!request->stream && request->alignment < 2)) {
+        lochi_recorder_note_plain(recorded, *out, request->bytes);
+    } else {
+        lochi_recorder_note_alloc(recorded, *out, request);
+    }
     return LOCHI_LIKELY(!request->flags) ? LOCH_OK : allocator_zero_taken(allocator, pool, request, out);
 }
 
@@ -284,6 +289,18 @@ static LOCHI_RARE loch_status allocator_alloc_bytes(loch_allocator *allocator, s
     return loch_allocator_alloc(allocator, &request, out);
 }
 
+/* Allocates a small block of a recorded pool, or any block that loch_alloc found no pool for. */
+static __attribute__((noinline)) loch_status allocator_alloc_noted(loch_allocator *allocator, size_t bytes, void **out)
+{
+    const uint32_t recorded = allocator && out && bytes - 1 < POOL_SMALL_MAX ? lochi_recorder_of(allocator) : 0;
+    lochi_pool *pool = recorded ? allocator->pool : NULL;
+    const pool_first first = pool ? lochi_pool_alloc_first(pool, bytes, NULL, true, out) : POOL_FIRST_EMPTY;
+    if (LOCHI_UNLIKELY(first == POOL_FIRST_EMPTY || first == POOL_FIRST_OTHER))
+        return allocator_alloc_bytes(allocator, bytes, out);
+    lochi_recorder_note_plain(recorded, *out, bytes);
+    return LOCHI_LIKELY(first == POOL_FIRST_SERVED) ? LOCH_OK : lochi_pool_raise_late(pool, bytes);
+}
+
 loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
 {
     lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
@@ -291,8 +308,9 @@ loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
         const pool_first first = lochi_pool_alloc_first(pool, bytes, NULL, true, out);
         if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
         if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(pool, bytes);
+        return allocator_alloc_bytes(allocator, bytes, out);
     }
-    return allocator_alloc_bytes(allocator, bytes, out);
+    return allocator_alloc_noted(allocator, bytes, out);
 }
 
 loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes, const loch_request *request,
@@ -339,7 +357,7 @@ static __attribute__((noinline)) loch_status allocator_free_recorded(loch_alloca
         return allocator_free_any(allocator, address, 0, NULL);
     bool is_freed;
     do {
-        struct recorder_thread *thread = lochi_recorder_begin();
+        recorder_thread *thread = lochi_recorder_begin();
         is_freed = lochi_pool_free_recorded(pool, address, thread, recorded);
         lochi_recorder_end(thread);
     } while (LOCHI_UNLIKELY(!is_freed) &&

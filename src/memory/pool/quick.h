@@ -279,8 +279,8 @@ static inline uintptr_t lochi_pool_quick_page(const lochi_pool *pool, uintptr_t 
 /* Frees a block into the calling thread's cache. `recorded` is 0, or the number of the recorded allocator plus one;
  * `thread` is that of lochi_recorder_begin then, or NULL. The free is recorded before the thread leaves its cache, so
  * before another thread can have the block. */
-static inline __attribute__((always_inline)) bool
-lochi_pool_free_here(lochi_pool *pool, void *pointer, struct recorder_thread *thread, uint32_t recorded)
+static inline __attribute__((always_inline)) bool lochi_pool_free_here(lochi_pool *pool, void *pointer,
+                                                                       recorder_thread *thread, uint32_t recorded)
 {
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return false;
@@ -309,8 +309,7 @@ static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
 /* Frees a block of a recorded allocator into the calling thread's cache. `thread` is that of lochi_recorder_begin, or
  * NULL: then the free is not recorded. Returns false if the call has to take the slow path; nothing has happened
  * then. */
-static inline bool lochi_pool_free_recorded(lochi_pool *pool, void *pointer, struct recorder_thread *thread,
-                                            uint32_t recorded)
+static inline bool lochi_pool_free_recorded(lochi_pool *pool, void *pointer, recorder_thread *thread, uint32_t recorded)
 {
     return lochi_pool_free_here(pool, pointer, thread, recorded);
 }

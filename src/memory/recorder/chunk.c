@@ -188,66 +188,49 @@ static recorder_chunk *chunk_map(uint64_t index)
     return start == MAP_FAILED ? NULL : (recorder_chunk *)(start + before);
 }
 
-static recorder_chunk *chunk_take_of_file(void)
+/* Takes the next chunk of the file, to be mapped. Returns false if the file cannot be extended. */
+static bool chunk_take_of_file(uint64_t *index)
 {
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_assert_held(&all->lock);
-    if (atomic_load_explicit(&all->is_full, memory_order_relaxed)) return NULL;
-    if (!chunk_extend(RECORDER_HEADER_BYTES + (all->file_chunks + 1) * all->chunk_bytes)) return NULL;
-    recorder_chunk *chunk = chunk_map(all->file_chunks);
-    if (!chunk) {
-        chunk_fail(errno);
-        return NULL;
-    }
-    all->file_chunks++;
-    return chunk;
+    if (atomic_load_explicit(&all->is_full, memory_order_relaxed)) return false;
+    if (!chunk_extend(RECORDER_HEADER_BYTES + (all->file_chunks + 1) * all->chunk_bytes)) return false;
+    *index = all->file_chunks++;
+    return true;
 }
 
-/* Takes the place that was never used, or the oldest that no thread writes. */
-static recorder_chunk *chunk_take_of_ring(uint32_t *place)
+/* Takes a place of the ring that was never used, or the oldest that no thread writes. Returns false if there is
+ * none. */
+static bool chunk_take_of_ring(uint64_t *index)
 {
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_assert_held(&all->lock);
     recorder_place *oldest = NULL;
     for (recorder_place *p = all->places; p < all->places + all->place_count; p++)
         if (!p->is_taken && (!oldest || p->sequence < oldest->sequence)) oldest = p;
-    if (!oldest) return NULL;
-    *place = (uint32_t)(oldest - all->places);
-    uint8_t *start = all->ring + *place * all->chunk_bytes;
-    if (oldest->sequence) {
-        all->lost += oldest->events;
-        memset(start, 0, all->chunk_bytes);
-    }
-    oldest->is_taken = true;
-    oldest->events = 0;
-    oldest->sequence = all->sequence + 1;
+    if (!oldest) return false;
+    all->lost += oldest->events;
+    *oldest = (recorder_place){.sequence = all->sequence + 1, .is_taken = true};
+    *index = (uint64_t)(oldest - all->places);
+    return true;
+}
+
+/* Clears a place of the ring that a thread has taken, and makes the system allocate its pages. */
+static recorder_chunk *chunk_clear(uint64_t index)
+{
+    uint8_t *start = lochi_recorder_all.ring + index * lochi_recorder_all.chunk_bytes;
+    memset(start, 0, lochi_recorder_all.chunk_bytes);
     return (recorder_chunk *)start;
 }
 
-static void chunk_begin(recorder_chunk *chunk, uint32_t kind, uint64_t ticks, uint32_t thread)
+static void chunk_begin(recorder_chunk *chunk, uint32_t kind, uint64_t sequence, uint64_t ticks, uint32_t thread)
 {
     chunk->kind = kind;
-    chunk->sequence = ++lochi_recorder_all.sequence;
+    chunk->sequence = sequence;
     chunk->ticks = ticks;
     chunk->thread = thread;
     if (kind == RECORDER_EVENTS) (void)pthread_getname_np(pthread_self(), chunk->name, sizeof chunk->name);
     atomic_store_explicit(&chunk->magic, RECORDER_MAGIC, memory_order_release);
-}
-
-void lochi_recorder_leave(recorder_thread *thread)
-{
-    recorder_state *all = &lochi_recorder_all;
-    lochi_lock_assert_held(&all->lock);
-    if (thread->chunk && all->file >= 0) chunk_unmap(thread->chunk);
-    if (thread->chunk && all->file < 0) {
-        all->places[thread->place].is_taken = false;
-        all->places[thread->place].events = thread->events;
-    }
-    all->lost += thread->lost;
-    thread->lost = thread->events = 0;
-    thread->chunk = NULL;
-    atomic_store_explicit(&thread->at, NULL, memory_order_relaxed);
-    atomic_store_explicit(&thread->end, NULL, memory_order_relaxed);
 }
 
 void lochi_recorder_abandon(recorder_thread *thread)
@@ -258,42 +241,80 @@ void lochi_recorder_abandon(recorder_thread *thread)
     atomic_store_explicit(&thread->end, NULL, memory_order_relaxed);
 }
 
+/* Counts out the chunk of a thread. */
+static void chunk_count_out(recorder_thread *thread)
+{
+    recorder_state *all = &lochi_recorder_all;
+    lochi_lock_assert_held(&all->lock);
+    if (thread->chunk && all->file < 0) {
+        all->places[thread->place].is_taken = false;
+        all->places[thread->place].events = thread->events;
+    }
+    all->lost += thread->lost;
+    thread->lost = thread->events = 0;
+}
+
+void lochi_recorder_give_up(recorder_thread *thread)
+{
+    chunk_count_out(thread);
+    lochi_recorder_abandon(thread);
+}
+
+/* Makes a chunk that of a thread. */
+static void chunk_adopt(recorder_thread *thread, recorder_chunk *chunk, uint64_t index)
+{
+    const recorder_state *all = &lochi_recorder_all;
+    thread->place = (uint32_t)index;
+    thread->address = 0;
+    thread->context = 0;
+    thread->now.has_stacks = all->depth != 0;
+    thread->chunk = chunk;
+    atomic_store_explicit(&thread->at, (uint8_t *)chunk + RECORDER_CHUNK_HEADER, memory_order_relaxed);
+    if (all->is_on) /* otherwise the thread that stops the recording waits for this one */
+        atomic_store_explicit(&thread->end, (uint8_t *)chunk + all->chunk_bytes - RECORDER_RECORD_MAX,
+                              memory_order_relaxed);
+}
+
+/* Takes a new chunk for a thread. Pages are mapped or cleared without the lock; the place is the thread's already. */
+static bool chunk_change(recorder_thread *thread, uint32_t number)
+{
+    recorder_state *all = &lochi_recorder_all;
+    uint64_t index = 0;
+    lochi_lock_take(&all->lock);
+    const bool is_on = all->is_on;
+    if (is_on) chunk_count_out(thread);
+    const bool is_taken = is_on && (all->file >= 0 ? chunk_take_of_file(&index) : chunk_take_of_ring(&index));
+    const uint64_t sequence = is_taken ? ++all->sequence : 0;
+    if (is_on) lochi_recorder_clock_mark();
+    if (is_on && thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
+    recorder_chunk *old = is_on ? thread->chunk : NULL;
+    if (is_on) thread->chunk = NULL;
+    lochi_lock_drop(&all->lock);
+    if (!is_on) return false;
+    if (old && all->file >= 0) chunk_unmap(old);
+    recorder_chunk *chunk = !is_taken ? NULL : all->file >= 0 ? chunk_map(index) : chunk_clear(index);
+    const int error = errno;
+    if (chunk) chunk_begin(chunk, RECORDER_EVENTS, sequence, thread->ticks, number);
+    lochi_lock_take(&all->lock);
+    if (chunk)
+        chunk_adopt(thread, chunk, index);
+    else
+        lochi_recorder_abandon(thread);
+    if (is_taken && !chunk) chunk_fail(error);
+    lochi_lock_drop(&all->lock);
+    return atomic_load_explicit(&thread->end, memory_order_relaxed) != NULL;
+}
+
 bool lochi_recorder_take(recorder_thread *thread)
 {
     LOCHI_NOT_CANCELLED;
-    recorder_state *all = &lochi_recorder_all;
-    if (atomic_load_explicit(&all->is_full, memory_order_relaxed) && !thread->chunk) {
-        thread->lost++;
-        return false;
-    }
+    const recorder_state *all = &lochi_recorder_all;
     const bool is_shared = thread == &lochi_recorder_threads[LOCHI_SLOT_SHARED];
-    const uint64_t number = lochi_thread_number();
-    lochi_lock_take(&all->lock);
-    if (!all->is_on) {
-        lochi_lock_drop(&all->lock);
-        return false;
-    }
-    const bool was_full = atomic_load_explicit(&all->is_full, memory_order_relaxed);
-    if (thread->chunk) lochi_recorder_leave(thread);
-    recorder_chunk *chunk = all->file >= 0 ? chunk_take_of_file() : chunk_take_of_ring(&thread->place);
-    if (chunk) {
-        if (thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
-        chunk_begin(chunk, RECORDER_EVENTS, thread->ticks, is_shared ? 0 : (uint32_t)number);
-        lochi_recorder_clock_mark();
-        thread->chunk = chunk;
-        thread->address = 0;
-        thread->allocator = thread->stream = thread->tag = 0;
-        uint8_t *start = (uint8_t *)chunk;
-        atomic_store_explicit(&thread->at, start + RECORDER_CHUNK_HEADER, memory_order_relaxed);
-        atomic_store_explicit(&thread->end, start + all->chunk_bytes - RECORDER_RECORD_MAX, memory_order_relaxed);
-    } else {
-        thread->lost++;
-    }
-    const bool is_full = atomic_load_explicit(&all->is_full, memory_order_relaxed);
-    const int error = all->full_error;
-    lochi_lock_drop(&all->lock);
-    if (is_full && !was_full) LOCHI_LOG(ERROR, "recording to %s ends: %s", all->path, strerror(error));
-    return chunk != NULL;
+    const uint32_t number = is_shared ? 0 : (uint32_t)lochi_thread_number();
+    const bool is_full = !thread->chunk && atomic_load_explicit(&all->is_full, memory_order_relaxed);
+    const bool is_taken = !is_full && chunk_change(thread, number);
+    thread->lost += !is_taken;
+    return is_taken;
 }
 
 bool lochi_recorder_take_names(void)
@@ -301,16 +322,26 @@ bool lochi_recorder_take_names(void)
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_assert_held(&all->lock);
     recorder_chunk *chunk = NULL;
+    uint64_t index;
     if (all->file >= 0) {
-        chunk = chunk_take_of_file();
+        if (chunk_take_of_file(&index)) chunk = chunk_map(index);
         if (chunk && all->names) chunk_unmap(all->names);
     } else if (all->names_count < CHUNK_NAMES_MAX) {
         chunk = lochi_map(all->chunk_bytes);
         if (chunk) all->names_list[all->names_count++] = chunk;
     }
     if (!chunk) return false;
-    chunk_begin(chunk, RECORDER_NAMES, all->header->ticks0, 0);
+    chunk_begin(chunk, RECORDER_NAMES, ++all->sequence, all->header->ticks0, 0);
     all->names = chunk;
     all->names_at = (uint8_t *)chunk + RECORDER_CHUNK_HEADER;
     return true;
+}
+
+void lochi_recorder_say_full(void)
+{
+    recorder_state *all = &lochi_recorder_all;
+    if (!atomic_load_explicit(&all->is_full, memory_order_relaxed)) return;
+    if (atomic_load_explicit(&all->has_said_full, memory_order_relaxed)) return;
+    if (atomic_exchange_explicit(&all->has_said_full, true, memory_order_relaxed)) return;
+    LOCHI_LOG(ERROR, "the recording ends here, because its file cannot be extended");
 }

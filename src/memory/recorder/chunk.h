@@ -16,12 +16,15 @@ void lochi_recorder_drop(void);
  * the recording has stopped, or there is no room. */
 bool lochi_recorder_take(recorder_thread *thread);
 /* Gives up the chunk of a thread that ends, or of every thread when the recording has stopped. The lock is held. */
-void lochi_recorder_leave(recorder_thread *thread);
+void lochi_recorder_give_up(recorder_thread *thread);
 
 /* Unmaps the chunk of a thread in the child of a fork. */
 void lochi_recorder_abandon(recorder_thread *thread);
 
 /* Takes a chunk for names. The lock is held. Returns false if there is no room. */
 bool lochi_recorder_take_names(void);
+
+/* Writes one line to the log if the file is full. The calling thread is not busy: the log may call the program. */
+void lochi_recorder_say_full(void);
 
 #endif

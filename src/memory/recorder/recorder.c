@@ -145,7 +145,7 @@ static void recorder_finish(void)
     lochi_owner_visit(recorder_visit, NULL);
     lochi_lock_take(&all->lock);
     for (size_t i = 0; i < LOCHI_SLOT_COUNT; i++)
-        lochi_recorder_leave(&lochi_recorder_threads[i]);
+        lochi_recorder_give_up(&lochi_recorder_threads[i]);
     lochi_lock_drop(&all->lock);
     lochi_recorder_names_close();
     lochi_recorder_close();
@@ -184,7 +184,7 @@ static void recorder_thread_ends(uint32_t slot)
     lochi_fence_light();
     if (thread->chunk) {
         lochi_lock_take(&all->lock);
-        if (all->is_on) lochi_recorder_leave(thread); /* otherwise the thread that stops does it */
+        if (all->is_on) lochi_recorder_give_up(thread); /* otherwise the thread that stops does it */
         lochi_lock_drop(&all->lock);
     }
     atomic_store_explicit(&thread->busy, false, memory_order_release);
@@ -275,6 +275,7 @@ static loch_status recorder_begin(const loch_recorder_options *options)
     all->full_error = 0;
     all->lost = all->sequence = all->file_chunks = all->file_bytes = 0;
     atomic_store_explicit(&all->is_full, false, memory_order_relaxed);
+    atomic_store_explicit(&all->has_said_full, false, memory_order_relaxed);
     if (options->path) LOCH_TRY_RETURN(recorder_expand(options->path, all->path));
     all->depth = options->stack_depth;
     all->only = loch_allocator_retain(options->allocator);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The door of the recorder: what allocators, pools and devices report to it. Each call takes a number of an allocator
+/* The door of the recorder: what allocators and pools report to it. It includes the fast path (quick.h). Each call takes a number of an allocator
  * that is recorded (`recorded` of loch_allocator, minus one), and does nothing if the recording has stopped meanwhile.
  * Any thread, with or without locks. */
 #ifndef LOCHI_RECORDER_H
 #define LOCHI_RECORDER_H
 
-#include "base/hint.h"
-#include "memory/allocator_state.h"
-#include <loch/recorder.h>
+#include "memory/recorder/quick.h"
 
 /* Returns the number of a recorded allocator plus one; 0 if it is not recorded. Wrappers are not recorded: the
  * allocator that has the memory is. */
@@ -25,12 +23,6 @@ loch_status lochi_recorder_start_by_option(void);
 
 /* Records an allocation, after the block was taken. */
 void lochi_recorder_note_alloc(uint32_t recorded, const void *address, const loch_request *request);
-
-/* A free is recorded before the block is given back. lochi_recorder_begin prepares it, so that no lock is needed:
- * returns NULL if there is nothing to record. Between the two the thread must neither take a lock nor wait. */
-struct recorder_thread *lochi_recorder_begin(void);
-void lochi_recorder_write_free(struct recorder_thread *thread, uint32_t recorded, uintptr_t address);
-void lochi_recorder_end(struct recorder_thread *thread);
 
 /* Records a free on a stream (NULL: that of the allocation), and that the last free of an address did not happen. */
 void lochi_recorder_note_free(uint32_t recorded, const void *address, const loch_stream *stream);

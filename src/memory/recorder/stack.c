@@ -76,6 +76,11 @@ static int stack_add_module(struct dl_phdr_info *info, size_t bytes, void *user)
     return 0;
 }
 
+static size_t stack_list_bytes(size_t room)
+{
+    return sizeof(recorder_modules) + room * sizeof(recorder_module);
+}
+
 recorder_modules *lochi_recorder_list_modules(uint64_t changes)
 {
     LOCHI_NOT_CANCELLED;
@@ -84,7 +89,8 @@ recorder_modules *lochi_recorder_list_modules(uint64_t changes)
     dl_iterate_phdr(stack_count_changes, &now);
     if (now == changes) return NULL;
     dl_iterate_phdr(stack_count, &count);
-    recorder_modules *modules = lochi_alloc(sizeof *modules + (count + 4) * sizeof *modules->list);
+    /* Mapped: an allocator of the program may be built on Loch, and the thread is recording. */
+    recorder_modules *modules = lochi_map(stack_list_bytes(count + 4));
     if (!modules) return NULL;
     modules->changes = now;
     modules->count = 0;
@@ -95,5 +101,5 @@ recorder_modules *lochi_recorder_list_modules(uint64_t changes)
 
 void lochi_recorder_free_modules(recorder_modules *modules)
 {
-    lochi_free(modules);
+    if (modules) lochi_unmap(modules, stack_list_bytes(modules->room));
 }

@@ -68,7 +68,13 @@ enum { RECORDER_EVENTS = 1, RECORDER_NAMES = 2 };
  * stops the recording sets to NULL. The threads of the shared slot take turns: `busy` is their lock. */
 typedef struct recorder_thread {
     _Alignas(64) atomic_bool busy;
-    uint16_t allocator, stream, tag; /* the state of the format: values of the last record */
+    union {
+        struct {
+            uint16_t allocator, stream, tag; /* the state of the format: values of the last records */
+            uint16_t has_stacks;             /* 1: allocations are recorded with call stacks */
+        } now;
+        uint64_t context; /* all of them: the number of the allocator, if a plain allocation needs no other field */
+    };
     _Atomic(uint8_t *) at;  /* where the next record begins; stored with release, so a save can read up to it */
     _Atomic(uint8_t *) end; /* a record may begin before this; NULL: take a chunk first */
     uint64_t ticks;         /* time of the last record */
@@ -124,14 +130,15 @@ typedef struct recorder_state {
     char path[512]; /* "" for a ring */
     int file;       /* -1 for a ring */
     /* Changing. */
-    recorder_header *header; /* mapped from the file, or in memory */
-    uint64_t raw_ns;         /* host time of the start */
-    uint64_t sequence;       /* number of chunks taken */
-    uint64_t file_chunks;    /* chunks of the file in use */
-    uint64_t file_bytes;     /* length of the file */
-    atomic_bool is_full;     /* the file cannot be extended; read without the lock as a hint */
-    int full_error;          /* errno of that */
-    uint64_t lost;           /* lost events of threads that have ended, and overwritten ones */
+    recorder_header *header;   /* mapped from the file, or in memory */
+    uint64_t raw_ns;           /* host time of the start */
+    uint64_t sequence;         /* number of chunks taken */
+    uint64_t file_chunks;      /* chunks of the file in use */
+    uint64_t file_bytes;       /* length of the file */
+    atomic_bool is_full;       /* the file cannot be extended; read without the lock as a hint */
+    atomic_bool has_said_full; /* the log has a line about that */
+    int full_error;            /* errno of that */
+    uint64_t lost;             /* lost events of threads that have ended, and overwritten ones */
     uint8_t *ring;
     recorder_place *places;
     size_t place_count;
