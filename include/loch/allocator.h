@@ -57,9 +57,12 @@ LOCH_API LOCH_MUST_USE loch_status loch_free(loch_allocator *allocator, void *ad
 
 /** Flags of one allocation. loch_request.flags is a set of these. */
 typedef enum loch_allocation_flag {
-    LOCH_ALLOC_NO_RETRY = 1 << 0, /**< fail at once: no pressure functions, no waiting */
-    LOCH_ALLOC_LOGGED = 1 << 1,   /**< a logging wrapper with LOCH_LOGGING_FLAGGED writes this allocation */
-    LOCH_ALLOC_ZEROED = 1 << 2,   /**< contents are zero, ordered on the stream of the request */
+    /** Fail when the allocator itself cannot serve the request: no pressure functions, no waiting for frees. A pool
+     *  still takes all of its own steps, and so may wait for the device and take unused memory of other pools
+     *  (pool.h). */
+    LOCH_ALLOC_NO_RETRY = 1 << 0,
+    LOCH_ALLOC_LOGGED = 1 << 1, /**< a logging wrapper with LOCH_LOGGING_FLAGGED writes this allocation */
+    LOCH_ALLOC_ZEROED = 1 << 2, /**< contents are zero, ordered on the stream of the request */
     /** For buffers and tensors only: the pool may move the block while it is not pinned (moving.h); E_INVALID for an
      *  allocation that returns an address. */
     LOCH_ALLOC_MOVABLE = 1 << 3

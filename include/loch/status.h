@@ -26,7 +26,6 @@ LOCH_BEGIN_DECLS
     X(E_EXISTS, "that name or address is taken")                                                                       \
     X(E_UNSUPPORTED, "this device or build cannot do that")                                                            \
     X(E_BUSY, "not finished yet, or still in use")                                                                     \
-    X(E_TIMEOUT, "the time allowed has passed")                                                                        \
     X(E_DOUBLE_FREE, "that memory was freed before")                                                                   \
     X(E_FOREIGN, "that address was not handed out here")                                                               \
     X(E_INTERIOR, "that address points into a block, not at its start")                                                \

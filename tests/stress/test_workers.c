@@ -52,7 +52,7 @@ static void job_wait(loch_task *task)
     loch_error_clear();
     const loch_status status = loch_task_wait(task);
     const loch_error *error = loch_error_get();
-    const bool is_failure = status == LOCH_E_TIMEOUT;
+    const bool is_failure = status == LOCH_E_IO;
     const bool is_right = status == LOCH_OK ? error->status == LOCH_OK
                                             : error->status == status && (error->driver_code == 77) == is_failure &&
                                                   (strncmp(error->sentence, "job ", 4) == 0) == is_failure;
@@ -83,7 +83,7 @@ static loch_status job_run(void *user)
     if (depth && test_random_below(&random, 3)) job_branch(&random, depth);
     if (test_random_below(&random, 5)) return LOCH_OK;
     atomic_fetch_add(&river.failed, 1);
-    return loch_error_set(LOCH_E_TIMEOUT, "cuda", 77, "job %p", user);
+    return loch_error_set(LOCH_E_IO, "cuda", 77, "job %p", user);
 }
 
 /* --- the crowd --- */
@@ -123,7 +123,7 @@ static void crowd_wait_for_all(worker *w)
     size_t failed;
     loch_error_clear();
     const loch_status status = loch_workers_wait(river.workers, &failed);
-    EXPECT(status == (failed ? LOCH_E_TIMEOUT : LOCH_OK));
+    EXPECT(status == (failed ? LOCH_E_IO : LOCH_OK));
     EXPECT(!failed || loch_error_get()->driver_code == 77);
     atomic_fetch_add(&river.heard, failed);
 }
@@ -205,7 +205,7 @@ static void workers_end_during_traffic(void **state)
             sched_yield();
         const loch_status status =
             loch_workers_close(river.workers, r % 2 ? LOCH_WORKERS_CANCEL : LOCH_WORKERS_DRAIN, &cancelled);
-        assert_true(status == LOCH_OK || status == LOCH_E_TIMEOUT); /* status of a task that no thread waited for */
+        assert_true(status == LOCH_OK || status == LOCH_E_IO); /* status of a task that no thread waited for */
         assert_true(r % 2 || !cancelled);
         round_join(crowd, threads);
         assert_int_equal(river.taken, river.ran + river.cancelled + cancelled);

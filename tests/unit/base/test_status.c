@@ -90,7 +90,7 @@ static void *fail_in_a_thread(void *argument)
 {
     bool *is_fresh = argument;
     *is_fresh = loch_error_get()->status == LOCH_OK && !loch_error_get()->sentence[0];
-    loch_error_set(LOCH_E_TIMEOUT, "other", 1, "in a thread");
+    loch_error_set(LOCH_E_IO, "other", 1, "in a thread");
     return NULL;
 }
 

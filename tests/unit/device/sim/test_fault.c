@@ -42,8 +42,8 @@ static void a_fault_for_good_lasts_until_it_is_cleared(void **state)
     CHECK_OK(loch_event_query(event));
     CHECK_OK(loch_sim_set_fault(device, NULL));
     CHECK_OK(loch_event_record(event, NULL));
-    set_fault(device, "event_query", 0, LOCH_SIM_FAULT_FOREVER, LOCH_E_TIMEOUT);
-    CHECK_FAILS(loch_event_query(event), TIMEOUT);
+    set_fault(device, "event_query", 0, LOCH_SIM_FAULT_FOREVER, LOCH_E_IO);
+    CHECK_FAILS(loch_event_query(event), IO);
     loch_event_destroy(event);
     loch_device_release(device);
 }

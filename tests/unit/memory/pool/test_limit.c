@@ -317,6 +317,22 @@ static void pressure_functions_are_asked(void **state)
     pool_end_sim(pool, device);
 }
 
+/* A request that is not retried still gets what a pool does by itself: it takes unused memory of another pool. */
+static void one_attempt_includes_memory_of_other_pools(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=2MiB");
+    loch_allocator *pool = pool_make(device, NULL), *other = pool_make(device, NULL);
+    const loch_request request = {.size = sizeof request, .bytes = 50 * MIB, .flags = LOCH_ALLOC_NO_RETRY};
+    void *block;
+    CHECK_OK(loch_free(other, pool_alloc(other, 40 * MIB))); /* cached there */
+    CHECK_OK(loch_allocator_alloc(pool, &request, &block));
+    assert_int_equal(pool_info(other).reserved_bytes, 0);
+    CHECK_OK(loch_free(pool, block));
+    loch_allocator_release(other);
+    pool_end_sim(pool, device);
+}
+
 /* --- any capacity --- */
 
 /* Runs one sequence on a device of so many granules. */
@@ -391,6 +407,7 @@ int main(void)
         POOL_TEST(a_sibling_gives_back),
         POOL_TEST(a_sibling_gives_back_to_a_fragmented_one),
         POOL_TEST(pressure_functions_are_asked),
+        POOL_TEST(one_attempt_includes_memory_of_other_pools),
         POOL_TEST(a_device_of_any_capacity_is_never_overdrawn),
         POOL_TEST(a_limit_of_any_size_is_never_exceeded),
     };
