@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Peaks of a pool that several threads use: those of the program, not sums of what threads have not told each other. */
+#include "partner.h"
 #include "pool_fixture.h"
 #include "worker.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #define MIB TEST_MIB
@@ -32,18 +32,10 @@ typedef struct scene {
     test_random random;
 } scene;
 
-typedef struct worker {
-    pthread_t thread;
-    pthread_barrier_t begin, end;
-    scene *scene;
-    bool is_over;
-    char failure[400];
-} worker;
-
 /* Allocates and frees at random; more of the one or of the other. */
-static void take_turn(worker *w)
+static void take_turn(partner *w)
 {
-    scene *s = w->scene;
+    scene *s = w->user;
     const size_t steps = test_random_below(&s->random, 60), grows = test_random_below(&s->random, 4);
     for (size_t i = 0; i < steps; i++) {
         piece *p = &s->live[test_random_below(&s->random, LIVE)];
@@ -62,17 +54,6 @@ static void take_turn(worker *w)
     }
 }
 
-static void *worker_run(void *user)
-{
-    worker *w = user;
-    for (;;) {
-        pthread_barrier_wait(&w->begin);
-        if (w->is_over) return NULL;
-        take_turn(w);
-        pthread_barrier_wait(&w->end);
-    }
-}
-
 static void expect_peaks(const scene *s)
 {
     const loch_stats stats = pool_stats(s->pool);
@@ -85,32 +66,21 @@ static void expect_peaks(const scene *s)
     assert_true(stats.peak_requested_bytes <= stats.peak_allocated_bytes);
 }
 
-static void turn(worker *w)
-{
-    pthread_barrier_wait(&w->begin);
-    pthread_barrier_wait(&w->end);
-    if (w->failure[0]) fail_msg("%s", w->failure);
-}
-
 static void peaks_are_the_programs_when_threads_take_turns(void **state)
 {
     (void)state;
     static scene s;
     for (size_t d = 0; d < DEVICES; d++) {
         loch_device *device = sim_open(devices[d]);
-        worker crew[CREW];
+        partner crew[CREW];
         memset(&s, 0, sizeof s);
         s.pool = pool_make(device, NULL);
         s.most_bytes = 600 * KIB;
         s.random.state = test_seed(7);
-        for (size_t i = 0; i < CREW; i++) {
-            crew[i] = (worker){.scene = &s};
-            pthread_barrier_init(&crew[i].begin, NULL, 2);
-            pthread_barrier_init(&crew[i].end, NULL, 2);
-            assert_int_equal(pthread_create(&crew[i].thread, NULL, worker_run, &crew[i]), 0);
-        }
+        for (size_t i = 0; i < CREW; i++)
+            partner_start(&crew[i], take_turn, &s);
         for (int round = 0; round < 1500; round++) {
-            turn(&crew[test_random_below(&s.random, CREW)]);
+            partner_turn(&crew[test_random_below(&s.random, CREW)]);
             const size_t chance = test_random_below(&s.random, 100);
             if (chance < 5) expect_peaks(&s);
             if (chance == 5) {
@@ -121,13 +91,8 @@ static void peaks_are_the_programs_when_threads_take_turns(void **state)
             if (chance == 6) (void)pool_trim(s.pool, 0);
         }
         expect_peaks(&s);
-        for (size_t i = 0; i < CREW; i++) {
-            crew[i].is_over = true;
-            pthread_barrier_wait(&crew[i].begin);
-            pthread_join(crew[i].thread, NULL);
-            pthread_barrier_destroy(&crew[i].begin);
-            pthread_barrier_destroy(&crew[i].end);
-        }
+        for (size_t i = 0; i < CREW; i++)
+            partner_end(&crew[i]);
         expect_peaks(&s);
         for (size_t i = 0; i < LIVE; i++)
             if (s.live[i].address) CHECK_OK(loch_free(s.pool, s.live[i].address));
@@ -138,29 +103,15 @@ static void peaks_are_the_programs_when_threads_take_turns(void **state)
 
 /* One thread allocates all, another frees all, as a backward pass in a thread of its own does. */
 typedef struct backward {
-    pthread_t thread;
-    pthread_barrier_t begin, end;
     loch_allocator *pool;
     void *blocks[64];
-    bool is_over;
-    char failure[400];
 } backward;
 
-static void free_all(backward *w)
+static void free_all(partner *w)
 {
+    const backward *b = w->user;
     for (size_t i = 0; i < 64; i++)
-        TRY(loch_free(w->pool, w->blocks[63 - i]));
-}
-
-static void *backward_run(void *user)
-{
-    backward *w = user;
-    for (;;) {
-        pthread_barrier_wait(&w->begin);
-        if (w->is_over) return NULL;
-        free_all(w);
-        pthread_barrier_wait(&w->end);
-    }
+        TRY(loch_free(b->pool, b->blocks[63 - i]));
 }
 
 static void a_thread_that_only_frees_adds_nothing_to_the_peak(void **state)
@@ -170,27 +121,19 @@ static void a_thread_that_only_frees_adds_nothing_to_the_peak(void **state)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         loch_device *device = sim_open("sim:1GiB");
         loch_allocator *pool = pool_make(device, NULL);
-        static backward w;
-        w = (backward){.pool = pool};
-        pthread_barrier_init(&w.begin, NULL, 2);
-        pthread_barrier_init(&w.end, NULL, 2);
-        assert_int_equal(pthread_create(&w.thread, NULL, backward_run, &w), 0);
+        backward b = {.pool = pool};
+        partner w;
+        partner_start(&w, free_all, &b);
         for (int round = 0; round < 50; round++) {
             for (size_t i = 0; i < 64; i++)
-                w.blocks[i] = pool_alloc(pool, sizes[s]);
-            pthread_barrier_wait(&w.begin);
-            pthread_barrier_wait(&w.end);
-            if (w.failure[0]) fail_msg("%s", w.failure);
+                b.blocks[i] = pool_alloc(pool, sizes[s]);
+            partner_turn(&w);
         }
         const loch_stats stats = pool_stats(pool);
         assert_int_equal(stats.peak_requested_bytes, 64 * sizes[s]);
         assert_int_equal(stats.peak_blocks, 64);
         assert_true(stats.peak_allocated_bytes <= stats.peak_reserved_bytes);
-        w.is_over = true;
-        pthread_barrier_wait(&w.begin);
-        pthread_join(w.thread, NULL);
-        pthread_barrier_destroy(&w.begin);
-        pthread_barrier_destroy(&w.end);
+        partner_end(&w);
         pool_end(pool, device);
     }
 }
