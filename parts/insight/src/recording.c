@@ -110,8 +110,9 @@ uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *
         if (found == UINT32_MAX) break;
         if (found >= stacks->count) continue;
         const insight_stack *stack = (const insight_stack *)stacks->data + found;
-        const uint32_t *other = (const uint32_t *)recording->frames.data + stack->first;
-        if (stack->count == count && (!count || !memcmp(other, frames, count * sizeof *frames))) return found;
+        if (stack->count != count) continue;
+        if (!count || !memcmp((const uint32_t *)recording->frames.data + stack->first, frames, count * sizeof *frames))
+            return found;
     }
     const insight_stack stack = {(uint32_t)recording->frames.count, (uint32_t)count};
     if (recording->frames.count + count >= UINT32_MAX ||
