@@ -93,6 +93,8 @@ typedef struct binary_cursor {
     uint16_t allocator, stream, tag;
     uint16_t thread; /* index in the recording */
     bool is_done;
+    bool has_refused; /* the last free of this thread was of a block that is not known */
+    uint64_t refused; /* key of that block */
     binary_record record; /* the record that the cursor stands at */
 } binary_cursor;
 

@@ -29,6 +29,7 @@ typedef struct binary_reader {
     insight_map blocks; /* key of allocator and address -> latest block there */
     insight_map ranges; /* key of device and address -> latest range there */
     bool has_dropped;
+    binary_cursor *reading; /* cursor of the present record */
 } binary_reader;
 
 static loch_status read_fail(const binary_reader *reader, uint64_t place, const char *reason)
@@ -308,7 +309,12 @@ static loch_status read_block(binary_reader *reader, const binary_record *record
     event->stack = record->stack == LOCH_RECORDING_NONE ? record->stack : read_stack(reader, record->stack);
     if (record->kind == BINARY_ALLOC) return read_alloc(reader, record, event, allocator);
     event->subject = read_find(reader, allocator, record->address);
-    if (!read_is_live(reader, event->subject)) {
+    const bool is_live = read_is_live(reader, event->subject);
+    if (record->kind == BINARY_FREE) {
+        reader->reading->has_refused = !is_live;
+        reader->reading->refused = read_key(reader, allocator, record->address);
+    }
+    if (!is_live) {
         reader->recording->info.unknown++;
         return LOCH_OK;
     }
@@ -363,6 +369,12 @@ static void read_undo(binary_reader *reader, uint32_t allocator, uint64_t addres
 {
     const loch_recording_event *events = reader->recording->events.data;
     const uint32_t block = read_find(reader, allocator, address);
+    binary_cursor *cursor = reader->reading;
+    if (cursor->has_refused && cursor->refused == read_key(reader, allocator, address)) { /* it was left out */
+        cursor->has_refused = false;
+        reader->recording->info.unknown--;
+        return;
+    }
     if (block == LOCH_RECORDING_NONE || read_is_live(reader, block) ||
         events[read_block_at(reader, block)->free_event].thread != thread) {
         reader->recording->info.unknown++;
@@ -415,6 +427,7 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
 static loch_status read_record(binary_reader *reader, const binary_cursor *cursor)
 {
     const binary_record *record = &cursor->record;
+    reader->reading = (binary_cursor *)reader->cursors.data + (cursor - (const binary_cursor *)reader->cursors.data);
     loch_recording_event event = {
         .time_ns = read_time(reader, record->ticks), .stack = LOCH_RECORDING_NONE, .thread = cursor->thread};
     return record->kind == BINARY_OTHER ? read_other(reader, record, &event) : read_block(reader, record, &event);

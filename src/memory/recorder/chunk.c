@@ -301,6 +301,7 @@ static bool chunk_change(recorder_thread *thread, uint32_t number)
     else
         lochi_recorder_abandon(thread);
     if (is_taken && !chunk) chunk_fail(error);
+    thread->lost += !chunk;
     lochi_lock_drop(&all->lock);
     return atomic_load_explicit(&thread->end, memory_order_relaxed) != NULL;
 }
@@ -311,10 +312,10 @@ bool lochi_recorder_take(recorder_thread *thread)
     const recorder_state *all = &lochi_recorder_all;
     const bool is_shared = thread == &lochi_recorder_threads[LOCHI_SLOT_SHARED];
     const uint32_t number = is_shared ? 0 : (uint32_t)lochi_thread_number();
-    const bool is_full = !thread->chunk && atomic_load_explicit(&all->is_full, memory_order_relaxed);
-    const bool is_taken = !is_full && chunk_change(thread, number);
-    thread->lost += !is_taken;
-    return is_taken;
+    /* Relaxed: a thread that stops the recording clears it before the heavy fence, and waits for this one. */
+    if (!atomic_load_explicit(&all->is_full, memory_order_relaxed)) return chunk_change(thread, number);
+    thread->lost++;
+    return false;
 }
 
 bool lochi_recorder_take_names(void)

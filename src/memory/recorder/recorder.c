@@ -5,9 +5,9 @@
  * at its first test, find the number, and take a fast path that records. An allocator that is not recorded costs
  * nothing.
  *
- * Start makes the file or the ring, gives every allocator its number, and then walks the live blocks. They are
- * recorded as present, with the time of the start: so a block that was freed during the walk is freed after it was
- * present, and one that was allocated during the walk is allocated afterwards, which replaces it. */
+ * Start makes the file or the ring, gives every allocator its number, and then walks the live blocks, which are
+ * recorded as present. Other threads allocate and free meanwhile: a block that is present after its allocation was
+ * recorded is known already, and one that is present after its free was recorded was live until then. */
 #include "memory/recorder/recorder.h"
 #include "base/cancel.h"
 #include "base/fail.h"
@@ -116,6 +116,7 @@ static void recorder_calm(void)
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_take(&all->lock);
     all->is_on = false;
+    atomic_store_explicit(&all->is_full, false, memory_order_relaxed);
     for (size_t i = 0; i < LOCHI_SLOT_COUNT; i++)
         atomic_store_explicit(&lochi_recorder_threads[i].end, NULL, memory_order_relaxed);
     lochi_lock_drop(&all->lock);
@@ -182,11 +183,9 @@ static void recorder_thread_ends(uint32_t slot)
     recorder_thread *thread = &lochi_recorder_threads[slot];
     atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
     lochi_fence_light();
-    if (thread->chunk) {
-        lochi_lock_take(&all->lock);
-        if (all->is_on) lochi_recorder_give_up(thread); /* otherwise the thread that stops does it */
-        lochi_lock_drop(&all->lock);
-    }
+    lochi_lock_take(&all->lock);
+    if (all->is_on) lochi_recorder_give_up(thread); /* otherwise the thread that stops does it */
+    lochi_lock_drop(&all->lock);
     atomic_store_explicit(&thread->busy, false, memory_order_release);
 }
 

@@ -206,7 +206,7 @@ void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, ui
     const uint64_t number = stream ? lochi_recorder_find_stream(thread, stream) : 0;
     if (block->tag) lochi_recorder_name_tag(block->tag);
     const uint64_t numbers[] = {recorded - 1, (uintptr_t)block->address, block->requested_bytes, block->tag, number, 0};
-    write_other(thread, thread->ticks, WRITE_PRESENT, numbers, 6);
+    write_other(thread, recorder_now_before(), WRITE_PRESENT, numbers, 6);
     recorder_leave(thread);
 }
 
