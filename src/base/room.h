@@ -30,7 +30,11 @@ typedef struct lochi_room {
     struct {
         uint32_t depth, count; /* nested requests under way; number of notes */
         _Atomic uint64_t *notes[LOCHI_ROOM_FAILURES];
-    } failures;          /* failed attempts, until their requests have ended (memory/failure.c) */
+    } failures; /* failed attempts, until their requests have ended (memory/failure.c) */
+    struct {
+        uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
+        uint32_t captures;
+    } stack;             /* base/stack.c */
     unsigned lock_depth; /* builds with assertions: number of locks held (lock.c) */
     const void *locks[LOCHI_ROOM_LOCKS];
 } lochi_room;
