@@ -8,8 +8,9 @@
 
 _Atomic uint64_t lochi_stack_rules[LOCHI_STACK_SETS][LOCHI_STACK_WAYS];
 
-/* The loader's counts of modules loaded and unloaded when the cache was last cleared; its lock guards them. */
-static unsigned long long rule_adds, rule_subs;
+/* The loader's counts of modules loaded and unloaded when the cache was last cleared. The loader's lock guards them;
+ * they are atomic for ThreadSanitizer, which does not see that lock. */
+static atomic_ullong rule_adds, rule_subs;
 
 typedef struct rule_search {
     uintptr_t address;
@@ -20,9 +21,9 @@ typedef struct rule_search {
 /* Clears the cache if modules were loaded or unloaded. Returns whether it did. */
 static bool rule_clear_old(const struct dl_phdr_info *module)
 {
-    if (module->dlpi_adds == rule_adds && module->dlpi_subs == rule_subs) return false;
-    rule_adds = module->dlpi_adds;
-    rule_subs = module->dlpi_subs;
+    const unsigned long long adds = atomic_exchange_explicit(&rule_adds, module->dlpi_adds, memory_order_relaxed);
+    const unsigned long long subs = atomic_exchange_explicit(&rule_subs, module->dlpi_subs, memory_order_relaxed);
+    if (module->dlpi_adds == adds && module->dlpi_subs == subs) return false;
     for (unsigned set = 0; set < LOCHI_STACK_SETS; set++)
         for (unsigned way = 0; way < LOCHI_STACK_WAYS; way++)
             if (atomic_load_explicit(&lochi_stack_rules[set][way], memory_order_relaxed))

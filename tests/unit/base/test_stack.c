@@ -115,7 +115,7 @@ typedef struct passed {
     void *user;
 } passed;
 
-static passed through_passed;
+static _Thread_local passed through_passed;
 
 FAR static int through_compare(const void *a, const void *b)
 {
