@@ -48,6 +48,10 @@ static const loch_option option_table[] = {
     {"pinned_limit", "LOCH_PINNED_LIMIT", "bytes", "0",
      "Bytes of pinned host memory that a device's own allocator may hold; 0 means no limit. Read when that allocator "
      "is made."},
+    {"leaks", "LOCH_LEAKS", "off|0|on|1|exit", "off",
+     "Prints the blocks that are not freed when the process ends, by tag and call site, on standard error. "
+     "\"exit\" also ends the process with code 23 if there are any. Read when an allocator is made; blocks of older "
+     "allocators are not listed."},
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},

@@ -34,8 +34,9 @@ typedef struct lochi_room {
     struct {
         uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
         uint32_t captures;
-    } stack;             /* base/stack.c */
-    unsigned lock_depth; /* builds with assertions: number of locks held (lock.c) */
+    } stack;              /* base/stack.c */
+    uint32_t live_hidden; /* nested allocations for the library itself (memory/live) */
+    unsigned lock_depth;  /* builds with assertions: number of locks held (lock.c) */
     const void *locks[LOCHI_ROOM_LOCKS];
 } lochi_room;
 

@@ -71,9 +71,10 @@ struct loch_allocator {
     _Atomic(struct allocator_latency *) latency; /* NULL while measuring is off */
     struct allocator_latency *latency_kept;      /* the histograms, from their creation to the end; under `lock` */
     atomic_size_t references;
-    loch_session *session;       /* session whose allocator this is or wraps; else NULL */
-    atomic_size_t session_count; /* number of blocks in sessions; read by every free */
-    lochi_tree session_blocks;   /* notes on those blocks; under the lock of sessions */
+    _Atomic uint32_t live_source; /* number of the name in reports of live blocks, plus one; 0: none yet (live/) */
+    loch_session *session;        /* session whose allocator this is or wraps; else NULL */
+    atomic_size_t session_count;  /* number of blocks in sessions; read by every free */
+    lochi_tree session_blocks;    /* notes on those blocks; under the lock of sessions */
     char name[LOCHI_ALLOCATOR_NAME_MAX];
     lochi_lock lock;         /* LOCHI_RANK_ALLOCATOR: guards the members below */
     loch_stats base;         /* counts at the last reset */

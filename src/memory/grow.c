@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "memory/failure.h"
 #include "memory/life.h"
+#include "memory/live/live.h"
 #include "memory/pool/pool.h"
 #include "memory/recorder/recorder.h"
 #include "memory/retry.h"
@@ -26,6 +27,7 @@ static loch_status grow_once(loch_allocator *allocator, void *address, size_t by
     LOCH_TRY_RETURN(allocator->ops.resize(allocator->self, address, bytes, allocated));
     const uint32_t recorded = lochi_recorder_of(allocator);
     if (recorded) lochi_recorder_note_resize(recorded, address, bytes);
+    lochi_live_resize(allocator, address, bytes);
     lochi_session_note_size(allocator, address, bytes);
     if (allocator->ledger) lochi_ledger_resize(allocator->ledger, address, bytes);
     return LOCH_OK;

@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "memory/account.h"
 #include "memory/latency.h"
+#include "memory/live/live.h"
 #include "memory/owner.h"
 #include "memory/pool/pool.h"
 #include "memory/recorder/recorder.h"
@@ -66,6 +67,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
                              const loch_allocator_ops *ops, void *self, lochi_account account, loch_allocator **out)
 {
     LOCH_TRY_RETURN(life_check_ops(name, ops, wrapped != NULL));
+    LOCH_TRY_RETURN(lochi_live_prepare());
     const unsigned depth = wrapped ? life_depth(wrapped) + 1 : 0;
     if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
         return LOCH_FAIL(LIMIT, "allocator \"%s\" would be wrapper number %u around one allocator; the maximum is %d",
@@ -183,8 +185,12 @@ static loch_status life_call_free(loch_allocator *allocator, void *address, size
 {
     loch_allocator *inner = allocator->ops.free ? NULL : allocator->wrapped;
     if (LOCHI_UNLIKELY(inner != NULL)) return lochi_allocator_give_back(inner, address, bytes, stream);
+    lochi_live_block block;
+    const bool is_live = lochi_live_remove(allocator, address, &block);
     /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): only wrappers leave a slot out */
-    return allocator->ops.free(allocator->self, address, bytes, stream);
+    const loch_status status = allocator->ops.free(allocator->self, address, bytes, stream);
+    if (is_live && !lochi_is_freed(status)) lochi_live_put_back(&block);
+    return status;
 }
 
 /* Counts a failure in the ledger of an allocator. A wrapper's failures are counted by the wrapped allocator. */
@@ -254,6 +260,8 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
     const loch_status status = life_try(allocator, request, out);
     const uint32_t recorded = lochi_recorder_of(allocator);
     if (LOCHI_UNLIKELY(recorded && status == LOCH_OK && *out)) lochi_recorder_note_alloc(recorded, *out, request);
+    if (lochi_live_is_kept() && status == LOCH_OK && *out && !allocator->wrapped)
+        lochi_live_add(allocator, *out, request->bytes, request->tag);
     return status;
 }
 

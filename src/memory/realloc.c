@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "memory/grow.h"
 #include "memory/life.h"
+#include "memory/live/live.h"
 #include "memory/pool/pool.h"
 #include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
@@ -33,6 +34,7 @@ loch_status lochi_allocator_resize_in_place(loch_allocator *allocator, void *add
     if (status == LOCH_OK) {
         const uint32_t recorded = lochi_recorder_of(allocator);
         if (recorded) lochi_recorder_note_resize(recorded, address, bytes);
+        lochi_live_resize(allocator, address, bytes);
         lochi_session_note_size(allocator, address, bytes);
         if (allocator->ledger) lochi_ledger_resize(allocator->ledger, address, bytes);
     }

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/logging.h"
+#include "memory/live/live.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"
 #include "memory/pool/idle.h"
@@ -80,7 +81,9 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     if (lane->capture) return LOCH_FAIL(BUSY, "a child pool with a range cannot be made on a stream that is captured");
     lochi_session_frame frame;
     lochi_session_hush(&frame); /* the range outlives the session that the thread is in */
+    lochi_live_hide();          /* its blocks are listed, not the range */
     status = loch_allocator_alloc(parent->allocator, &request, &range);
+    lochi_live_show();
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
     lochi_pool_keep_range(parent, range, pool);

@@ -10,6 +10,7 @@
 #include "base/logging.h"
 #include "base/own_file.h"
 #include "device/copy.h"
+#include "memory/live/live.h"
 #include "memory/session/session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -233,7 +234,9 @@ static loch_status keep_add_piece(pool_keep *keep, size_t bytes)
     void *address;
     lochi_session_frame frame;
     lochi_session_hush(&frame); /* the pieces outlive the session that the thread is in */
+    lochi_live_hide();
     const loch_status status = loch_alloc(keep->allocator, bytes, &address);
+    lochi_live_show();
     lochi_session_unhush(&frame);
     if (status != LOCH_OK) return status;
     keep->pieces[keep->pieces_count++] = (pool_keep_piece){address, keep->room, bytes};
@@ -258,7 +261,10 @@ loch_status lochi_stage_open(pool_stage *stage, loch_device *device)
     loch_status status;
     void *memory;
     LOCH_TRY(loch_device_acquire_allocator(device, attributes, LOCH_FALLBACK_PAGEABLE, &stage->allocator), fail);
-    LOCH_TRY(loch_alloc(stage->allocator, 2 * POOL_STAGE_HALF, &memory), fail);
+    lochi_live_hide();
+    status = loch_alloc(stage->allocator, 2 * POOL_STAGE_HALF, &memory);
+    lochi_live_show();
+    LOCH_TRY(status, fail);
     stage->memory = memory;
     for (int i = 0; i < 2; i++)
         LOCH_TRY(loch_event_create(device, LOCH_EVENT_PLAIN, &stage->events[i]), fail);

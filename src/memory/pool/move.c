@@ -13,6 +13,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "device/copy.h"
+#include "memory/live/live.h"
 #include "memory/movable.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cells.h"
@@ -174,6 +175,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     lochi_pool_enter_page(pool, target->start, lochi_pool_page_of(target));
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_session_follow(pool->allocator, movable->address, (void *)target->start);
+    lochi_live_move(pool->allocator, movable->address, (void *)target->start);
     movable->address = (void *)target->start;
     movable->generation++;
     movable->lane = is_used ? lane : NULL;
@@ -307,6 +309,7 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
     lochi_session_follow(pool->allocator, from, movable->address);
+    lochi_live_move(pool->allocator, from, movable->address);
     tail->is_nest = false;
     movable->torn_from = from;
     pool->torn_count++;

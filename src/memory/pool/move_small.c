@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/copy.h"
+#include "memory/live/live.h"
 #include "memory/movable.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/lane.h"
@@ -116,6 +117,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
         lochi_pool_unname(slab, word);
     }
     lochi_session_follow(pool->allocator, (void *)from, entry->address);
+    lochi_live_move(pool->allocator, (void *)from, entry->address);
     movable->address = entry->address;
     movable->generation++;
     movable->lane = is_used ? lane : NULL;

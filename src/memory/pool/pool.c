@@ -5,6 +5,7 @@
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/sized.h"
+#include "memory/live/live.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/alloc.h"
 #include "memory/pool/bounds.h"
@@ -239,13 +240,14 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     pool->device = device;
     pool->waiting_end = &pool->waiting;
     pool->fading_end = &pool->fading;
+    LOCH_TRY(lochi_live_prepare(), fail);
     LOCH_TRY(pool_read_options(pool, options), fail);
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
     pool->family.limit = pool->limit;
     /* Closed for the pool's whole life: the fast path does not round sizes, does not wipe, does not notify tools,
-     * and needs a fence that not every system has. */
-    if (pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
+     * needs a fence that not every system has, and does not list live blocks. */
+    if (lochi_live_is_kept() || pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
         (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
         atomic_store(&pool->gate, 1);
     atomic_flag_clear(&pool->figures.is_locked);

@@ -10,6 +10,7 @@
 #include "base/heap.h"
 #include "base/lock.h"
 #include "device/device.h"
+#include "memory/live/live.h"
 #include "tensor/buffer/end.h"
 #include "tensor/buffer/uses.h"
 #include <sched.h>
@@ -74,12 +75,23 @@ static void waiting_forked(void)
 
 static lochi_fork_part waiting_part = {.child = waiting_forked};
 
+/* Takes the block of a whole without owners off the list of live blocks. */
+static void release_forget(loch_buffer *whole)
+{
+    if (!lochi_live_is_kept() || !whole->allocator || !whole->address) return;
+    const void *address = whole->address;
+    if (whole->is_movable) address = lochi_movable_hold(whole->allocator, &whole->movable);
+    lochi_live_forget(whole->allocator, address);
+    if (whole->is_movable) lochi_movable_drop(whole->allocator, &whole->movable);
+}
+
 /* If work that the allocator cannot track still uses a whole, puts it on the list and returns true. Its last reference
  * has been dropped. */
 static bool waiting_keep_if_used(loch_buffer *whole)
 {
     whole->uses = lochi_uses_without_passed(whole->uses); /* no other thread has the whole any more */
     if (!whole->uses) return false;
+    release_forget(whole);
     lochi_fork_add(&waiting_part);
     atomic_fetch_add_explicit(&waiting_count, 1, memory_order_relaxed);
     whole->next_waiting = NULL;

@@ -9,6 +9,7 @@
  * side that the host can access needs no staging. */
 #include "tensor/transfer/stage.h"
 #include "base/fail.h"
+#include "memory/live/live.h"
 #include "tensor/transfer/rows.h"
 #include <loch/registry.h>
 
@@ -44,7 +45,10 @@ static loch_status stage_take(const lochi_transfer *transfer, loch_device *devic
     loch_stream *stream = stage_stream(transfer, owner);
     const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = 64, .stream = stream};
     void *address;
-    LOCH_TRY_RETURN(loch_allocator_alloc(out->allocator, &request, &address));
+    lochi_live_hide();
+    const loch_status status = loch_allocator_alloc(out->allocator, &request, &address);
+    lochi_live_show();
+    LOCH_TRY_RETURN(status);
     out->address = address;
     out->bytes = bytes;
     return loch_stream_sync(stream ? stream : loch_stream_get_default(owner));
