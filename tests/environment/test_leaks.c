@@ -30,7 +30,7 @@ static size_t count(const char *part)
 static void a_program_without_leaks_prints_nothing(void **state)
 {
     (void)state;
-    static const char *const names[] = {"none", "ended", "moved-and-freed", "at-exit"};
+    static const char *const names[] = {"none", "ended", "waiting", "moved-and-freed", "at-exit"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const int code = run("exit", names[i]);
         if (code || *text) fail_msg("%s: exit code %d:\n%s", names[i], code, text);

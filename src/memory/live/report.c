@@ -21,7 +21,8 @@
 #include <unistd.h>
 
 #define REPORT_PLACES 20 /* printed; the rest is summed */
-#define REPORT_FRAMES 8  /* frames that tell places apart, and are printed */
+#define REPORT_FRAMES 8  /* frames outside of the library that tell places apart, and are printed */
+#define REPORT_WITHIN 8  /* further ones, if the library's own frames cannot be told from them */
 #define REPORT_LINE 512
 
 /* Blocks of one place. */
@@ -101,7 +102,8 @@ static void report_trim(report_place *place, const void *own)
     if (stack && first == stack->count) first = 0;
     place->frames = stack ? stack->frames + first : NULL;
     place->frame_count = stack ? stack->count - first : 0;
-    if (place->frame_count > REPORT_FRAMES) place->frame_count = REPORT_FRAMES;
+    const size_t most = own ? REPORT_FRAMES : REPORT_FRAMES + REPORT_WITHIN;
+    if (place->frame_count > most) place->frame_count = most;
 }
 
 /* --- places --- */

@@ -5,7 +5,7 @@
 #include "base/heap.h"
 #include "base/lock.h"
 
-#define TABLE_SHARDS 64
+#define TABLE_SHARDS 16
 #define TABLE_FIRST 64 /* places of a shard at first */
 
 typedef struct table_shard {
@@ -31,7 +31,7 @@ static uint64_t table_hash(const loch_allocator *allocator, uintptr_t address)
 
 static table_shard *table_choose(uint64_t hash)
 {
-    return &table_shards[hash >> 58];
+    return &table_shards[hash >> 60];
 }
 
 /* Returns the place of a block, or the empty one where it belongs. There is an empty place. */
