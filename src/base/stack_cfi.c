@@ -211,6 +211,12 @@ static void cfi_define(cfi_state *state, uint64_t reg, int64_t offset)
     state->offset = offset;
 }
 
+/* Multiplies an operand by the step of offsets. Damaged tables may overflow; the result is refused by cfi_pack. */
+static int64_t cfi_scale(uint64_t operand, const cfi_function *function)
+{
+    return (int64_t)(operand * (uint64_t)function->data_step);
+}
+
 /* Reads an expression. Returns whether it is "frame pointer + offset", and reads the word there if `is_deref`. */
 static bool cfi_expression(cfi_reader *reader, bool is_deref, int64_t *offset)
 {
@@ -236,7 +242,7 @@ static void cfi_run_other(cfi_machine *machine, cfi_reader *reader, const cfi_fu
     case 0x00: break; /* nop */
     case 0x05:        /* offset_extended */
         reg = cfi_unsigned(reader);
-        cfi_save(now, reg, CFI_AT_CFA, (int64_t)cfi_unsigned(reader) * function->data_step);
+        cfi_save(now, reg, CFI_AT_CFA, cfi_scale(cfi_unsigned(reader), function));
         break;
     case 0x06: cfi_restore(machine, cfi_unsigned(reader)); break;        /* restore_extended */
     case 0x07: cfi_save(now, cfi_unsigned(reader), CFI_OTHER, 0); break; /* undefined */
@@ -273,15 +279,15 @@ static void cfi_run_other(cfi_machine *machine, cfi_reader *reader, const cfi_fu
         break;
     case 0x11: /* offset_extended_sf */
         reg = cfi_unsigned(reader);
-        cfi_save(now, reg, CFI_AT_CFA, cfi_signed(reader) * function->data_step);
+        cfi_save(now, reg, CFI_AT_CFA, cfi_scale((uint64_t)cfi_signed(reader), function));
         break;
     case 0x12: /* def_cfa_sf */
         reg = cfi_unsigned(reader);
-        cfi_define(now, reg, cfi_signed(reader) * function->data_step);
+        cfi_define(now, reg, cfi_scale((uint64_t)cfi_signed(reader), function));
         break;
-    case 0x13: now->offset = cfi_signed(reader) * function->data_step; break; /* def_cfa_offset_sf */
-    case 0x14:                                                                /* val_offset */
-    case 0x15:                                                                /* val_offset_sf */
+    case 0x13: now->offset = cfi_scale((uint64_t)cfi_signed(reader), function); break; /* def_cfa_offset_sf */
+    case 0x14:                                                                         /* val_offset */
+    case 0x15:                                                                         /* val_offset_sf */
         cfi_save(now, cfi_unsigned(reader), CFI_OTHER, 0);
         cfi_unsigned(reader);
         break;
@@ -303,7 +309,7 @@ static bool cfi_run(cfi_machine *machine, cfi_reader reader, const cfi_function 
         switch (code & 0xc0) {
         case 0x40: next += operand * function->code_step; break; /* advance_loc */
         case 0x80:                                               /* offset */
-            cfi_save(&machine->now, operand, CFI_AT_CFA, (int64_t)cfi_unsigned(&reader) * function->data_step);
+            cfi_save(&machine->now, operand, CFI_AT_CFA, cfi_scale(cfi_unsigned(&reader), function));
             continue;
         case 0xc0: cfi_restore(machine, operand); continue; /* restore */
         default:
@@ -325,16 +331,18 @@ static bool cfi_run(cfi_machine *machine, cfi_reader reader, const cfi_function 
 /* Packs the rules of a state into one word. */
 static lochi_stack_rule cfi_pack(const cfi_state *state)
 {
-    if (state->pc != CFI_AT_CFA || state->pc_offset != -8 || state->offset % 8) return LOCHI_STACK_LAST;
+    const int64_t most = (int64_t)8 << LOCHI_STACK_OFFSET_BITS;
+    if (state->from == LOCHI_STACK_END || state->pc != CFI_AT_CFA || state->pc_offset != -8) return LOCHI_STACK_LAST;
+    if (state->offset % 8 || state->offset <= -most || state->offset >= most) return LOCHI_STACK_LAST;
     const int64_t words = (state->from == LOCHI_STACK_REALIGNED ? -state->offset : state->offset) / 8;
-    if (state->from == LOCHI_STACK_END || words < 0 || words >= 1 << LOCHI_STACK_OFFSET_BITS) return LOCHI_STACK_LAST;
+    if (words < 0) return LOCHI_STACK_LAST;
     if (state->from == LOCHI_STACK_REALIGNED)
         return state->fp == CFI_AT_FP && !state->fp_offset ? LOCHI_STACK_RULE(state->from, words, 0) : LOCHI_STACK_LAST;
     if (state->fp == CFI_SAME) return LOCHI_STACK_RULE(state->from, words, 0);
-    const int64_t saved = -state->fp_offset / 8;
-    if (state->fp != CFI_AT_CFA || state->fp_offset % 8 || saved <= 0 || saved >= 1 << LOCHI_STACK_SAVED_BITS)
+    if (state->fp != CFI_AT_CFA || state->fp_offset % 8 || state->fp_offset >= 0 ||
+        state->fp_offset <= -((int64_t)8 << LOCHI_STACK_SAVED_BITS))
         return LOCHI_STACK_LAST;
-    return LOCHI_STACK_RULE(state->from, words, saved);
+    return LOCHI_STACK_RULE(state->from, words, -state->fp_offset / 8);
 }
 
 /* Finds the description of the function that has `target`, by the sorted table of the header. */
