@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of code addresses of a recorded program: "function at file:line" from debug information if elfutils' libdw is
  * on the machine, "function" from the file's own symbols, otherwise "module+0xoffset". The files are those on this
- * machine; one whose build id is not the recorded one is not used. Nothing is loaded from a recorded path, only read. */
+ * machine; one whose build id is not the recorded one is not used. A recorded path is read, and nothing is loaded. */
 #ifndef LOCH_INSIGHT_SYMBOLS_H
 #define LOCH_INSIGHT_SYMBOLS_H
 
