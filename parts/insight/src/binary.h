@@ -5,6 +5,7 @@
 #define LOCH_INSIGHT_BINARY_H
 
 #include "format.h"
+#include "symbols.h"
 #include <string.h>
 
 #define BINARY_MAGIC "lochrec1"
@@ -137,17 +138,9 @@ typedef struct binary_names {
     insight_map numbers[INSIGHT_NOUNS]; /* number in the file -> index of the name */
     insight_map stacks;                 /* number in the file -> index of the stack */
     insight_map frames;                 /* return address -> offset of its text */
-    insight_array modules;              /* of binary_module */
+    insight_symbols *symbols;           /* modules of the program; NULL until the first */
     insight_array scratch;              /* of uint32_t: frames of one stack */
 } binary_names;
-
-typedef struct binary_module {
-    uint64_t start, end, offset;
-    const char *path; /* in the file, without a zero at the end */
-    size_t length;
-    const uint8_t *build_id;
-    size_t build_id_length;
-} binary_module;
 
 /* Reads the names in the records between two offsets of the file. The first pass reads everything but call stacks; the
  * second reads these, with the frames and modules of the first. E_HOST_MEMORY. */

@@ -36,42 +36,27 @@ loch_status binary_names_find(binary_names *names, loch_recording_noun noun, uin
 static bool names_add_module(binary_names *names, const uint8_t *at, size_t bytes)
 {
     if (bytes < 25 || bytes - 25 < at[24]) return true;
-    const binary_module module = {.start = binary_get(at, 8),
-                                  .end = binary_get(at + 8, 8),
-                                  .offset = binary_get(at + 16, 8),
-                                  .build_id = at + 25,
-                                  .build_id_length = at[24],
-                                  .path = (const char *)at + 25 + at[24],
-                                  .length = bytes - 25 - at[24]};
-    return insight_array_append(&names->modules, &module, 1, sizeof module);
-}
-
-static const binary_module *names_module(const binary_names *names, uint64_t address)
-{
-    const binary_module *modules = names->modules.data;
-    for (size_t i = names->modules.count; i > 0; i--) /* the last module that was loaded there */
-        if (address >= modules[i - 1].start && address < modules[i - 1].end) return &modules[i - 1];
-    return NULL;
+    const insight_module module = {.start = binary_get(at, 8),
+                                   .end = binary_get(at + 8, 8),
+                                   .offset = binary_get(at + 16, 8),
+                                   .build_id = at + 25,
+                                   .build_id_bytes = at[24],
+                                   .path = (const char *)at + 25 + at[24],
+                                   .path_length = bytes - 25 - at[24]};
+    if (!names->symbols) names->symbols = insight_symbols_create();
+    return names->symbols && insight_symbols_add_module(names->symbols, &module);
 }
 
 /* Returns the offset of the text of a return address; LOCH_RECORDING_NONE: there is no memory. */
 static uint32_t names_frame(binary_names *names, uint64_t address)
 {
-    char text[320];
+    char text[INSIGHT_SYMBOL_MAX];
     const uint32_t found = insight_map_find(&names->frames, address);
     if (found != UINT32_MAX) return found;
-    const binary_module *module = names_module(names, address);
-    if (module) {
-        size_t start = module->length, length;
-        while (start && module->path[start - 1] != '/')
-            start--;
-        length = module->length - start;
-        snprintf(text, sizeof text, "%.*s+0x%" PRIx64, (int)(length < 255 ? length : 255), module->path + start,
-                 address + module->offset);
-    } else {
-        snprintf(text, sizeof text, "0x%" PRIx64, address);
-    }
-    const uint32_t offset = insight_recording_add_text(names->recording, text, strlen(text));
+    if (!names->symbols) names->symbols = insight_symbols_create();
+    if (!names->symbols) return LOCH_RECORDING_NONE;
+    const size_t length = insight_symbols_describe(names->symbols, address, text, sizeof text);
+    const uint32_t offset = insight_recording_add_text(names->recording, text, length);
     if (offset == LOCH_RECORDING_NONE || !insight_map_set(&names->frames, address, offset)) return LOCH_RECORDING_NONE;
     return offset;
 }
@@ -138,6 +123,6 @@ void binary_names_free(binary_names *names)
         insight_map_free(&names->numbers[i]);
     insight_map_free(&names->stacks);
     insight_map_free(&names->frames);
-    insight_array_free(&names->modules);
+    insight_symbols_destroy(names->symbols);
     insight_array_free(&names->scratch);
 }

@@ -123,6 +123,8 @@ static symbols_module *symbols_find(const insight_symbols *symbols, uint64_t add
 static void symbols_write_name(const char *name, size_t length, char text[SYMBOLS_NAME])
 {
     char plain[SYMBOLS_NAME];
+    const char *version = length > 1 ? memchr(name + 1, '@', length - 1) : NULL; /* of a symbol: "open@@GLIBC_2.2.5" */
+    if (version) length = (size_t)(version - name);
     const size_t kept = length < sizeof plain ? length : sizeof plain - 1;
     memcpy(plain, name, kept);
     plain[kept] = '\0';
@@ -160,7 +162,7 @@ size_t insight_symbols_describe(insight_symbols *symbols, uint64_t address, char
     const uint64_t call = address - 1; /* a return address may be behind the end of its function */
     symbols_module *module = symbols_find(symbols, call);
     if (!module) {
-        snprintf(text, bytes, "0x%" PRIx64, call);
+        snprintf(text, bytes, "0x%" PRIx64, address);
     } else if (!symbols_name(module, call + module->offset, text, bytes)) {
         const char *slash = strrchr(module->path, '/');
         snprintf(text, bytes, "%s+0x%" PRIx64, slash ? slash + 1 : module->path, call + module->offset);

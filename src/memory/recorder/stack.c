@@ -3,8 +3,8 @@
 #include "memory/recorder/stack.h"
 #include "base/cancel.h"
 #include "base/heap.h"
+#include "base/stack.h"
 #include <elf.h>
-#include <execinfo.h>
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +12,7 @@
 
 size_t lochi_recorder_capture(uintptr_t *frames, size_t most)
 {
-    const int count = backtrace((void **)frames, (int)most);
-    return count > 0 ? (size_t)count : 0;
+    return lochi_stack_capture(frames, most, 1);
 }
 
 static int stack_count_changes(struct dl_phdr_info *info, size_t bytes, void *user)

@@ -284,7 +284,7 @@ static void test_ranges_calls_and_stacks(void **state)
     const char *const *frames =
         loch_recording_get_stack(recording, loch_recording_get_events(recording)[0].stack, &count);
     assert_int_equal(count, 2);
-    assert_string_equal(frames[0], "a.so+0x1010");
+    assert_string_equal(frames[0], "a.so+0x100f");
     assert_string_equal(frames[1], "0x9999");
     check_event(recording, 1, LOCH_RECORDED_TAKE, 1, 64);
     check_event(recording, 2, LOCH_RECORDED_CALL, 2, 99);

@@ -160,7 +160,7 @@ static void without_symbols_the_module_and_its_offset_are_named(void **state)
     assert_string_equal(describe("nothing", NULL, 0, 0x1234), expected);
     assert_string_equal(describe("program.c", NULL, 0, 0x1234), "program.c+0x1233"); /* not an ELF file */
     assert_string_equal(describe(".", NULL, 0, 0x1234), ".+0x1233");                 /* not a file */
-    assert_string_equal(describe("bare", NULL, 0, 0x1000002), "0x7f0013340001");     /* not in the module */
+    assert_string_equal(describe("bare", NULL, 0, 0x1000002), "0x7f0013340002");     /* not in the module */
 }
 
 static void another_build_of_the_file_is_not_used(void **state)
@@ -200,7 +200,7 @@ static void the_last_module_at_an_address_counts(void **state)
     insight_symbols_describe(symbols, 0x2801, text, sizeof text);
     assert_string_equal(text, "other.so+0x2810");
     insight_symbols_describe(symbols, 0, text, sizeof text);
-    assert_string_equal(text, "0xffffffffffffffff");
+    assert_string_equal(text, "0x0");
     assert_int_equal(insight_symbols_describe(symbols, 0x2801, text, 6), 5);
     assert_string_equal(text, "other");
     assert_int_equal(insight_symbols_describe(symbols, 0x2801, NULL, 0), 0);
