@@ -33,6 +33,7 @@ void loch_recording_destroy(loch_recording *recording)
     insight_array_free(&recording->frame_texts);
     insight_map_free(&recording->interned);
     insight_map_free(&recording->stack_hashes);
+    insight_array_free(&recording->allocator_devices);
     free((char *)recording->info.path);
     free((char *)recording->info.program);
     free(recording);
@@ -99,6 +100,21 @@ uint32_t insight_recording_append_name(loch_recording *recording, loch_recording
     if (offset == LOCH_RECORDING_NONE || !insight_array_append(names, &offset, 1, sizeof offset))
         return LOCH_RECORDING_NONE;
     return (uint32_t)names->count - 1;
+}
+
+bool insight_recording_set_device(loch_recording *recording, uint32_t allocator, uint32_t device)
+{
+    insight_array *devices = &recording->allocator_devices;
+    if (!insight_array_reserve(devices, (size_t)allocator + 1, sizeof(uint16_t))) return false;
+    ((uint16_t *)devices->data)[allocator] = (uint16_t)device;
+    if (devices->count <= allocator) devices->count = (size_t)allocator + 1;
+    return true;
+}
+
+uint16_t insight_recording_get_device(const loch_recording *recording, uint32_t allocator)
+{
+    const insight_array *devices = &recording->allocator_devices;
+    return allocator < devices->count ? ((const uint16_t *)devices->data)[allocator] : 0;
 }
 
 uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count)

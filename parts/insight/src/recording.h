@@ -21,6 +21,7 @@ struct loch_recording {
     insight_array frames;               /* of uint32_t: offsets into `text` */
     insight_array frame_texts;          /* of const char *: made by finish, in the order of `frames` */
     insight_map stack_hashes;           /* hash of frames -> index of a stack */
+    insight_array allocator_devices;    /* of uint16_t: index of the device of each allocator; missing: 0 */
 };
 
 typedef struct insight_stack {
@@ -40,6 +41,12 @@ uint32_t insight_recording_add_name(loch_recording *recording, loch_recording_no
 /* Adds a name of a noun even if another thing has that name. Returns its index. UINT32_MAX: there is no memory. */
 uint32_t insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
                                        size_t length);
+
+/* Says to which device an allocator belongs. Returns false if there is no memory. */
+bool insight_recording_set_device(loch_recording *recording, uint32_t allocator, uint32_t device);
+
+/* Returns the index of the device of an allocator. */
+uint16_t insight_recording_get_device(const loch_recording *recording, uint32_t allocator);
 
 /* Returns the index of the call stack with these frames (offsets in `text`), and adds it if it is new. UINT32_MAX:
  * there is no memory. */
