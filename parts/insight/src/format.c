@@ -13,7 +13,7 @@ typedef struct format_row {
 static const format_row format_table[] = {
     [LOCH_RECORDING_TEXT] = {insight_read_text, insight_write_text, ".trace", "trace"},
     [LOCH_RECORDING_BINARY] = {insight_read_binary, insight_write_binary, ".loch", "recording"},
-    [LOCH_RECORDING_TORCH] = {insight_read_torch, NULL, ".pickle", "memory snapshot of PyTorch"},
+    [LOCH_RECORDING_TORCH] = {insight_read_torch, insight_write_torch, ".pickle", "memory snapshot of PyTorch"},
     [LOCH_RECORDING_VIZ] = {NULL, NULL, ".html", "page of memory_viz"},
     [LOCH_RECORDING_CHROME] = {NULL, NULL, ".json", "Chrome trace"},
     [LOCH_RECORDING_FOLDED] = {NULL, NULL, ".folded", "list of folded stacks"},

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#include "utf8.h"
+#include <stdint.h>
+
+size_t insight_utf8_length(const char *text, size_t bytes)
+{
+    static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms of a character are wrong */
+    const unsigned char *at = (const unsigned char *)text;
+    if (!bytes) return 0;
+    if (*at < 0x80) return 1;
+    const size_t length = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
+    if (*at < 0xc2 || *at > 0xf4 || length > bytes) return 0;
+    uint32_t code = *at & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    const int is_surrogate = code >= 0xd800 && code <= 0xdfff;
+    return code < lowest[length] || code > 0x10ffff || is_surrogate ? 0 : length;
+}
