@@ -14,10 +14,9 @@ static const format_row format_table[] = {
     [LOCH_RECORDING_TEXT] = {insight_read_text, insight_write_text, ".trace", "trace"},
     [LOCH_RECORDING_BINARY] = {insight_read_binary, insight_write_binary, ".loch", "recording"},
     [LOCH_RECORDING_TORCH] = {insight_read_torch, insight_write_torch, ".pickle", "memory snapshot of PyTorch"},
-    [LOCH_RECORDING_VIZ] = {NULL, NULL, ".html", "page of memory_viz"},
-    [LOCH_RECORDING_CHROME] = {NULL, NULL, ".json", "Chrome trace"},
-    [LOCH_RECORDING_FOLDED] = {NULL, NULL, ".folded", "list of folded stacks"},
-    [LOCH_RECORDING_METRICS] = {NULL, NULL, ".prom", "list of metrics"},
+    [LOCH_RECORDING_CHROME] = {NULL, insight_write_chrome, ".json", "Chrome trace"},
+    [LOCH_RECORDING_FOLDED] = {NULL, insight_write_folded, ".folded", "list of folded stacks"},
+    [LOCH_RECORDING_METRICS] = {NULL, insight_write_metrics, ".prom", "list of metrics"},
     [LOCH_RECORDING_SNAPSHOT] = {NULL, NULL, NULL, "snapshot"},
 };
 
@@ -26,7 +25,7 @@ static const format_row format_table[] = {
 static loch_recording_format format_detect(const insight_source *source)
 {
     if (source->bytes >= 8 && !memcmp(source->data, "lochrec1", 8)) return LOCH_RECORDING_BINARY;
-    if (source->bytes >= 2 && source->data[0] == 0x80 && source->data[1] <= 5) return LOCH_RECORDING_TORCH;
+    if (source->bytes && source->data[0] == 0x80) return LOCH_RECORDING_TORCH; /* PROTO, of a pickle */
     for (size_t i = 0; i < source->bytes; i++) {
         if (strchr(" \t\r\n", source->data[i])) continue;
         return source->data[i] == '{' ? LOCH_RECORDING_SNAPSHOT : LOCH_RECORDING_TEXT;

@@ -23,7 +23,7 @@ typedef loch_status insight_writer(const loch_recording *recording, const loch_r
                                    insight_sink *sink);
 
 insight_reader insight_read_text, insight_read_binary, insight_read_torch, insight_read_snapshot;
-insight_writer insight_write_text, insight_write_binary, insight_write_torch, insight_write_viz, insight_write_chrome,
+insight_writer insight_write_text, insight_write_binary, insight_write_torch, insight_write_chrome,
     insight_write_folded, insight_write_metrics;
 
 /* Reports progress if the options ask for it. */

@@ -6,7 +6,7 @@
  * writes them: the viewer cannot take much larger portions. */
 #include "format.h"
 #include "torch_layout.h"
-#include "utf8.h"
+#include "escape.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,6 @@
     X(stream)                                                                                                          \
     X(time_us)                                                                                                         \
     X(frames)                                                                                                          \
-    X(compile_context)                                                                                                 \
     X(user_metadata)                                                                                                   \
     X(name)                                                                                                            \
     X(filename)                                                                                                        \
@@ -89,6 +88,7 @@ typedef struct torch_writer {
     insight_array bytes;        /* of uint64_t: present bytes of each block */
     insight_array moved;        /* of uint64_t: present address of each block */
     size_t list_count;          /* items of the present list */
+    size_t present;             /* events before this one tell what was there at the start */
     size_t done, all;           /* events */
     bool is_good;               /* false: there is no memory */
 } torch_writer;
@@ -378,6 +378,7 @@ static void put_event(torch_writer *writer, uint32_t device, const loch_recordin
     case LOCH_RECORDED_GIVE: {
         const loch_recording_range *range = (const loch_recording_range *)recording->ranges.data + event->subject;
         if (range->device != device || !range->address) return;
+        if (range->take_event < writer->present && event->kind == LOCH_RECORDED_TAKE) return;
         entry.address = range->address;
         if (event->kind == LOCH_RECORDED_TAKE)
             entry.action = is_expandable ? WORD_segment_map : WORD_segment_alloc;
@@ -519,6 +520,19 @@ static void put_settings(torch_writer *writer)
     put(writer, ']');
 }
 
+/* Returns the number of events at the start that tell of blocks and ranges which were there before. */
+static size_t count_present(const loch_recording *recording)
+{
+    const loch_recording_event *events = recording->events.data;
+    const loch_recording_block *blocks = recording->blocks.data;
+    size_t present = 0;
+    for (size_t i = 0; i < recording->events.count && !events[i].time_ns; i++) {
+        if (events[i].kind == LOCH_RECORDED_ALLOC && !blocks[events[i].subject].is_present) break;
+        if (events[i].kind == LOCH_RECORDED_ALLOC) present = i + 1;
+    }
+    return present;
+}
+
 static loch_status put_snapshot(torch_writer *writer)
 {
     const loch_recording *recording = writer->recording;
@@ -565,6 +579,7 @@ loch_status insight_write_torch(const loch_recording *recording, const loch_reco
     torch_writer writer = {.recording = recording, .options = options, .file = sink->file, .is_good = true};
     const size_t blocks = recording->blocks.count;
     writer.all = recording->events.count * recording->info.devices;
+    writer.present = count_present(recording);
     writer.tags.count = recording->info.tags;
     writer.is_good = insight_array_reserve(&writer.tags, recording->info.tags, sizeof(uint32_t)) &&
                      insight_array_reserve(&writer.stacks, recording->stacks.count, sizeof(uint32_t)) &&

@@ -26,11 +26,11 @@ typedef struct loch_recording loch_recording;
 
 /** Formats of recordings. */
 typedef enum loch_recording_format {
-    LOCH_RECORDING_AUTO,   /**< reading: found by the contents; writing: chosen by the ending of the path */
-    LOCH_RECORDING_TEXT,   /**< a trace: one event on each line (.trace, .txt; .gz, .zst compressed) */
-    LOCH_RECORDING_BINARY, /**< the recorder's format (.loch): docs/recording-format.md */
-    LOCH_RECORDING_TORCH,  /**< a memory snapshot of PyTorch (.pickle): torch.cuda.memory._dump_snapshot */
-    LOCH_RECORDING_VIZ, /**< a page for a browser in the manner of memory_viz: the pickle as it reads it; write only */
+    LOCH_RECORDING_AUTO,    /**< reading: found by the contents; writing: chosen by the ending of the path */
+    LOCH_RECORDING_TEXT,    /**< a trace: one event on each line (.trace, .txt; .gz, .zst compressed) */
+    LOCH_RECORDING_BINARY,  /**< the recorder's format (.loch): docs/recording-format.md */
+    LOCH_RECORDING_TORCH,   /**< a memory snapshot of PyTorch (.pickle), which memory_viz shows:
+                                torch.cuda.memory._dump_snapshot */
     LOCH_RECORDING_CHROME,  /**< a trace for Perfetto and chrome://tracing (.json); write only */
     LOCH_RECORDING_FOLDED,  /**< call stacks with bytes at the peak, for flame graphs (.folded); write only */
     LOCH_RECORDING_METRICS, /**< OpenMetrics text (.prom); write only */

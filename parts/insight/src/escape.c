@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "utf8.h"
+#include "escape.h"
 #include <stdint.h>
+#include <string.h>
 
 size_t insight_utf8_length(const char *text, size_t bytes)
 {
@@ -17,4 +18,25 @@ size_t insight_utf8_length(const char *text, size_t bytes)
     }
     const int is_surrogate = code >= 0xd800 && code <= 0xdfff;
     return code < lowest[length] || code > 0x10ffff || is_surrogate ? 0 : length;
+}
+
+void insight_put_json(FILE *file, const char *text)
+{
+    size_t left = strlen(text);
+    putc_unlocked('"', file);
+    while (left) {
+        const size_t length = insight_utf8_length(text, left);
+        const unsigned char first = (unsigned char)*text;
+        if (!length)
+            putc_unlocked('?', file);
+        else if (first == '"' || first == '\\')
+            fprintf(file, "\\%c", first);
+        else if (first < 0x20 || first == 0x7f)
+            fprintf(file, "\\u%04x", first);
+        else
+            fwrite(text, 1, length, file);
+        text += length ? length : 1;
+        left -= length ? length : 1;
+    }
+    putc_unlocked('"', file);
 }
