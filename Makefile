@@ -97,7 +97,7 @@ torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cach
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@LOCH_PYTHON="$${XDG_CACHE_HOME:-$$HOME/.cache}/loch/torch/bin/python" \
-	    tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch.py
+	    tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch.py tests/exchange/test_torch_viz.py
 
 bench: ## builds and runs the benchmarks
 	@scripts/setup build

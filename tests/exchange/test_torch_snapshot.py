@@ -10,7 +10,9 @@ import insight
 import pytest
 from insight import Recording
 
-PROFILE = os.path.join(os.path.dirname(__file__), "data", "torch-profile.pickle")
+DATA = os.path.join(os.path.dirname(__file__), "data")
+PROFILE = os.path.join(DATA, "torch-profile.pickle")
+RECORDED = sorted(os.path.join(DATA, name) for name in os.listdir(DATA))
 PROTOCOLS = [2, 3, 4, 5]
 BASE = 0x7F0000000000
 MIB = 1 << 20
@@ -186,10 +188,9 @@ def with_device(story):
     return [tuple("cuda:0" if word == "device:0" else word for word in event) for event in story]
 
 
-@pytest.mark.parametrize("make", [simple, lambda: PROFILE], ids=["made", "profile"])
-def test_there_and_back_keeps_every_event(tmp_path, make):
-    made = make()
-    first = Recording(made) if isinstance(made, str) else load(tmp_path, made)
+@pytest.mark.parametrize("source", [simple(), *RECORDED], ids=["made", *map(os.path.basename, RECORDED)])
+def test_there_and_back_keeps_every_event(tmp_path, source):
+    first = Recording(source) if isinstance(source, str) else load(tmp_path, source)
     second = Recording(first.save(tmp_path / "again.pickle"))
     assert second.story() == with_device(first.story())
     third = Recording(second.save(tmp_path / "third.pickle"))

@@ -467,12 +467,8 @@ static void torch_add_free(torch_reader *reader, torch_device *device, uint64_t 
 static void torch_add_entry(torch_reader *reader, torch_device *device, const torch_record *entry)
 {
     const uint64_t start = entry->address, end = start + entry->size;
-    const bool has_stack = entry->word != TORCH_FREE_COMPLETED && entry->word != TORCH_SNAPSHOT;
-    loch_recording_event event = {.time_ns = reader->now_ns, .stack = LOCH_RECORDING_NONE};
-    if (has_stack) {
-        event.stack = torch_stack(reader, entry->frames);
-        event.stream = torch_stream(reader, entry->stream);
-    }
+    loch_recording_event event = {.time_ns = reader->now_ns, .stack = torch_stack(reader, entry->frames)};
+    if (entry->word <= TORCH_FREE_COMPLETED) event.stream = torch_stream(reader, entry->stream);
     switch (entry->word) {
     case TORCH_ALLOC: {
         const loch_recording_block block = {.bytes = entry->size,
@@ -487,7 +483,6 @@ static void torch_add_entry(torch_reader *reader, torch_device *device, const to
     case TORCH_FREE_REQUESTED:
     case TORCH_FREE_COMPLETED:
         if (!torch_is_free(device, entry, true)) break;
-        if (!has_stack) event.stream = torch_stream(reader, entry->stream);
         torch_add_free(reader, device, start, &event);
         break;
     case TORCH_SEGMENT_ALLOC:
