@@ -68,6 +68,14 @@ def test_perfetto_reads_counters_failures_and_blocks(tmp_path, perfetto):
     assert ("main",) in processor.query("select name from thread")
 
 
+def test_a_file_of_the_recorder_keeps_devices_apart(tmp_path, perfetto):
+    traces = [[entry("alloc", BASE, 10, 1)], [entry("alloc", BASE, 20, 2)]]
+    path = load(tmp_path, snapshot([], *traces)).save(tmp_path / "both.loch")
+    found = counters(perfetto(insight.Recording(path).save(tmp_path / "trace.json")))
+    assert found["cuda:0", "requested bytes"] == [(0, 10)] and found["cuda:1", "requested bytes"] == [(1000, 20)]
+    assert [len(trace) for trace in pickle.loads(insight.Recording(path).save(tmp_path / "again.pickle").read_bytes())["device_traces"]] == [1, 1]
+
+
 def test_a_long_recording_is_thinned_and_keeps_its_peak(tmp_path, perfetto):
     trace, time = [], 0
     for i in range(60_000):

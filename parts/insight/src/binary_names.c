@@ -74,11 +74,22 @@ static bool names_add_stack(binary_names *names, uint64_t number, const uint8_t 
     return stack != LOCH_RECORDING_NONE && insight_map_set(&names->stacks, number, stack);
 }
 
+/* Stores to which device an allocator belongs, when the names of all devices are known. */
+static bool names_set_device(binary_names *names, uint64_t number, const uint8_t *at, size_t bytes)
+{
+    if (bytes < 2) return true;
+    const uint32_t allocator = insight_map_find(&names->numbers[LOCH_RECORDING_ALLOCATOR], number);
+    const uint32_t device = insight_map_find(&names->numbers[LOCH_RECORDING_DEVICE], binary_get(at, 2));
+    if (allocator == UINT32_MAX || device == UINT32_MAX) return true;
+    return insight_recording_set_device(names->recording, allocator, device);
+}
+
 static bool names_add_record(binary_names *names, int type, uint64_t number, const uint8_t *at, size_t bytes, int pass)
 {
     static const loch_recording_noun nouns[] = {[BINARY_NAME_TAG] = LOCH_RECORDING_TAG,
                                                 [BINARY_NAME_DEVICE] = LOCH_RECORDING_DEVICE,
                                                 [BINARY_NAME_CALL] = LOCH_RECORDING_CALL};
+    if (type == BINARY_NAME_ALLOCATOR && pass == 2) return names_set_device(names, number, at, bytes);
     if ((type == BINARY_NAME_STACK) != (pass == 2)) return true;
     switch (type) {
     case BINARY_NAME_TAG:

@@ -384,7 +384,9 @@ static void write_names(binary_writer *writer)
         for (size_t i = 0; i < writer->recording->names[rows[r].noun].count; i++) {
             const char *name = loch_recording_get_name(writer->recording, rows[r].noun, i);
             const bool is_allocator = rows[r].type == BINARY_NAME_ALLOCATOR; /* the number of a device comes first */
-            write_name(writer, rows[r].type, i, "\0", is_allocator ? 2 : 0, name, strnlen(name, most));
+            uint8_t device[2];
+            write_bytes(device, insight_recording_get_device(writer->recording, (uint32_t)i), sizeof device);
+            write_name(writer, rows[r].type, i, device, is_allocator ? sizeof device : 0, name, strnlen(name, most));
         }
     }
     write_stacks(writer);
