@@ -363,10 +363,10 @@ static void record_set(machine *run, torch_record *record, uint8_t key, const va
     case TORCH_KEY_LINE: record->line = is_number && item->number < UINT32_MAX ? (uint32_t)item->number : 0; break;
     case TORCH_KEY_ACTION:
     case TORCH_KEY_STATE: record->word = item->kind == KIND_TEXT ? item->name : TORCH_UNKNOWN; break;
-    case TORCH_KEY_FRAMES: record->frames = object; break;
+    case TORCH_KEY_FRAMES:
+    case TORCH_KEY_TRACES: record->frames = object; break;
     case TORCH_KEY_BLOCKS:
     case TORCH_KEY_SEGMENTS: record->items = object; break;
-    case TORCH_KEY_TRACES: record->other = object; break;
     case TORCH_KEY_POOL: record->other = machine_intern_pool(run, item); break;
     case TORCH_KEY_METADATA:
     case TORCH_KEY_CATEGORY:
@@ -646,6 +646,7 @@ loch_status torch_pickle_read(const insight_source *source, const loch_recording
     size_t reported = 0;
     bool has_more = true;
     *pickle = (torch_pickle){.root = LOCH_RECORDING_NONE};
+    if (!insight_array_reserve(&run.stack, 1, sizeof(value))) machine_fail_memory(&run);
     while (has_more && run.status == LOCH_OK) {
         run.opcode_at = run.at;
         const uint8_t *opcode = machine_bytes(&run, 1);
@@ -716,7 +717,7 @@ static uint32_t pickle_get_frame(torch_pickle *pickle, loch_recording *recording
     const size_t lengths[2] = {strlen(all + record->tag), strlen(all + record->other)};
     insight_array *copy = &pickle->room[0];
     copy->count = 0;
-    if (!insight_array_append(copy, all + record->tag, lengths[0], 1) ||
+    if (!insight_array_reserve(copy, 1, 1) || !insight_array_append(copy, all + record->tag, lengths[0], 1) ||
         !insight_array_append(copy, all + record->other, lengths[1], 1))
         return LOCH_RECORDING_NONE;
     return frame_intern(recording, &pickle->room[1], copy->data, lengths[0], (const char *)copy->data + lengths[0],

@@ -56,10 +56,10 @@ typedef struct torch_record {
     uint64_t size;
     uint64_t time; /* of an entry, in microseconds; of a block: bytes asked for */
     uint64_t stream;
-    uint32_t frames; /* object: a list */
+    uint32_t frames; /* object: a list of frames, or the list of traces */
     uint32_t items;  /* object: a list of blocks, or of segments */
     uint32_t tag;    /* text: tag of an entry, function of a frame */
-    uint32_t other;  /* text: name of the pool, file of a frame; object: the list of traces */
+    uint32_t other;  /* text: name of the pool, file of a frame */
     uint32_t line;
     uint16_t device;
     uint8_t word; /* a torch_name: action or state */

@@ -539,7 +539,7 @@ static loch_status torch_convert(torch_reader *reader)
     uint32_t segments = LOCH_RECORDING_NONE, traces = LOCH_RECORDING_NONE;
     if (root) {
         segments = root->items;
-        traces = root->other;
+        traces = root->frames;
     } else if (torch_pickle_get_list(&reader->pickle, reader->pickle.root)) {
         segments = reader->pickle.root; /* torch.cuda.memory_snapshot(): segments alone */
     }

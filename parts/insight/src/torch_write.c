@@ -258,7 +258,9 @@ static void put_frame(torch_writer *writer, uint32_t offset)
 static void put_item_stack(torch_writer *writer, uint32_t stack)
 {
     put_word(writer, WORD_frames);
-    if (stack >= writer->recording->stacks.count) {
+    const insight_stack *found = NULL;
+    if (stack < writer->recording->stacks.count) found = (const insight_stack *)writer->recording->stacks.data + stack;
+    if (!found || !found->count) {
         put(writer, ']');
         return;
     }
@@ -267,7 +269,6 @@ static void put_item_stack(torch_writer *writer, uint32_t stack)
         put_get(writer, *number - 1);
         return;
     }
-    const insight_stack *found = (const insight_stack *)writer->recording->stacks.data + stack;
     const uint32_t *frames = (const uint32_t *)writer->recording->frames.data + found->first;
     put(writer, ']');
     *number = put_memoize(writer) + 1;
