@@ -207,6 +207,8 @@ typedef struct loch_report_options {
     uint64_t end_ns;                 /**< end of the window of time; 0 for the end of the recording */
     loch_insight_progress *progress; /**< called now and then; may be NULL */
     void *user;                      /**< passed to `progress`; borrowed */
+    const char *labels[2];           /**< names of the recordings on the page; NULL for their files; borrowed */
+    const char *notes[2];            /**< one sentence about each recording; may be NULL; borrowed */
 } loch_report_options;
 
 /** Writes the picture of one recording, or of two side by side, as one HTML file that needs nothing else. E_INVALID:

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "report_bytes.h"
+#include <string.h>
+
+void insight_report_put(report_bytes *bytes, uint64_t value)
+{
+    insight_array *array = &bytes->array;
+    if (bytes->has_failed || !insight_array_reserve(array, array->count + 10, 1)) {
+        bytes->has_failed = true;
+        return;
+    }
+    uint8_t *at = (uint8_t *)array->data + array->count;
+    for (; value >= 0x80; value >>= 7)
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    array->count = (size_t)(at - (uint8_t *)array->data);
+}
+
+void insight_report_put_change(report_bytes *bytes, uint64_t before, uint64_t after)
+{
+    const uint64_t change = after - before;
+    insight_report_put(bytes, change << 1 ^ (change >> 63 ? UINT64_MAX : 0));
+}
+
+void insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char text[4096];
+    size_t length = 0;
+    for (size_t i = 0; i < bytes; i += 3) {
+        const size_t left = bytes - i;
+        const uint32_t group = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                               (left > 2 ? (uint32_t)data[i + 2] : 0);
+        text[length++] = digits[group >> 18];
+        text[length++] = digits[group >> 12 & 63];
+        text[length++] = left > 1 ? digits[group >> 6 & 63] : '=';
+        text[length++] = left > 2 ? digits[group & 63] : '=';
+        if (length == sizeof text) {
+            fwrite(text, 1, length, file);
+            length = 0;
+        }
+    }
+    fwrite(text, 1, length, file);
+}
+
+/* Returns the length of the UTF-8 sequence at `text`, 1 to 4; 0 if it is none. */
+static size_t report_sequence_length(const unsigned char *text)
+{
+    if (text[0] < 0x80) return 1;
+    const size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    if (text[0] < 0xc2 || text[0] > 0xf4) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80) return 0; /* the zero at the end too */
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+void insight_report_write_json(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        const size_t length = report_sequence_length(at);
+        if (!length)
+            fputs("\\ufffd", file);
+        else if (length > 1)
+            fwrite(at, 1, length, file);
+        else if (*at < 0x20 || *at == 0x7f || strchr("<>&\"\\'", *at))
+            fprintf(file, "\\u%04x", *at);
+        else
+            fputc(*at, file);
+        at += length ? length : 1;
+    }
+    fputc('"', file);
+}
+
+void insight_report_write_html(FILE *file, const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        const size_t length = report_sequence_length(at);
+        if (!length || (*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7f)
+            fputs("&#xfffd;", file);
+        else if (length == 1 && strchr("<>&\"'", *at))
+            fprintf(file, "&#%d;", *at);
+        else
+            fwrite(at, 1, length, file);
+        at += length ? length : 1;
+    }
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* The charts of one recording: memory by bands with the reserved line and the peak, the overview, what is reserved and
+ * not requested, live blocks, driver time; the legend and the figures at the cursor. */
+
+/* Fills between two lines of y, one value for each pixel; `first` and `last` bound the pixels. */
+function fillBetween(context, left, lower, upper, first, last, color) {
+  context.fillStyle = color;
+  context.beginPath();
+  context.moveTo(left + first, upper[first]);
+  for (let x = first; x <= last; x++) {
+    if (x > first && upper[x] !== upper[x - 1]) context.lineTo(left + x, upper[x - 1]);
+    if (x === first || x === last || upper[x] !== upper[x - 1]) context.lineTo(left + x, upper[x]);
+  }
+  context.lineTo(left + last + 1, upper[last]);
+  context.lineTo(left + last + 1, lower[last]);
+  for (let x = last; x >= first; x--) {
+    if (x < last && lower[x] !== lower[x + 1]) context.lineTo(left + x + 1, lower[x]);
+    if (x === last || x === first || lower[x] !== lower[x + 1]) context.lineTo(left + x, lower[x]);
+  }
+  context.closePath();
+  context.fill();
+}
+
+function strokeSteps(context, left, line, first, last) {
+  context.beginPath();
+  context.moveTo(left + first, line[first]);
+  for (let x = first; x <= last; x++) {
+    if (x > first && line[x] !== line[x - 1]) context.lineTo(left + x, line[x - 1]);
+    if (x === last || line[x] !== line[x - 1]) context.lineTo(left + x, line[x]);
+  }
+  context.lineTo(left + last + 1, line[last]);
+  context.stroke();
+}
+
+function extentOf(pixels) {
+  let first = 0, last = pixels.width - 1;
+  while (first <= last && pixels.column[first] < 0) first++;
+  while (last >= first && pixels.column[last] < 0) last--;
+  return [first, last];
+}
+
+/* Both runs share the scale: the most of what is in the window, rounded up by a twentieth. */
+function mostInWindow(width, hasOverview) {
+  let most = 1;
+  for (const run of view.runs) {
+    if (hasOverview) {
+      most = Math.max(most, run.meta.peak, run.meta.peakReserved);
+      continue;
+    }
+    const pixels = sumPixels(run, width);
+    for (let x = 0; x < width; x++) {
+      if (pixels.column[x] < 0) continue;
+      const value = Math.max(run.meta.ranges ? pixels.reserved[x] : 0, run.curves.most[pixels.column[x]]);
+      if (value > most) most = value;
+    }
+  }
+  return most * 1.06;
+}
+
+function drawMemory(run, area, pixels) {
+  const { context, left, top, bottom } = area, [first, last] = extentOf(pixels);
+  const most = mostInWindow(area.plot, false), height = bottom - top, width = pixels.width;
+  drawValueAxis(area, most, stepsOfBytes(most, 5));
+  if (first > last) return;
+  const bands = run.bands[view.by], grouping = run.meta.groupings[view.by];
+  const y = (value) => bottom - value / most * height;
+  let lower = new Float64Array(width).fill(bottom);
+  const emphasis = view.emphasis === null ? -1 : grouping.bands.indexOf(view.emphasis);
+  if (emphasis >= 0) {
+    const upper = new Float64Array(width);
+    for (let x = first; x <= last; x++) upper[x] = y(bands.most[emphasis][pixels.column[x]]);
+    fillBetween(context, left, lower, upper, first, last, bandColor(run, view.by, emphasis));
+  } else {
+    const held = new Float64Array(width), total = new Float64Array(width);
+    for (let band = 0; band < grouping.bands.length; band++) {
+      const upper = new Float64Array(width), values = bands.there[band];
+      for (let x = first; x <= last; x++) {
+        total[x] += values[pixels.column[x]];
+        upper[x] = y(total[x]);
+      }
+      fillBetween(context, left, lower, upper, first, last, bandColor(run, view.by, band));
+      lower = upper;
+    }
+    for (let x = first; x <= last; x++) held[x] = y(pixels.least[x]);
+    fillBetween(context, left, held, lower, first, last, theme.colors.pale);
+  }
+  const line = new Float64Array(width);
+  context.lineWidth = 1;
+  context.strokeStyle = theme.colors.ink;
+  for (let x = first; x <= last; x++) line[x] = y(run.curves.most[pixels.column[x]]);
+  strokeSteps(context, left, line, first, last);
+  if (run.meta.ranges) {
+    context.lineWidth = 1.5;
+    context.strokeStyle = theme.colors.reserved;
+    context.setLineDash([5, 3]);
+    for (let x = first; x <= last; x++) line[x] = y(pixels.reserved[x]);
+    strokeSteps(context, left, line, first, last);
+    context.setLineDash([]);
+  }
+  drawMarks(run, area, y);
+}
+
+function drawMarks(run, area, y) {
+  const { context, left, top, bottom } = area, span = view.to - view.from;
+  const place = (time) => left + (time - view.from) / span * area.plot;
+  for (const mark of run.meta.marks) {
+    if (mark.time < view.from || mark.time > view.to) continue;
+    const x = Math.round(place(mark.time)) + 0.5;
+    context.strokeStyle = mark.kind === 'failed' ? theme.colors.bad : theme.colors.soft;
+    context.lineWidth = mark.kind === 'failed' ? 2 : 1;
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
+    context.stroke();
+    context.fillStyle = context.strokeStyle;
+    context.textAlign = 'left';
+    context.fillText(mark.kind, x + 4, top + 8);
+  }
+  const peakTime = run.curves.momentTime[run.peakColumn];
+  if (peakTime < view.from || peakTime > view.to) return;
+  const x = place(peakTime), peak = y(run.meta.peak);
+  context.fillStyle = theme.colors.ink;
+  context.beginPath();
+  context.moveTo(x, peak);
+  context.lineTo(x - 5, peak - 8);
+  context.lineTo(x + 5, peak - 8);
+  context.fill();
+  const text = 'peak ' + formatBytes(run.meta.peak), isLate = x > left + area.plot - 110;
+  const lineWidth = context.measureText(text).width + 8, textX = isLate ? x - 10 - lineWidth : x + 8, textY = Math.max(top + 8, peak - 10);
+  context.globalAlpha = 0.85;
+  context.fillStyle = theme.colors.card;
+  context.fillRect(textX, textY - 8, lineWidth, 16);
+  context.globalAlpha = 1;
+  context.fillStyle = theme.colors.ink;
+  context.textAlign = 'left';
+  context.fillText(text, textX + 4, textY);
+}
+
+function drawLine(area, pixels, values, most, color) {
+  const [first, last] = extentOf(pixels), { context } = area, height = area.bottom - area.top;
+  if (first > last) return;
+  const line = new Float64Array(pixels.width), base = new Float64Array(pixels.width).fill(area.bottom);
+  for (let x = first; x <= last; x++) line[x] = area.bottom - values[x] / most * height;
+  context.globalAlpha = 0.16;
+  fillBetween(context, area.left, base, line, first, last, color);
+  context.globalAlpha = 1;
+  context.strokeStyle = color;
+  context.lineWidth = 1.25;
+  strokeSteps(context, area.left, line, first, last);
+}
+
+function mostOfRuns(width, name) {
+  let most = 0;
+  for (const run of view.runs) {
+    const values = sumPixels(run, width)[name];
+    for (let x = 0; x < width; x++) if (values[x] > most) most = values[x];
+  }
+  return most;
+}
+
+function drawUnused(run, area, pixels) {
+  drawValueAxis(area, 1, { step: 0.5, format: (value) => Math.round(100 * value) + ' %' });
+  drawLine(area, pixels, pixels.unused, 1, theme.colors.accent);
+}
+
+function drawBlocks(run, area, pixels) {
+  const most = Math.max(1, mostOfRuns(area.plot, 'blocks')) * 1.06;
+  drawValueAxis(area, most, { step: Math.max(1, stepOf(most, 3)), format: formatCount });
+  drawLine(area, pixels, pixels.blocks, most, theme.colors.accent);
+}
+
+const BAR = 4;
+
+function drawCallTime(run, area, pixels) {
+  const sums = view.runs.map((other) => {
+    const bars = new Float64Array(Math.ceil(area.plot / BAR)), from = sumPixels(other, area.plot);
+    for (let x = 0; x < area.plot; x++) bars[Math.floor(x / BAR)] += from.callTime[x];
+    return bars;
+  });
+  let most = 1;
+  for (const bars of sums) for (const value of bars) if (value > most) most = value;
+  most *= 1.06;
+  drawValueAxis(area, most, { step: stepOf(most, 3), format: (value) => (value ? formatDuration(value).replace(/\.?0+ /, ' ') : '0') });
+  const { context } = area, bars = sums[view.runs.indexOf(run)], height = area.bottom - area.top;
+  context.fillStyle = theme.colors.accent;
+  bars.forEach((value, i) => {
+    if (value) context.fillRect(area.left + i * BAR, area.bottom - Math.max(1, value / most * height), BAR - 1, Math.max(1, value / most * height));
+  });
+}
+
+/* --- the whole recording in small, with the window --- */
+
+function Overview(runIndex) {
+  const run = view.runs[runIndex], height = 46;
+  const canvas = element('canvas', {
+    role: 'slider', tabindex: '0', 'aria-label': 'Window of time in the whole recording' + (view.runs.length > 1 ? ', ' + run.meta.label : ''),
+    'aria-valuemin': '0', 'aria-valuemax': '1000', 'aria-valuenow': '0', 'data-chart': 'overview', 'data-run': String(runIndex),
+  });
+  this.element = element('figure', { class: 'chart overview' }, canvas);
+  let area = null, drag = null;
+  this.drawWindow = () => {
+    const { context, width } = fitCanvas(canvas, height);
+    area = { context, width, left: LEFT, plot: width - LEFT - RIGHT, top: 2, bottom: height - 2 };
+    const span = Math.max(1, view.last - view.first), most = mostInWindow(area.plot, true);
+    const { curves } = run;
+    context.fillStyle = theme.colors.faint;
+    context.beginPath();
+    context.moveTo(area.left, area.bottom);
+    let pixel = -1, top = area.bottom;
+    for (let i = 0; i < curves.count; i++) { /* the most of each pixel */
+      const x = Math.floor((curves.time[i] - view.first) / span * area.plot);
+      const end = i + 1 < curves.count ? curves.time[i + 1] : run.meta.end;
+      const y = area.bottom - curves.most[i] / most * (area.bottom - area.top);
+      if (x !== pixel) {
+        if (pixel >= 0) context.lineTo(area.left + pixel, top);
+        top = y;
+        pixel = x;
+      } else if (y < top) top = y;
+      const endX = Math.floor((end - view.first) / span * area.plot);
+      if (endX > x + 1) {
+        context.lineTo(area.left + x, top);
+        context.lineTo(area.left + endX, y);
+        top = y;
+      }
+    }
+    context.lineTo(area.left + pixel, top);
+    context.lineTo(area.left + (run.meta.end - view.first) / span * area.plot, top);
+    context.lineTo(area.left + (run.meta.end - view.first) / span * area.plot, area.bottom);
+    context.fill();
+    const from = area.left + (view.from - view.first) / span * area.plot, to = area.left + (view.to - view.first) / span * area.plot;
+    context.fillStyle = theme.colors.card;
+    context.globalAlpha = 0.68;
+    context.fillRect(area.left, 0, from - area.left, height);
+    context.fillRect(to, 0, area.left + area.plot - to, height);
+    context.globalAlpha = 1;
+    context.strokeStyle = theme.colors.accent;
+    context.lineWidth = 2;
+    context.strokeRect(Math.max(from, area.left + 1), 1, Math.max(2, to - from - 1), height - 2);
+    canvas.setAttribute('aria-valuenow', String(Math.round(1000 * (view.from - view.first) / span)));
+    canvas.setAttribute('aria-valuetext', formatTime(view.from, view.to - view.from) + ' to ' + formatTime(view.to, view.to - view.from));
+  };
+  const timeAt = (event) => view.first + (event.clientX - canvas.getBoundingClientRect().left - area.left) / area.plot * (view.last - view.first);
+  canvas.addEventListener('pointerdown', (event) => {
+    if (event.button !== 0 || !area) return;
+    canvas.setPointerCapture(event.pointerId);
+    const time = timeAt(event), edge = 6 / area.plot * (view.last - view.first);
+    const kind = Math.abs(time - view.from) < edge ? 'from' : Math.abs(time - view.to) < edge ? 'to' : 'move';
+    if (kind === 'move' && (time < view.from || time > view.to)) setWindow(time - (view.to - view.from) / 2, time + (view.to - view.from) / 2);
+    drag = { kind, offset: time - view.from };
+  });
+  canvas.addEventListener('pointermove', (event) => {
+    if (!drag) return;
+    const time = timeAt(event), span = view.to - view.from;
+    if (drag.kind === 'from') setWindow(Math.min(time, view.to), view.to);
+    else if (drag.kind === 'to') setWindow(view.from, Math.max(time, view.from));
+    else pan((time - drag.offset - view.from) / span);
+  });
+  canvas.addEventListener('pointerup', () => { drag = null; });
+  canvas.addEventListener('pointercancel', () => { drag = null; });
+  canvas.addEventListener('keydown', (event) => {
+    const isArrow = event.key === 'ArrowLeft' || event.key === 'ArrowRight';
+    if (isArrow) pan((event.key === 'ArrowLeft' ? -1 : 1) * (event.shiftKey ? 0.5 : 0.1));
+    if (isArrow || pressKey(event, area ? area.plot : 600, runIndex)) event.preventDefault();
+    if (isArrow) announce();
+  });
+}
+
+/* --- legend and figures --- */
+
+function Legend(runIndex) {
+  const run = view.runs[runIndex], list = element('ul', { class: 'legend', 'aria-label': 'Bands: press one to see it alone' });
+  this.element = list;
+  let by = -1, values = [];
+  this.drawTheme = () => {
+    const grouping = run.meta.groupings[view.by];
+    by = view.by;
+    values = [];
+    list.replaceChildren(...grouping.bands.map((name, band) => {
+      const chip = element('span', { class: 'chip', 'aria-hidden': 'true' }), value = element('span', { class: 'value' });
+      chip.style.background = bandColor(run, view.by, band);
+      values.push(value);
+      return element('li', {}, element('button', {
+        type: 'button', 'aria-pressed': String(view.emphasis === name), title: name,
+        onclick: () => { view.emphasis = view.emphasis === name ? null : name; redraw(); },
+      }, chip, element('span', { class: 'name' }, name), value));
+    }).reverse());
+  };
+  this.drawCursor = () => {
+    if (by !== view.by) this.drawTheme();
+    const bands = run.bands[view.by], column = view.cursor.columns[runIndex];
+    values.forEach((value, band) => { value.textContent = formatBytes(bands.there[band][column]); });
+  };
+}
+
+function Readout(runIndex) {
+  const run = view.runs[runIndex];
+  this.element = element('p', { class: 'readout', 'data-readout': String(runIndex) });
+  this.drawCursor = () => {
+    const column = view.cursor.columns[runIndex], { curves } = run, parts = [];
+    const add = (name, value, exact) => parts.push(element('span', {}, name + ' ', element('b', exact === undefined ? {} : { 'data-exact': String(exact), 'data-figure': name }, value)));
+    add('at', formatTime(curves.momentTime[column], view.to - view.from));
+    add('requested', formatBytes(curves.most[column]), curves.most[column]);
+    if (run.meta.ranges) {
+      add('reserved', formatBytes(curves.reserved[column]), curves.reserved[column]);
+      add('not requested', curves.reserved[column] > 0 ? formatPercent(1 - curves.most[column] / curves.reserved[column]) : '0 %');
+    }
+    add('blocks', formatCount(curves.blocks[column]), curves.blocks[column]);
+    if (view.isHeld) parts.push(element('span', {}, 'cursor held'));
+    this.element.replaceChildren(...parts);
+  };
+}
+
+/* --- the text of the chart, for those that cannot see it --- */
+
+function makeTextTable(run) {
+  const details = element('details', {}, element('summary', {}, 'Memory over time as a table'));
+  details.addEventListener('toggle', () => {
+    if (!details.open || details.childElementCount > 1) return;
+    const rows = [], count = 24, { curves, meta } = run, step = (meta.end - meta.begin) / count;
+    for (let i = 0; i < count; i++) {
+      const column = columnOfMost(curves, meta.begin + i * step, meta.begin + (i + 1) * step);
+      rows.push([curves.momentTime[column], curves.most[column], curves.reserved[column], curves.blocks[column]]);
+    }
+    details.append(makeTable('The highest moment of each twenty-fourth of the time', [
+      { name: 'Time', format: (value) => formatTime(value, meta.end - meta.begin) }, { name: 'Requested', format: formatBytes },
+      { name: 'Reserved', format: meta.ranges ? formatBytes : () => 'not recorded' }, { name: 'Live blocks', format: formatCount }], rows));
+  });
+  return details;
+}

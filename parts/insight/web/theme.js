@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Colours: of the page, and of the bands. A name has one colour in all charts and both recordings. */
+const PALETTE = 9;
+const theme = { choice: 'auto', colors: {} };
+
+function readColors() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ['page', 'card', 'ink', 'soft', 'faint', 'line', 'grid', 'accent', 'reserved', 'free', 'hole', 'cursor', 'other', 'pale', 'bad'])
+    theme.colors[name] = style.getPropertyValue('--' + name).trim();
+  theme.bands = [];
+  for (let i = 0; i < PALETTE; i++) theme.bands.push(style.getPropertyValue('--c' + i).trim());
+}
+
+function applyTheme(choice) {
+  const isDark = choice === 'dark' || (choice === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches);
+  theme.choice = choice;
+  document.documentElement.dataset.theme = isDark ? 'dark' : 'light';
+  for (const button of document.querySelectorAll('[data-theme-choice]'))
+    button.setAttribute('aria-pressed', String(button.dataset.themeChoice === choice));
+  readColors();
+}
+
+/* Numbers the names of all bands of a grouping, the first recording first; "other" is grey. */
+function numberColors(runs, by) {
+  const numbers = new Map();
+  for (const run of runs) {
+    const grouping = run.meta.groupings[by];
+    grouping.bands.forEach((name, band) => {
+      const isOther = grouping.others && band === grouping.bands.length - 1;
+      if (!isOther && !numbers.has(name)) numbers.set(name, numbers.size % PALETTE);
+    });
+  }
+  for (const run of runs) {
+    const grouping = run.meta.groupings[by];
+    grouping.colors = grouping.bands.map((name, band) => (grouping.others && band === grouping.bands.length - 1 ? -1 : numbers.get(name)));
+  }
+}
+
+function bandColor(run, by, band) {
+  const number = run.meta.groupings[by].colors[band];
+  return number >= 0 ? theme.bands[number] : theme.colors.other;
+}
