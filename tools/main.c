@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const tool_command *const commands[] = {&tool_info, &tool_replay,  &tool_stats,
+static const tool_command *const commands[] = {&tool_info, &tool_replay,  &tool_report, &tool_stats,
                                                &tool_diff, &tool_convert, &tool_bench};
 
 static void main_print_help(void)

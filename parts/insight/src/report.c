@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_MARKS 200   /* failures, sleeps and wakes that are marked */
-#define REPORT_FRAMES 64   /* frames of one stack */
+#define REPORT_MARKS 200 /* failures, sleeps and wakes that are marked */
+#define REPORT_FRAMES 64 /* frames of one stack */
 
 static const char *const report_by_names[REPORT_BYS] = {"tag", "call site", "size", "stream", "allocator"};
 
@@ -73,8 +73,8 @@ static loch_status report_prepare(report_run *run, const loch_recording *recordi
 
 static void report_forget(report_run *run)
 {
-    insight_array *arrays[] = {&run->sites, &run->site_names,   &run->curves.array, &run->calls, &run->lives.array,
-                               &run->ranges.array, &run->used_stacks, &run->stack_order};
+    insight_array *arrays[] = {&run->sites,       &run->site_names,   &run->curves.array, &run->calls,
+                               &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         insight_array_free(arrays[i]);
     for (int by = 0; by < REPORT_BYS; by++) {
@@ -171,8 +171,8 @@ static void report_write_marks(const report_run *run, FILE *file)
         if (!kind) continue;
         fprintf(file, "%s{\"kind\":\"%s\",\"time\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"allocator\":", count ? "," : "",
                 kind, event->time_ns, event->value);
-        insight_report_write_json(
-            file, loch_recording_get_name(run->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
+        insight_report_write_json(file,
+                                  loch_recording_get_name(run->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
         fputc('}', file);
         count++;
     }
@@ -249,7 +249,8 @@ static bool report_write_run(const report_run *run, size_t index, const loch_rep
 {
     fputs("{\"path\":", file);
     insight_report_write_json(file, run->info.path);
-    report_write_text(file, "label", options->labels[index] ? options->labels[index] : report_file_name(run->info.path));
+    report_write_text(file, "label",
+                      options->labels[index] ? options->labels[index] : report_file_name(run->info.path));
     report_write_text(file, "note", options->notes[index] ? options->notes[index] : "");
     report_write_figures(run, file);
     fputs(",\"groupings\":[", file);

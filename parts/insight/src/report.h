@@ -22,10 +22,10 @@ typedef enum report_by { REPORT_TAG, REPORT_SITE, REPORT_SIZE, REPORT_STREAM, RE
 
 /* Blocks in groups, and groups in bands. */
 typedef struct report_grouping {
-    uint32_t groups;       /* number of groups */
-    uint32_t bands;        /* number of bands, at most REPORT_BANDS; 0: not shown, as there is one group alone */
-    uint32_t others;       /* groups in the last band, which is then "other"; 0: the last band is a group */
-    insight_array band_of; /* of uint8_t: band of each group */
+    uint32_t groups;              /* number of groups */
+    uint32_t bands;               /* number of bands, at most REPORT_BANDS; 0: not shown, as there is one group alone */
+    uint32_t others;              /* groups in the last band, which is then "other"; 0: the last band is a group */
+    insight_array band_of;        /* of uint8_t: band of each group */
     uint32_t named[REPORT_BANDS]; /* group of each band */
 } report_grouping;
 
@@ -41,17 +41,17 @@ typedef struct report_run {
     const loch_recording_event *events;
     const loch_recording_block *blocks;
     loch_recording_info info;
-    uint64_t begin_ns, end_ns;         /* window of time */
-    size_t begin, end;                 /* events in the window */
-    insight_array sites;      /* of uint32_t: number of the call site of each stack */
-    insight_array site_names; /* of const char *: texts of the call sites; 0 is "" */
+    uint64_t begin_ns, end_ns; /* window of time */
+    size_t begin, end;         /* events in the window */
+    insight_array sites;       /* of uint32_t: number of the call site of each stack */
+    insight_array site_names;  /* of const char *: texts of the call sites; 0 is "" */
     report_grouping groupings[REPORT_BYS];
 
     /* report_curve.c */
     size_t columns;
     report_bytes curves, bands[REPORT_BYS];
-    insight_array calls;               /* of report_call, for each name */
-    uint64_t peak, peak_moment;        /* most bytes requested in the window, and when: events until then */
+    insight_array calls;        /* of report_call, for each name */
+    uint64_t peak, peak_moment; /* most bytes requested in the window, and when: events until then */
     uint64_t peak_reserved;
     uint64_t at_end, at_end_blocks;    /* bytes and blocks at the end of the window */
     uint64_t sizes[REPORT_POWERS];     /* blocks of 2^i bytes or more, allocated in the window */
@@ -61,9 +61,9 @@ typedef struct report_run {
     /* report_life.c */
     report_bytes lives, ranges;
     size_t lives_count, lives_all, ranges_count, ranges_all;
-    double lives_share, ranges_share;  /* part of bytes times time that is exact */
-    insight_array used[REPORT_BYS];   /* of uint32_t: 1 + number in the page of each group that a life names */
-    insight_array order[REPORT_BYS];  /* of uint32_t: groups in the order of these numbers */
+    double lives_share, ranges_share;       /* part of bytes times time that is exact */
+    insight_array used[REPORT_BYS];         /* of uint32_t: 1 + number in the page of each group that a life names */
+    insight_array order[REPORT_BYS];        /* of uint32_t: groups in the order of these numbers */
     insight_array used_stacks, stack_order; /* as `used` and `order`, of stacks */
 } report_run;
 

@@ -47,10 +47,8 @@ static void curve_note_most(curve_state *state, uint64_t moment, uint64_t time_n
 
 static void curve_open(curve_state *state, uint64_t moment, uint64_t time_ns)
 {
-    state->column = (curve_column){.begin_ns = time_ns,
-                                   .last_ns = time_ns,
-                                   .least = state->requested,
-                                   .reserved_most = state->reserved};
+    state->column = (curve_column){
+        .begin_ns = time_ns, .last_ns = time_ns, .least = state->requested, .reserved_most = state->reserved};
     for (int by = 0; by < REPORT_BYS; by++)
         memcpy(state->bands[by].most, state->bands[by].now, sizeof state->bands[by].now);
     curve_note_most(state, moment, time_ns);
@@ -93,8 +91,7 @@ static void curve_close(curve_state *state)
     insight_report_put(out, column->calls);
     insight_report_put(out, column->allocations);
     for (int by = 0; by < REPORT_BYS; by++)
-        if (run->groupings[by].bands)
-            curve_pack_bands(&run->bands[by], &state->bands[by], run->groupings[by].bands);
+        if (run->groupings[by].bands) curve_pack_bands(&run->bands[by], &state->bands[by], run->groupings[by].bands);
     state->packed = *column;
     state->is_open = false;
     run->columns++;
@@ -209,7 +206,7 @@ static void curve_walk(curve_state *state)
         if (state->is_open && (column->events >= step_events || event->time_ns - column->begin_ns >= step_ns)) {
             const uint64_t idle_ns = column->last_ns + 1;
             curve_close(state);
-            if (column->events && event->time_ns > column->last_ns + step_ns) {
+            if (column->events > 1 && event->time_ns > column->last_ns + step_ns) { /* one event is flat behind it */
                 curve_open(state, i, idle_ns);
                 curve_close(state);
             }
@@ -220,7 +217,7 @@ static void curve_walk(curve_state *state)
         curve_update(state, i + 1, event);
     }
     curve_close(state);
-    if (run->end > run->begin && state->packed.last_ns + step_ns < run->end_ns) {
+    if (state->packed.events > 1 && state->packed.last_ns + step_ns < run->end_ns) {
         curve_open(state, run->end, state->packed.last_ns + 1);
         curve_close(state);
     }

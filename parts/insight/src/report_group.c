@@ -8,9 +8,9 @@
 
 #define GROUP_SIZES 7
 
-static const char *const group_size_names[GROUP_SIZES] = {
-    "under 4 KiB", "4 KiB to 64 KiB", "64 KiB to 1 MiB", "1 MiB to 16 MiB", "16 MiB to 256 MiB", "256 MiB to 4 GiB",
-    "4 GiB or more"};
+static const char *const group_size_names[GROUP_SIZES] = {"under 4 KiB",     "4 KiB to 64 KiB",   "64 KiB to 1 MiB",
+                                                          "1 MiB to 16 MiB", "16 MiB to 256 MiB", "256 MiB to 4 GiB",
+                                                          "4 GiB or more"};
 
 static uint32_t group_of_size(uint64_t bytes)
 {
@@ -25,9 +25,10 @@ static uint32_t group_of_size(uint64_t bytes)
 /* Returns whether a frame belongs to an allocator, and does not say which part of the program asked. */
 static bool group_is_inner(const char *frame)
 {
-    static const char *const names[] = {"loch_",   "lochi_",  "malloc",    "calloc",          "realloc",
-                                        "operator new", "c10::", "at::",  "torch::unwind",   "torch::CapturedTraceback",
-                                        "torch::cuda::", "cuda", "std::", "THPVariable_", "gather_with_cpp"};
+    static const char *const names[] = {
+        "loch_",         "lochi_", "malloc", "calloc",        "realloc",
+        "operator new",  "c10::",  "at::",   "torch::unwind", "torch::CapturedTraceback",
+        "torch::cuda::", "cuda",   "std::",  "THPVariable_",  "gather_with_cpp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strncmp(frame, names[i], strlen(names[i]))) return true;
     return false;

@@ -114,8 +114,7 @@ static bool life_select(const report_run *run, insight_array *lives, size_t limi
 
 /* --- lives of the events --- */
 
-static bool life_add(const report_run *run, insight_array *lives, uint32_t block, const life_block *state,
-                     uint32_t end)
+static bool life_add(const report_run *run, insight_array *lives, uint32_t block, const life_block *state, uint32_t end)
 {
     if (end != LIFE_NO_END && end < run->begin) return true; /* ended before the window */
     const life one = {state->address, state->bytes, block, state->begin, end, state->flags};
@@ -165,8 +164,12 @@ static bool life_collect_ranges(const report_run *run, insight_array *lives)
     for (uint32_t i = 0; is_good && i < run->info.ranges; i++) {
         const bool has_ended = ranges[i].give_event != LOCH_RECORDING_NONE && ranges[i].give_event < run->end;
         if (ranges[i].take_event >= run->end || (has_ended && ranges[i].give_event < run->begin)) continue;
-        const life one = {ranges[i].address, ranges[i].bytes, i, ranges[i].take_event,
-                          has_ended ? ranges[i].give_event : LIFE_NO_END, 0};
+        const life one = {ranges[i].address,
+                          ranges[i].bytes,
+                          i,
+                          ranges[i].take_event,
+                          has_ended ? ranges[i].give_event : LIFE_NO_END,
+                          0};
         is_good = insight_array_append(lives, &one, 1, sizeof one);
     }
     return is_good;

@@ -7,10 +7,10 @@ function figuresOf(run) {
     { name: 'Peak requested', value: meta.peak, format: formatBytes, more: 'at ' + formatTime(meta.peakTime, meta.end - meta.begin), isLower: true },
     { name: 'Peak reserved', value: meta.ranges ? meta.peakReserved : NaN, format: formatBytes, more: meta.ranges ? (meta.peakReserved / Math.max(1, meta.peak)).toFixed(3) + ' times what was requested' : 'not in this recording', isLower: true },
     { name: 'Not requested at the peak', value: meta.ranges ? Math.max(0, reserved - meta.peak) : NaN, format: formatBytes, more: meta.ranges && reserved ? formatPercent(Math.max(0, 1 - meta.peak / reserved)) + ' of the reserved bytes' : '', isLower: true },
-    { name: 'Live at the end', value: meta.atEnd, format: formatBytes, more: formatCount(meta.atEndBlocks) + ' blocks', isLower: true },
-    { name: 'Allocations', value: meta.allocations, format: formatCount, more: formatCount(meta.frees) + ' frees' },
-    { name: 'Time in driver calls', value: meta.calls.length ? calls.ns : NaN, format: formatDuration, more: meta.calls.length ? formatCount(calls.count) + ' calls' : 'not in this recording', isLower: true },
-    { name: 'Duration', value: meta.end - meta.begin, format: formatDuration, more: formatCount(meta.shown) + ' events' },
+    { name: 'Live at the end', value: meta.atEnd, format: formatBytes, more: formatMany(meta.atEndBlocks, 'block'), isLower: true },
+    { name: 'Allocations', value: meta.allocations, format: formatCount, more: formatMany(meta.frees, 'free') },
+    { name: 'Time in driver calls', value: meta.calls.length ? calls.ns : NaN, format: formatDuration, more: meta.calls.length ? formatMany(calls.count, 'call') : 'not in this recording', isLower: true },
+    { name: 'Duration', value: meta.end - meta.begin, format: formatDuration, more: formatMany(meta.shown, 'event') },
   ];
 }
 

@@ -7,28 +7,29 @@ function fillBetween(context, left, lower, upper, first, last, color) {
   context.fillStyle = color;
   context.beginPath();
   context.moveTo(left + first, upper[first]);
-  for (let x = first; x <= last; x++) {
-    if (x > first && upper[x] !== upper[x - 1]) context.lineTo(left + x, upper[x - 1]);
-    if (x === first || x === last || upper[x] !== upper[x - 1]) context.lineTo(left + x, upper[x]);
-  }
-  context.lineTo(left + last + 1, upper[last]);
+  stepsForward(context, left, upper, first, last);
   context.lineTo(left + last + 1, lower[last]);
   for (let x = last; x >= first; x--) {
-    if (x < last && lower[x] !== lower[x + 1]) context.lineTo(left + x + 1, lower[x]);
-    if (x === last || x === first || lower[x] !== lower[x + 1]) context.lineTo(left + x, lower[x]);
+    if (x > first && lower[x - 1] === lower[x]) continue;
+    context.lineTo(left + x, lower[x]);
+    if (x > first) context.lineTo(left + x, lower[x - 1]);
   }
   context.closePath();
   context.fill();
 }
 
+function stepsForward(context, left, line, first, last) {
+  for (let x = first; x <= last; x++) {
+    if (x < last && line[x + 1] === line[x]) continue;
+    context.lineTo(left + x + 1, line[x]);
+    if (x < last) context.lineTo(left + x + 1, line[x + 1]);
+  }
+}
+
 function strokeSteps(context, left, line, first, last) {
   context.beginPath();
   context.moveTo(left + first, line[first]);
-  for (let x = first; x <= last; x++) {
-    if (x > first && line[x] !== line[x - 1]) context.lineTo(left + x, line[x - 1]);
-    if (x === last || line[x] !== line[x - 1]) context.lineTo(left + x, line[x]);
-  }
-  context.lineTo(left + last + 1, line[last]);
+  stepsForward(context, left, line, first, last);
   context.stroke();
 }
 

@@ -17,8 +17,12 @@ function formatCount(count) {
   return Math.round(count).toLocaleString('en-US');
 }
 
+function formatMany(count, word) {
+  return formatCount(count) + ' ' + word + (count === 1 ? '' : 's');
+}
+
 function formatExact(bytes) {
-  return formatCount(bytes) + (bytes === 1 ? ' byte' : ' bytes');
+  return formatMany(bytes, 'byte');
 }
 
 /* `span` is the length of time around the value: it sets the digits. */

@@ -7,7 +7,7 @@ function describeRun(run) {
   const { meta } = run, parts = [];
   if (meta.program) parts.push(meta.program);
   parts.push((FORMATS[meta.format] || 'recording') + ' ' + meta.path);
-  parts.push(formatCount(meta.events) + ' events in ' + formatDuration(meta.duration));
+  parts.push(formatMany(meta.events, 'event') + ' in ' + formatDuration(meta.duration));
   if (meta.started) parts.push(new Date(meta.started / 1e6).toISOString().slice(0, 19).replace('T', ' ') + ' UTC');
   return parts.join(' \u00b7 ');
 }
@@ -16,7 +16,7 @@ function makeNotes(run) {
   const { meta } = run, notes = [], name = view.runs.length > 1 ? meta.label + ': ' : '';
   const add = (text, isWarning) => notes.push(element('p', { class: isWarning ? 'note warn' : 'note' }, name + text));
   if (meta.note) add(meta.note);
-  if (meta.lost) add(formatCount(meta.lost) + ' events were lost by the recorder: sums before them are too low or too high.', true);
+  if (meta.lost) add(formatMany(meta.lost, 'event') + ' were lost by the recorder: sums before them are too low or too high.', true);
   if (meta.format === 2 && !meta.ended) add('The program did not end the recording in order: it shows all that had been written.', true);
   if (meta.begin > 0 || meta.end < meta.duration) add('A window of the recording: ' + formatDuration(meta.begin) + ' to ' + formatDuration(meta.end) + ' of ' + formatDuration(meta.duration) + '.');
   const failed = meta.marks.filter((mark) => mark.kind === 'failed');
@@ -26,10 +26,10 @@ function makeNotes(run) {
 
 function makeAbout(run) {
   const { meta } = run, texts = [], name = view.runs.length > 1 ? meta.label + ': ' : '';
-  texts.push(name + formatCount(meta.shown) + ' events are summed in ' + formatCount(meta.columns) + ' columns of time. Requested, reserved and all bands are exact at the moment of each column in which most was requested; the cursor stands on such moments. The pale part of the chart was reached inside a pixel and not held through it.');
-  texts.push(name + (meta.lives === meta.livesAll ? 'All ' + formatCount(meta.livesAll) + ' blocks are in this file.'
-    : formatCount(meta.lives) + ' of ' + formatCount(meta.livesAll) + ' blocks are in this file: all of the peak and of the end, then the largest by bytes times time. They are ' + formatPercent(meta.livesShare) + ' of all bytes times time. The others are summed in the curves and bands.'));
-  if (meta.rangesKept !== meta.rangesAll) texts.push(name + formatCount(meta.rangesKept) + ' of ' + formatCount(meta.rangesAll) + ' ranges are in this file, ' + formatPercent(meta.rangesShare) + ' of all bytes times time.');
+  texts.push(name + formatMany(meta.shown, 'event') + ' are summed in ' + formatCount(meta.columns) + ' columns of time. Requested, reserved and all bands are exact at the moment of each column in which most was requested; the cursor stands on such moments. The pale part of the chart was reached inside a pixel and not held through it.');
+  texts.push(name + (meta.lives === meta.livesAll ? 'All ' + formatMany(meta.livesAll, 'block') + ' are in this file.'
+    : formatCount(meta.lives) + ' of ' + formatMany(meta.livesAll, 'block') + ' are in this file: all of the peak and of the end, then the largest by bytes times time. They are ' + formatPercent(meta.livesShare) + ' of all bytes times time. The others are summed in the curves and bands.'));
+  if (meta.rangesKept !== meta.rangesAll) texts.push(name + formatCount(meta.rangesKept) + ' of ' + formatMany(meta.rangesAll, 'range') + ' are in this file, ' + formatPercent(meta.rangesShare) + ' of all bytes times time.');
   for (const grouping of meta.groupings)
     if (grouping.others) texts.push(name + 'By ' + grouping.by + ', the ' + (grouping.bands.length - 1) + ' groups that held most have a colour; ' + formatCount(grouping.others) + ' others share one.');
   return texts.map((text) => element('p', {}, text));
@@ -73,7 +73,7 @@ function makePanel(run, index) {
   if (meta.calls.length)
     panel.append(add(new Chart(index, {
       name: 'calls', label: 'Time in driver calls', height: HEIGHTS.small, draw: (area, pixels) => drawCallTime(run, area, pixels),
-      value: (column) => formatDuration(curves.callTime[column]) + ' in ' + formatCount(curves.calls[column]) + ' calls around the cursor',
+      value: (column) => formatDuration(curves.callTime[column]) + ' in ' + formatMany(curves.calls[column], 'call') + ' around the cursor',
     })));
   panel.append(makeTextTable(run));
   return panel;

@@ -140,11 +140,11 @@ function AddressMap(runIndex) {
   this.describe = (map) => {
     const column = view.cursor.columns[runIndex], { curves } = run;
     const restBytes = curves.most[column] - map.used, restBlocks = curves.blocks[column] - map.blocks.length;
-    const parts = [element('b', { 'data-map-used': String(map.used), 'data-map-moment': String(map.moment) }, formatBytes(map.used)), ' in ' + formatCount(map.blocks.length) + ' blocks'];
+    const parts = [element('b', { 'data-map-used': String(map.used), 'data-map-moment': String(map.moment) }, formatBytes(map.used)), ' in ' + formatMany(map.blocks.length, 'block')];
     if (run.ranges.count)
-      parts.push(' of ', element('b', { 'data-map-reserved': String(map.reserved) }, formatBytes(map.reserved)), ' reserved in ' + formatCount(map.ranges.length) + ' ranges; ',
+      parts.push(' of ', element('b', { 'data-map-reserved': String(map.reserved) }, formatBytes(map.reserved)), ' reserved in ' + formatMany(map.ranges.length, 'range') + '; ',
         element('b', { 'data-map-free': String(map.reserved - map.covered), 'data-map-largest': String(map.largest) }, formatBytes(Math.max(0, map.reserved - map.covered))),
-        ' free in ' + formatCount(map.holes) + ' holes, the largest ' + formatBytes(map.largest));
+        ' free in ' + formatMany(map.holes, 'hole') + ', the largest ' + formatBytes(map.largest));
     if (restBlocks > 0) parts.push('. ' + formatCount(restBlocks) + ' small blocks with ' + formatBytes(restBytes) + ' are not in this file: they look free');
     parts.push('.');
     summary.replaceChildren(...parts);

@@ -69,7 +69,7 @@ function makeBlockTable(run, found, title) {
     if (hasStacks) row.push(groupName(run, BY_SITE, lives.groups[BY_SITE][i]), lives.stack[i]);
     return row;
   });
-  return makeTable(title + ': ' + formatCount(rows.length) + ' largest of ' + formatCount(found.length) + ' blocks', columns, rows, 1);
+  return makeTable(title + ': ' + formatCount(rows.length) + ' largest of ' + formatMany(found.length, 'block'), columns, rows, 1);
 }
 
 /* What was live at the cursor, at the peak, or at the end. Drawn when the cursor rests, as it can be long. */
@@ -97,7 +97,7 @@ function LiveTables(host) {
       const wide = makeBlockTable(run, found, what + ' ' + words);
       wide.classList.add('wide');
       grid.append(wide);
-      return element('div', { class: 'panel' }, element('h3', { 'data-live-bytes': String(bytes) }, (view.runs.length > 1 ? run.meta.label + ': ' : '') + formatBytes(bytes) + ' in ' + formatCount(blocks) + ' blocks ' + words +
+      return element('div', { class: 'panel' }, element('h3', { 'data-live-bytes': String(bytes) }, (view.runs.length > 1 ? run.meta.label + ': ' : '') + formatBytes(bytes) + ' in ' + formatMany(blocks, 'block') + ' ' + words +
         (choice === 'end' && !blocks ? ': everything was freed' : '')), grid);
     }));
   };
@@ -124,7 +124,7 @@ function makeCalls(run) {
     all += call.ns;
     count += call.count;
   }
-  panel.append(makeTable(formatCount(count) + ' calls took ' + formatDuration(all), [{ name: 'Call', isText: true }, { name: 'Count', format: formatCount }, { name: 'Time', format: formatDuration },
+  panel.append(makeTable(formatMany(count, 'call') + ' took ' + formatDuration(all), [{ name: 'Call', isText: true }, { name: 'Count', format: formatCount }, { name: 'Time', format: formatDuration },
     { name: 'Part', format: formatPercent }, { name: 'Mean', format: formatDuration }, { name: 'Longest', format: formatDuration }],
   run.meta.calls.map((call) => [call.name, call.count, call.ns, call.ns / Math.max(1, all), call.ns / call.count, call.most]), 2));
   return panel;
