@@ -12,7 +12,7 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test fuzz models soak bench docs install clean help
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test browser-test fuzz models soak bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -98,6 +98,12 @@ torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cach
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@LOCH_PYTHON="$${XDG_CACHE_HOME:-$$HOME/.cache}/loch/torch/bin/python" \
 	    tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch.py tests/exchange/test_torch_viz.py
+
+browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
+	@scripts/setup build test browser
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_program browser.make_report
+	@tests/browser/run $(BUILD)
 
 bench: ## builds and runs the benchmarks
 	@scripts/setup build

@@ -125,10 +125,11 @@ class Browser:
 
     def open(self, path):
         """Opens a file and waits until the report is complete."""
+        self.js("document.documentElement.dataset.state = 'old'")
         self.problems.clear()
         self.requests.clear()
         self.call('Page.navigate', url='file://' + os.path.abspath(path))
-        self.wait("document.documentElement.dataset.state === 'ready'")
+        self.wait("document.documentElement && document.documentElement.dataset.state === 'ready'", may_change=True)
         self.settle()
 
     def js(self, expression):
@@ -139,12 +140,18 @@ class Browser:
             raise Failure(details.get('exception', {}).get('description') or details['text'])
         return result['result'].get('value')
 
-    def wait(self, condition):
-        """Waits until an expression is true."""
+    def wait(self, condition, may_change=False):
+        """Waits until an expression is true. `may_change`: the page may be replaced meanwhile."""
         deadline = time.monotonic() + PATIENCE
-        while not self.js(condition):
+        while True:
+            try:
+                if self.js(condition):
+                    return
+            except Failure:
+                if not may_change:
+                    raise
             if time.monotonic() > deadline:
-                raise Failure(f'not within {PATIENCE} s: {condition}')
+                raise Failure(f'not within {PATIENCE} s: {condition}; {self.problems}')
             time.sleep(0.02)
 
     def settle(self):

@@ -115,6 +115,7 @@ function Chart(runIndex, options) {
   });
   const overlay = document.createElement('canvas'); /* the picture without the cursor */
   const caption = element('figcaption', {}, element('span', {}, options.label), element('span', { class: 'caption-value' }));
+  if (options.title) this.drawTheme = () => { caption.firstChild.textContent = options.title(); };
   this.element = element('figure', { class: 'chart' }, caption, canvas);
   const left = LEFT, right = RIGHT;
   let drag = null, area = null;

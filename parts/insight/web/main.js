@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Builds the page: curves first, then, when the file is read to its end, blocks and tables. */
 const FORMATS = ['', 'trace', 'recording', 'PyTorch snapshot', '', '', '', '', 'snapshot'];
-const HEIGHTS = { memory: 300, small: 84 };
+const HEIGHTS = { memory: 320, small: 84 };
 
 function describeRun(run) {
   const { meta } = run, parts = [];
@@ -54,7 +54,8 @@ function makePanel(run, index) {
   const { curves, meta } = run;
   panel.append(add(new Readout(index)));
   panel.append(add(new Chart(index, {
-    name: 'memory', label: meta.ranges ? 'Requested by ' + 'band, and reserved (dashed)' : 'Requested bytes', height: HEIGHTS.memory, hasLabels: true,
+    name: 'memory', label: 'Memory over time', height: HEIGHTS.memory, hasLabels: true,
+    title: () => 'Requested by ' + meta.groupings[view.by].by + (meta.ranges ? ', and reserved (dashed)' : ''),
     draw: (area, pixels) => drawMemory(run, area, pixels),
     value: (column) => formatBytes(curves.most[column]) + (meta.ranges ? ' of ' + formatBytes(curves.reserved[column]) : ''),
   })));
@@ -147,6 +148,7 @@ function start() {
     document.getElementById('about').append(...makeAbout(run));
   }
   makeControls();
+  for (const painter of view.painters.theme) painter();
   goToPeak(0);
   view.due.window = true;
   cancelAnimationFrame(frameRequest);
