@@ -20,6 +20,7 @@ typedef struct replay_setup {
     loch_device *device;   /* NULL for libc */
     const char *allocator; /* "pool", "direct", "libc", or the name of a registered allocator */
     bool touches;          /* write one byte of every page of every block */
+    const char *record;    /* path of a recording of the run, without the frees at its end; NULL for none */
     replay_kept *kept;
 } replay_setup;
 

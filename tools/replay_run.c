@@ -5,6 +5,7 @@
  * On simulated devices the clock follows the trace. Setting the clock is not work of the allocator, so it is timed
  * separately, together with the cost of this timing, and subtracted. */
 #include "replay.h"
+#include <loch/recorder.h>
 #include <loch/sim.h>
 #include "tool.h"
 
@@ -359,6 +360,19 @@ static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
     return status;
 }
 
+/* Runs the loop while the recorder writes a file. On simulated devices its times are those of the trace. */
+static loch_status replay_record(const replay_setup *setup, replay_loop *loop, replay_result *out)
+{
+    const loch_recorder_options options = {.size = sizeof options,
+                                           .path = setup->record,
+                                           .clock = replay_is_simulated(setup->device) ? setup->device : NULL};
+    loch_status status = loch_recorder_start(&options);
+    if (status != LOCH_OK) return status;
+    status = replay_time(setup, loop, out);
+    const loch_status stopped = loch_recorder_stop();
+    return status == LOCH_OK ? stopped : status;
+}
+
 loch_status replay_run(const replay_setup *setup, replay_result *out)
 {
     replay_loop loop = {.kept = setup->kept, .result = out, .status = LOCH_OK};
@@ -372,7 +386,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
         /* touches the pages, so that the loop has no page fault */
         memset(loop.blocks, 0, setup->trace->slots * sizeof(void *));
         status = replay_prepare(setup, &loop, &events);
-        if (status == LOCH_OK) status = replay_time(setup, &loop, out);
+        if (status == LOCH_OK)
+            status = setup->record ? replay_record(setup, &loop, out) : replay_time(setup, &loop, out);
         const loch_status finished = replay_finish(setup, &loop);
         if (status == LOCH_OK) status = finished;
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch report`: the picture of a recording, or of two side by side, as one HTML file. */
+/* `loch report`: the picture of a recording, or of two side by side, as one HTML file. A trace says what was requested
+ * and not what an allocator did; it is replayed first, so that the picture has reserved memory and addresses. */
+#include "report_replay.h"
 #include "tool.h"
 #include <loch/insight.h>
 #include <inttypes.h>
@@ -11,8 +13,10 @@
 typedef struct report_arguments {
     const char *paths[2];
     size_t count;
-    const char *out, *title;
+    const char *out, *title, *device;
     uint64_t begin_ns, end_ns;
+    bool replays;  /* the second recording is the replay of the first */
+    bool is_plain; /* traces are not replayed */
 } report_arguments;
 
 /* Parses "1.5s", "20ms", "3us", "7ns"; a number alone is in seconds. */
@@ -49,6 +53,12 @@ static int report_parse(report_arguments *parsed, int count, char **arguments)
         } else if (tool_option_value(&options, argument, "--end", &value)) {
             if (!report_parse_time(value, &parsed->end_ns) || !parsed->end_ns)
                 return tool_misuse("report", "--end needs a time such as 1.5s or 20ms");
+        } else if (tool_option_value(&options, argument, "--device", &parsed->device)) {
+            if (!parsed->device) return tool_misuse("report", "--device needs a name such as sim:140GiB");
+        } else if (!strcmp(argument, "--replay")) {
+            parsed->replays = true;
+        } else if (!strcmp(argument, "--plain")) {
+            parsed->is_plain = true;
         } else if (*argument == '-' && argument[1]) {
             return tool_misuse("report", "there is no option \"%s\"", argument);
         } else if (parsed->count == 2) {
@@ -58,55 +68,104 @@ static int report_parse(report_arguments *parsed, int count, char **arguments)
         }
     }
     if (!parsed->count) return tool_misuse("report", "no recording given");
+    if (parsed->replays && (parsed->count == 2 || parsed->is_plain))
+        return tool_misuse("report", "--replay is for one recording, and not with --plain");
+    if (parsed->replays && !strcmp(parsed->paths[0], "-"))
+        return tool_misuse("report", "--replay reads the recording twice: it needs a file");
     if (!parsed->out) parsed->out = "report.html";
+    if (!parsed->device) parsed->device = "sim:140GiB";
     return TOOL_DONE;
 }
 
-/* --- progress --- */
+/* --- recordings --- */
 
-typedef struct report_steps {
-    tool_progress bar;
-    size_t step; /* of 1000, where the present work begins */
-    size_t length;
-} report_steps;
+/* Recordings of a report, and what the page says of them. */
+typedef struct report_shown {
+    loch_recording *recordings[2];
+    size_t count;
+    char labels[2][256], notes[2][512];
+} report_shown;
 
-static loch_status report_show(double done, void *user)
+static const char *report_file_name(const char *path)
 {
-    report_steps *steps = user;
-    tool_progress_show(&steps->bar, steps->step + (size_t)(done * (double)steps->length));
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* Loads one recording. A trace is replaced by the recording of its replay. */
+static loch_status report_load(const report_arguments *parsed, const char *path, report_shown *shown)
+{
+    tool_progress progress = {.label = "reading"};
+    const loch_recording_options options = {.size = sizeof options, .progress = tool_progress_part, .user = &progress};
+    const size_t at = shown->count;
+    loch_recording_info info = {.size = sizeof info};
+    loch_status status = loch_recording_load(path, &options, &shown->recordings[at]);
+    tool_progress_end(&progress);
+    if (status != LOCH_OK) return status;
+    shown->count++;
+    snprintf(shown->labels[at], sizeof shown->labels[at], "%s", report_file_name(path));
+    status = loch_recording_get_info(shown->recordings[at], &info);
+    if (status != LOCH_OK || parsed->is_plain || parsed->replays || info.format != LOCH_RECORDING_TEXT ||
+        !strcmp(path, "-") || info.has_addresses)
+        return status;
+    loch_recording_destroy(shown->recordings[at]);
+    snprintf(shown->notes[at], sizeof shown->notes[at],
+             "The file is a trace: it says what was requested. Loch replayed it on %s, so that reserved memory, "
+             "addresses and driver calls are those of Loch's pool.",
+             parsed->device);
+    return report_replay(path, parsed->device, &shown->recordings[at]);
+}
+
+/* Adds the replay of the first recording as the second. */
+static loch_status report_add_replay(const report_arguments *parsed, report_shown *shown)
+{
+    loch_recording_info info = {.size = sizeof info};
+    loch_status status = loch_recording_get_info(shown->recordings[0], &info);
+    if (status == LOCH_OK) status = report_replay(parsed->paths[0], parsed->device, &shown->recordings[1]);
+    if (status != LOCH_OK) return status;
+    shown->count = 2;
+    if (info.format == LOCH_RECORDING_TORCH) snprintf(shown->labels[0], sizeof shown->labels[0], "PyTorch's allocator");
+    snprintf(shown->labels[1], sizeof shown->labels[1], "Loch");
+    snprintf(shown->notes[1], sizeof shown->notes[1], "Loch replayed the requests of %s on %s.",
+             report_file_name(parsed->paths[0]), parsed->device);
     return LOCH_OK;
 }
 
-static loch_status report_make(const report_arguments *parsed, loch_recording *recordings[2], report_steps *steps)
+static loch_status report_save(const report_arguments *parsed, const report_shown *shown)
 {
-    loch_recording_options reading = {.size = sizeof reading, .progress = report_show, .user = steps};
-    for (size_t i = 0; i < parsed->count; i++) {
-        steps->length = 700 / parsed->count;
-        const loch_status status = loch_recording_load(parsed->paths[i], &reading, &recordings[i]);
-        if (status != LOCH_OK) return status;
-        steps->step += steps->length;
+    char title[600];
+    tool_progress progress = {.label = "report"};
+    loch_report_options options = {.size = sizeof options,
+                                   .title = parsed->title ? parsed->title : title,
+                                   .begin_ns = parsed->begin_ns,
+                                   .end_ns = parsed->end_ns,
+                                   .progress = tool_progress_part,
+                                   .user = &progress};
+    snprintf(title, sizeof title, "%s%s%s", report_file_name(parsed->paths[0]), parsed->count > 1 ? " and " : "",
+             parsed->count > 1 ? report_file_name(parsed->paths[1]) : "");
+    for (size_t i = 0; i < shown->count; i++) {
+        options.labels[i] = shown->labels[i];
+        options.notes[i] = shown->notes[i];
     }
-    steps->length = 1000 - steps->step;
-    const loch_report_options options = {.size = sizeof options,
-                                         .title = parsed->title,
-                                         .begin_ns = parsed->begin_ns,
-                                         .end_ns = parsed->end_ns,
-                                         .progress = report_show,
-                                         .user = steps};
-    return loch_report_save((const loch_recording *const *)recordings, parsed->count, &options, parsed->out);
+    const loch_status status =
+        loch_report_save((const loch_recording *const *)shown->recordings, shown->count, &options, parsed->out);
+    tool_progress_end(&progress);
+    return status;
 }
 
 static int report_command(int count, char **arguments)
 {
     report_arguments parsed = {.count = 0};
-    loch_recording *recordings[2] = {NULL, NULL};
-    report_steps steps = {.bar = {.label = "report", .total = 1000}};
+    report_shown shown = {.count = 0};
     const int code = report_parse(&parsed, count, arguments);
     if (code != TOOL_DONE) return code;
-    const loch_status status = report_make(&parsed, recordings, &steps);
-    tool_progress_end(&steps.bar);
-    loch_recording_destroy(recordings[0]);
-    loch_recording_destroy(recordings[1]);
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < parsed.count && status == LOCH_OK; i++)
+        status = report_load(&parsed, parsed.paths[i], &shown);
+    if (status == LOCH_OK && parsed.replays) status = report_add_replay(&parsed, &shown);
+    if (status == LOCH_OK) status = report_save(&parsed, &shown);
+    loch_recording_destroy(shown.recordings[0]);
+    loch_recording_destroy(shown.recordings[1]);
     if (status != LOCH_OK) return tool_fail_status(status);
     struct stat found;
     char bytes[32];

@@ -5,8 +5,8 @@ const HEIGHTS = { memory: 320, small: 84 };
 
 function describeRun(run) {
   const { meta } = run, parts = [];
-  if (meta.program) parts.push(meta.program);
-  parts.push((FORMATS[meta.format] || 'recording') + ' ' + meta.path);
+  if (meta.program && !meta.note) parts.push(meta.program);
+  parts.push(meta.note ? meta.label : (FORMATS[meta.format] || 'recording') + ' ' + meta.path);
   parts.push(formatMany(meta.events, 'event') + ' in ' + formatDuration(meta.duration));
   if (meta.started) parts.push(new Date(meta.started / 1e6).toISOString().slice(0, 19).replace('T', ' ') + ' UTC');
   return parts.join(' \u00b7 ');
@@ -166,7 +166,7 @@ function finish() {
     const host = element('div', { class: 'panel' });
     if (view.runs.length > 1) host.append(element('h3', {}, run.meta.label));
     if (run.meta.addresses) host.append(add(new AddressMap(i)));
-    else host.append(element('p', { class: 'note' }, 'This recording has no addresses, so there is no map. A recording by Loch has them: LOCH_TRACE=program.loch, or loch replay --record. loch report replays a trace by itself when it is given a device.'));
+    else host.append(element('p', { class: 'note' }, 'This recording has no addresses, so there is no map. A recording by Loch has them: LOCH_TRACE=program.loch records a program; loch report replays a trace unless it is told --plain.'));
     document.getElementById('maps').append(host);
   });
   view.painters.cursor.push(new LiveTables(document.getElementById('live')).drawCursor);
