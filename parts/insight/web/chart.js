@@ -22,11 +22,12 @@ function fitCanvas(canvas, height) {
     canvas.height = Math.round(height * ratio);
   }
   const context = canvas.getContext('2d');
+  context.imageSmoothingEnabled = false;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   context.font = '11px ' + getComputedStyle(document.documentElement).getPropertyValue('--sans');
   context.textBaseline = 'middle';
-  return { context, width, height };
+  return { context, width, height, ratio };
 }
 
 function drawTimeAxis(area, from, to, hasLabels) {
@@ -65,6 +66,31 @@ function drawValueAxis(area, most, steps) {
     context.fillText(steps.format(value), area.left - 8, y);
   }
   context.stroke();
+}
+
+/* A picture that is set pixel by pixel: thousands of narrow steps are faster so than as paths. */
+function Raster() {
+  const canvas = document.createElement('canvas'), context = canvas.getContext('2d');
+  let image = null;
+  this.begin = (width, height) => {
+    if (!image || image.width !== width || image.height !== height) {
+      canvas.width = width;
+      canvas.height = height;
+      image = context.createImageData(width, height);
+      this.data = new Uint32Array(image.data.buffer);
+    } else this.data.fill(0);
+    this.width = width;
+    this.height = height;
+  };
+  /* Fills a column of pixels from row `from` to before row `to`. */
+  this.fill = (x, from, to, color) => {
+    const { data, width } = this;
+    for (let at = Math.max(0, from) * width + x, end = to * width; at < end; at += width) data[at] = color;
+  };
+  this.end = (area) => {
+    context.putImageData(image, 0, 0);
+    area.context.drawImage(canvas, area.left, area.top, area.plot, area.bottom - area.top);
+  };
 }
 
 /* For each pixel: the column of the most, and the least, most and sums of the columns that touch it. */
@@ -113,47 +139,36 @@ function Chart(runIndex, options) {
     role: 'slider', tabindex: '0', 'aria-label': options.label + (view.runs.length > 1 ? ', ' + run.meta.label : ''), 'aria-valuemin': '0',
     'aria-valuemax': '1000', 'aria-valuenow': '0', 'aria-describedby': 'keys', 'data-chart': options.name, 'data-run': String(runIndex),
   });
-  const overlay = document.createElement('canvas'); /* the picture without the cursor */
+  const line = element('div', { class: 'cursor-line', 'aria-hidden': 'true' }), brush = element('div', { class: 'brush', 'aria-hidden': 'true', hidden: '' });
   const caption = element('figcaption', {}, element('span', {}, options.label), element('span', { class: 'caption-value' }));
   if (options.title) this.drawTheme = () => { caption.firstChild.textContent = options.title(); };
-  this.element = element('figure', { class: 'chart' }, caption, canvas);
+  this.element = element('figure', { class: 'chart' }, caption, element('div', { class: 'stage' }, canvas, brush, line));
   const left = LEFT, right = RIGHT;
   let drag = null, area = null;
 
   this.drawWindow = () => {
-    const { context, width, height } = fitCanvas(canvas, options.height);
-    const bottom = height - (options.hasLabels ? BOTTOM : 4);
-    area = { context, width, height, left, plot: Math.max(20, width - left - right), top: TOP, bottom };
+    const { context, width, height, ratio } = fitCanvas(canvas, options.height);
+    const bottom = height - (options.hasLabels ? BOTTOM : 4), plot = Math.max(20, width - left - right);
+    area = { context, width, height, left, plot, top: TOP, bottom, ratio, pixels: Math.round(plot * ratio) };
     drawTimeAxis(area, view.from, view.to, options.hasLabels);
-    options.draw(area, sumPixels(run, area.plot));
-    overlay.width = canvas.width;
-    overlay.height = canvas.height;
-    overlay.getContext('2d').drawImage(canvas, 0, 0);
+    options.draw(area, sumPixels(run, area.pixels));
   };
 
   this.drawCursor = () => {
     if (!area) return;
-    const { context } = area;
-    context.save();
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    context.drawImage(overlay, 0, 0);
-    context.restore();
     const column = view.cursor.columns[runIndex], time = view.cursor.time;
     const x = left + (time - view.from) / (view.to - view.from) * area.plot;
-    if (x >= left && x <= left + area.plot) {
-      context.strokeStyle = theme.colors.cursor;
-      context.lineWidth = view.isHeld ? 2 : 1;
-      context.beginPath();
-      context.moveTo(Math.round(x) + 0.5, area.top);
-      context.lineTo(Math.round(x) + 0.5, area.bottom);
-      context.stroke();
-    }
-    if (drag && drag.kind === 'window') {
-      context.fillStyle = theme.colors.accent;
-      context.globalAlpha = 0.18;
-      context.fillRect(Math.min(drag.start, drag.now), area.top, Math.abs(drag.now - drag.start), area.bottom - area.top);
-      context.globalAlpha = 1;
+    line.hidden = x < left || x > left + area.plot;
+    line.classList.toggle('held', view.isHeld);
+    line.style.transform = 'translateX(' + Math.round(x) + 'px)';
+    line.style.top = area.top + 'px';
+    line.style.height = area.bottom - area.top + 'px';
+    brush.hidden = !drag || drag.kind !== 'window';
+    if (!brush.hidden) {
+      brush.style.left = Math.min(drag.start, drag.now) + 'px';
+      brush.style.width = Math.abs(drag.now - drag.start) + 'px';
+      brush.style.top = area.top + 'px';
+      brush.style.height = area.bottom - area.top + 'px';
     }
     const text = options.value(column);
     caption.lastChild.textContent = text;

@@ -2,37 +2,6 @@
 /* The charts of one recording: memory by bands with the reserved line and the peak, the overview, what is reserved and
  * not requested, live blocks, driver time; the legend and the figures at the cursor. */
 
-/* Fills between two lines of y, one value for each pixel; `first` and `last` bound the pixels. */
-function fillBetween(context, left, lower, upper, first, last, color) {
-  context.fillStyle = color;
-  context.beginPath();
-  context.moveTo(left + first, upper[first]);
-  stepsForward(context, left, upper, first, last);
-  context.lineTo(left + last + 1, lower[last]);
-  for (let x = last; x >= first; x--) {
-    if (x > first && lower[x - 1] === lower[x]) continue;
-    context.lineTo(left + x, lower[x]);
-    if (x > first) context.lineTo(left + x, lower[x - 1]);
-  }
-  context.closePath();
-  context.fill();
-}
-
-function stepsForward(context, left, line, first, last) {
-  for (let x = first; x <= last; x++) {
-    if (x < last && line[x + 1] === line[x]) continue;
-    context.lineTo(left + x + 1, line[x]);
-    if (x < last) context.lineTo(left + x + 1, line[x + 1]);
-  }
-}
-
-function strokeSteps(context, left, line, first, last) {
-  context.beginPath();
-  context.moveTo(left + first, line[first]);
-  stepsForward(context, left, line, first, last);
-  context.stroke();
-}
-
 function extentOf(pixels) {
   let first = 0, last = pixels.width - 1;
   while (first <= last && pixels.column[first] < 0) first++;
@@ -58,47 +27,56 @@ function mostInWindow(width, hasOverview) {
   return most * 1.06;
 }
 
+const PALE = 0.5; /* of a colour, where the bytes were reached and not held */
+
 function drawMemory(run, area, pixels) {
-  const { context, left, top, bottom } = area, [first, last] = extentOf(pixels);
-  const most = mostInWindow(area.plot, false), height = bottom - top, width = pixels.width;
+  const { context, top, bottom } = area, [first, last] = extentOf(pixels), { raster } = run;
+  const most = mostInWindow(area.pixels, false), height = Math.round((bottom - top) * area.ratio), width = pixels.width;
   drawValueAxis(area, most, stepsOfBytes(most, 5));
   if (first > last) return;
-  const bands = run.bands[view.by], grouping = run.meta.groupings[view.by];
-  const y = (value) => bottom - value / most * height;
-  let lower = new Float64Array(width).fill(bottom);
+  const bands = run.bands[view.by], grouping = run.meta.groupings[view.by], { curves } = run;
+  const row = (value) => height - Math.round(value / most * height);
+  const solid = grouping.bands.map((_, band) => pixelColor(bandColor(run, view.by, band)));
+  const pale = grouping.bands.map((_, band) => pixelColor(bandColor(run, view.by, band), PALE, theme.colors.card));
   const emphasis = view.emphasis === null ? -1 : grouping.bands.indexOf(view.emphasis);
-  if (emphasis >= 0) {
-    const upper = new Float64Array(width);
-    for (let x = first; x <= last; x++) upper[x] = y(bands.most[emphasis][pixels.column[x]]);
-    fillBetween(context, left, lower, upper, first, last, bandColor(run, view.by, emphasis));
-  } else {
-    const held = new Float64Array(width), total = new Float64Array(width);
-    for (let band = 0; band < grouping.bands.length; band++) {
-      const upper = new Float64Array(width), values = bands.there[band];
-      for (let x = first; x <= last; x++) {
-        total[x] += values[pixels.column[x]];
-        upper[x] = y(total[x]);
+  const line = Math.max(1, Math.round(area.ratio)), ink = pixelColor(theme.colors.ink);
+  raster.begin(width, height);
+  for (let x = first, before = -1; x <= last; x++) {
+    const column = pixels.column[x], held = row(pixels.least[x]);
+    if (emphasis >= 0) {
+      raster.fill(x, row(bands.most[emphasis][column]), height, solid[emphasis]);
+    } else {
+      for (let band = 0, total = 0, low = height; band < solid.length; band++) {
+        total += bands.there[band][column];
+        const high = row(total), middle = Math.min(low, Math.max(high, held));
+        raster.fill(x, high, middle, pale[band]);
+        raster.fill(x, middle, low, solid[band]);
+        low = high;
       }
-      fillBetween(context, left, lower, upper, first, last, bandColor(run, view.by, band));
-      lower = upper;
     }
-    for (let x = first; x <= last; x++) held[x] = y(pixels.least[x]);
-    fillBetween(context, left, held, lower, first, last, theme.colors.pale);
+    const high = Math.min(row(curves.most[column]), height - line);
+    raster.fill(x, before < 0 ? high : Math.min(high, before), Math.max(high, before) + line, ink);
+    before = high;
   }
-  const line = new Float64Array(width);
-  context.lineWidth = 1;
-  context.strokeStyle = theme.colors.ink;
-  for (let x = first; x <= last; x++) line[x] = y(run.curves.most[pixels.column[x]]);
-  strokeSteps(context, left, line, first, last);
-  if (run.meta.ranges) {
-    context.lineWidth = 1.5;
-    context.strokeStyle = theme.colors.reserved;
-    context.setLineDash([5, 3]);
-    for (let x = first; x <= last; x++) line[x] = y(pixels.reserved[x]);
-    strokeSteps(context, left, line, first, last);
-    context.setLineDash([]);
+  raster.end(area);
+  if (run.meta.ranges) drawReserved(run, area, pixels, first, last, most);
+  drawMarks(run, area, (value) => bottom - value / most * (bottom - top));
+}
+
+function drawReserved(run, area, pixels, first, last, most) {
+  const { context } = area, y = (x) => area.bottom - pixels.reserved[x] / most * (area.bottom - area.top);
+  context.lineWidth = 1.5;
+  context.strokeStyle = theme.colors.reserved;
+  context.setLineDash([5, 3]);
+  context.beginPath();
+  context.moveTo(area.left + first / area.ratio, y(first));
+  for (let x = first; x <= last; x++) {
+    if (x < last && pixels.reserved[x + 1] === pixels.reserved[x]) continue;
+    context.lineTo(area.left + (x + 1) / area.ratio, y(x));
+    if (x < last) context.lineTo(area.left + (x + 1) / area.ratio, y(x + 1));
   }
-  drawMarks(run, area, y);
+  context.stroke();
+  context.setLineDash([]);
 }
 
 function drawMarks(run, area, y) {
@@ -137,17 +115,18 @@ function drawMarks(run, area, y) {
   context.fillText(text, textX + 4, textY);
 }
 
-function drawLine(area, pixels, values, most, color) {
-  const [first, last] = extentOf(pixels), { context } = area, height = area.bottom - area.top;
+function drawLine(run, area, pixels, values, most, color) {
+  const [first, last] = extentOf(pixels), height = Math.round((area.bottom - area.top) * area.ratio), { raster } = run;
   if (first > last) return;
-  const line = new Float64Array(pixels.width), base = new Float64Array(pixels.width).fill(area.bottom);
-  for (let x = first; x <= last; x++) line[x] = area.bottom - values[x] / most * height;
-  context.globalAlpha = 0.16;
-  fillBetween(context, area.left, base, line, first, last, color);
-  context.globalAlpha = 1;
-  context.strokeStyle = color;
-  context.lineWidth = 1.25;
-  strokeSteps(context, area.left, line, first, last);
+  const line = Math.max(1, Math.round(area.ratio)), ink = pixelColor(color), light = pixelColor(color, 0.84, theme.colors.card);
+  raster.begin(pixels.width, height);
+  for (let x = first, before = -1; x <= last; x++) {
+    const high = Math.min(height - line, height - Math.round(values[x] / most * height));
+    raster.fill(x, high, height, light);
+    raster.fill(x, before < 0 ? high : Math.min(high, before), Math.max(high, before) + line, ink);
+    before = high;
+  }
+  raster.end(area);
 }
 
 function mostOfRuns(width, name) {
@@ -161,21 +140,21 @@ function mostOfRuns(width, name) {
 
 function drawUnused(run, area, pixels) {
   drawValueAxis(area, 1, { step: 0.5, format: (value) => Math.round(100 * value) + ' %' });
-  drawLine(area, pixels, pixels.unused, 1, theme.colors.accent);
+  drawLine(run, area, pixels, pixels.unused, 1, theme.colors.accent);
 }
 
 function drawBlocks(run, area, pixels) {
-  const most = Math.max(1, mostOfRuns(area.plot, 'blocks')) * 1.06;
+  const most = Math.max(1, mostOfRuns(area.pixels, 'blocks')) * 1.06;
   drawValueAxis(area, most, { step: Math.max(1, stepOf(most, 3)), format: formatCount });
-  drawLine(area, pixels, pixels.blocks, most, theme.colors.accent);
+  drawLine(run, area, pixels, pixels.blocks, most, theme.colors.accent);
 }
 
 const BAR = 4;
 
 function drawCallTime(run, area, pixels) {
   const sums = view.runs.map((other) => {
-    const bars = new Float64Array(Math.ceil(area.plot / BAR)), from = sumPixels(other, area.plot);
-    for (let x = 0; x < area.plot; x++) bars[Math.floor(x / BAR)] += from.callTime[x];
+    const bars = new Float64Array(Math.ceil(area.plot / BAR) + 1), from = sumPixels(other, area.pixels);
+    for (let x = 0; x < area.pixels; x++) bars[Math.floor(x / area.ratio / BAR)] += from.callTime[x];
     return bars;
   });
   let most = 1;
@@ -198,36 +177,33 @@ function Overview(runIndex) {
     'aria-valuemin': '0', 'aria-valuemax': '1000', 'aria-valuenow': '0', 'data-chart': 'overview', 'data-run': String(runIndex),
   });
   this.element = element('figure', { class: 'chart overview' }, canvas);
-  let area = null, drag = null;
-  this.drawWindow = () => {
-    const { context, width } = fitCanvas(canvas, height);
-    area = { context, width, left: LEFT, plot: width - LEFT - RIGHT, top: 2, bottom: height - 2 };
-    const span = Math.max(1, view.last - view.first), most = mostInWindow(area.plot, true);
-    const { curves } = run;
+  const picture = document.createElement('canvas'); /* of the whole recording, without the window */
+  let area = null, drag = null, drawn = '';
+  const drawPicture = (ratio, span) => {
+    const context = picture.getContext('2d'), { curves } = run, most = mostInWindow(0, true);
+    picture.width = canvas.width;
+    picture.height = canvas.height;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = theme.colors.faint;
-    context.beginPath();
-    context.moveTo(area.left, area.bottom);
-    let pixel = -1, top = area.bottom;
+    const tops = new Float64Array(Math.ceil(area.plot) + 1);
     for (let i = 0; i < curves.count; i++) { /* the most of each pixel */
-      const x = Math.floor((curves.time[i] - view.first) / span * area.plot);
       const end = i + 1 < curves.count ? curves.time[i + 1] : run.meta.end;
-      const y = area.bottom - curves.most[i] / most * (area.bottom - area.top);
-      if (x !== pixel) {
-        if (pixel >= 0) context.lineTo(area.left + pixel, top);
-        top = y;
-        pixel = x;
-      } else if (y < top) top = y;
-      const endX = Math.floor((end - view.first) / span * area.plot);
-      if (endX > x + 1) {
-        context.lineTo(area.left + x, top);
-        context.lineTo(area.left + endX, y);
-        top = y;
-      }
+      const last = Math.min(tops.length - 1, Math.floor((end - view.first) / span * area.plot));
+      for (let x = Math.floor((curves.time[i] - view.first) / span * area.plot); x <= last; x++)
+        if (curves.most[i] > tops[x]) tops[x] = curves.most[i];
     }
-    context.lineTo(area.left + pixel, top);
-    context.lineTo(area.left + (run.meta.end - view.first) / span * area.plot, top);
-    context.lineTo(area.left + (run.meta.end - view.first) / span * area.plot, area.bottom);
-    context.fill();
+    tops.forEach((value, x) => {
+      const high = value / most * (area.bottom - area.top);
+      context.fillRect(area.left + x, area.bottom - high, 1, high);
+    });
+  };
+  this.drawWindow = () => {
+    const { context, width, ratio } = fitCanvas(canvas, height), span = Math.max(1, view.last - view.first);
+    area = { context, width, left: LEFT, plot: width - LEFT - RIGHT, top: 2, bottom: height - 2 };
+    const key = width + '/' + ratio + '/' + theme.colors.faint;
+    if (key !== drawn) drawPicture(ratio, span);
+    drawn = key;
+    context.drawImage(picture, 0, 0, width, height);
     const from = area.left + (view.from - view.first) / span * area.plot, to = area.left + (view.to - view.first) / span * area.plot;
     context.fillStyle = theme.colors.card;
     context.globalAlpha = 0.68;

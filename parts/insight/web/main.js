@@ -30,6 +30,7 @@ function makeAbout(run) {
   texts.push(name + (meta.lives === meta.livesAll ? 'All ' + formatMany(meta.livesAll, 'block') + ' are in this file.'
     : formatCount(meta.lives) + ' of ' + formatMany(meta.livesAll, 'block') + ' are in this file: all of the peak and of the end, then the largest by bytes times time. They are ' + formatPercent(meta.livesShare) + ' of all bytes times time. The others are summed in the curves and bands.'));
   if (meta.rangesKept !== meta.rangesAll) texts.push(name + formatCount(meta.rangesKept) + ' of ' + formatMany(meta.rangesAll, 'range') + ' are in this file, ' + formatPercent(meta.rangesShare) + ' of all bytes times time.');
+  if (meta.ranges && meta.format === 2) texts.push(name + 'Reserved counts ranges of addresses with memory behind them. Memory that is mapped at two addresses for a while, as when a pool remaps it, counts twice.');
   for (const grouping of meta.groupings)
     if (grouping.others) texts.push(name + 'By ' + grouping.by + ', the ' + (grouping.bands.length - 1) + ' groups that held most have a colour; ' + formatCount(grouping.others) + ' others share one.');
   return texts.map((text) => element('p', {}, text));
@@ -37,6 +38,7 @@ function makeAbout(run) {
 
 function redraw() {
   for (const run of view.runs) run.pixels = null;
+  view.changes++;
   for (const painter of view.painters.theme) painter();
   request('window');
 }
@@ -127,7 +129,7 @@ function makeControls() {
 
 function start() {
   const meta = JSON.parse(document.getElementById('meta').textContent);
-  view.runs = meta.runs.map((one, index) => ({ meta: one, curves: decodeCurves(index, one), bands: [], lives: null, ranges: null }));
+  view.runs = meta.runs.map((one, index) => ({ meta: one, curves: decodeCurves(index, one), bands: [], lives: null, ranges: null, raster: new Raster() }));
   for (const run of view.runs) {
     run.peakColumn = 0;
     for (let i = 1; i < run.curves.count; i++) if (run.curves.most[i] > run.curves.most[run.peakColumn]) run.peakColumn = i;

@@ -75,7 +75,7 @@ function AddressMap(runIndex) {
   const summary = element('p', { class: 'map-text', 'data-map-summary': String(runIndex) });
   const chosen = element('p', { class: 'map-text', 'aria-live': 'polite' });
   this.element = element('figure', { class: 'map' }, canvas, summary, chosen);
-  let from = 0, to = Math.max(1, segments.bytes), shape = null, selected = -1, drag = null;
+  let from = 0, to = Math.max(1, segments.bytes), shape = null, selected = -1, drag = null, drawn = '';
 
   const setView = (begin, end) => {
     const span = Math.min(segments.bytes, Math.max(Math.min(segments.bytes, 4096), end - begin));
@@ -96,7 +96,10 @@ function AddressMap(runIndex) {
   };
 
   this.drawCursor = () => {
-    const moment = run.curves.moment[view.cursor.columns[runIndex]], map = mapAt(run, moment), { lives, ranges } = run;
+    const moment = run.curves.moment[view.cursor.columns[runIndex]], key = [moment, from, to, selected, view.changes, canvas.clientWidth].join('/');
+    if (key === drawn) return;
+    drawn = key;
+    const map = mapAt(run, moment), { lives, ranges } = run;
     const height = MAP_ROWS * (ROW + ROW_GAP), { context, width } = fitCanvas(canvas, height);
     shape = { context, left: LEFT, width: width - LEFT - RIGHT, rows: MAP_ROWS, perRow: (to - from) / MAP_ROWS };
     context.fillStyle = theme.colors.grid;

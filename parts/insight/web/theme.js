@@ -5,10 +5,20 @@ const theme = { choice: 'auto', colors: {} };
 
 function readColors() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ['page', 'card', 'ink', 'soft', 'faint', 'line', 'grid', 'accent', 'reserved', 'free', 'hole', 'cursor', 'other', 'pale', 'bad'])
+  for (const name of ['page', 'card', 'ink', 'soft', 'faint', 'line', 'grid', 'accent', 'reserved', 'free', 'hole', 'cursor', 'other', 'bad'])
     theme.colors[name] = style.getPropertyValue('--' + name).trim();
   theme.bands = [];
   for (let i = 0; i < PALETTE; i++) theme.bands.push(style.getPropertyValue('--c' + i).trim());
+}
+
+/* A colour "#rrggbb" as the pixels of a canvas have it; `part` of it is replaced by another colour. */
+function pixelColor(color, part, other) {
+  let value = 0;
+  for (let i = 0; i < 3; i++) {
+    const one = parseInt(color.slice(1 + 2 * i, 3 + 2 * i), 16), into = other ? parseInt(other.slice(1 + 2 * i, 3 + 2 * i), 16) : one;
+    value |= Math.round(one + (into - one) * (part || 0)) << 8 * i;
+  }
+  return (value | 0xff000000) >>> 0;
 }
 
 function applyTheme(choice) {

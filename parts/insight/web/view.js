@@ -5,6 +5,7 @@ const view = {
   runs: [], from: 0, to: 1, first: 0, last: 1, by: BY_SIZE, emphasis: null, isHeld: false,
   cursor: { time: 0, columns: [] }, /* a column for each run */
   painters: { window: [], cursor: [], theme: [] }, due: { window: false, cursor: false },
+  changes: 0, /* of colours, grouping or size: all is drawn anew */
   frames: 0,
 };
 let frameRequest = 0;
