@@ -70,8 +70,6 @@ static int report_parse(report_arguments *parsed, int count, char **arguments)
     if (!parsed->count) return tool_misuse("report", "no recording given");
     if (parsed->replays && (parsed->count == 2 || parsed->is_plain))
         return tool_misuse("report", "--replay is for one recording, and not with --plain");
-    if (parsed->replays && !strcmp(parsed->paths[0], "-"))
-        return tool_misuse("report", "--replay reads the recording twice: it needs a file");
     if (!parsed->out) parsed->out = "report.html";
     if (!parsed->device) parsed->device = "sim:140GiB";
     return TOOL_DONE;
@@ -106,14 +104,18 @@ static loch_status report_load(const report_arguments *parsed, const char *path,
     snprintf(shown->labels[at], sizeof shown->labels[at], "%s", report_file_name(path));
     status = loch_recording_get_info(shown->recordings[at], &info);
     if (status != LOCH_OK || parsed->is_plain || parsed->replays || info.format != LOCH_RECORDING_TEXT ||
-        !strcmp(path, "-") || info.has_addresses)
+        info.has_addresses)
         return status;
-    loch_recording_destroy(shown->recordings[at]);
     snprintf(shown->notes[at], sizeof shown->notes[at],
              "The file is a trace: it says what was requested. Loch replayed it on %s, so that reserved memory, "
              "addresses and driver calls are those of Loch's pool.",
              parsed->device);
-    return report_replay(path, parsed->device, &shown->recordings[at]);
+    loch_recording *replayed;
+    status = report_replay(shown->recordings[at], parsed->device, &replayed);
+    if (status != LOCH_OK) return status;
+    loch_recording_destroy(shown->recordings[at]);
+    shown->recordings[at] = replayed;
+    return LOCH_OK;
 }
 
 /* Adds the replay of the first recording as the second. */
@@ -121,7 +123,7 @@ static loch_status report_add_replay(const report_arguments *parsed, report_show
 {
     loch_recording_info info = {.size = sizeof info};
     loch_status status = loch_recording_get_info(shown->recordings[0], &info);
-    if (status == LOCH_OK) status = report_replay(parsed->paths[0], parsed->device, &shown->recordings[1]);
+    if (status == LOCH_OK) status = report_replay(shown->recordings[0], parsed->device, &shown->recordings[1]);
     if (status != LOCH_OK) return status;
     shown->count = 2;
     if (info.format == LOCH_RECORDING_TORCH) snprintf(shown->labels[0], sizeof shown->labels[0], "PyTorch's allocator");

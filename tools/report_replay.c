@@ -22,7 +22,7 @@ static loch_status report_record(const trace_log *trace, const char *device, con
     return status;
 }
 
-loch_status report_replay(const char *path, const char *device, loch_recording **out)
+loch_status report_replay(const loch_recording *recording, const char *device, loch_recording **out)
 {
     char folder[4096], record[sizeof folder + 16];
     const char *temporary = getenv("TMPDIR");
@@ -33,7 +33,8 @@ loch_status report_replay(const char *path, const char *device, loch_recording *
         return loch_error_set(LOCH_E_IO, NULL, 0, "%s: the folder for a replay cannot be made", folder);
     snprintf(record, sizeof record, "%s/replay.loch", folder);
     loch_status status = LOCH_OK;
-    if (!trace_load(&trace, path)) status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: it cannot be replayed", path);
+    if (!trace_translate(&trace, recording))
+        status = loch_error_set(LOCH_E_IO, NULL, 0, "the recording cannot be replayed");
     if (status == LOCH_OK) status = report_record(&trace, device, record);
     trace_unload(&trace);
     if (status == LOCH_OK) status = loch_recording_load(record, NULL, out);

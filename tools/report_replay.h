@@ -7,6 +7,6 @@
 
 /* Replays a recording through a pool on a device, records that, and reads it. E_IO after a line on standard error that
  * says why. */
-loch_status report_replay(const char *path, const char *device, loch_recording **out);
+loch_status report_replay(const loch_recording *recording, const char *device, loch_recording **out);
 
 #endif

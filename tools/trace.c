@@ -155,27 +155,37 @@ static bool reader_translate(trace_reader *reader, const loch_recording_info *in
 
 /* --- whole traces --- */
 
-bool trace_load(trace_log *trace, const char *path)
+bool trace_translate(trace_log *trace, const loch_recording *recording)
 {
     *trace = (trace_log){.slots = 0};
-    tool_progress progress = {.label = "reading"};
-    const loch_recording_options options = {.size = sizeof options, .progress = tool_progress_part, .user = &progress};
-    loch_recording *recording;
     loch_recording_info info = {.size = sizeof info};
-    loch_status status = loch_recording_load(path, &options, &recording);
-    tool_progress_end(&progress);
-    if (status == LOCH_OK) status = loch_recording_get_info(recording, &info);
-    if (status != LOCH_OK) {
+    if (loch_recording_get_info(recording, &info) != LOCH_OK) {
         tool_fail("%s", loch_error_get()->sentence);
         return false;
     }
-    trace_reader reader = {.trace = trace, .recording = recording, .path = path};
+    trace_reader reader = {.trace = trace, .recording = recording, .path = info.path};
     const bool is_good = reader_translate(&reader, &info);
     trace_array_free(&reader.slots);
     trace_array_free(&reader.free_slots);
     trace_array_free(&reader.sizes);
     trace_array_free(&reader.tags);
     trace_array_free(&reader.streams);
+    return is_good;
+}
+
+bool trace_load(trace_log *trace, const char *path)
+{
+    *trace = (trace_log){.slots = 0};
+    tool_progress progress = {.label = "reading"};
+    const loch_recording_options options = {.size = sizeof options, .progress = tool_progress_part, .user = &progress};
+    loch_recording *recording;
+    const loch_status status = loch_recording_load(path, &options, &recording);
+    tool_progress_end(&progress);
+    if (status != LOCH_OK) {
+        tool_fail("%s", loch_error_get()->sentence);
+        return false;
+    }
+    const bool is_good = trace_translate(trace, recording);
     loch_recording_destroy(recording);
     return is_good;
 }

@@ -9,7 +9,7 @@
 #ifndef LOCH_TOOL_TRACE_H
 #define LOCH_TOOL_TRACE_H
 
-#include <loch/loch.h>
+#include <loch/insight.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,6 +55,9 @@ typedef struct trace_log {
  * allocation; moves, ranges and driver calls are left out. On failure returns false after a line on standard error that
  * names the file, and the line if there is one. Call trace_unload in either case. */
 bool trace_load(trace_log *trace, const char *path);
+
+/* Makes a trace of a recording that is in memory. Fails as trace_load does. */
+bool trace_translate(trace_log *trace, const loch_recording *recording);
 
 void trace_unload(trace_log *trace);
 
