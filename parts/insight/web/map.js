@@ -96,7 +96,7 @@ function AddressMap(runIndex) {
   };
 
   this.drawCursor = () => {
-    const moment = run.curves.moment[view.cursor.columns[runIndex]], key = [moment, from, to, selected, view.changes, canvas.clientWidth].join('/');
+    const moment = run.curves.moment[view.cursor.columns[runIndex]], key = [moment, from, to, selected, view.changes].join('/');
     if (key === drawn) return;
     drawn = key;
     const map = mapAt(run, moment), { lives, ranges } = run;
