@@ -102,7 +102,7 @@ torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cach
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
-	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_program browser.make_report
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_program examples_decoder browser.make_report
 	@tests/browser/run $(BUILD)
 
 bench: ## builds and runs the benchmarks

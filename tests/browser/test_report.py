@@ -3,6 +3,7 @@
 recordings contain."""
 import json
 import os
+import subprocess
 import unittest
 
 from chromium import Browser, find_program
@@ -124,6 +125,26 @@ class Report(unittest.TestCase):
         self.browser.move(x, y)
         self.assertEqual(self.figure('requested'), (16 + 5) * MIB)
         self.assertEqual(self.browser.js("document.querySelector('canvas[data-chart=memory]').getAttribute('aria-valuetext')").split(': ')[1], '21.00 MiB of 96.00 MiB')
+
+    def test_a_recorded_program_has_the_figures_of_loch_stats(self):
+        build, recording, page = os.environ['LOCH_BUILD'], report('decoder.loch'), report('decoder.html')
+        subprocess.run([os.path.join(build, 'examples', 'decoder')], env={**os.environ, 'LOCH_TRACE': recording}, check=True, stdout=subprocess.DEVNULL)
+        program = os.path.join(build, 'bin', 'loch')
+        subprocess.run([program, 'report', recording, '-o', page], check=True, stdout=subprocess.DEVNULL)
+        stats = json.loads(subprocess.run([program, 'stats', '--json', recording], check=True, stdout=subprocess.PIPE).stdout)
+        self.browser.open(page)
+        self.assertEqual(self.figure('requested'), stats['peak_requested'])
+        self.assertEqual(self.figure('reserved'), stats['reserved_at_peak'])
+        self.assertEqual(self.figure('blocks'), stats['at_peak']['blocks'])
+        meta = self.browser.js('lochReport.view.runs[0].meta')
+        self.assertEqual((meta['events'], meta['peakReserved'], meta['peakTime'], meta['atEnd']), (stats['events'], stats['peak_reserved'], stats['peak_time_ns'], stats['at_end']['bytes']))
+        self.assertEqual(sum(call['ns'] for call in meta['calls']), stats['driver_calls_ns'])
+        self.browser.wait("document.querySelector('#live table tbody tr') !== null")
+        tags = self.browser.js('''(() => { const run = lochReport.view.runs[0], sums = {};
+            for (const i of lochReport.livesAt(run.lives, run.meta.peakMoment)) { const tag = run.meta.groupings[0].names[run.lives.groups[0][i]]; sums[tag] = (sums[tag] || 0) + run.lives.bytes[i]; }
+            return sums; })()''')
+        self.assertEqual(tags, {one['tag']: one['bytes'] for one in stats['at_peak']['tags']})
+        self.assertEqual(self.browser.js('lochReport.mapAt(lochReport.view.runs[0], lochReport.view.runs[0].meta.peakMoment).used'), stats['peak_requested'])
 
     def test_leaks_are_listed_by_tag_and_call_site(self):
         self.browser.open(report('one.html'))

@@ -43,7 +43,7 @@ void insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes)
     fwrite(text, 1, length, file);
 }
 
-/* Returns the length of the UTF-8 sequence at `text`, 1 to 4; 0 if it is none. */
+/* Returns the length of the UTF-8 sequence at `text`, 1 to 4; 0 for other bytes. */
 static size_t report_sequence_length(const unsigned char *text)
 {
     if (text[0] < 0x80) return 1;

@@ -3,10 +3,9 @@
  * is a column of its own, so that a column's most is never drawn over time in which nothing happened.
  *
  * A moment is the number of events that have happened. Each column is packed as: time, moment of the most requested
- * bytes and its time; requested: most, least, last;
- * reserved: most, at the moment, last; blocks at the moment; time and number of driver calls; allocations. The bands of a
- * grouping are packed as: a mask of bands that changed and their changes, at the moment of the most; a mask of bands
- * that had more elsewhere in the column, and how much more. */
+ * bytes and its time; requested: most, least, last; reserved: most, at the moment, last; blocks at the moment; time and
+ * number of driver calls; allocations. The bands of a grouping are packed as: a mask of bands that changed and their
+ * changes, at the moment of the most; a mask of bands that had more elsewhere in the column, and how much more. */
 #include "report.h"
 #include "format.h"
 #include <string.h>

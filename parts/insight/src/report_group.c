@@ -34,7 +34,8 @@ static bool group_is_inner(const char *frame)
     return false;
 }
 
-/* Finds the call site of each stack: its innermost frame outside of allocators. Equal sites get one number; 0 is none. */
+/* Finds the call site of each stack: its innermost frame outside of allocators. Equal sites get one number; 0 stands
+ * for no stack. */
 static bool group_find_sites(report_run *run)
 {
     insight_map found = {.mask = 0};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Lives: a block at one address with one size, from one moment to another. A block that is resized or moved has several.
- * The page gets the largest lives by bytes times time, and before all others those of the peak and of the end, so that
- * what it shows of these two moments is complete. The same selection serves the ranges of drivers.
+/* Lives: a block at one address with one size, from one moment to another. A block that is resized or moved has
+ * several. The page gets the largest lives by bytes times time, and before all others those of the peak and of the end,
+ * so that what it shows of these two moments is complete. The ranges of drivers are selected in this way too.
  *
  * A life is packed as: begin (moment, time), length (moments + 1, or 0 if it has no end; time), address, bytes, id,
- * flags, tag, call site, stack + 1, stream, allocator. A range: begin, length, address, bytes, kind, device. Groups and
+ * flags, tag, call site, stream, allocator, stack + 1. A range: begin, length, address, bytes, kind, device. Groups and
  * stacks are numbered in the order of their first use. */
 #include "report.h"
 #include "format.h"
