@@ -10,10 +10,9 @@ typedef struct convert_format {
     loch_recording_format format;
 } convert_format;
 
-static const convert_format convert_formats[] = {{"text", LOCH_RECORDING_TEXT},      {"binary", LOCH_RECORDING_BINARY},
-                                                 {"torch", LOCH_RECORDING_TORCH},    {"viz", LOCH_RECORDING_VIZ},
-                                                 {"chrome", LOCH_RECORDING_CHROME},  {"folded", LOCH_RECORDING_FOLDED},
-                                                 {"metrics", LOCH_RECORDING_METRICS}};
+static const convert_format convert_formats[] = {
+    {"text", LOCH_RECORDING_TEXT},     {"binary", LOCH_RECORDING_BINARY}, {"torch", LOCH_RECORDING_TORCH},
+    {"chrome", LOCH_RECORDING_CHROME}, {"folded", LOCH_RECORDING_FOLDED}, {"metrics", LOCH_RECORDING_METRICS}};
 
 static loch_recording_format convert_find(const char *name)
 {
@@ -42,7 +41,7 @@ static int convert_run(int count, char **arguments)
         if (tool_option_value(&options, argument, "--format", &value)) {
             format = convert_find(value);
             if (format == LOCH_RECORDING_AUTO)
-                return tool_misuse("convert", "--format needs text, binary, torch, viz, chrome, folded or metrics");
+                return tool_misuse("convert", "--format needs text, binary, torch, chrome, folded or metrics");
         } else if (tool_option_value(&options, argument, "--allocator", &allocator)) {
             if (!allocator) return tool_misuse("convert", "--allocator needs an allocator's name");
         } else if ((*argument == '-' && argument[1]) || paths_count == 2) {
@@ -67,7 +66,7 @@ const tool_command tool_convert = {
     "Reads a recording and writes it in another format. IN is a trace, a file of the recorder or a memory snapshot\n"
     "of PyTorch, plain or compressed, or - for standard input. The ending of OUT chooses the format; .gz behind it\n"
     "compresses. OUT is - for standard output.\n\n"
-    "  --format FORMAT    text (.trace), binary (.loch), torch (.pickle), viz (.html), chrome (.json),\n"
+    "  --format FORMAT    text (.trace), binary (.loch), torch (.pickle), chrome (.json),\n"
     "                     folded (.folded) or metrics (.prom)\n"
     "  --allocator NAME   only blocks of this allocator\n",
     convert_run,
