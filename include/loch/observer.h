@@ -25,6 +25,9 @@ typedef struct loch_range {
     loch_memory_kind kind; /**< kind of memory */
     void *address;         /**< start of the range */
     size_t bytes;          /**< length in bytes */
+    /** Tells mappings of one handle: equal for them, and different for other memory meanwhile. NULL for ranges that are
+     *  not mappings. Not to be dereferenced. */
+    const void *memory;
 } loch_range;
 
 /** Receives one event of a range. Called without locks, on the thread that takes or gives back the range, from

@@ -140,10 +140,11 @@ void lochi_observers_call_taken(const loch_range *range, uint64_t upto)
     observer_tell(LOCH_RANGE_TAKEN, range, 0, upto);
 }
 
-void lochi_observers_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes)
+void lochi_observers_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes,
+                                const void *memory)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
-    const loch_range range = {device, kind, (void *)start, bytes};
+    const loch_range range = {device, kind, (void *)start, bytes, memory};
     uint64_t told = 0, newest;
     while ((newest = lochi_observers_now()) > told) {
         lochi_ranges_unlock();

@@ -27,16 +27,17 @@ void lochi_observers_call_taken(const loch_range *range, uint64_t upto);
 
 /* Calls the observers up to number `upto` for a range that has become usable. Hold no lock. */
 static inline void lochi_observers_tell_taken(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes,
-                                              uint64_t upto)
+                                              const void *memory, uint64_t upto)
 {
     if (__builtin_expect(upto == 0, 1)) return;
-    const loch_range range = {device, kind, (void *)start, bytes};
+    const loch_range range = {device, kind, (void *)start, bytes, memory};
     lochi_observers_call_taken(&range, upto);
 }
 
 /* Calls all observers for a range that is about to end. Drops the lock of ranges during the calls and holds it again
  * on return. Then every observer that was called for the beginning of the range was called for its end. The caller
  * removes the range from the table, or hides it, in the same critical section. */
-void lochi_observers_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes);
+void lochi_observers_tell_going(loch_device *device, loch_memory_kind kind, uintptr_t start, size_t bytes,
+                                const void *memory);
 
 #endif

@@ -186,7 +186,7 @@ typedef struct ranges_listing {
 static void ranges_note(ranges_listing *listing, const lochi_range *range, uintptr_t start, size_t bytes)
 {
     if (listing->count < listing->capacity)
-        listing->out[listing->count] = (loch_range){range->device, range->kind, (void *)start, bytes};
+        listing->out[listing->count] = (loch_range){range->device, range->kind, (void *)start, bytes, range->handle};
     listing->count++;
 }
 

@@ -53,7 +53,7 @@ static loch_status raw_enter(lochi_range *range)
     const uint64_t newest = lochi_observers_now();
     lochi_ranges_unlock();
     if (is_new) {
-        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, NULL, newest);
         return LOCH_OK;
     }
     return LOCH_FAIL(DRIVER, "driver \"%s\" returned the address %p twice", range->device->driver->name,
@@ -111,7 +111,7 @@ static loch_status raw_leave(const void *address, lochi_range_type type, lochi_r
                            (void *)lochi_range_start(range));
     if (status == LOCH_OK) {
         range->is_going = true;
-        if (type == LOCHI_RANGE_RAW) lochi_observers_tell_going(range->device, range->kind, key, range->bytes);
+        if (type == LOCHI_RANGE_RAW) lochi_observers_tell_going(range->device, range->kind, key, range->bytes, NULL);
         lochi_ranges_remove(range);
     }
     lochi_ranges_unlock();
@@ -128,7 +128,7 @@ static loch_status raw_finish(lochi_range *range, loch_status status)
         lochi_ranges_insert(range); /* cannot fail: the driver still holds the addresses */
         const uint64_t newest = range->type == LOCHI_RANGE_RAW ? lochi_observers_now() : 0;
         lochi_ranges_unlock();
-        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+        lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, NULL, newest);
         return status;
     }
     loch_device *device = range->device;

@@ -137,7 +137,8 @@ static void virtual_show(lochi_range *range)
     range->is_hidden = range->is_going = false;
     const uint64_t newest = lochi_observers_now();
     lochi_ranges_unlock();
-    lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, newest);
+    lochi_observers_tell_taken(range->device, range->kind, lochi_range_start(range), range->bytes, range->handle,
+                               newest);
 }
 
 /* Hides a mapping: no other thread finds it, and all observers were called. Drops the lock of ranges during the
@@ -146,7 +147,7 @@ static void virtual_hide(lochi_range *range)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
     range->is_going = true;
-    lochi_observers_tell_going(range->device, range->kind, lochi_range_start(range), range->bytes);
+    lochi_observers_tell_going(range->device, range->kind, lochi_range_start(range), range->bytes, range->handle);
     range->is_hidden = true;
 }
 
@@ -312,7 +313,7 @@ static void virtual_note_committed(lochi_range *reservation, uintptr_t start, ui
         lochi_ranges_set_committed(reservation, from, to, true);
         const uint64_t newest = lochi_observers_now();
         lochi_ranges_unlock();
-        lochi_observers_tell_taken(device, LOCH_MEMORY_DEVICE, from, to - from, newest);
+        lochi_observers_tell_taken(device, LOCH_MEMORY_DEVICE, from, to - from, NULL, newest);
         lochi_ranges_lock();
         from = to;
         to = end;
@@ -348,7 +349,7 @@ loch_status loch_virtual_decommit(void *address, size_t bytes)
     loch_status status = virtual_check_committable(from, bytes, &reservation);
     while (status == LOCH_OK && from < end && lochi_ranges_first_committed(reservation, &from, &to)) {
         loch_device *device = reservation->device;
-        lochi_observers_tell_going(device, LOCH_MEMORY_DEVICE, from, to - from);
+        lochi_observers_tell_going(device, LOCH_MEMORY_DEVICE, from, to - from, NULL);
         lochi_ranges_set_committed(reservation, from, to, false);
         lochi_ranges_unlock();
         LOCHI_CALL(status, device, decommit, (device->self, (void *)from, to - from));

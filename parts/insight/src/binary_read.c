@@ -26,8 +26,10 @@ typedef struct binary_reader {
     insight_array cursors;           /* of binary_cursor: one for each thread */
     insight_array heap;              /* of uint32_t: cursors, the next record first */
     binary_names names;
-    insight_map blocks; /* key of allocator and address -> latest block there */
-    insight_map ranges; /* key of device and address -> latest range there */
+    insight_map blocks;     /* key of allocator and address -> latest block there */
+    insight_map ranges;     /* key of device and address -> latest range there */
+    insight_map memories;   /* number of memory in the file -> number in the recording */
+    insight_array mappings; /* of uint32_t: ranges that map each memory now */
     bool has_dropped;
     binary_cursor *reading; /* cursor of the present record */
 } binary_reader;
@@ -333,16 +335,33 @@ static loch_status read_block(binary_reader *reader, const binary_record *record
                                                                                         : LOCH_OK;
 }
 
+/* Returns the number in the recording of a memory; 0 for memory of its own. UINT32_MAX: there is no memory. */
+static uint32_t read_memory(binary_reader *reader, uint64_t number)
+{
+    if (!number) return 0;
+    const uint32_t found = insight_map_find(&reader->memories, number);
+    if (found != UINT32_MAX) return found;
+    const uint32_t made = reader->mappings.count ? (uint32_t)reader->mappings.count : 1; /* 0 is not used */
+    if (!insight_array_reserve(&reader->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
+        !insight_map_set(&reader->memories, number, made))
+        return UINT32_MAX;
+    reader->mappings.count = (size_t)made + 1;
+    return made;
+}
+
 static loch_status read_take(binary_reader *reader, const uint64_t *numbers, loch_recording_event *event)
 {
+    const uint32_t memory = read_memory(reader, numbers[4]);
+    if (memory == UINT32_MAX) return read_no_memory(reader);
     const loch_recording_range range = {.address = reader->file.has_addresses ? numbers[1] : 0,
                                         .bytes = numbers[2],
                                         .take_event = (uint32_t)reader->recording->events.count,
                                         .give_event = LOCH_RECORDING_NONE,
                                         .device = event->stream,
-                                        .kind = (uint16_t)numbers[3]};
+                                        .kind = (uint16_t)numbers[3],
+                                        .memory = memory};
     event->kind = LOCH_RECORDED_TAKE;
-    event->value = numbers[2];
+    event->value = memory && ((uint32_t *)reader->mappings.data)[memory]++ ? 0 : numbers[2];
     event->subject = insight_recording_add_range(reader->recording, &range);
     if (event->subject == LOCH_RECORDING_NONE ||
         insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ||
@@ -360,7 +379,8 @@ static loch_status read_give(binary_reader *reader, const uint64_t *numbers, loc
         reader->recording->info.unknown++;
         return LOCH_OK;
     }
-    event->value = ranges[event->subject].bytes;
+    const uint32_t memory = ranges[event->subject].memory;
+    event->value = memory && --((uint32_t *)reader->mappings.data)[memory] ? 0 : ranges[event->subject].bytes;
     ranges[event->subject].give_event = insight_recording_add_event(reader->recording, event);
     return ranges[event->subject].give_event == LOCH_RECORDING_NONE ? read_no_memory(reader) : LOCH_OK;
 }
@@ -484,5 +504,7 @@ loch_status insight_read_binary(const insight_source *source, const loch_recordi
     insight_array_free(&reader.heap);
     insight_map_free(&reader.blocks);
     insight_map_free(&reader.ranges);
+    insight_map_free(&reader.memories);
+    insight_array_free(&reader.mappings);
     return status;
 }

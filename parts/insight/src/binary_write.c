@@ -236,9 +236,10 @@ static int write_numbers(const binary_writer *writer, const loch_recording_event
     case LOCH_RECORDED_GIVE:
         numbers[0] = event->stream;
         numbers[1] = recording->info.has_addresses ? range->address : (uint64_t)event->subject + 1;
-        numbers[2] = event->value;
+        numbers[2] = range->bytes;
         numbers[3] = range->kind;
-        *count = event->kind == LOCH_RECORDED_TAKE ? 4 : 3;
+        numbers[4] = range->memory;
+        *count = event->kind == LOCH_RECORDED_TAKE ? 5 : 3;
         return event->kind == LOCH_RECORDED_TAKE ? BINARY_TAKEN : BINARY_GOING;
     case LOCH_RECORDED_CALL:
         numbers[0] = event->stream;

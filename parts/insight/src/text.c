@@ -335,7 +335,8 @@ static void text_write_comment(const text_writer *writer, const loch_recording_e
     case LOCH_RECORDED_GIVE:
         fprintf(file, "# %s 0x%" PRIx64 " %" PRIu64 " %s %" PRIu64 "\n",
                 event->kind == LOCH_RECORDED_TAKE ? "take" : "give",
-                loch_recording_get_ranges(recording)[event->subject].address, event->value,
+                loch_recording_get_ranges(recording)[event->subject].address,
+                loch_recording_get_ranges(recording)[event->subject].bytes,
                 loch_recording_get_name(recording, LOCH_RECORDING_DEVICE, event->stream), us);
         break;
     case LOCH_RECORDED_CALL:

@@ -213,9 +213,9 @@ void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, ui
 void lochi_recorder_write_range(loch_range_event event, const loch_range *range)
 {
     const uint64_t numbers[] = {lochi_recorder_find_device(range->device), (uintptr_t)range->address, range->bytes,
-                                range->kind};
+                                range->kind, (uintptr_t)range->memory};
     const bool is_taken = event == LOCH_RANGE_TAKEN;
-    write_now(is_taken ? WRITE_TAKEN : WRITE_GOING, numbers, is_taken ? 4 : 3);
+    write_now(is_taken ? WRITE_TAKEN : WRITE_GOING, numbers, is_taken ? 5 : 3);
 }
 
 void lochi_recorder_write_call(const loch_device *device, loch_driver_call call, uint64_t ns)

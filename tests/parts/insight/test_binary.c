@@ -304,6 +304,38 @@ static void test_ranges_calls_and_stacks(void **state)
     loch_recording_destroy(recording);
 }
 
+/* Memory that is mapped at two addresses is reserved once: until the last mapping goes. */
+static void test_memory_that_is_mapped_twice_counts_once(void **state)
+{
+    (void)state;
+    static const uint64_t values[] = {64, 0, 64, 0, 64, 64};
+    file_maker file;
+    file_begin(&file, BINARY_HAS_ADDRESSES);
+    file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 0x10, 64, 0, 9}, 5);
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 0x20, 64, 0, 9}, 5); /* a second mapping */
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 0x30, 64, 0, 8}, 5); /* other memory */
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 0x10, 64}, 3);
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 0x20, 64}, 3);
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 0x10, 64, 0, 9}, 5); /* the number serves again */
+    file_chunk(&file, BINARY_NAMES, 0, 1, 0);
+    file_name(&file, BINARY_NAME_DEVICE, 0, "sim:0", 5);
+    loch_recording *recording = file_read(&file), *again;
+    assert_int_equal(recording->info.events, 6);
+    assert_int_equal(recording->info.peak_reserved, 128);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(loch_recording_get_events(recording)[i].value, values[i]);
+    size_t bytes;
+    char *data = recordings_write(insight_write_binary, recording, &bytes);
+    CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(loch_recording_get_events(again)[i].value, values[i]);
+    assert_int_equal(loch_recording_get_ranges(again)[1].bytes, 64);
+    free(data);
+    loch_recording_destroy(again);
+    loch_recording_destroy(recording);
+}
+
 /* --- what is broken --- */
 
 static void check_broken(const file_maker *file, size_t bytes, const char *sentence)
@@ -455,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_a_free_can_be_undone),
         cmocka_unit_test(test_addresses_belong_to_allocators),
         cmocka_unit_test(test_ranges_calls_and_stacks),
+        cmocka_unit_test(test_memory_that_is_mapped_twice_counts_once),
         cmocka_unit_test(test_wrong_bytes_are_named),
         cmocka_unit_test(test_cut_and_changed_files_are_survived),
         cmocka_unit_test(test_random_recordings_come_back),

@@ -258,6 +258,40 @@ static void wrong_calls_are_refused(void **state)
     loch_device_release(device);
 }
 
+/* Two mappings of one handle name one memory; raw blocks and other handles do not. */
+static void mappings_of_one_handle_name_one_memory(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE ",id=3");
+    char *addresses, *block;
+    loch_handle *handle, *other;
+    CHECK_OK(loch_virtual_reserve(device, 8 * GRANULE, 0, (void **)&addresses));
+    CHECK_OK(loch_handle_create(device, GRANULE, NULL, &handle));
+    CHECK_OK(loch_handle_create(device, GRANULE, NULL, &other));
+    CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
+    diary_length = 0;
+    CHECK_OK(loch_observer_add(device, write_down, "a")); /* finds the first mapping there */
+    CHECK_OK(loch_virtual_map(addresses + 2 * GRANULE, handle, NULL, 0));
+    CHECK_OK(loch_virtual_map(addresses + 4 * GRANULE, other, NULL, 0));
+    CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, GRANULE, 0, (void **)&block));
+    assert_int_equal(diary_length, 4);
+    assert_non_null(diary[0].range.memory);
+    assert_ptr_equal(diary[1].range.memory, diary[0].range.memory);
+    assert_ptr_not_equal(diary[2].range.memory, diary[0].range.memory);
+    assert_null(diary[3].range.memory);
+    CHECK_OK(loch_virtual_unmap(addresses));
+    assert_ptr_equal(diary[4].range.memory, diary[0].range.memory);
+    CHECK_OK(loch_virtual_unmap(addresses + 2 * GRANULE));
+    CHECK_OK(loch_virtual_unmap(addresses + 4 * GRANULE));
+    CHECK_OK(loch_raw_free(block));
+    CHECK_OK(loch_observer_remove(device, write_down, "a"));
+    loch_handle_destroy(handle);
+    loch_handle_destroy(other);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+    loch_device_release(device);
+    diary_length = 0;
+}
+
 /* Memory that a driver could not give is not told of. */
 static void memory_that_a_driver_could_not_give_is_not_told_of(void **state)
 {
@@ -367,6 +401,7 @@ int main(void)
         SIM_TEST(memory_is_usable_while_a_visitor_hears_of_it),
         SIM_TEST(newcomers_hear_of_what_is_there),
         SIM_TEST(wrong_calls_are_refused),
+        SIM_TEST(mappings_of_one_handle_name_one_memory),
         SIM_TEST(memory_that_a_driver_could_not_give_is_not_told_of),
         SIM_TEST(what_a_driver_refuses_to_take_back_is_told_of_again),
         SIM_TEST(visitors_survive_failing_host_memory),

@@ -78,8 +78,8 @@ typedef enum loch_recording_kind {
     LOCH_RECORDED_USE,    /**< a block is used on a further stream */
     LOCH_RECORDED_RESIZE, /**< a block has another size at the same address; value: bytes from now on */
     LOCH_RECORDED_MOVE,   /**< a block has another address; value: address from now on */
-    LOCH_RECORDED_TAKE,   /**< memory was taken from the driver; value: bytes */
-    LOCH_RECORDED_GIVE,   /**< memory is given back to the driver; value: bytes */
+    LOCH_RECORDED_TAKE,   /**< a range was taken from the driver; value: bytes, 0 if they are mapped elsewhere too */
+    LOCH_RECORDED_GIVE,   /**< a range is given back to the driver; value: bytes, 0 if they are mapped elsewhere too */
     LOCH_RECORDED_CALL,   /**< a driver call has ended; value: duration in nanoseconds */
     LOCH_RECORDED_SLEEP,  /**< a pool gave its memory back and kept the contents; value: bytes */
     LOCH_RECORDED_WAKE,   /**< a pool has its contents back; value: bytes */
@@ -124,7 +124,7 @@ typedef struct loch_recording_range {
     uint32_t give_event; /**< index of its GIVE event, or LOCH_RECORDING_NONE */
     uint16_t device;     /**< index of the device */
     uint16_t kind;       /**< a loch_memory_kind */
-    uint32_t reserved;   /**< 0 */
+    uint32_t memory;     /**< ranges with one number map one piece of memory; 0 for memory of its own */
 } loch_recording_range;
 
 /** Figures of a recording. */
