@@ -4,8 +4,8 @@
  * so that what it shows of these two moments is complete. The ranges of drivers are selected in this way too.
  *
  * A life is packed as: begin (moment, time), length (moments + 1, or 0 if it has no end; time), address, bytes, id,
- * flags, tag, call site, stream, allocator, stack + 1. A range: begin, length, address, bytes, kind, device. Groups and
- * stacks are numbered in the order of their first use. */
+ * flags, tag, call site, stream, allocator, stack + 1. A range: begin, length, address, bytes, kind, device, memory.
+ * Groups and stacks are numbered in the order of their first use. */
 #include "report.h"
 #include "format.h"
 #include <stdlib.h>
@@ -244,6 +244,7 @@ static bool life_pack_ranges(report_run *run, const insight_array *lives)
         life_pack_place(run, &run->ranges, i ? &all[i - 1] : NULL, &all[i]);
         insight_report_put(&run->ranges, ranges[all[i].subject].kind);
         insight_report_put(&run->ranges, ranges[all[i].subject].device);
+        insight_report_put(&run->ranges, ranges[all[i].subject].memory);
     }
     return !run->ranges.has_failed;
 }

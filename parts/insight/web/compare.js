@@ -6,7 +6,7 @@ function figuresOf(run) {
   return [
     { name: 'Peak requested', value: meta.peak, format: formatBytes, more: 'at ' + formatTime(meta.peakTime, meta.end - meta.begin), isLower: true },
     { name: 'Peak reserved', value: meta.ranges ? meta.peakReserved : NaN, format: formatBytes, more: meta.ranges ? (meta.peakReserved / Math.max(1, meta.peak)).toFixed(3) + ' times what was requested' : 'not in this recording', isLower: true },
-    { name: 'Not requested at the peak', value: meta.ranges ? Math.max(0, reserved - meta.peak) : NaN, format: formatBytes, more: meta.ranges && reserved ? formatPercent(Math.max(0, 1 - meta.peak / reserved)) + ' of the reserved bytes' : '', isLower: true },
+    { name: 'Unused at the peak', value: meta.ranges ? Math.max(0, reserved - meta.peak) : NaN, format: formatBytes, more: meta.ranges && reserved ? formatPercent(Math.max(0, 1 - meta.peak / reserved)) + ' of the reserved bytes' : '', isLower: true },
     { name: 'Live at the end', value: meta.atEnd, format: formatBytes, more: formatMany(meta.atEndBlocks, 'block'), isLower: true },
     { name: 'Allocations', value: meta.allocations, format: formatCount, more: formatMany(meta.frees, 'free') },
     { name: 'Time in driver calls', value: meta.calls.length ? calls.ns : NaN, format: formatDuration, more: meta.calls.length ? formatMany(calls.count, 'call') : 'not in this recording', isLower: true },

@@ -30,7 +30,7 @@ function mostInWindow(width, hasOverview) {
 const PALE = 0.5; /* of a colour, where the bytes were reached and not held */
 
 function drawMemory(run, area, pixels) {
-  const { context, top, bottom } = area, [first, last] = extentOf(pixels), { raster } = run;
+  const { top, bottom } = area, [first, last] = extentOf(pixels), { raster } = run;
   const most = mostInWindow(area.pixels, false), height = Math.round((bottom - top) * area.ratio), width = pixels.width;
   drawValueAxis(area, most, stepsOfBytes(most, 5));
   if (first > last) return;
@@ -41,7 +41,7 @@ function drawMemory(run, area, pixels) {
   const emphasis = view.emphasis === null ? -1 : grouping.bands.indexOf(view.emphasis);
   const line = Math.max(1, Math.round(area.ratio)), ink = pixelColor(theme.colors.ink);
   raster.begin(width, height);
-  for (let x = first, before = -1; x <= last; x++) {
+  for (let x = first; x <= last; x++) {
     const column = pixels.column[x], held = row(pixels.least[x]);
     if (emphasis >= 0) {
       raster.fill(x, row(bands.most[emphasis][column]), height, solid[emphasis]);
@@ -55,8 +55,7 @@ function drawMemory(run, area, pixels) {
       }
     }
     const high = Math.min(row(curves.most[column]), height - line);
-    raster.fill(x, before < 0 ? high : Math.min(high, before), Math.max(high, before) + line, ink);
-    before = high;
+    raster.fill(x, high, high + line, ink);
   }
   raster.end(area);
   if (run.meta.ranges) drawReserved(run, area, pixels, first, last, most);

@@ -123,10 +123,12 @@ function decodeRanges(index, meta) {
   const ranges = makePlaces(count), before = { time: 0, address: 0 };
   ranges.kind = new Uint8Array(count);
   ranges.device = new Uint16Array(count);
+  ranges.memory = new Uint32Array(count);
   for (let i = 0; i < count; i++) {
     readPlace(reader, ranges, i, before);
     ranges.kind[i] = reader.next();
     ranges.device[i] = reader.next();
+    ranges.memory[i] = reader.next();
   }
   return ranges;
 }

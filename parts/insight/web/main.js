@@ -30,7 +30,7 @@ function makeAbout(run) {
   texts.push(name + (meta.lives === meta.livesAll ? 'All ' + formatMany(meta.livesAll, 'block') + ' are in this file.'
     : formatCount(meta.lives) + ' of ' + formatMany(meta.livesAll, 'block') + ' are in this file: all of the peak and of the end, then the largest by bytes times time. They are ' + formatPercent(meta.livesShare) + ' of all bytes times time. The others are summed in the curves and bands.'));
   if (meta.rangesKept !== meta.rangesAll) texts.push(name + formatCount(meta.rangesKept) + ' of ' + formatMany(meta.rangesAll, 'range') + ' are in this file, ' + formatPercent(meta.rangesShare) + ' of all bytes times time.');
-  if (meta.ranges && meta.format === 2) texts.push(name + 'Reserved counts ranges of addresses with memory behind them. Memory that is mapped at two addresses for a while, as when a pool remaps it, counts twice.');
+  if (meta.ranges) texts.push(name + 'Reserved bytes are counted once, also while a pool has them mapped at two addresses.');
   for (const grouping of meta.groupings)
     if (grouping.others) texts.push(name + 'By ' + grouping.by + ', the ' + (grouping.bands.length - 1) + ' groups that held most have a colour; ' + formatCount(grouping.others) + ' others share one.');
   return texts.map((text) => element('p', {}, text));

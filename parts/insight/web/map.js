@@ -33,13 +33,29 @@ function offsetOf(segments, address) {
   return segment && address >= segment.begin ? segment.offset + address - segment.begin : -1;
 }
 
+/* Ranges whose memory is mapped at another address too, where it is used: a pool that remaps memory unmaps it later. */
+function findDoubles(run, live, blocks) {
+  const { ranges, lives } = run, doubles = new Set(), mapped = new Map();
+  for (const i of live) if (ranges.memory[i]) mapped.set(ranges.memory[i], (mapped.get(ranges.memory[i]) || 0) + 1);
+  let at = 0, reach = 0; /* blocks before `at` begin before the range; they end before `reach` */
+  for (const i of live) {
+    const begin = ranges.address[i], end = begin + ranges.bytes[i];
+    for (; at < blocks.length && lives.address[blocks[at]] < end; at++) reach = Math.max(reach, lives.address[blocks[at]] + lives.bytes[blocks[at]]);
+    if (!ranges.memory[i] || mapped.get(ranges.memory[i]) < 2 || reach > begin) continue;
+    doubles.add(i);
+    mapped.set(ranges.memory[i], mapped.get(ranges.memory[i]) - 1);
+  }
+  return doubles;
+}
+
 /* What is where at a moment: live blocks and ranges by address, used bytes, holes. */
 function mapAt(run, moment) {
   if (run.mapCache && run.mapCache.moment === moment) return run.mapCache;
   const { lives, ranges } = run;
   const blocks = livesAt(lives, moment).sort((a, b) => lives.address[a] - lives.address[b]);
   const live = livesAt(ranges, moment).sort((a, b) => ranges.address[a] - ranges.address[b]);
-  const map = { moment, blocks, ranges: live, used: 0, covered: 0, reserved: 0, holes: 0, largest: 0 };
+  const doubles = findDoubles(run, live, blocks), own = live.filter((i) => !doubles.has(i));
+  const map = { moment, blocks, ranges: live, doubles, used: 0, covered: 0, reserved: 0, holes: 0, largest: 0 };
   for (const i of blocks) map.used += lives.bytes[i];
   let at = 0;
   const hole = (bytes) => {
@@ -47,11 +63,11 @@ function mapAt(run, moment) {
     map.holes++;
     if (bytes > map.largest) map.largest = bytes;
   };
-  for (let r = 0; r < live.length;) { /* ranges that touch are one: a block may span them */
-    let begin = ranges.address[live[r]], end = begin;
-    for (; r < live.length && ranges.address[live[r]] <= end; r++) {
-      map.reserved += ranges.bytes[live[r]];
-      end = Math.max(end, ranges.address[live[r]] + ranges.bytes[live[r]]);
+  for (let r = 0; r < own.length;) { /* ranges that touch are one: a block may span them */
+    let begin = ranges.address[own[r]], end = begin;
+    for (; r < own.length && ranges.address[own[r]] <= end; r++) {
+      map.reserved += ranges.bytes[own[r]];
+      end = Math.max(end, ranges.address[own[r]] + ranges.bytes[own[r]]);
     }
     let free = begin;
     while (at < blocks.length && lives.address[blocks[at]] < begin) at++;
@@ -106,7 +122,7 @@ function AddressMap(runIndex) {
     for (let row = 0; row < MAP_ROWS; row++) context.fillRect(LEFT, row * (ROW + ROW_GAP) + ROW - 1, shape.width, 1);
     for (const i of map.ranges) {
       const offset = offsetOf(segments, ranges.address[i]);
-      fill(offset, offset + ranges.bytes[i], theme.colors.hole);
+      fill(offset, offset + ranges.bytes[i], map.doubles.has(i) ? theme.colors.free : theme.colors.hole);
     }
     for (const i of map.blocks) {
       const offset = offsetOf(segments, lives.address[i]);
@@ -145,9 +161,10 @@ function AddressMap(runIndex) {
     const restBytes = curves.most[column] - map.used, restBlocks = curves.blocks[column] - map.blocks.length;
     const parts = [element('b', { 'data-map-used': String(map.used), 'data-map-moment': String(map.moment) }, formatBytes(map.used)), ' in ' + formatMany(map.blocks.length, 'block')];
     if (run.ranges.count)
-      parts.push(' of ', element('b', { 'data-map-reserved': String(map.reserved) }, formatBytes(map.reserved)), ' reserved in ' + formatMany(map.ranges.length, 'range') + '; ',
+      parts.push(' of ', element('b', { 'data-map-reserved': String(map.reserved) }, formatBytes(map.reserved)), ' reserved in ' + formatMany(map.ranges.length - map.doubles.size, 'range') + '; ',
         element('b', { 'data-map-free': String(map.reserved - map.covered), 'data-map-largest': String(map.largest) }, formatBytes(Math.max(0, map.reserved - map.covered))),
         ' free in ' + formatMany(map.holes, 'hole') + ', the largest ' + formatBytes(map.largest));
+    if (map.doubles.size) parts.push('; ' + formatMany(map.doubles.size, 'further range') + ' (paler) map memory that is used elsewhere');
     if (restBlocks > 0) parts.push('. ' + formatCount(restBlocks) + ' small blocks with ' + formatBytes(restBytes) + ' are not in this file: they look free');
     parts.push('.');
     summary.replaceChildren(...parts);
@@ -167,8 +184,9 @@ function AddressMap(runIndex) {
       if (run.lives.address[i] > address + near) break;
       if (run.lives.address[i] + run.lives.bytes[i] >= address - near) best = i;
     }
-    const isReserved = map.ranges.some((i) => address >= run.ranges.address[i] && address < run.ranges.address[i] + run.ranges.bytes[i]);
-    return { best, address: Math.floor(address), isReserved };
+    const range = map.ranges.find((i) => address >= run.ranges.address[i] && address < run.ranges.address[i] + run.ranges.bytes[i]);
+    const state = range === undefined ? 'not reserved now' : map.doubles.has(range) ? 'mapped here too, used elsewhere' : 'reserved, free';
+    return { best, address: Math.floor(address), state };
   };
   canvas.addEventListener('pointermove', (event) => {
     if (drag) {
@@ -178,7 +196,7 @@ function AddressMap(runIndex) {
     }
     const found = blockAt(event);
     if (!found) return hideTip();
-    showTip(event, found.best >= 0 ? tipOfBlock(run, found.best) : listOf(found.isReserved ? 'reserved, free' : 'not reserved now', [['address', formatAddress(found.address)]]));
+    showTip(event, found.best >= 0 ? tipOfBlock(run, found.best) : listOf(found.state, [['address', formatAddress(found.address)]]));
   });
   canvas.addEventListener('pointerleave', hideTip);
   canvas.addEventListener('pointerdown', (event) => {

@@ -283,7 +283,7 @@ static void test_a_block_that_is_resized_and_moved_has_three_lives(void **state)
         assert_int_equal(life.length_ns, i ? 1000 : 0);
     }
     assert_int_equal(lives.at, lives.bytes);
-    static const uint64_t range[] = {0, 1000, 0, 0x20000, 0x8000, 0, 0}; /* the address is a change: doubled */
+    static const uint64_t range[] = {0, 1000, 0, 0x20000, 0x8000, 0, 0, 0}; /* the address is a change: doubled */
     for (size_t i = 0; i < sizeof range / sizeof *range; i++)
         assert_int_equal(packed_next(&ranges), range[i]);
     assert_int_equal(ranges.at, ranges.bytes);
