@@ -72,7 +72,7 @@ static void add_range(loch_recording *recording, uint64_t time, uint64_t address
 }
 
 /* `has_addresses`: as a recording; otherwise as a trace, which has none. */
-static loch_recording *make(const char *path, uint64_t cache_bytes, bool has_addresses)
+static loch_recording *make(const char *path, const char *cache_tag, uint64_t cache_bytes, bool has_addresses)
 {
     loch_recording *recording;
     check(insight_recording_create(path, has_addresses ? LOCH_RECORDING_BINARY : LOCH_RECORDING_TEXT, &recording) ==
@@ -81,7 +81,7 @@ static loch_recording *make(const char *path, uint64_t cache_bytes, bool has_add
     recording->info.was_ended = 1;
     const uint32_t weights = add_name(recording, LOCH_RECORDING_TAG, "weights"),
                    activations = add_name(recording, LOCH_RECORDING_TAG, "activations"),
-                   cache = add_name(recording, LOCH_RECORDING_TAG, "cache</script><b>");
+                   cache = add_name(recording, LOCH_RECORDING_TAG, cache_tag);
     const uint32_t load = add_stack(recording, "load_weights at model.c:10"),
                    layer = add_stack(recording, "layer at model.c:42"),
                    grow = add_stack(recording, "grow at cache.c:7");
@@ -118,14 +118,17 @@ static void save(const char *folder, const char *name, loch_recording *const *re
 int main(int count, char **arguments)
 {
     if (count != 2) return 2;
-    loch_recording *recordings[2] = {make("before.loch", MIB, true), make("after.loch", MIB / 2, true)};
-    loch_recording *trace = make("program.trace", MIB, false);
+    loch_recording *recordings[2] = {make("before.loch", "cache", MIB, true),
+                                     make("after.loch", "cache", MIB / 2, true)};
+    loch_recording *trace = make("program.trace", "cache", MIB, false);
+    loch_recording *hostile = make("hostile.loch", "cache</script><b>", MIB, true);
     const loch_report_options titled = {.size = sizeof titled, .title = "A decoder <before & after>"};
-    save(arguments[1], "one.html", recordings, 1, &titled);
+    save(arguments[1], "one.html", &hostile, 1, &titled);
     save(arguments[1], "two.html", recordings, 2, NULL);
     save(arguments[1], "trace.html", &trace, 1, NULL);
     loch_recording_destroy(recordings[0]);
     loch_recording_destroy(recordings[1]);
     loch_recording_destroy(trace);
+    loch_recording_destroy(hostile);
     return 0;
 }

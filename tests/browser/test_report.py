@@ -240,6 +240,16 @@ class Report(unittest.TestCase):
         self.assertIn('layer at model.c:42', self.browser.js("document.querySelector('.legend').textContent"))
         self.assertEqual(self.figure('requested'), PEAK)
 
+    def test_the_reserved_line_can_be_hidden(self):
+        self.browser.open(report('one.html'))
+        chart = 'canvas[data-chart="memory"]'
+        x, _ = self.at(chart, 20.45)
+        left, _, _, height = self.browser.box(chart)
+        self.assertEqual(self.pixel(chart, x - left, height * 0.4)[3], 0)  # nothing between 42 MiB requested and 96 MiB reserved
+        self.browser.click('#reserved')
+        self.browser.box(chart)
+        self.assertNotEqual(self.pixel(chart, x - left, height * 0.4)[3], 0)  # the scale is that of the requested bytes
+
     # --- the address map ---
 
     def test_the_map_has_the_right_bytes(self):

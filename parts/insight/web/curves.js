@@ -9,18 +9,18 @@ function extentOf(pixels) {
   return [first, last];
 }
 
-/* Both runs share the scale: the most of what is in the window, rounded up by a twentieth. */
-function mostInWindow(width, hasOverview) {
+/* Both runs share the scale: the most of what is drawn in the window, or of the whole recordings, and a little more. */
+function mostInWindow(width, isWhole) {
   let most = 1;
   for (const run of view.runs) {
-    if (hasOverview) {
-      most = Math.max(most, run.meta.peak, run.meta.peakReserved);
+    if (isWhole) {
+      most = Math.max(most, run.meta.peak);
       continue;
     }
     const pixels = sumPixels(run, width);
     for (let x = 0; x < width; x++) {
       if (pixels.column[x] < 0) continue;
-      const value = Math.max(run.meta.ranges ? pixels.reserved[x] : 0, run.curves.most[pixels.column[x]]);
+      const value = Math.max(run.meta.ranges && view.hasReserved ? pixels.reserved[x] : 0, run.curves.most[pixels.column[x]]);
       if (value > most) most = value;
     }
   }
@@ -39,14 +39,15 @@ function drawMemory(run, area, pixels) {
   const solid = grouping.bands.map((_, band) => pixelColor(bandColor(run, view.by, band)));
   const pale = grouping.bands.map((_, band) => pixelColor(bandColor(run, view.by, band), PALE, theme.colors.card));
   const emphasis = view.emphasis === null ? -1 : grouping.bands.indexOf(view.emphasis);
-  const line = Math.max(1, Math.round(area.ratio)), ink = pixelColor(theme.colors.ink);
+  const line = Math.max(1, Math.round(area.ratio)), ink = pixelColor(theme.colors.ink, 0.4, theme.colors.card);
   raster.begin(width, height);
   for (let x = first; x <= last; x++) {
     const column = pixels.column[x], held = row(pixels.least[x]);
     if (emphasis >= 0) {
       raster.fill(x, row(bands.most[emphasis][column]), height, solid[emphasis]);
     } else {
-      for (let band = 0, total = 0, low = height; band < solid.length; band++) {
+      let total = 0, low = height;
+      for (const band of grouping.order) {
         total += bands.there[band][column];
         const high = row(total), middle = Math.min(low, Math.max(high, held));
         raster.fill(x, high, middle, pale[band]);
@@ -58,7 +59,7 @@ function drawMemory(run, area, pixels) {
     raster.fill(x, high, high + line, ink);
   }
   raster.end(area);
-  if (run.meta.ranges) drawReserved(run, area, pixels, first, last, most);
+  if (run.meta.ranges && view.hasReserved) drawReserved(run, area, pixels, first, last, most);
   drawMarks(run, area, (value) => bottom - value / most * (bottom - top));
 }
 
@@ -251,10 +252,11 @@ function Legend(runIndex) {
     const grouping = run.meta.groupings[view.by];
     by = view.by;
     values = [];
-    list.replaceChildren(...grouping.bands.map((name, band) => {
+    list.replaceChildren(...grouping.order.map((band) => {
+      const name = grouping.bands[band];
       const chip = element('span', { class: 'chip', 'aria-hidden': 'true' }), value = element('span', { class: 'value' });
       chip.style.background = bandColor(run, view.by, band);
-      values.push(value);
+      values[band] = value;
       return element('li', {}, element('button', {
         type: 'button', 'aria-pressed': String(view.emphasis === name), title: name,
         onclick: () => { view.emphasis = view.emphasis === name ? null : name; redraw(); },

@@ -57,7 +57,7 @@ function makePanel(run, index) {
   panel.append(add(new Readout(index)));
   panel.append(add(new Chart(index, {
     name: 'memory', label: 'Memory over time', height: HEIGHTS.memory, hasLabels: true,
-    title: () => 'Requested by ' + meta.groupings[view.by].by + (meta.ranges ? ', and reserved (dashed)' : ''),
+    title: () => 'Requested by ' + meta.groupings[view.by].by + (meta.ranges && view.hasReserved ? ', and reserved (dashed)' : ''),
     draw: (area, pixels) => drawMemory(run, area, pixels),
     value: (column) => formatBytes(curves.most[column]) + (meta.ranges ? ' of ' + formatBytes(curves.reserved[column]) : ''),
   })));
@@ -106,6 +106,9 @@ function prepareGrouping() {
 function makeControls() {
   const from = document.getElementById('from'), to = document.getElementById('to');
   const middle = () => (view.from + view.to) / 2;
+  const reserved = document.getElementById('reserved');
+  document.getElementById('reserved-field').hidden = !view.runs.some((run) => run.meta.ranges);
+  reserved.addEventListener('change', () => { view.hasReserved = reserved.checked; redraw(); });
   document.getElementById('zoom-in').addEventListener('click', () => { zoom(0.5, middle()); announce(); });
   document.getElementById('zoom-out').addEventListener('click', () => { zoom(2, middle()); announce(); });
   document.getElementById('zoom-all').addEventListener('click', () => { showAll(); announce(); });

@@ -30,19 +30,23 @@ function applyTheme(choice) {
   readColors();
 }
 
-/* Numbers the names of all bands of a grouping, the first recording first; "other" is grey. */
+/* Numbers the names of all bands of a grouping, the first recording first; "other" is grey. Bands lie on each other in
+ * the order of these numbers, so that both recordings look alike; sizes lie in their own order. */
 function numberColors(runs, by) {
   const numbers = new Map();
+  if (by === BY_SIZE) SIZE_NAMES.forEach((name) => numbers.set(name, numbers.size));
   for (const run of runs) {
     const grouping = run.meta.groupings[by];
     grouping.bands.forEach((name, band) => {
       const isOther = grouping.others && band === grouping.bands.length - 1;
-      if (!isOther && !numbers.has(name)) numbers.set(name, numbers.size % PALETTE);
+      if (!isOther && !numbers.has(name)) numbers.set(name, numbers.size);
     });
   }
   for (const run of runs) {
     const grouping = run.meta.groupings[by];
-    grouping.colors = grouping.bands.map((name, band) => (grouping.others && band === grouping.bands.length - 1 ? -1 : numbers.get(name)));
+    const rank = grouping.bands.map((name, band) => (grouping.others && band === grouping.bands.length - 1 ? Infinity : numbers.get(name)));
+    grouping.colors = rank.map((number) => (number === Infinity ? -1 : number % PALETTE));
+    grouping.order = rank.map((_, band) => band).sort((a, b) => rank[a] - rank[b]);
   }
 }
 

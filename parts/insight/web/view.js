@@ -2,7 +2,7 @@
 /* What all charts share: the window of time, the cursor, the grouping, the emphasised band. Changes are drawn once in the
  * next frame. */
 const view = {
-  runs: [], from: 0, to: 1, first: 0, last: 1, by: BY_SIZE, emphasis: null, isHeld: false,
+  runs: [], from: 0, to: 1, first: 0, last: 1, by: BY_SIZE, emphasis: null, isHeld: false, hasReserved: true,
   cursor: { time: 0, columns: [] }, /* a column for each run */
   painters: { window: [], cursor: [], theme: [] }, due: { window: false, cursor: false },
   changes: 0, /* of colours, grouping or size: all is drawn anew */
