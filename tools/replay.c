@@ -12,7 +12,7 @@
 #define REPLAY_LAG_US_MAX (UINT64_MAX / 2000)
 
 typedef struct replay_command {
-    const char *path, *device, *allocator;
+    const char *path, *device, *allocator, *record;
     uint64_t repeats, lag_us;
     bool touches, allows_failures, is_json;
 } replay_command;
@@ -42,6 +42,8 @@ static int replay_read(replay_command *command, int count, char **arguments)
             if (!command->device) return tool_misuse("replay", "--device needs a device's name");
         } else if (tool_option_value(&options, argument, "--allocator", &command->allocator)) {
             if (!command->allocator) return tool_misuse("replay", "--allocator needs an allocator's name");
+        } else if (tool_option_value(&options, argument, "--record", &command->record)) {
+            if (!command->record) return tool_misuse("replay", "--record needs a file");
         } else if (tool_option_value(&options, argument, "--repeat", &value)) {
             if (!replay_number(value, 1, REPLAY_REPEATS_MAX, &command->repeats))
                 return tool_misuse("replay", "--repeat needs a number from 1 to %d", REPLAY_REPEATS_MAX);
@@ -55,6 +57,8 @@ static int replay_read(replay_command *command, int count, char **arguments)
         }
     }
     if (!command->path) return tool_misuse("replay", "a trace is needed");
+    if (command->record && (command->repeats > 1 || !strcmp(command->allocator, "libc")))
+        return tool_misuse("replay", "--record records one run, and not of libc");
     if (!strcmp(command->allocator, "libc") && strcmp(command->device, "cpu") != 0)
         return tool_misuse("replay", "libc has memory of the device cpu alone");
     return TOOL_DONE;
@@ -190,7 +194,11 @@ static int replay_command_run(int count, char **arguments)
     int code = replay_read(&command, count, arguments);
     if (code != TOOL_DONE) return code;
     replay_kept kept = {.allocator = NULL};
-    replay_setup setup = {.trace = &trace, .allocator = command.allocator, .touches = command.touches, .kept = &kept};
+    replay_setup setup = {.trace = &trace,
+                          .allocator = command.allocator,
+                          .touches = command.touches,
+                          .record = command.record,
+                          .kept = &kept};
     if (strcmp(command.allocator, "libc") != 0) {
         const loch_status status = replay_open_device(command.device, 1000 * command.lag_us, &setup.device);
         if (status != LOCH_OK) return tool_fail_status(status);
@@ -209,7 +217,7 @@ const tool_command tool_replay = {
     "replay",
     "runs a trace of allocations through an allocator",
     "Usage: loch replay TRACE [--device DEVICE] [--allocator NAME] [--touch] [--repeat N] [--lag US]\n"
-    "                   [--allow-failures] [--json]\n\n"
+    "                   [--record FILE] [--allow-failures] [--json]\n\n"
     "Runs a trace of allocations through an allocator and prints what it cost in time and memory.\n"
     "TRACE is a file, plain or compressed by gzip or zstd, or - for standard input. Exits with 1 if an allocation\n"
     "could not be served.\n\n"
@@ -218,6 +226,7 @@ const tool_command tool_replay = {
     "  --touch            writes one byte of every page, and prints how much memory was resident\n"
     "  --repeat N         runs it N times; the median of the times counts, and the highest of the peaks\n"
     "  --lag US           on simulated devices, how long work queued on a stream takes (default 2000)\n"
+    "  --record FILE      records what the allocator does to a file for loch report, stats and convert\n"
     "  --allow-failures   exits with 0 although allocations could not be served; they are counted all the same\n"
     "  --json             figures as one JSON object\n",
     replay_command_run,

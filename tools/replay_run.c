@@ -279,7 +279,7 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
     loop->specials = trace->specials.data;
     loop->device = setup->device;
     if (replay_is_simulated(setup->device)) {
-        if (!trace_add_clock(trace, REPLAY_CLOCK_STEP_US, events)) return replay_no_memory();
+        if (!trace_add_clock(trace, setup->record ? 1 : REPLAY_CLOCK_STEP_US, events)) return replay_no_memory();
         loop->first = events->data;
         loop->end = loop->first + events->count;
         status = loch_sim_get_time(setup->device, &loop->sim_start_ns);
@@ -365,7 +365,8 @@ static loch_status replay_record(const replay_setup *setup, replay_loop *loop, r
 {
     const loch_recorder_options options = {.size = sizeof options,
                                            .path = setup->record,
-                                           .clock = replay_is_simulated(setup->device) ? setup->device : NULL};
+                                           .clock = replay_is_simulated(setup->device) ? setup->device : NULL,
+                                           .allocator = setup->kept->allocator};
     loch_status status = loch_recorder_start(&options);
     if (status != LOCH_OK) return status;
     status = replay_time(setup, loop, out);

@@ -116,4 +116,7 @@ int tool_bench_plan(const tool_bench_options *options);
 /* Measures how fast a pool goes to sleep and wakes, and plain copies of as many bytes. */
 int tool_bench_sleep(const tool_bench_options *options);
 
+/* Measures what the recorder adds to allocations and frees. */
+int tool_bench_record(const tool_bench_options *options);
+
 #endif

@@ -24,9 +24,9 @@ LOCH_BEGIN_DECLS
 /** Options of a recording. Zero means default. */
 typedef struct loch_recorder_options {
     size_t size; /**< sizeof(loch_recorder_options) */
-    /** File that is written while the program runs, so that it has every event up to the end of the process, however the
-     *  process ends. "%p" stands for the process id. A file of this name is replaced; only its user can read the new
-     *  one. NULL: the latest events are kept in a ring in memory, for loch_recorder_save. */
+    /** File that is written while the program runs, so that it has every event up to the end of the process, however
+     *  the process ends. "%p" stands for the process id. A file of this name is replaced; only its user can read the
+     *  new one. NULL: the latest events are kept in a ring in memory, for loch_recorder_save. */
     const char *path;
     size_t ring_bytes;         /**< memory for the events of a ring; default 64 MiB, at least 1 MiB */
     uint32_t stack_depth;      /**< frames of call stacks to record with allocations; 0 none; at most 64 */
@@ -48,8 +48,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_recorder_start(const loch_recorder_optio
  *  thread, except in a function that an allocator or a driver calls. */
 LOCH_API LOCH_MUST_USE loch_status loch_recorder_stop(void);
 
-/** Writes the events of the ring to a file, and goes on recording. Events that are recorded meanwhile may be in the file
- *  or not. E_NOT_FOUND: there is no recording. E_UNSUPPORTED: the recording is written to a file already. E_IO,
+/** Writes the events of the ring to a file, and goes on recording. Events that are recorded meanwhile may be in the
+ *  file or not. E_NOT_FOUND: there is no recording. E_UNSUPPORTED: the recording is written to a file already. E_IO,
  *  E_HOST_MEMORY. Any thread, except in a function that an allocator or a driver calls. */
 LOCH_API LOCH_MUST_USE loch_status loch_recorder_save(const char *path);
 

@@ -11,6 +11,7 @@
 #include "base/own_file.h"
 #include "base/text.h"
 #include "memory/recorder/clock.h"
+#include "memory/recorder/shrink.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -111,11 +112,13 @@ void lochi_recorder_close(void)
     LOCHI_NOT_CANCELLED;
     recorder_state *all = &lochi_recorder_all;
     if (all->header && all->file >= 0) {
+        if (all->names) chunk_unmap(all->names);
+        all->names = NULL;
         lochi_recorder_clock_mark();
         all->header->lost = all->lost;
         all->header->flags |= RECORDER_WAS_ENDED;
-        if (ftruncate(all->file, (off_t)(RECORDER_HEADER_BYTES + all->file_chunks * all->chunk_bytes)) != 0)
-            LOCHI_LOG(WARNING, "cutting %s to its length: %s", all->path, strerror(errno));
+        const int error = lochi_recorder_shrink();
+        if (error) LOCHI_LOG(WARNING, "cutting %s to its length: %s", all->path, strerror(error));
     }
     lochi_recorder_drop();
 }
@@ -306,7 +309,9 @@ static bool chunk_change(recorder_thread *thread, uint32_t number)
     return atomic_load_explicit(&thread->end, memory_order_relaxed) != NULL;
 }
 
-bool lochi_recorder_take(recorder_thread *thread)
+/* Takes a new chunk for the calling thread, which is busy. The old one is complete. Returns false if there is none: the
+ * recording has stopped, or there is no room. */
+static bool chunk_take(recorder_thread *thread)
 {
     LOCHI_NOT_CANCELLED;
     const recorder_state *all = &lochi_recorder_all;
@@ -338,11 +343,20 @@ bool lochi_recorder_take_names(void)
     return true;
 }
 
-void lochi_recorder_say_full(void)
+/* Writes one line to the log if the file is full. The thread is not busy, because the log may call the program. */
+static void chunk_say_full(void)
 {
     recorder_state *all = &lochi_recorder_all;
     if (!atomic_load_explicit(&all->is_full, memory_order_relaxed)) return;
     if (atomic_load_explicit(&all->has_said_full, memory_order_relaxed)) return;
     if (atomic_exchange_explicit(&all->has_said_full, true, memory_order_relaxed)) return;
     LOCHI_LOG(ERROR, "the recording ends here, because its file cannot be extended");
+}
+
+recorder_thread *lochi_recorder_enter_slowly(recorder_thread *thread)
+{
+    if (chunk_take(thread)) return thread;
+    atomic_store_explicit(&thread->busy, false, memory_order_release);
+    chunk_say_full();
+    return NULL;
 }

@@ -12,9 +12,9 @@ void lochi_recorder_close(void);
 /* Unmaps everything in the child of a fork, without writing. */
 void lochi_recorder_drop(void);
 
-/* Takes a new chunk for the calling thread, which is busy. The old one is complete. Returns false if there is none:
- * the recording has stopped, or there is no room. */
-bool lochi_recorder_take(recorder_thread *thread);
+/* Takes a chunk for a busy thread. Returns NULL, and the thread is not busy any more, if there is none. */
+recorder_thread *lochi_recorder_enter_slowly(recorder_thread *thread);
+
 /* Gives up the chunk of a thread that ends, or of every thread when the recording has stopped. The lock is held. */
 void lochi_recorder_give_up(recorder_thread *thread);
 
@@ -23,8 +23,5 @@ void lochi_recorder_abandon(recorder_thread *thread);
 
 /* Takes a chunk for names. The lock is held. Returns false if there is no room. */
 bool lochi_recorder_take_names(void);
-
-/* Writes one line to the log if the file is full. The calling thread is not busy: the log may call the program. */
-void lochi_recorder_say_full(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Numbers and names. Names are records in chunks of their own, written with the lock held. Numbers of streams and call
- * stacks are in hash tables of the recording; each thread remembers the last ones, so that the lock is seldom needed. */
+ * stacks are in hash tables of the recording. Each thread remembers the last ones, so it seldom needs the lock. */
 #include "memory/recorder/names.h"
 #include "base/fail.h"
 #include "base/heap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The door of the recorder: what allocators and pools report to it. It includes the fast path (quick.h). Each call takes a number of an allocator
- * that is recorded (`recorded` of loch_allocator, minus one), and does nothing if the recording has stopped meanwhile.
- * Any thread, with or without locks. */
+/* The door of the recorder: what allocators and pools report to it. It includes the fast path (quick.h). Each call
+ * takes the number of a recorded allocator plus one (lochi_recorder_of), and does nothing if the recording has stopped
+ * meanwhile. Any thread, with or without locks. */
 #ifndef LOCHI_RECORDER_H
 #define LOCHI_RECORDER_H
 

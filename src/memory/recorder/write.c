@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes records into the chunk of the calling thread: all kinds, and what the fast path (quick.h) leaves. */
-#include "memory/recorder/chunk.h"
 #include "memory/recorder/names.h"
+#include "memory/recorder/record.h"
 #include "memory/recorder/recorder.h"
 #include "memory/recorder/write.h"
 
 enum { WRITE_PRESENT = 1, WRITE_TAKEN, WRITE_GOING, WRITE_CALL, WRITE_SLEEP, WRITE_WAKE, WRITE_FAILED, WRITE_UNDO };
-
-recorder_thread *lochi_recorder_enter_slowly(recorder_thread *thread)
-{
-    if (lochi_recorder_take(thread)) return thread;
-    recorder_leave(thread);
-    lochi_recorder_say_full();
-    return NULL;
-}
 
 /* Returns the number of a stream; NULL is the default stream. */
 static inline uint16_t write_stream(recorder_thread *thread, const loch_stream *stream)
@@ -89,8 +81,8 @@ void lochi_recorder_note_alloc(uint32_t recorded, const void *address, const loc
         lochi_recorder_write_alloc(thread, recorder_now_after(), recorded, address, request);
 }
 
-/* Writes a record at the time `now` with an address and, if they are not those of the state, an allocator; and a stream plus
- * one, 0 for none. `further` is the size of a resize and the new address of a move. */
+/* Writes a record at the time `now` with an address, the allocator if it is not that of the last record, and a stream
+ * plus one, 0 for none. `further` is the size of a resize and the new address of a move. */
 static inline __attribute__((always_inline)) void write_change(recorder_thread *thread, uint64_t now, unsigned kind,
                                                                uint32_t recorded, uintptr_t address,
                                                                uint32_t stream_plus_one, uint64_t further)
@@ -233,7 +225,7 @@ void lochi_recorder_note_failure(const loch_allocator *allocator, size_t bytes, 
 {
     while (allocator->wrapped)
         allocator = allocator->wrapped;
-    const uint32_t recorded = lochi_recorder_of(allocator);
+    const uint32_t recorded = atomic_load_explicit(&allocator->recorded, memory_order_relaxed);
     if (recorded) write_now(WRITE_FAILED, (const uint64_t[]){recorded - 1, bytes, (uint64_t)status}, 3);
 }
 

@@ -7,6 +7,13 @@
 #include <loch/observer.h>
 #include <loch/driver.h>
 
+/* Writes a free whose allocator is not that of the last record. The thread is busy. */
+void lochi_recorder_write_change(recorder_thread *thread, uint64_t now, uint32_t recorded, uintptr_t address);
+
+/* Writes an allocation of any kind, and leaves. The thread is busy. */
+void lochi_recorder_write_alloc(recorder_thread *thread, uint64_t now, uint32_t recorded, const void *address,
+                                const loch_request *request);
+
 /* Records a block that was live when the recording started. `stream` is the id of its stream; 0: the default stream. */
 void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, uint64_t stream);
 

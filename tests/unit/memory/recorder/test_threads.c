@@ -109,7 +109,8 @@ static void recordings_start_and_stop_while_others_allocate(void **state)
         loch_recording *r = recorder_finish();
         const loch_recording_info info = recorder_info(r);
         assert_int_equal(info.lost, 0);
-        if (info.unknown > 2 * (THREADS + SHARED)) fail_msg("%llu events are unknown", (unsigned long long)info.unknown);
+        if (info.unknown > 2 * (THREADS + SHARED))
+            fail_msg("%llu events are unknown", (unsigned long long)info.unknown);
         loch_recording_destroy(r);
     }
     crowd_end(&c, pool);
