@@ -235,12 +235,12 @@ static void damaged_files_do_no_harm(void **state)
     if (!has_compiler) skip();
     build("sound", "", calls);
     char path[256];
-    struct stat info;
+    struct stat info = {0};
     snprintf(path, sizeof path, "%s/sound", folder);
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(file >= 0 && fstat(file, &info) == 0);
     const size_t bytes = (size_t)info.st_size;
-    uint8_t *whole = malloc(bytes);
+    uint8_t *whole = malloc(bytes + 1);
     assert_int_equal(read(file, whole, bytes), bytes);
     close(file);
     test_random random = {test_seed(11)};
