@@ -310,8 +310,11 @@ int tool_bench_behind(const tool_bench_options *options)
     CPU_ZERO(&b.processors);
     sched_getaffinity(0, sizeof b.processors, &b.processors); /* if this fails, no thread is bound */
     loch_status status = behind_open(&b, options->device);
+    tool_steps_begin("behind", 2);
     if (status == LOCH_OK) status = behind_measure(&b, &alone, false);
+    tool_steps_next();
     if (status == LOCH_OK) status = behind_measure(&b, &beside, true);
+    tool_steps_end();
     if (status == LOCH_OK) behind_print(&b, options->is_json, &alone, &beside);
     const int code = status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
     behind_close(&b);

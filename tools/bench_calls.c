@@ -158,6 +158,7 @@ static loch_status calls_sample(bench_calls *bench, loch_status (*group)(loch_de
             status = group(bench->device, bench_bytes[point]);
             if (status == LOCH_OK) status = calls_collect(bench, point);
         }
+        tool_steps_next();
     }
     return status;
 }
@@ -234,7 +235,9 @@ int tool_bench_calls(const tool_bench_options *options)
     static bench_calls bench; /* static because it is large; the program runs one command */
     if (options->is_quick) calls_samples = 1;
     loch_status status = loch_device_open(options->device, &bench.device);
+    tool_steps_begin("calls", 2 * BENCH_POINTS + 1);
     if (status == LOCH_OK) status = calls_measure(&bench);
+    tool_steps_end();
     if (status == LOCH_OK && options->is_json) calls_print_json(&bench);
     if (status == LOCH_OK && !options->is_json) calls_print_text(&bench);
     loch_device_release(bench.device);

@@ -232,12 +232,16 @@ static loch_status compact_run(compact_bench *b, bool is_json)
         json_number(&json, "pool_bytes", b->limit);
         json_open_array(&json, "results");
     }
+    tool_steps_begin("compact", COMPACT_REPETITIONS);
     for (int i = 0; i < COMPACT_REPETITIONS && status == LOCH_OK; i++) {
         compact_figures figures = {0};
         status = compact_once(b, &figures);
+        tool_steps_hide();
         if (status == LOCH_OK && is_json) compact_print_json(&figures, &json);
         if (status == LOCH_OK && !is_json) compact_print_text(&figures);
+        tool_steps_next();
     }
+    tool_steps_end();
     if (is_json) {
         json_close_array(&json);
         json_close_object(&json);

@@ -346,22 +346,27 @@ static void bench_print_end(double loch_ns, double bare_ns, bool json)
 static int bench_run(const bench *b, size_t largest, bool json)
 {
     bool is_first = true;
+    const size_t sizes = sizeof bench_sizes / sizeof *bench_sizes;
     bench_print_start(b, json);
+    tool_steps_begin("copy", sizes * (b->is_cuda ? BENCH_WORK_COUNT : 2));
     for (bench_work work = 0; work < BENCH_WORK_COUNT; work++) {
         if (!b->is_cuda && work != BENCH_DEVICE_TO_DEVICE && work != BENCH_FILL)
             continue; /* everything is host memory */
-        for (size_t i = 0; i < sizeof bench_sizes / sizeof *bench_sizes && bench_sizes[i] <= largest; i++) {
+        for (size_t i = 0; i < sizes && bench_sizes[i] <= largest; i++) {
             bench_pair pair;
             if (!bench_measure(b, work, bench_sizes[i], &pair))
                 return tool_fail("%s of %zu bytes failed: %s", bench_names[work], bench_sizes[i],
                                  loch_error_get()->sentence);
+            tool_steps_hide();
             bench_print_pair(work, bench_sizes[i], &pair, json, is_first);
             is_first = false;
+            tool_steps_next();
         }
     }
     double loch_ns, bare_ns;
     if (!bench_measure_queueing(b, &loch_ns, &bare_ns))
         return tool_fail("queueing copies failed: %s", loch_error_get()->sentence);
+    tool_steps_end();
     bench_print_end(loch_ns, bare_ns, json);
     return 0;
 }
@@ -392,6 +397,7 @@ int tool_bench_copy(const tool_bench_options *options)
         code = tool_fail("%s", loch_error_get()->sentence);
     else
         code = bench_run(&b, largest, options->is_json);
+    tool_steps_end();
     bench_close(&b);
     return code;
 }

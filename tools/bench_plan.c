@@ -85,7 +85,9 @@ static loch_status plan_measure(plan_bench *b, size_t wanted_bytes, plan_figures
         const loch_status status = loch_pool_plan_compact(b->pool, &options, NULL, NULL, &out->report);
         times[i] = (double)(loch_host_now_ns() - start) / 1e6;
         if (status != LOCH_OK) return status;
+        tool_steps_next();
     }
+    tool_steps_hide();
     qsort(times, PLAN_REPETITIONS, sizeof *times, plan_order);
     out->least_ms = times[0];
     out->median_ms = times[PLAN_REPETITIONS / 2];
@@ -169,8 +171,10 @@ static loch_status plan_run(plan_bench *b, bool is_json)
         json_number(&json, "pool_bytes", b->limit);
         json_open_array(&json, "results");
     }
+    tool_steps_begin("plan", 2 * PLAN_REPETITIONS * (sizeof plan_kinds / sizeof *plan_kinds));
     for (size_t i = 0; i < sizeof plan_kinds / sizeof *plan_kinds && status == LOCH_OK; i++)
         status = plan_run_kind(b, &plan_kinds[i], is_json ? &json : NULL);
+    tool_steps_end();
     if (is_json) {
         json_close_array(&json);
         json_close_object(&json);

@@ -149,12 +149,15 @@ static loch_status sleep_measure_all(const sleep_bench *b, sleep_times *plain, s
 {
     sleep_times times[3][SLEEP_REPETITIONS];
     loch_status status = LOCH_OK;
+    tool_steps_begin("sleep", (size_t)b->repetitions + 1);
     for (int i = -1; i < b->repetitions && status == LOCH_OK; i++) { /* the first run warms up */
         const int at = i < 0 ? 0 : i;
         status = sleep_measure_plain(b, &times[0][at]);
         if (status == LOCH_OK) status = sleep_measure(b, LOCH_SLEEP_PINNED, &times[1][at]);
         if (status == LOCH_OK) status = sleep_measure(b, LOCH_SLEEP_DROP, &times[2][at]);
+        tool_steps_next();
     }
+    tool_steps_end();
     if (status != LOCH_OK) return status;
     sleep_times *const out[] = {plain, kept, dropped};
     for (size_t k = 0; k < 3; k++) {

@@ -138,6 +138,7 @@ static bool strided_measure(const strided_bench *b, const strided_run *run, doub
 static void strided_print(strided_bench *b, const strided_work *work, size_t bytes, double loch_rate, double plain_rate)
 {
     const size_t row = (size_t)work->shape[1] * loch_dtype_bytes(work->to_type);
+    tool_steps_hide();
     if (b->is_json)
         printf("%s\n  {\"work\": \"%s\", \"layout\": \"%s\", \"bytes\": %zu, \"row_bytes\": %zu, "
                "\"loch_bytes_per_s\": %.0f, \"plain_bytes_per_s\": %.0f, \"ratio\": %.4f}",
@@ -148,6 +149,7 @@ static void strided_print(strided_bench *b, const strided_work *work, size_t byt
                plain_rate / 1e9, loch_rate / plain_rate);
     b->has_printed = true;
     fflush(stdout);
+    tool_steps_next();
 }
 
 static void strided_print_start(const strided_bench *b)
@@ -318,7 +320,9 @@ int tool_bench_strided(const tool_bench_options *options)
         code = tool_fail("%s", loch_error_get()->sentence);
     } else {
         strided_print_start(&b);
+        tool_steps_begin("strided", 0);
         const bool is_good = b.is_host ? strided_on_host(&b) : strided_on_device(&b);
+        tool_steps_end();
         if (!is_good)
             code = tool_fail("%s", loch_error_get()->sentence);
         else if (b.is_json)

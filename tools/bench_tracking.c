@@ -264,7 +264,10 @@ static bool bench_measure(size_t which, bench_stock *stocks, loch_allocator *con
         stock_fill(&stocks[i], blocks);
     for (size_t repetition = 0; repetition <= bench_repetitions; repetition++)
         for (size_t tracked = 0; tracked < 2; tracked++)
-            if (!bench_repeat(jobs, threads, allocators[tracked], &times[tracked][repetition])) return false;
+            if (bench_repeat(jobs, threads, allocators[tracked], &times[tracked][repetition]))
+                tool_steps_next();
+            else
+                return false;
     out[0] = bench_median(&times[0][1]);
     out[1] = bench_median(&times[1][1]);
     return true;
@@ -328,20 +331,31 @@ static void bench_print_text(size_t which, const bench_times times[2], bool is_m
     fflush(stdout);
 }
 
+static size_t bench_count_cases(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof bench_cases / sizeof *bench_cases; i++)
+        count += bench_cases[i].live <= bench_calls;
+    return count;
+}
+
 static bool bench_run(const char *device, bench_stock *stocks, loch_allocator *const allocators[2], bool json)
 {
     json_writer writer = {.file = stdout}, *const out = json ? &writer : NULL;
     bench_print_start(device, out);
+    tool_steps_begin("tracking", 2 * (bench_repetitions + 1) * bench_count_cases());
     bool is_good = true;
     for (size_t i = 0; is_good && i < sizeof bench_cases / sizeof *bench_cases; i++) {
         if (bench_cases[i].live > bench_calls) continue;
         bench_times times[2] = {{0, 0}, {0, 0}};
         is_good = bench_measure(i, stocks, allocators, times);
+        tool_steps_hide();
         const double bar = bench_bar(i);
         const bool is_met = times[1].alloc_ns - times[0].alloc_ns <= bar && times[1].free_ns - times[0].free_ns <= bar;
         if (is_good && json) bench_print_json(i, times, is_met, out);
         if (is_good && !json) bench_print_text(i, times, is_met);
     }
+    tool_steps_end();
     if (json) {
         json_close_array(out);
         json_close_object(out);

@@ -10,12 +10,17 @@
 #define PROGRESS_WIDTH 40
 #define PROGRESS_PARTS 1000
 
+bool tool_progress_is_wanted(void)
+{
+    return isatty(STDERR_FILENO);
+}
+
 /* Decides whether to draw now. */
 static bool progress_is_due(tool_progress *progress, bool is_end)
 {
     const uint64_t now_ns = loch_host_now_ns();
     if (!progress->start_ns) progress->start_ns = now_ns;
-    if (now_ns - progress->start_ns < PROGRESS_AFTER_NS || !isatty(STDERR_FILENO)) return false;
+    if (now_ns - progress->start_ns < PROGRESS_AFTER_NS || !tool_progress_is_wanted()) return false;
     if (!is_end && progress->is_drawn && now_ns - progress->drawn_ns < PROGRESS_STEP_NS) return false;
     progress->drawn_ns = now_ns;
     return true;
@@ -54,4 +59,39 @@ void tool_progress_end(tool_progress *progress)
     if (progress->is_drawn) fputs("\r\033[K", stderr);
     progress->is_drawn = false;
     progress->start_ns = 0;
+}
+
+/* --- steps of a benchmark --- */
+
+static tool_progress steps;
+static size_t steps_done;
+
+void tool_steps_begin(const char *label, size_t total)
+{
+    steps = (tool_progress){.label = label, .total = total};
+    steps_done = 0;
+    (void)progress_is_due(&steps, false); /* the time starts now */
+}
+
+void tool_steps_next(void)
+{
+    steps_done++;
+    if (!progress_is_due(&steps, true)) return;
+    if (steps.total) {
+        progress_draw(&steps, steps_done, steps.total, false);
+    } else {
+        fprintf(stderr, "\r%s: %zu measured", steps.label, steps_done);
+        steps.is_drawn = true;
+    }
+}
+
+void tool_steps_hide(void)
+{
+    if (steps.is_drawn) fputs("\r\033[K", stderr);
+    steps.is_drawn = false;
+}
+
+void tool_steps_end(void)
+{
+    tool_progress_end(&steps);
 }

@@ -35,7 +35,8 @@ int tool_recording_print(const loch_recording *recording, const loch_recording *
         text = malloc(bytes);
         status = text ? recording_print(recording, after, format, text, bytes, &length) : LOCH_E_HOST_MEMORY;
     }
-    if (status == LOCH_OK) color_print(stdout, text);
+    if (status == LOCH_OK && format == LOCH_FORMAT_TEXT) color_print(stdout, text);
+    if (status == LOCH_OK && format == LOCH_FORMAT_JSON) fputs(text, stdout);
     free(text);
     return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }

@@ -160,17 +160,16 @@ static void replay_print_text(const replay_command *command, const trace_log *tr
 
 /* --- running --- */
 
-static int replay_repeat(const replay_command *command, const replay_setup *setup)
+static int replay_repeat(const replay_command *command, replay_setup *setup)
 {
     replay_result summary = {.failures = 0}, *results = calloc(command->repeats, sizeof *results);
-    tool_progress progress = {.label = "replay", .total = command->repeats};
+    tool_progress progress = {.label = "replaying"};
     loch_status status = LOCH_OK;
     if (!results) return tool_fail("no memory for %" PRIu64 " results", command->repeats);
-    tool_progress_show(&progress, 0);
-    for (size_t i = 0; status == LOCH_OK && i < command->repeats; i++) {
-        status = replay_run(setup, &results[i]);
-        tool_progress_show(&progress, i + 1);
-    }
+    setup->progress = tool_progress_is_wanted() ? &progress : NULL;
+    setup->runs = command->repeats;
+    for (setup->run = 0; status == LOCH_OK && setup->run < command->repeats; setup->run++)
+        status = replay_run(setup, &results[setup->run]);
     tool_progress_end(&progress);
     if (status == LOCH_OK) {
         replay_summarize(results, command->repeats, &summary);

@@ -3,6 +3,7 @@
 #ifndef LOCH_TOOL_REPLAY_H
 #define LOCH_TOOL_REPLAY_H
 
+#include "tool.h"
 #include "trace.h"
 #include <loch/driver.h>
 
@@ -22,6 +23,8 @@ typedef struct replay_setup {
     bool touches;          /* write one byte of every page of every block */
     const char *record;    /* path of a recording of the run, without the frees at its end; NULL for none */
     replay_kept *kept;
+    tool_progress *progress; /* drawn while the trace runs; NULL for none */
+    size_t run, runs;        /* number of this run, from 0, and of all runs; with a progress */
 } replay_setup;
 
 /* Results of one run. */

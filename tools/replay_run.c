@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define REPLAY_PAGE_BYTES 4096
+#define REPLAY_SLICES 200        /* of a run with a progress line */
 #define REPLAY_CLOCK_STEP_US 100 /* smaller than any useful lag, and larger than the distance of most events */
 
 typedef struct replay_loop {
@@ -319,6 +320,27 @@ static loch_status replay_read_driver(const replay_setup *setup, replay_result *
     return status;
 }
 
+/* Runs the loop and returns its time. With a progress line, it runs in slices, and the line is drawn between them and
+ * not counted. */
+static uint64_t replay_slices(const replay_setup *setup, replay_loop *loop, void (*run)(replay_loop *))
+{
+    const trace_event *const first = loop->first, *const end = loop->end;
+    const size_t count = (size_t)(end - first);
+    const size_t slice = setup->progress ? count / REPLAY_SLICES + 1 : count;
+    uint64_t loop_ns = 0;
+    do {
+        loop->end = (size_t)(end - loop->first) > slice ? loop->first + slice : end;
+        const uint64_t start_ns = loch_host_now_ns();
+        run(loop);
+        loop_ns += loch_host_now_ns() - start_ns;
+        loop->first = loop->end;
+        if (!setup->progress || !count) continue;
+        const double done = (double)(loop->first - first) / (double)count;
+        (void)!tool_progress_part(((double)setup->run + done) / (double)setup->runs, setup->progress);
+    } while (loop->first != end && loop->status == LOCH_OK);
+    return loop_ns;
+}
+
 static loch_status replay_time(const replay_setup *setup, replay_loop *loop, replay_result *out)
 {
     void (*const loops[2][2])(replay_loop *) = {{replay_loop_plain, replay_loop_touching},
@@ -331,9 +353,7 @@ static loch_status replay_time(const replay_setup *setup, replay_loop *loop, rep
         replay_reset_rss();
         out->rss_before = replay_read_status("VmRSS:");
     }
-    const uint64_t start_ns = loch_host_now_ns();
-    loops[!setup->device][setup->touches](loop);
-    const uint64_t loop_ns = loch_host_now_ns() - start_ns;
+    const uint64_t loop_ns = replay_slices(setup, loop, loops[!setup->device][setup->touches]);
     if (setup->touches) out->rss_peak = replay_read_status("VmHWM:");
     loch_status status = loop->status;
     if (status == LOCH_OK && setup->device) status = replay_read_driver(setup, out, &inside_ns);

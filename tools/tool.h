@@ -59,6 +59,9 @@ typedef struct tool_progress {
     bool is_drawn;
 } tool_progress;
 
+/* Tells whether progress is drawn at all: standard error is a terminal. */
+bool tool_progress_is_wanted(void);
+
 /* Reports that `done` of all steps are done. Not for timed loops: it reads the clock and may draw. */
 void tool_progress_show(tool_progress *progress, size_t done);
 
@@ -67,6 +70,13 @@ loch_status tool_progress_part(double done, void *user);
 
 /* Removes what was drawn. The next report starts anew. */
 void tool_progress_end(tool_progress *progress);
+
+/* Progress of a benchmark that knows its steps: begin it with their number (0: not known), report each step, hide it
+ * before rows are printed, and end it. There is one at a time. */
+void tool_steps_begin(const char *label, size_t total);
+void tool_steps_next(void);
+void tool_steps_hide(void);
+void tool_steps_end(void);
 
 #define TOOL_TRACES_MAX 16
 #define TOOL_NUMBERS_MAX 6

@@ -306,6 +306,7 @@ const char *const *loch_recording_get_stack(const loch_recording *recording, uin
     if (count) *count = 0;
     if (!recording || stack >= recording->stacks.count) return NULL;
     const insight_stack *found = (const insight_stack *)recording->stacks.data + stack;
+    if (!found->count) return NULL;
     if (count) *count = found->count;
     return (const char *const *)recording->frame_texts.data + found->first;
 }
