@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Traces of allocations, ready to be replayed. They come from any recording that libloch_insight reads (docs/replay.md):
- * traces, files of the recorder, memory snapshots of PyTorch; plain or compressed.
+/* Traces of allocations, ready to be replayed. They come from any recording that libloch_insight reads
+ * (docs/replay.md): traces, files of the recorder, memory snapshots of PyTorch; plain or compressed.
  *
  * A loaded trace has a compact form for the loop that replays it: 16 bytes for each event, slots of a small array
  * instead of ids (a slot is reused after its block is freed), and consecutive stream numbers. Rare properties
@@ -51,9 +51,9 @@ typedef struct trace_log {
     uint64_t duration_us;    /* time of the last event */
 } trace_log;
 
-/* Reads a recording: "-" for standard input, .gz and .zst by gzip and zstd. A block that is resized becomes a free and an
- * allocation; moves, ranges and driver calls are left out. On failure returns false after a line on standard error that
- * names the file, and the line if there is one. Call trace_unload in either case. */
+/* Reads a recording: "-" for standard input, .gz and .zst by gzip and zstd. A block that is resized becomes a free and
+ * an allocation; moves, ranges and driver calls are left out. On failure returns false after a line on standard error
+ * that names the file, and the line if there is one. Call trace_unload in either case. */
 bool trace_load(trace_log *trace, const char *path);
 
 /* Makes a trace of a recording that is in memory. Fails as trace_load does. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Traces: what is written is what was read, line for line; wrong lines are named; what a trace has no line for becomes a
+/* Traces: what is written is what was read, line for line; wrong lines are named; what a trace has no line for is a
  * comment. */
 #include "recordings.h"
 
