@@ -360,7 +360,8 @@ static void put_block_event(torch_writer *writer, const loch_recording_event *ev
         return;
     }
     const bool is_move = event->kind == LOCH_RECORDED_MOVE;
-    if (event->kind == LOCH_RECORDED_USE || (is_move && !event->value)) return;
+    const bool has_address = ((const loch_recording_block *)writer->recording->blocks.data)[index].address != 0;
+    if (event->kind == LOCH_RECORDED_USE || (is_move && !has_address)) return;
     put_free(writer, event, index);
     if (is_move)
         *address = event->value;
