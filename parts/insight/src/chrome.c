@@ -290,7 +290,8 @@ static void put_block_side(chrome_writer *writer, char phase, uint32_t index, ui
     event_end(writer);
 }
 
-/* Writes the largest blocks as slices. A block that is live at the end has no end. Returns false if there is no memory. */
+/* Writes the largest blocks as slices. A block that is live at the end has no end. Returns false if there is no
+ * memory. */
 static bool writer_put_blocks(chrome_writer *writer)
 {
     const loch_recording *recording = writer->recording;

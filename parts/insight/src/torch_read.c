@@ -2,9 +2,9 @@
 /* Memory snapshots of PyTorch: torch.cuda.memory._snapshot() as _dump_snapshot writes it.
  *
  * A snapshot has the state at its end (segments with their blocks) and, for each device, the last events before it.
- * Events reach back as far as PyTorch kept them. So the first pass over them looks for what was there before: blocks and
- * segments that are freed, or there at the end, without an allocation. They are present at the start of the recording.
- * The second pass adds the events of all devices in order of time.
+ * Events reach back as far as PyTorch kept them. So the first pass over them looks for what was there before: blocks
+ * and segments that are freed, or there at the end, without an allocation. They are present at the start of the
+ * recording. The second pass adds the events of all devices in order of time.
  *
  * PyTorch frees in two steps: free_requested is the free of the program, free_completed says that other streams have
  * ended with the block. The first one counts. Sizes of blocks are those that the program asked for. */

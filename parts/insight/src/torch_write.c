@@ -81,8 +81,8 @@ typedef struct torch_writer {
     torch_layout layout;
     uint32_t memo;              /* numbers that were given */
     uint32_t words[WORD_COUNT]; /* number in the memo plus 1; 0: not written yet */
-    insight_array tags;         /* of uint32_t: likewise, for each tag */
-    insight_array stacks;       /* of uint32_t: likewise, for each call stack */
+    insight_array tags;         /* of uint32_t: number of each tag in the memo plus 1 */
+    insight_array stacks;       /* of uint32_t: number of each call stack in the memo plus 1 */
     insight_map frames;         /* offset of a frame in `text` -> number in the memo */
     insight_map live;           /* address -> block, of the device that is being written */
     insight_array bytes;        /* of uint64_t: present bytes of each block */
