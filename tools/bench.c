@@ -13,7 +13,8 @@ static const struct {
                   {"tracking", tool_bench_tracking}, {"strided", tool_bench_strided},
                   {"compact", tool_bench_compact},   {"plan", tool_bench_plan},
                   {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind},
-                  {"small", tool_bench_small},       {"record", tool_bench_record}};
+                  {"small", tool_bench_small},       {"record", tool_bench_record},
+                  {"read", tool_bench_read}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -92,6 +93,7 @@ const tool_command tool_bench = {
     "  small             memory that small blocks of the host take, beside the same\n"
     "  copy              copies and fills, beside the driver's own calls\n"
     "  calls             what driver calls cost; as text a cost table for simulated devices\n"
+    "  read              recordings that are read: a memory snapshot of PyTorch, or those of --trace\n"
     "  tracking          what a tracking wrapper adds to allocations and frees\n"
     "  strided           copies of tensors between layouts and types, beside plain copies\n"
     "  compact           the compaction of a pool that was left half empty, beside plain copies\n"
@@ -100,7 +102,8 @@ const tool_command tool_bench = {
     "  behind-driver     requests that fit, while another thread makes the driver map memory\n"
     "  record            what the recorder adds to allocations and frees, and bytes of its file\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
-    "  --trace FILE      pool: measures the events of a trace too; may be given several times\n"
+    "  --trace FILE      pool: measures the events of a trace too; read: measures this file; may be given several "
+    "times\n"
     "  --threads COUNT   threads, record: how many; may be given several times (default: 1, 2, 4, ...)\n"
     "  --bytes SIZE      threads: of each block; may be given several times (default: 48, 4096, 65536)\n"
     "  --hand-over       threads: only blocks that one thread allocates and another frees\n"

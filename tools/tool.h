@@ -120,6 +120,9 @@ int tool_bench_compact(const tool_bench_options *options);
 
 /* Measures requests that a pool serves while another thread makes the driver map memory. */
 int tool_bench_behind(const tool_bench_options *options);
+/* Measures how fast recordings are read, and the memory that it takes. */
+int tool_bench_read(const tool_bench_options *options);
+
 /* Measures how long a pool plans a compaction. */
 int tool_bench_plan(const tool_bench_options *options);
 
