@@ -16,11 +16,13 @@
  * So what is in use cannot rise above the ceiling unseen. A thread without room gets a share of what is left. If too
  * little is left, it gathers the parts of all threads into `published`, which is what is in use then, and may be a new
  * peak. What other threads could still allocate is taken from them: they are told (`largest_limit` becomes 0) that
- * their next allocation has to look at the sums. A thread that leaves a batch to others publishes its frees.
+ * their next allocation has to look at the sums. A thread that leaves a batch to others publishes its frees, unless
+ * another thread is at the sums. It gets room only if it has allocated since it got some: what a thread that only frees
+ * would keep is missing to others, and they would have to gather.
  *
  * So a peak is missed by less than a 2048th part (with five threads or more, by 64 KiB for each of them if that is
- * more), and by what other threads allocate and free while one gathers. A
- * free that is not seen would show a peak that was none; so the parts are gathered twice, and the lower sum counts.
+ * more), and by what other threads allocate and free while one gathers. A free that is not seen would show a peak that
+ * was none; so the parts are gathered twice, and the lower sum counts.
  *
  * Rooms are written by their thread only, and read by others at any time. With several threads, everything else is
  * guarded by a spin lock, which is held for a few loads for each thread. */
@@ -35,9 +37,15 @@
 #define FIGURES_BLOCKS 256
 #define FIGURES_BYTES ((int64_t)64 << 10)
 
+static bool figures_try_lock(lochi_pool *pool)
+{
+    return !atomic_load_explicit(&pool->figures.is_locked, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&pool->figures.is_locked, true, memory_order_acquire);
+}
+
 static void figures_lock(lochi_pool *pool)
 {
-    for (unsigned spins = 1; atomic_flag_test_and_set_explicit(&pool->figures.is_locked, memory_order_acquire); spins++)
+    for (unsigned spins = 1; !figures_try_lock(pool); spins++) /* waits with loads, so that the line stays shared */
         if (spins % 64)
             lochi_hint_pause();
         else
@@ -46,7 +54,7 @@ static void figures_lock(lochi_pool *pool)
 
 static void figures_unlock(lochi_pool *pool)
 {
-    atomic_flag_clear_explicit(&pool->figures.is_locked, memory_order_release);
+    atomic_store_explicit(&pool->figures.is_locked, false, memory_order_release);
 }
 
 static inline int64_t figures_get(const _Atomic int64_t *figure)
@@ -87,11 +95,12 @@ static void figures_fold(lochi_pool *pool, pool_cache *cache)
 }
 
 /* Returns what may be missed of a peak. The spin lock is held. */
-static int64_t figures_slack(const pool_figures *figures, int metric, int64_t peak)
+static int64_t figures_slack(const pool_figures *figures, int metric)
 {
+    const int64_t part = figures->peak[metric] / FIGURES_PART;
     const int64_t each = metric == POOL_BLOCKS ? FIGURES_BLOCKS : FIGURES_BYTES;
     const int64_t least = figures->threads < FIGURES_MANY ? 0 : (int64_t)figures->threads * each;
-    return peak / FIGURES_PART > least ? peak / FIGURES_PART : least;
+    return part > least ? part : least;
 }
 
 /* Publishes the parts of all other threads, and raises the peaks and ceilings. The spin lock is held. */
@@ -110,24 +119,29 @@ static void figures_gather_all(lochi_pool *pool, const pool_cache *own)
     }
     for (int i = 0; i < POOL_METRICS; i++) {
         if (least[i] > figures->peak[i]) figures->peak[i] = least[i];
-        if (least[i] > figures->ceiling[i]) figures->ceiling[i] = least[i] + figures_slack(figures, i, least[i]);
+        const int64_t ceiling = figures->peak[i] + figures_slack(figures, i);
+        if (ceiling > figures->ceiling[i]) figures->ceiling[i] = ceiling;
     }
 }
 
-/* Tells whether one thread can get half of its share of what is left of each figure. The spin lock is held. */
+/* Tells whether one thread can get half of its share of what is left of each figure. Close below a ceiling it cannot: a
+ * higher peak is found there, and gives all threads room again. The spin lock is held. */
 static bool figures_has_left(const pool_figures *figures)
 {
     bool has_left = true;
     for (int i = 0; i < POOL_METRICS; i++) {
         const int64_t all = figures->ceiling[i] - figures->published[i], left = all - figures->granted[i];
-        has_left &= left > 0 && left >= all / (2 * (int64_t)figures->threads + 1);
+        const int64_t slack = figures_slack(figures, i), most = all > slack ? all : slack;
+        has_left &= left > 0 && left >= most / (2 * (int64_t)figures->threads + 1);
     }
     return has_left;
 }
 
-/* Grants a cache without room its share of what is left. The spin lock is held. */
+/* Grants a cache without room its share of what is left, for allocations that its thread may make. The spin lock is
+ * held. */
 static void figures_grant(pool_figures *figures, pool_cache *cache)
 {
+    cache->granted_allocs = cache->allocs;
     for (int i = 0; i < POOL_METRICS; i++) {
         const int64_t all = figures->ceiling[i] - figures->published[i], left = all - figures->granted[i];
         const int64_t share = all / figures->threads < left ? all / figures->threads : left;
@@ -160,10 +174,9 @@ void lochi_pool_raise(lochi_pool *pool, pool_cache *cache, size_t requested)
 
 void lochi_pool_publish_own(lochi_pool *pool, pool_cache *cache)
 {
-    if (!pool->is_shared) return;
-    figures_lock(pool);
+    if (!pool->is_shared || !figures_try_lock(pool)) return;
     figures_fold(pool, cache);
-    figures_grant(&pool->figures, cache);
+    if (cache->allocs != cache->granted_allocs) figures_grant(&pool->figures, cache);
     figures_unlock(pool);
 }
 

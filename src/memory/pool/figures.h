@@ -9,7 +9,8 @@
  * cache, after an allocation of `requested` bytes that was the largest so far or left no room in a figure. */
 void lochi_pool_raise(lochi_pool *pool, pool_cache *cache, size_t requested);
 
-/* Publishes what the calling thread has counted, for other threads to use. Does not look for a peak. */
+/* Publishes what the calling thread has counted, for other threads to use, unless one of them is at the sums now. Does
+ * not look for a peak. */
 void lochi_pool_publish_own(lochi_pool *pool, pool_cache *cache);
 /* Calls lochi_pool_raise for the calling thread if the gate is open. If it is closed, the holder of the lock adds up
  * the figures, or the thread's next allocation does. Returns LOCH_OK. Call without the lock. */

@@ -250,7 +250,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     if (lochi_live_is_kept() || pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
         (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
         atomic_store(&pool->gate, 1);
-    atomic_flag_clear(&pool->figures.is_locked);
+    atomic_init(&pool->figures.is_locked, false);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     LOCH_TRY(pool_open_addresses(pool), fail);

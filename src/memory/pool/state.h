@@ -301,7 +301,7 @@ typedef struct pool_metric {
 
 /* The sums of all threads, and their peaks. Guarded by a spin lock. */
 typedef struct pool_figures {
-    atomic_flag is_locked;
+    atomic_bool is_locked;
     atomic_uint slots; /* caches from this index on were never used */
     uint32_t threads;  /* with a cache */
     int64_t published[POOL_METRICS];
@@ -345,6 +345,7 @@ struct pool_cache {
     uint64_t next_id, end_id; /* ids that the thread may assign without the lock: set in its first cache */
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
+    uint64_t granted_allocs; /* `allocs` when its thread was given room; guarded by the spin lock of the figures */
 };
 
 /* --- families --- */

@@ -16,6 +16,9 @@ static const char *const devices[] = {"cpu", "sim:1GiB,backed", "sim:256MiB,back
 /* --- threads that take turns --- */
 
 #define CREW 3
+#define CROWD 7 /* with five threads or more, a peak may be less by this for each of them: */
+#define CROWD_BYTES (64 * KIB)
+#define CROWD_BLOCKS 256
 #define LIVE 200
 
 typedef struct piece {
@@ -29,6 +32,7 @@ typedef struct scene {
     piece live[LIVE];
     size_t most_bytes;
     int64_t blocks, bytes, peak_blocks, peak_bytes;
+    size_t threads;
     test_random random;
 } scene;
 
@@ -58,29 +62,31 @@ static void expect_peaks(const scene *s)
 {
     const loch_stats stats = pool_stats(s->pool);
     const size_t bytes = (size_t)s->peak_bytes, blocks = (size_t)s->peak_blocks;
+    const size_t many = s->threads < 5 ? 0 : s->threads + 1; /* with the first one */
     assert_int_equal(stats.requested_bytes, s->bytes);
     assert_int_equal(stats.blocks, s->blocks);
-    assert_true(stats.peak_requested_bytes <= bytes && stats.peak_requested_bytes >= bytes - bytes / PART);
-    assert_true(stats.peak_blocks <= blocks && stats.peak_blocks >= blocks - blocks / PART);
+    assert_true(stats.peak_requested_bytes <= bytes && stats.peak_blocks <= blocks);
+    assert_true(stats.peak_requested_bytes + bytes / PART + many * CROWD_BYTES >= bytes);
+    assert_true(stats.peak_blocks + blocks / PART + many * CROWD_BLOCKS >= blocks);
     assert_true(stats.peak_allocated_bytes <= stats.peak_reserved_bytes);
     assert_true(stats.peak_requested_bytes <= stats.peak_allocated_bytes);
 }
 
-static void peaks_are_the_programs_when_threads_take_turns(void **state)
+static void take_turns(size_t threads)
 {
-    (void)state;
     static scene s;
     for (size_t d = 0; d < DEVICES; d++) {
         loch_device *device = sim_open(devices[d]);
-        partner crew[CREW];
+        partner crew[CROWD];
         memset(&s, 0, sizeof s);
         s.pool = pool_make(device, NULL);
+        s.threads = threads;
         s.most_bytes = 600 * KIB;
         s.random.state = test_seed(7);
-        for (size_t i = 0; i < CREW; i++)
+        for (size_t i = 0; i < threads; i++)
             partner_start(&crew[i], take_turn, &s);
         for (int round = 0; round < 1500; round++) {
-            partner_turn(&crew[test_random_below(&s.random, CREW)]);
+            partner_turn(&crew[test_random_below(&s.random, threads)]);
             const size_t chance = test_random_below(&s.random, 100);
             if (chance < 5) expect_peaks(&s);
             if (chance == 5) {
@@ -91,7 +97,7 @@ static void peaks_are_the_programs_when_threads_take_turns(void **state)
             if (chance == 6) (void)pool_trim(s.pool, 0);
         }
         expect_peaks(&s);
-        for (size_t i = 0; i < CREW; i++)
+        for (size_t i = 0; i < threads; i++)
             partner_end(&crew[i]);
         expect_peaks(&s);
         for (size_t i = 0; i < LIVE; i++)
@@ -99,6 +105,18 @@ static void peaks_are_the_programs_when_threads_take_turns(void **state)
         CHECK_OK(loch_allocator_reset_stats(s.pool)); /* some blocks were allocated before the last one */
         pool_end(s.pool, device);
     }
+}
+
+static void peaks_are_the_programs_when_threads_take_turns(void **state)
+{
+    (void)state;
+    take_turns(CREW);
+}
+
+static void peaks_of_many_threads_are_close_to_the_programs(void **state)
+{
+    (void)state;
+    take_turns(CROWD);
 }
 
 /* One thread allocates all, another frees all, as a backward pass in a thread of its own does. */
@@ -235,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(peaks_are_the_programs_when_threads_take_turns),
+        POOL_TEST(peaks_of_many_threads_are_close_to_the_programs),
         POOL_TEST(a_thread_that_only_frees_adds_nothing_to_the_peak),
         POOL_TEST(peaks_are_within_bounds_while_threads_run),
     };
