@@ -198,8 +198,10 @@ static loch_status realloc_move_plain(loch_allocator *allocator, void *address, 
 
 /* Resizes a block on the fast path. `recorded` is 0, or the number of a recorded allocator plus one. Returns false if
  * the call has to take the slow path. */
-static inline bool realloc_quickly(loch_allocator *allocator, lochi_pool *pool, uint32_t recorded, void *address,
-                                   const loch_request *request, loch_status *status, void **out)
+static inline __attribute__((always_inline)) bool realloc_quickly(loch_allocator *allocator, lochi_pool *pool,
+                                                                  uint32_t recorded, void *address,
+                                                                  const loch_request *request, loch_status *status,
+                                                                  void **out)
 {
     size_t before;
     if (request->bytes - 1 >= LOCHI_ALLOCATOR_BYTES_MAX - 1) return false;

@@ -142,8 +142,10 @@ typedef enum pool_resized {
  * grow into free memory behind them, or give their end back. `stream` is that of the next use, or NULL; `bytes` is
  * neither 0 nor above the largest size of a block. Sets `before` to the old size, unless the call takes the slow
  * path. */
-static inline pool_resized lochi_pool_resize_quickly(lochi_pool *pool, const void *pointer, size_t bytes,
-                                                     const loch_stream *stream, size_t *before)
+static inline __attribute__((always_inline)) pool_resized lochi_pool_resize_quickly(lochi_pool *pool,
+                                                                                    const void *pointer, size_t bytes,
+                                                                                    const loch_stream *stream,
+                                                                                    size_t *before)
 {
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return POOL_RESIZE_SLOWLY;

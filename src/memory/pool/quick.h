@@ -191,7 +191,8 @@ lochi_pool_alloc_first(lochi_pool *pool, size_t bytes, const loch_stream *stream
 /* Takes a block from the calling thread's cache. Returns false if the call has to take the slow path. Only the bytes,
  * the stream and the alignment of the request are read; the alignment is a power of two or 0. Sets `*is_peak` if the
  * caller has to call lochi_pool_raise_late. */
-static inline bool lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak, void **out)
+static inline __attribute__((always_inline)) bool
+lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak, void **out)
 {
     const size_t bytes = request->bytes;
     size_t rounded = bytes;
@@ -250,8 +251,8 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
     return true;
 }
 
-static inline bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cache *first, pool_block *block,
-                                               uintptr_t address)
+static inline __attribute__((always_inline)) bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cache *first,
+                                                                              pool_block *block, uintptr_t address)
 {
     pool_cache *cache = lochi_pool_quick_cache(first, block->lane);
     if (LOCHI_UNLIKELY(!cache || lochi_pool_state(block) != POOL_USED || block->start != address)) return false;
