@@ -46,12 +46,24 @@ AVX2 static void avx2_F32_of_F16(void *to, const void *from, size_t count)
 LOCHI_CONVERT_LIST(AVX2_LOOP)
 LOCHI_CONVERT_LIST_SPECIAL(AVX2_SPECIAL_LOOP)
 
+#define AVX2_ODD_LOOP(to, from, expression) AVX2 LOCHI_CONVERT_LOOP(odd_of_##from, to, from, expression)
+#define AVX2_NARROW(to, from) LOCHI_CONVERT_TWICE(avx2_##to##_of_##from, to, odd_of_##from, avx2_##to##_of_F32)
+#define AVX2_SPECIAL_NARROW(to, from)                                                                                  \
+    LOCHI_CONVERT_TWICE(special_##to##_of_##from, to, odd_of_##from, special_##to##_of_F32)
+LOCHI_CONVERT_LIST_ODD(AVX2_ODD_LOOP)
+LOCHI_CONVERT_LIST_NARROW(AVX2_NARROW)
+LOCHI_CONVERT_LIST_NARROW_F8(AVX2_SPECIAL_NARROW)
+
 #define AVX2_ENTRY(to, from, expression) [LOCH_##to][LOCH_##from] = avx2_##to##_of_##from,
 #define AVX2_SPECIAL_ENTRY(to, from, expression) [LOCH_##to][LOCH_##from] = special_##to##_of_##from,
+#define AVX2_NARROW_ENTRY(to, from) AVX2_ENTRY(to, from, )
+#define AVX2_SPECIAL_NARROW_ENTRY(to, from) AVX2_SPECIAL_ENTRY(to, from, )
 static const lochi_convert_table avx2_table = {
     .steps = {
-        [LOCH_OVERFLOW_SATURATE] = {LOCHI_CONVERT_LIST_HALF(AVX2_ENTRY) LOCHI_CONVERT_LIST(AVX2_ENTRY)},
-        [LOCH_OVERFLOW_SPECIAL] = {LOCHI_CONVERT_LIST_SPECIAL(AVX2_SPECIAL_ENTRY)},
+        [LOCH_OVERFLOW_SATURATE] = {LOCHI_CONVERT_LIST_HALF(AVX2_ENTRY) LOCHI_CONVERT_LIST(AVX2_ENTRY)
+                                        LOCHI_CONVERT_LIST_NARROW(AVX2_NARROW_ENTRY)},
+        [LOCH_OVERFLOW_SPECIAL] = {LOCHI_CONVERT_LIST_SPECIAL(AVX2_SPECIAL_ENTRY)
+                                       LOCHI_CONVERT_LIST_NARROW_F8(AVX2_SPECIAL_NARROW_ENTRY)},
     }};
 
 /* Tells whether the processor has AVX2 and F16C. Some compilers' __builtin_cpu_supports cannot test for F16C. */
