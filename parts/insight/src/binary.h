@@ -94,8 +94,8 @@ typedef struct binary_cursor {
     uint16_t allocator, stream, tag;
     uint16_t thread; /* index in the recording */
     bool is_done;
-    bool has_refused; /* the last free of this thread was of a block that is not known */
-    uint64_t refused; /* key of that block */
+    bool has_refused;     /* the last free of this thread was of a block that is not known */
+    uint64_t refused;     /* key of that block */
     binary_record record; /* the record that the cursor stands at */
 } binary_cursor;
 
@@ -131,6 +131,11 @@ static inline const uint8_t *binary_get_leb(const uint8_t *at, const uint8_t *en
 /* Moves a cursor to the next record of its thread. Sets `is_done` at the end. E_INVALID: the contents are wrong. */
 loch_status binary_advance(const binary_file *file, binary_cursor *cursor);
 
+/* Addresses from `start` to below `end`. */
+typedef struct binary_span {
+    uint64_t start, end;
+} binary_span;
+
 /* Names of a file: what the numbers in records stand for. */
 typedef struct binary_names {
     loch_recording *recording;
@@ -140,6 +145,7 @@ typedef struct binary_names {
     insight_map frames;                 /* return address -> offset of its text */
     insight_symbols *symbols;           /* modules of the program; NULL until the first */
     insight_array scratch;              /* of uint32_t: frames of one stack */
+    insight_array own;                  /* of binary_span: addresses of libloch in the program */
 } binary_names;
 
 /* Reads the names in the records between two offsets of the file. The first pass reads everything but call stacks; the

@@ -33,6 +33,31 @@ loch_status binary_names_find(binary_names *names, loch_recording_noun noun, uin
     return LOCH_OK;
 }
 
+/* Tells whether a module is libloch: libloch.so, libloch.so.0.2, ... */
+static bool names_is_own(const insight_module *module)
+{
+    static const char name[] = "libloch.so";
+    const size_t length = sizeof name - 1;
+    size_t start = module->path_length;
+    while (start && module->path[start - 1] != '/')
+        start--;
+    return module->path_length - start >= length && !memcmp(module->path + start, name, length);
+}
+
+/* Returns the number of innermost frames inside libloch, which say nothing about the program; 0 if all frames are. */
+static size_t names_count_own(const binary_names *names, const uint8_t *at, size_t count)
+{
+    const binary_span *own = names->own.data;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t address = binary_get(at + 8 * i, 8);
+        bool is_own = false;
+        for (size_t k = 0; k < names->own.count; k++)
+            is_own = is_own || (address >= own[k].start && address < own[k].end);
+        if (!is_own) return i;
+    }
+    return 0;
+}
+
 static bool names_add_module(binary_names *names, const uint8_t *at, size_t bytes)
 {
     if (bytes < 25 || bytes - 25 < at[24]) return true;
@@ -43,6 +68,9 @@ static bool names_add_module(binary_names *names, const uint8_t *at, size_t byte
                                    .build_id_bytes = at[24],
                                    .path = (const char *)at + 25 + at[24],
                                    .path_length = bytes - 25 - at[24]};
+    if (names_is_own(&module) &&
+        !insight_array_append(&names->own, &(binary_span){module.start, module.end}, 1, sizeof(binary_span)))
+        return false;
     if (!names->symbols) names->symbols = insight_symbols_create();
     return names->symbols && insight_symbols_add_module(names->symbols, &module);
 }
@@ -63,11 +91,11 @@ static uint32_t names_frame(binary_names *names, uint64_t address)
 
 static bool names_add_stack(binary_names *names, uint64_t number, const uint8_t *at, size_t bytes)
 {
-    const size_t count = bytes / 8;
+    const size_t skipped = names_count_own(names, at, bytes / 8), count = bytes / 8 - skipped;
     bool is_good = insight_array_reserve(&names->scratch, count + 1, sizeof(uint32_t));
     uint32_t *frames = names->scratch.data;
     for (size_t i = 0; is_good && i < count; i++) {
-        frames[i] = names_frame(names, binary_get(at + 8 * i, 8));
+        frames[i] = names_frame(names, binary_get(at + 8 * (skipped + i), 8));
         is_good = frames[i] != LOCH_RECORDING_NONE;
     }
     const uint32_t stack = is_good ? insight_recording_add_stack(names->recording, frames, count) : LOCH_RECORDING_NONE;
@@ -136,4 +164,5 @@ void binary_names_free(binary_names *names)
     insight_map_free(&names->frames);
     insight_symbols_destroy(names->symbols);
     insight_array_free(&names->scratch);
+    insight_array_free(&names->own);
 }

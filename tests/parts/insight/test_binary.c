@@ -254,9 +254,15 @@ static void test_ranges_calls_and_stacks(void **state)
 {
     (void)state;
     file_maker file;
-    uint8_t stack[16] = {0}, module[25 + 2 + 10] = {0};
-    put(stack, 0x5010, 8);
-    put(stack + 8, 0x9999, 8);
+    uint8_t stack[32] = {0}, module[25 + 2 + 10] = {0};
+    uint8_t own[25 + 20] = {0};
+    put(own, 0x7000, 8);
+    put(own + 8, 0x8000, 8);
+    memcpy(own + 25, "/lib/libloch.so.0.2", 19);
+    put(stack, 0x7fff, 8); /* the innermost frames are in libloch, and left out */
+    put(stack + 8, 0x7000, 8);
+    put(stack + 16, 0x5010, 8);
+    put(stack + 24, 0x9999, 8);
     put(module, 0x5000, 8);
     put(module + 8, 0x6000, 8);
     put(module + 16, (uint64_t)-0x4000, 8);
@@ -276,6 +282,7 @@ static void test_ranges_calls_and_stacks(void **state)
     file_chunk(&file, BINARY_NAMES, 0, 1, 0);
     file_name(&file, BINARY_NAME_STACK, 2, (const char *)stack, sizeof stack);
     file_name(&file, BINARY_NAME_MODULE, 0, (const char *)module, sizeof module - 1);
+    file_name(&file, BINARY_NAME_MODULE, 1, (const char *)own, sizeof own - 1);
     file_name(&file, BINARY_NAME_CALL, 3, "map", 3);
     file_name(&file, BINARY_NAME_DEVICE, 0, "sim:0", 5);
     file_name(&file, BINARY_NAME_TAG, 4, "cache", 5);
