@@ -6,6 +6,7 @@
  * What is missing does not fail the reading: a chunk without its mark is left out, a cut file ends where it was cut,
  * and events of blocks whose allocation is not in the file (a ring starts in the middle) are counted and left out. */
 #include "binary.h"
+#include "binary_ranges.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -26,10 +27,8 @@ typedef struct binary_reader {
     insight_array cursors;           /* of binary_cursor: one for each thread */
     insight_array heap;              /* of uint32_t: cursors, the next record first */
     binary_names names;
-    insight_map blocks;     /* key of allocator and address -> latest block there */
-    insight_map ranges;     /* key of device and address -> latest range there */
-    insight_map memories;   /* number of memory in the file -> number in the recording */
-    insight_array mappings; /* of uint32_t: ranges that map each memory now */
+    insight_map blocks; /* key of allocator and address -> latest block there */
+    binary_ranges ranges;
     bool has_dropped;
     binary_cursor *reading; /* cursor of the present record */
 } binary_reader;
@@ -335,56 +334,6 @@ static loch_status read_block(binary_reader *reader, const binary_record *record
                                                                                         : LOCH_OK;
 }
 
-/* Returns the number in the recording of a memory; 0 for memory of its own. UINT32_MAX: there is no memory. */
-static uint32_t read_memory(binary_reader *reader, uint64_t number)
-{
-    if (!number) return 0;
-    const uint32_t found = insight_map_find(&reader->memories, number);
-    if (found != UINT32_MAX) return found;
-    const uint32_t made = reader->mappings.count ? (uint32_t)reader->mappings.count : 1; /* 0 is not used */
-    if (!insight_array_reserve(&reader->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
-        !insight_map_set(&reader->memories, number, made))
-        return UINT32_MAX;
-    reader->mappings.count = (size_t)made + 1;
-    return made;
-}
-
-static loch_status read_take(binary_reader *reader, const uint64_t *numbers, loch_recording_event *event)
-{
-    const uint32_t memory = read_memory(reader, numbers[4]);
-    if (memory == UINT32_MAX) return read_no_memory(reader);
-    const loch_recording_range range = {.address = reader->file.has_addresses ? numbers[1] : 0,
-                                        .bytes = numbers[2],
-                                        .take_event = (uint32_t)reader->recording->events.count,
-                                        .give_event = LOCH_RECORDING_NONE,
-                                        .device = event->stream,
-                                        .kind = (uint16_t)numbers[3],
-                                        .memory = memory};
-    event->kind = LOCH_RECORDED_TAKE;
-    event->value = memory && ((uint32_t *)reader->mappings.data)[memory]++ ? 0 : numbers[2];
-    event->subject = insight_recording_add_range(reader->recording, &range);
-    if (event->subject == LOCH_RECORDING_NONE ||
-        insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ||
-        !insight_map_set(&reader->ranges, read_key(reader, event->stream, numbers[1]), event->subject))
-        return read_no_memory(reader);
-    return LOCH_OK;
-}
-
-static loch_status read_give(binary_reader *reader, const uint64_t *numbers, loch_recording_event *event)
-{
-    loch_recording_range *ranges = reader->recording->ranges.data;
-    event->kind = LOCH_RECORDED_GIVE;
-    event->subject = insight_map_remove(&reader->ranges, read_key(reader, event->stream, numbers[1]));
-    if (event->subject == UINT32_MAX) {
-        reader->recording->info.unknown++;
-        return LOCH_OK;
-    }
-    const uint32_t memory = ranges[event->subject].memory;
-    event->value = memory && --((uint32_t *)reader->mappings.data)[memory] ? 0 : ranges[event->subject].bytes;
-    ranges[event->subject].give_event = insight_recording_add_event(reader->recording, event);
-    return ranges[event->subject].give_event == LOCH_RECORDING_NONE ? read_no_memory(reader) : LOCH_OK;
-}
-
 static void read_undo(binary_reader *reader, uint32_t allocator, uint64_t address, uint16_t thread)
 {
     const loch_recording_event *events = reader->recording->events.data;
@@ -423,8 +372,8 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
             read_block_at(reader, block)->reserved[0] = 0;
         return LOCH_OK;
     }
-    case BINARY_TAKEN: return read_take(reader, numbers, event);
-    case BINARY_GOING: return read_give(reader, numbers, event);
+    case BINARY_TAKEN: return binary_ranges_take(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
+    case BINARY_GOING: return binary_ranges_give(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
     case BINARY_CALL:
         event->kind = LOCH_RECORDED_CALL;
         event->value = numbers[2];
@@ -480,6 +429,9 @@ static loch_status read_complete(binary_reader *reader)
     loch_recording_block *blocks = reader->recording->blocks.data;
     for (size_t i = 0; i < reader->recording->blocks.count; i++)
         if (blocks[i].reserved[0] == READ_UNCONFIRMED) blocks[i].reserved[0] = 0;
+    loch_recording_range *ranges = reader->recording->ranges.data;
+    for (size_t i = 0; !reader->file.has_addresses && i < reader->recording->ranges.count; i++)
+        ranges[i].address = 0; /* it was a number */
     if (reader->lost > reader->recording->info.lost) reader->recording->info.lost = reader->lost;
     if (reader->has_dropped && !insight_recording_compact(reader->recording)) return read_no_memory(reader);
     return LOCH_OK;
@@ -490,6 +442,7 @@ loch_status insight_read_binary(const insight_source *source, const loch_recordi
 {
     binary_reader reader = {.source = source, .options = options, .recording = recording};
     reader.names = (binary_names){.recording = recording, .source = source};
+    reader.ranges = (binary_ranges){.recording = recording};
     loch_status status = read_header(&reader);
     if (status == LOCH_OK) status = read_chunks(&reader);
     if (status == LOCH_OK) status = read_threads(&reader);
@@ -503,8 +456,6 @@ loch_status insight_read_binary(const insight_source *source, const loch_recordi
     insight_array_free(&reader.cursors);
     insight_array_free(&reader.heap);
     insight_map_free(&reader.blocks);
-    insight_map_free(&reader.ranges);
-    insight_map_free(&reader.memories);
-    insight_array_free(&reader.mappings);
+    binary_ranges_free(&reader.ranges);
     return status;
 }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Keeps the ranges that are taken in order of their addresses. In files without addresses their numbers stand for
+ * addresses until the end of reading, and ranges go as they were taken. */
+#include "binary_ranges.h"
+#include <string.h>
+
+static loch_recording_range *ranges_at(const binary_ranges *ranges, size_t place)
+{
+    return (loch_recording_range *)ranges->recording->ranges.data + ((const uint32_t *)ranges->live.data)[place];
+}
+
+/* Returns the place of the first live range that does not start before an address of a device. */
+static size_t ranges_find(const binary_ranges *ranges, uint16_t device, uint64_t address)
+{
+    size_t low = 0, high = ranges->live.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const loch_recording_range *range = ranges_at(ranges, middle);
+        if (range->device < device || (range->device == device && range->address < address))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Adds a range that is taken now. */
+static bool ranges_add(binary_ranges *ranges, const loch_recording_event *event, const loch_recording_range *range)
+{
+    loch_recording_event taken = *event;
+    loch_recording_range added = *range;
+    added.take_event = (uint32_t)ranges->recording->events.count;
+    added.give_event = LOCH_RECORDING_NONE;
+    taken.kind = LOCH_RECORDED_TAKE;
+    taken.value = range->bytes;
+    taken.subject = insight_recording_add_range(ranges->recording, &added);
+    if (taken.subject == LOCH_RECORDING_NONE ||
+        insight_recording_add_event(ranges->recording, &taken) == LOCH_RECORDING_NONE ||
+        !insight_array_reserve(&ranges->live, ranges->live.count + 1, sizeof(uint32_t)))
+        return false;
+    const size_t place = ranges_find(ranges, added.device, added.address);
+    uint32_t *live = ranges->live.data;
+    memmove(live + place + 1, live + place, (ranges->live.count - place) * sizeof *live);
+    live[place] = taken.subject;
+    ranges->live.count++;
+    return true;
+}
+
+/* Ends the range at a place. */
+static bool ranges_end(binary_ranges *ranges, const loch_recording_event *event, size_t place)
+{
+    loch_recording_event given = *event;
+    uint32_t *live = ranges->live.data;
+    given.kind = LOCH_RECORDED_GIVE;
+    given.subject = live[place];
+    given.value = ranges_at(ranges, place)->bytes;
+    memmove(live + place, live + place + 1, (--ranges->live.count - place) * sizeof *live);
+    const uint32_t at = insight_recording_add_event(ranges->recording, &given);
+    ((loch_recording_range *)ranges->recording->ranges.data)[given.subject].give_event = at;
+    return at != LOCH_RECORDING_NONE;
+}
+
+bool binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
+{
+    return ranges_add(
+        ranges, event,
+        &(loch_recording_range){
+            .address = numbers[1], .bytes = numbers[2], .device = event->stream, .kind = (uint16_t)numbers[3]});
+}
+
+/* Returns the end of a range; the highest address if it would be beyond. */
+static uint64_t ranges_stop(uint64_t address, uint64_t bytes)
+{
+    return bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes;
+}
+
+/* Ends a range, and takes what lies outside [start, end) anew. */
+static bool ranges_cut(binary_ranges *ranges, const loch_recording_event *event, size_t place, uint64_t start,
+                       uint64_t end)
+{
+    const loch_recording_range range = *ranges_at(ranges, place);
+    const uint64_t stop = ranges_stop(range.address, range.bytes);
+    loch_recording_range before = range, after = range;
+    before.bytes = start - range.address;
+    after.address = end;
+    after.bytes = stop - end;
+    return ranges_end(ranges, event, place) && (range.address >= start || ranges_add(ranges, event, &before)) &&
+           (stop <= end || ranges_add(ranges, event, &after));
+}
+
+bool binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
+{
+    const uint64_t start = numbers[1], end = ranges_stop(start, numbers[2]);
+    const uint16_t device = event->stream;
+    size_t place = ranges_find(ranges, device, start), ended = 0;
+    for (size_t i = place; i < ranges->live.count; i++) { /* a range that goes as it was taken */
+        const loch_recording_range *range = ranges_at(ranges, i);
+        if (range->device != device || range->address != start) break;
+        if (range->bytes == numbers[2]) return ranges_end(ranges, event, i);
+    }
+    if (ranges->recording->info.has_addresses && place && ranges_at(ranges, place - 1)->device == device &&
+        ranges_stop(ranges_at(ranges, place - 1)->address, ranges_at(ranges, place - 1)->bytes) > start)
+        place--;
+    while (ranges->recording->info.has_addresses && place < ranges->live.count) {
+        const loch_recording_range *range = ranges_at(ranges, place);
+        if (range->device != device || range->address >= end) break;
+        const bool keeps_start = range->address < start;
+        if (!ranges_cut(ranges, event, place, start, end)) return false;
+        place += keeps_start; /* what stays before the piece */
+        ended++;
+    }
+    if (!ended) ranges->recording->info.unknown++;
+    return true;
+}
