@@ -32,7 +32,7 @@ static bool ranges_add(binary_ranges *ranges, const loch_recording_event *event,
     added.take_event = (uint32_t)ranges->recording->events.count;
     added.give_event = LOCH_RECORDING_NONE;
     taken.kind = LOCH_RECORDED_TAKE;
-    taken.value = range->bytes;
+    taken.value = added.memory && ((uint32_t *)ranges->mappings.data)[added.memory]++ ? 0 : range->bytes;
     taken.subject = insight_recording_add_range(ranges->recording, &added);
     if (taken.subject == LOCH_RECORDING_NONE ||
         insight_recording_add_event(ranges->recording, &taken) == LOCH_RECORDING_NONE ||
@@ -53,19 +53,38 @@ static bool ranges_end(binary_ranges *ranges, const loch_recording_event *event,
     uint32_t *live = ranges->live.data;
     given.kind = LOCH_RECORDED_GIVE;
     given.subject = live[place];
-    given.value = ranges_at(ranges, place)->bytes;
+    const uint32_t memory = ranges_at(ranges, place)->memory;
+    given.value = memory && --((uint32_t *)ranges->mappings.data)[memory] ? 0 : ranges_at(ranges, place)->bytes;
     memmove(live + place, live + place + 1, (--ranges->live.count - place) * sizeof *live);
     const uint32_t at = insight_recording_add_event(ranges->recording, &given);
     ((loch_recording_range *)ranges->recording->ranges.data)[given.subject].give_event = at;
     return at != LOCH_RECORDING_NONE;
 }
 
+/* Returns the number in the recording of a memory; 0 for memory of its own. UINT32_MAX: there is no memory. */
+static uint32_t ranges_memory(binary_ranges *ranges, uint64_t number)
+{
+    if (!number) return 0;
+    const uint32_t found = insight_map_find(&ranges->memories, number);
+    if (found != UINT32_MAX) return found;
+    const uint32_t made = ranges->mappings.count ? (uint32_t)ranges->mappings.count : 1; /* 0 is not used */
+    if (!insight_array_reserve(&ranges->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
+        !insight_map_set(&ranges->memories, number, made))
+        return UINT32_MAX;
+    ranges->mappings.count = (size_t)made + 1;
+    return made;
+}
+
 bool binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
 {
-    return ranges_add(
-        ranges, event,
-        &(loch_recording_range){
-            .address = numbers[1], .bytes = numbers[2], .device = event->stream, .kind = (uint16_t)numbers[3]});
+    const uint32_t memory = ranges_memory(ranges, numbers[4]);
+    if (memory == UINT32_MAX) return false;
+    return ranges_add(ranges, event,
+                      &(loch_recording_range){.address = numbers[1],
+                                              .bytes = numbers[2],
+                                              .device = event->stream,
+                                              .kind = (uint16_t)numbers[3],
+                                              .memory = memory});
 }
 
 /* Returns the end of a range; the highest address if it would be beyond. */
@@ -84,6 +103,7 @@ static bool ranges_cut(binary_ranges *ranges, const loch_recording_event *event,
     before.bytes = start - range.address;
     after.address = end;
     after.bytes = stop - end;
+    before.memory = after.memory = 0; /* mappings go as they were taken */
     return ranges_end(ranges, event, place) && (range.address >= start || ranges_add(ranges, event, &before)) &&
            (stop <= end || ranges_add(ranges, event, &after));
 }
@@ -111,4 +131,11 @@ bool binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event
     }
     if (!ended) ranges->recording->info.unknown++;
     return true;
+}
+
+void binary_ranges_free(binary_ranges *ranges)
+{
+    insight_array_free(&ranges->live);
+    insight_map_free(&ranges->memories);
+    insight_array_free(&ranges->mappings);
 }
