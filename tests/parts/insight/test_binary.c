@@ -340,197 +340,199 @@ static void test_memory_that_is_mapped_twice_counts_once(void **state)
     assert_int_equal(loch_recording_get_ranges(again)[1].bytes, 64);
     free(data);
     loch_recording_destroy(again);
-    /* Committed memory goes in parts, or in one piece that was taken in several. */
-    static void test_ranges_go_in_other_pieces(void **state)
-    {
-        (void)state;
-        file_maker file;
-        file_begin(&file, BINARY_HAS_ADDRESSES);
-        file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
-        file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 10, 30, 0}, 4);
-        file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 40, 10, 0}, 4);
-        file_other(&file, BINARY_TAKEN, 0, (uint8_t[]){1, 20, 10, 0}, 4); /* of another device */
-        file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 20, 5}, 3);     /* the middle of the first */
-        file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 30, 20}, 3);    /* the end of the first and the second */
-        file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 50, 20}, 3);    /* nothing is there */
-        file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 10, 10}, 3);
-        loch_recording *recording = file_read(&file);
-        uint64_t taken = 0;
-        assert_int_equal(recording->info.peak_reserved, 50);
-        assert_int_equal(recording->info.unknown, 1);
-        for (size_t i = 0; i < recording->ranges.count; i++) {
-            const loch_recording_range *range = loch_recording_get_ranges(recording) + i;
-            const loch_recording_event *events = loch_recording_get_events(recording);
-            assert_int_equal(events[range->take_event].subject, i);
-            assert_int_equal(events[range->take_event].value, range->bytes);
-            if (range->give_event == LOCH_RECORDING_NONE)
-                taken += range->bytes;
-            else
-                assert_int_equal(events[range->give_event].value, range->bytes);
+    loch_recording_destroy(recording);
+}
+
+/* Committed memory goes in parts, or in one piece that was taken in several. */
+static void test_ranges_go_in_other_pieces(void **state)
+{
+    (void)state;
+    file_maker file;
+    file_begin(&file, BINARY_HAS_ADDRESSES);
+    file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 10, 30, 0}, 4);
+    file_other(&file, BINARY_TAKEN, 1, (uint8_t[]){0, 40, 10, 0}, 4);
+    file_other(&file, BINARY_TAKEN, 0, (uint8_t[]){1, 20, 10, 0}, 4); /* of another device */
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 20, 5}, 3);     /* the middle of the first */
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 30, 20}, 3);    /* the end of the first and the second */
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 50, 20}, 3);    /* nothing is there */
+    file_other(&file, BINARY_GOING, 1, (uint8_t[]){0, 10, 10}, 3);
+    loch_recording *recording = file_read(&file);
+    uint64_t taken = 0;
+    assert_int_equal(recording->info.peak_reserved, 50);
+    assert_int_equal(recording->info.unknown, 1);
+    for (size_t i = 0; i < recording->ranges.count; i++) {
+        const loch_recording_range *range = loch_recording_get_ranges(recording) + i;
+        const loch_recording_event *events = loch_recording_get_events(recording);
+        assert_int_equal(events[range->take_event].subject, i);
+        assert_int_equal(events[range->take_event].value, range->bytes);
+        if (range->give_event == LOCH_RECORDING_NONE)
+            taken += range->bytes;
+        else
+            assert_int_equal(events[range->give_event].value, range->bytes);
+    }
+    assert_int_equal(taken, 15); /* 25 to 30, and the other device's */
+    loch_recording_destroy(recording);
+}
+
+/* --- what is broken --- */
+
+static void check_broken(const file_maker *file, size_t bytes, const char *sentence)
+{
+    loch_recording *recording;
+    CHECK_FAILS(recordings_read(insight_read_binary, file->data, bytes, &recording), INVALID);
+    assert_string_equal(loch_error_get()->sentence, sentence);
+}
+
+static void test_wrong_bytes_are_named(void **state)
+{
+    (void)state;
+    file_maker file;
+    file_begin(&file, 0);
+    check_broken(&file, 4095, "file: byte 0: a recording starts with a header of 4096 bytes");
+    put(file.data + 8, 2, 4);
+    check_broken(&file, 4096, "file: byte 8: this version of recordings is not known; version 1 is");
+    file_begin(&file, 0);
+    put(file.data + 12, 5000, 4);
+    check_broken(&file, 4096, "file: byte 12: a chunk has 4 KiB to 16 MiB, in steps of 4 KiB");
+    file_begin(&file, 0);
+    file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
+    file.data[file.at] = 7;
+    check_broken(&file, 8192, "file: byte 4160: there is no kind 7 of records");
+    file_begin(&file, 0);
+    file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
+    while (file.at < 8192)
+        file_other(&file, 99, 0, (uint8_t[]){1, 1, 1, 1}, 4); /* the last one goes on beyond the end */
+    file_chunk(&file, BINARY_EVENTS, 0, 1, 0);
+    if ((8192 - 4160) % 8) check_broken(&file, 8192 + 4096, "file: byte 8188: the record does not fit into its chunk");
+    file_begin(&file, 0);
+    file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
+    file_block(&file, BINARY_ALLOC, 0, 5, 1);
+    file_block(&file, BINARY_ALLOC, 0, (uint64_t)-1, 1); /* number 5 again */
+    check_broken(&file, 8192, "file: byte 4175: the block was allocated before");
+}
+
+/* A file that was cut at any byte, or has any byte changed, is read or refused, and harms nothing. */
+static void test_cut_and_changed_files_are_survived(void **state)
+{
+    (void)state;
+    test_random random = {test_seed(17)};
+    const recordings_shape shape = {300, 3, true, true};
+    loch_recording *recording = recordings_random(&random, &shape), *cut;
+    size_t bytes, events = 0;
+    char *data = recordings_write(insight_write_binary, recording, &bytes);
+    for (size_t length = 0; length <= bytes; length++) {
+        if (length && length < bytes && !data[length - 1] && length % 64) continue; /* few of the many zeros */
+        char *copy = malloc(length + 1); /* so that a sanitizer sees reads beyond the end */
+        memcpy(copy, data, length);
+        if (recordings_read(insight_read_binary, copy, length, &cut) == LOCH_OK) {
+            assert_true(length >= 4096);
+            assert_true(cut->events.count <= recording->events.count + cut->info.unknown);
+            events = cut->events.count;
         }
-        assert_int_equal(taken, 15); /* 25 to 30, and the other device's */
-        loch_recording_destroy(recording);
+        loch_recording_destroy(cut);
+        free(copy);
     }
-
-    /* --- what is broken --- */
-
-    static void check_broken(const file_maker *file, size_t bytes, const char *sentence)
-    {
-        loch_recording *recording;
-        CHECK_FAILS(recordings_read(insight_read_binary, file->data, bytes, &recording), INVALID);
-        assert_string_equal(loch_error_get()->sentence, sentence);
+    assert_int_equal(events, recording->events.count);
+    for (size_t i = 0; i < 4000; i++) {
+        const size_t at = test_random_below(&random, 8) ? 4096 + test_random_below(&random, bytes - 4096)
+                                                        : test_random_below(&random, 80);
+        const char old = data[at];
+        data[at] = (char)test_random_next(&random);
+        if (recordings_read(insight_read_binary, data, bytes, &cut) == LOCH_OK) loch_recording_destroy(cut);
+        data[at] = old;
     }
+    free(data);
+    loch_recording_destroy(recording);
+}
 
-    static void test_wrong_bytes_are_named(void **state)
-    {
-        (void)state;
-        file_maker file;
-        file_begin(&file, 0);
-        check_broken(&file, 4095, "file: byte 0: a recording starts with a header of 4096 bytes");
-        put(file.data + 8, 2, 4);
-        check_broken(&file, 4096, "file: byte 8: this version of recordings is not known; version 1 is");
-        file_begin(&file, 0);
-        put(file.data + 12, 5000, 4);
-        check_broken(&file, 4096, "file: byte 12: a chunk has 4 KiB to 16 MiB, in steps of 4 KiB");
-        file_begin(&file, 0);
-        file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
-        file.data[file.at] = 7;
-        check_broken(&file, 8192, "file: byte 4160: there is no kind 7 of records");
-        file_begin(&file, 0);
-        file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
-        while (file.at < 8192)
-            file_other(&file, 99, 0, (uint8_t[]){1, 1, 1, 1}, 4); /* the last one goes on beyond the end */
-        file_chunk(&file, BINARY_EVENTS, 0, 1, 0);
-        if ((8192 - 4160) % 8)
-            check_broken(&file, 8192 + 4096, "file: byte 8188: the record does not fit into its chunk");
-        file_begin(&file, 0);
-        file_chunk(&file, BINARY_EVENTS, 0, 0, 0);
-        file_block(&file, BINARY_ALLOC, 0, 5, 1);
-        file_block(&file, BINARY_ALLOC, 0, (uint64_t)-1, 1); /* number 5 again */
-        check_broken(&file, 8192, "file: byte 4175: the block was allocated before");
-    }
+/* --- round trips --- */
 
-    /* A file that was cut at any byte, or has any byte changed, is read or refused, and harms nothing. */
-    static void test_cut_and_changed_files_are_survived(void **state)
-    {
-        (void)state;
-        test_random random = {test_seed(17)};
-        const recordings_shape shape = {300, 3, true, true};
-        loch_recording *recording = recordings_random(&random, &shape), *cut;
-        size_t bytes, events = 0;
-        char *data = recordings_write(insight_write_binary, recording, &bytes);
-        for (size_t length = 0; length <= bytes; length++) {
-            if (length && length < bytes && !data[length - 1] && length % 64) continue; /* few of the many zeros */
-            char *copy = malloc(length + 1); /* so that a sanitizer sees reads beyond the end */
-            memcpy(copy, data, length);
-            if (recordings_read(insight_read_binary, copy, length, &cut) == LOCH_OK) {
-                assert_true(length >= 4096);
-                assert_true(cut->events.count <= recording->events.count + cut->info.unknown);
-                events = cut->events.count;
-            }
-            loch_recording_destroy(cut);
-            free(copy);
-        }
-        assert_int_equal(events, recording->events.count);
-        for (size_t i = 0; i < 4000; i++) {
-            const size_t at = test_random_below(&random, 8) ? 4096 + test_random_below(&random, bytes - 4096)
-                                                            : test_random_below(&random, 80);
-            const char old = data[at];
-            data[at] = (char)test_random_next(&random);
-            if (recordings_read(insight_read_binary, data, bytes, &cut) == LOCH_OK) loch_recording_destroy(cut);
-            data[at] = old;
-        }
-        free(data);
-        loch_recording_destroy(recording);
-    }
-
-    /* --- round trips --- */
-
-    static void test_random_recordings_come_back(void **state)
-    {
-        (void)state;
-        test_random random = {test_seed(18)};
-        for (size_t i = 0; i < 60; i++) {
-            const recordings_shape shape = {i == 7 ? 0 : i == 8 ? 70000 : 50 + 20 * i, 1 + i % 4, i % 2, i % 3 == 0};
-            loch_recording *recording = recordings_random(&random, &shape), *again;
-            size_t bytes;
-            char *data = recordings_write(insight_write_binary, recording, &bytes);
-            CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
-            recordings_check_equal(recording, again);
-            assert_int_equal(again->info.unknown, 0);
-            loch_recording_destroy(again);
-            loch_recording_destroy(recording);
-            free(data);
-        }
-    }
-
-    /* A trace keeps ids, streams and the form of its frees through the recorder's format. */
-    static void test_a_trace_comes_back_through_the_format(void **state)
-    {
-        (void)state;
-        const char *text = "a 7 4096 0 1000 align=256 tag=weights\n"
-                           "a 3 0 5 2000\n"
-                           "a 4 17 5 2000 tag=cache\n"
-                           "f 7 2000 0\n"
-                           "u 4 9 2001\n"
-                           "f 3 9000\n"
-                           "a 18446744073709551615 100 1 9000\n"
-                           "f 4 18446744073709551 2\n"
-                           "f 18446744073709551615 18446744073709551\n";
-        loch_recording *recording = recordings_from_text(text), *again;
+static void test_random_recordings_come_back(void **state)
+{
+    (void)state;
+    test_random random = {test_seed(18)};
+    for (size_t i = 0; i < 60; i++) {
+        const recordings_shape shape = {i == 7 ? 0 : i == 8 ? 70000 : 50 + 20 * i, 1 + i % 4, i % 2, i % 3 == 0};
+        loch_recording *recording = recordings_random(&random, &shape), *again;
         size_t bytes;
         char *data = recordings_write(insight_write_binary, recording, &bytes);
         CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
-        free(data);
-        data = recordings_write(insight_write_text, again, &bytes);
-        assert_string_equal(data, text);
-        free(data);
+        recordings_check_equal(recording, again);
+        assert_int_equal(again->info.unknown, 0);
         loch_recording_destroy(again);
         loch_recording_destroy(recording);
+        free(data);
     }
+}
 
-    /* The blocks of one allocator can be chosen. */
-    static void test_one_allocator_is_kept(void **state)
-    {
-        (void)state;
-        test_random random = {test_seed(19)};
-        const recordings_shape shape = {500, 2, true, false};
-        loch_recording *recording = recordings_random(&random, &shape);
-        size_t blocks = 0, events = 0;
-        for (size_t i = 0; i < recording->blocks.count; i++)
-            blocks += loch_recording_get_blocks(recording)[i].allocator == 1;
-        CHECK_FAILS(insight_recording_keep_allocator(recording, "heap"), NOT_FOUND);
-        CHECK_OK(insight_recording_keep_allocator(recording, "arena"));
-        assert_int_equal(recording->blocks.count, blocks);
-        for (size_t i = 0; i < recording->events.count; i++) {
-            const loch_recording_event *event = loch_recording_get_events(recording) + i;
-            if (event->kind > LOCH_RECORDED_MOVE) continue;
-            assert_int_equal(loch_recording_get_blocks(recording)[event->subject].allocator, 1);
-            events += event->kind == LOCH_RECORDED_ALLOC;
-            if (event->kind == LOCH_RECORDED_ALLOC)
-                assert_int_equal(loch_recording_get_blocks(recording)[event->subject].alloc_event, i);
-        }
-        assert_int_equal(events, blocks);
-        loch_recording_destroy(recording);
-    }
+/* A trace keeps ids, streams and the form of its frees through the recorder's format. */
+static void test_a_trace_comes_back_through_the_format(void **state)
+{
+    (void)state;
+    const char *text = "a 7 4096 0 1000 align=256 tag=weights\n"
+                       "a 3 0 5 2000\n"
+                       "a 4 17 5 2000 tag=cache\n"
+                       "f 7 2000 0\n"
+                       "u 4 9 2001\n"
+                       "f 3 9000\n"
+                       "a 18446744073709551615 100 1 9000\n"
+                       "f 4 18446744073709551 2\n"
+                       "f 18446744073709551615 18446744073709551\n";
+    loch_recording *recording = recordings_from_text(text), *again;
+    size_t bytes;
+    char *data = recordings_write(insight_write_binary, recording, &bytes);
+    CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
+    free(data);
+    data = recordings_write(insight_write_text, again, &bytes);
+    assert_string_equal(data, text);
+    free(data);
+    loch_recording_destroy(again);
+    loch_recording_destroy(recording);
+}
 
-    int main(void)
-    {
-        const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_threads_are_merged_by_ticks),
-            cmocka_unit_test(test_a_ring_starts_in_the_middle),
-            cmocka_unit_test(test_ticks_become_nanoseconds),
-            cmocka_unit_test(test_blocks_before_the_start_are_present),
-            cmocka_unit_test(test_a_free_can_be_undone),
-            cmocka_unit_test(test_addresses_belong_to_allocators),
-            cmocka_unit_test(test_ranges_calls_and_stacks),
-            cmocka_unit_test(test_memory_that_is_mapped_twice_counts_once),
-            cmocka_unit_test(test_ranges_go_in_other_pieces),
-            cmocka_unit_test(test_wrong_bytes_are_named),
-            cmocka_unit_test(test_cut_and_changed_files_are_survived),
-            cmocka_unit_test(test_random_recordings_come_back),
-            cmocka_unit_test(test_a_trace_comes_back_through_the_format),
-            cmocka_unit_test(test_one_allocator_is_kept),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
+/* The blocks of one allocator can be chosen. */
+static void test_one_allocator_is_kept(void **state)
+{
+    (void)state;
+    test_random random = {test_seed(19)};
+    const recordings_shape shape = {500, 2, true, false};
+    loch_recording *recording = recordings_random(&random, &shape);
+    size_t blocks = 0, events = 0;
+    for (size_t i = 0; i < recording->blocks.count; i++)
+        blocks += loch_recording_get_blocks(recording)[i].allocator == 1;
+    CHECK_FAILS(insight_recording_keep_allocator(recording, "heap"), NOT_FOUND);
+    CHECK_OK(insight_recording_keep_allocator(recording, "arena"));
+    assert_int_equal(recording->blocks.count, blocks);
+    for (size_t i = 0; i < recording->events.count; i++) {
+        const loch_recording_event *event = loch_recording_get_events(recording) + i;
+        if (event->kind > LOCH_RECORDED_MOVE) continue;
+        assert_int_equal(loch_recording_get_blocks(recording)[event->subject].allocator, 1);
+        events += event->kind == LOCH_RECORDED_ALLOC;
+        if (event->kind == LOCH_RECORDED_ALLOC)
+            assert_int_equal(loch_recording_get_blocks(recording)[event->subject].alloc_event, i);
     }
+    assert_int_equal(events, blocks);
+    loch_recording_destroy(recording);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_are_merged_by_ticks),
+        cmocka_unit_test(test_a_ring_starts_in_the_middle),
+        cmocka_unit_test(test_ticks_become_nanoseconds),
+        cmocka_unit_test(test_blocks_before_the_start_are_present),
+        cmocka_unit_test(test_a_free_can_be_undone),
+        cmocka_unit_test(test_addresses_belong_to_allocators),
+        cmocka_unit_test(test_ranges_calls_and_stacks),
+        cmocka_unit_test(test_memory_that_is_mapped_twice_counts_once),
+        cmocka_unit_test(test_ranges_go_in_other_pieces),
+        cmocka_unit_test(test_wrong_bytes_are_named),
+        cmocka_unit_test(test_cut_and_changed_files_are_survived),
+        cmocka_unit_test(test_random_recordings_come_back),
+        cmocka_unit_test(test_a_trace_comes_back_through_the_format),
+        cmocka_unit_test(test_one_allocator_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
