@@ -65,8 +65,9 @@ static bool lines_add(insight_array *lines, insight_map *places, const loch_reco
         place = (uint32_t)lines->count;
         if (!insight_array_append(lines, &line, 1, sizeof line) || !insight_map_set(places, key, place)) return false;
     }
-    ((folded_line *)lines->data)[place].bytes += bytes;
-    return true;
+    folded_line *all = lines->data;
+    if (all) all[place].bytes += bytes;
+    return all != NULL;
 }
 
 loch_status insight_write_folded(const loch_recording *recording, const loch_recording_options *options,

@@ -386,6 +386,7 @@ static void torch_name_devices(torch_reader *reader)
             torch_device *device = torch_devices(reader) + j;
             if ((!i || device->number > last) && (!next || device->number < next->number)) next = device;
         }
+        if (!next) return;
         last = next->number;
         const int length =
             snprintf(name, sizeof name, "%s:%u", reader->all && !reader->has_times ? "device" : "cuda", next->number);
