@@ -111,6 +111,10 @@ static uint64_t machine_number(machine *run, unsigned count)
 
 static void machine_push(machine *run, value pushed)
 {
+    if ((run->stack.count + 1) * sizeof pushed <= run->stack.capacity_bytes) { /* nearly always */
+        ((value *)run->stack.data)[run->stack.count++] = pushed;
+        return;
+    }
     if (run->stack.count >= UINT32_MAX - 1 || !insight_array_append(&run->stack, &pushed, 1, sizeof pushed))
         machine_fail_memory(run);
 }
@@ -488,7 +492,8 @@ static void machine_put(machine *run, uint64_t number)
         machine_fail(run, "the memo has no such place");
         return;
     }
-    if (!insight_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
+    if ((number + 1) * sizeof(value) > run->memo.capacity_bytes &&
+        !insight_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
         machine_fail_memory(run);
         return;
     }
