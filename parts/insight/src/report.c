@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes the page of one recording or of two. Curves come before the script, which draws them as soon as the browser
- * has read it; lives, the larger part of the file, come behind it. The page loads nothing: its policy allows the one script
- * and the one style that it contains, by their hashes. */
+ * has read it; lives, the larger part of the file, come behind it. The page loads nothing: its policy allows the one
+ * script and the one style that it contains, by their hashes. */
 #include "report.h"
 #include "report_web.h"
 #include "file.h"
