@@ -115,6 +115,17 @@ static void save(const char *folder, const char *name, loch_recording *const *re
     check(loch_report_save((const loch_recording *const *)recordings, count, options, path) == LOCH_OK);
 }
 
+/* A recording without events, or with the allocation of one block. */
+static loch_recording *make_small(bool has_block)
+{
+    loch_recording *recording;
+    check(insight_recording_create("small.loch", LOCH_RECORDING_BINARY, &recording) == LOCH_OK);
+    recording->info.has_addresses = 1;
+    if (has_block) add_block(recording, 0, RANGE_A, MIB, 0, LOCH_RECORDING_NONE);
+    check(insight_recording_finish(recording) == LOCH_OK);
+    return recording;
+}
+
 int main(int count, char **arguments)
 {
     if (count != 2) return 2;
@@ -123,11 +134,16 @@ int main(int count, char **arguments)
     loch_recording *trace = make("program.trace", "cache", MIB, false);
     loch_recording *hostile = make("hostile.loch", "cache</script><b>", MIB, true);
     const loch_report_options titled = {.size = sizeof titled, .title = "A decoder <before & after>"};
+    loch_recording *small[2] = {make_small(false), make_small(true)};
+    save(arguments[1], "empty.html", small, 1, NULL);
+    save(arguments[1], "block.html", small + 1, 1, NULL);
     save(arguments[1], "one.html", &hostile, 1, &titled);
     save(arguments[1], "two.html", recordings, 2, NULL);
     save(arguments[1], "trace.html", &trace, 1, NULL);
     loch_recording_destroy(recordings[0]);
     loch_recording_destroy(recordings[1]);
+    loch_recording_destroy(small[0]);
+    loch_recording_destroy(small[1]);
     loch_recording_destroy(trace);
     loch_recording_destroy(hostile);
     return 0;

@@ -95,6 +95,17 @@ class Report(unittest.TestCase):
         self.assertEqual(lowest, 'cache</script><b>')
         self.assertEqual(self.pixel(chart, x - left, height - 23), self.css_color('c0'))
 
+    def test_recordings_with_next_to_nothing(self):
+        self.browser.open(report('empty.html'))
+        self.assertEqual(self.figure('requested'), 0)
+        self.browser.open(report('block.html'))
+        self.assertEqual(self.figure('requested'), MIB)
+        self.focus('canvas[data-chart="memory"]')
+        for key in ('+', '-', 'ArrowLeft', 'ArrowRight', '0', 'p'):
+            self.browser.key(key)
+        self.assertEqual(self.figure('requested'), MIB)
+        self.assertIn('1.00 MiB in 1 block', self.browser.js("document.querySelector('[data-map-summary]').textContent"))
+
     def test_title_and_names_are_text(self):
         self.browser.open(report('one.html'))
         self.assertEqual(self.browser.js("document.title"), 'A decoder <before & after>')

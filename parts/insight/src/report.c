@@ -240,6 +240,7 @@ static void report_write_figures(const report_run *run, FILE *file)
     report_write_number(file, "addresses", info->has_addresses);
     report_write_number(file, "lives", run->lives_count);
     report_write_number(file, "livesAll", run->lives_all);
+    report_write_number(file, "stacksLeftOut", run->stacks_left_out);
     report_write_number(file, "rangesKept", run->ranges_count);
     report_write_number(file, "rangesAll", run->ranges_all);
     fprintf(file, ",\"livesShare\":%.6f,\"rangesShare\":%.6f", run->lives_share, run->ranges_share);

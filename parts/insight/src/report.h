@@ -17,6 +17,7 @@
 #define REPORT_COLUMNS 32768
 #define REPORT_LIVES 262144
 #define REPORT_RANGES 32768
+#define REPORT_FRAMES_MAX 524288 /* frames of all stacks in the page */
 
 typedef enum report_by { REPORT_TAG, REPORT_SITE, REPORT_SIZE, REPORT_STREAM, REPORT_ALLOCATOR, REPORT_BYS } report_by;
 
@@ -61,9 +62,11 @@ typedef struct report_run {
     /* report_life.c */
     report_bytes lives, ranges;
     size_t lives_count, lives_all, ranges_count, ranges_all;
-    double lives_share, ranges_share;       /* part of bytes times time that is exact */
-    insight_array used[REPORT_BYS];         /* of uint32_t: 1 + number in the page of each group that a life names */
-    insight_array order[REPORT_BYS];        /* of uint32_t: groups in the order of these numbers */
+    double lives_share, ranges_share; /* part of bytes times time that is exact */
+    insight_array used[REPORT_BYS];   /* of uint32_t: 1 + number in the page of each group that a life names */
+    insight_array order[REPORT_BYS];  /* of uint32_t: groups in the order of these numbers */
+    size_t frames;                    /* of the stacks in the page */
+    bool stacks_left_out;
     insight_array used_stacks, stack_order; /* as `used` and `order`, of stacks */
 } report_run;
 

@@ -211,11 +211,40 @@ static void life_pack_place(const report_run *run, report_bytes *out, const life
     insight_report_put(out, one->bytes);
 }
 
+/* Returns the number in the page of a stack, plus 1; 0 for none. The first use gives it one while there is room for its
+ * frames. */
+static uint64_t life_stack(report_run *run, uint32_t stack, bool *is_good)
+{
+    if (stack >= run->info.stacks) return 0;
+    if (!insight_array_reserve(&run->used_stacks, (size_t)stack + 1, sizeof(uint32_t))) *is_good = false;
+    if (*is_good && !((const uint32_t *)run->used_stacks.data)[stack]) {
+        size_t count;
+        loch_recording_get_stack(run->recording, stack, &count);
+        if (run->frames + count > REPORT_FRAMES_MAX) {
+            run->stacks_left_out = true;
+            return 0;
+        }
+        run->frames += count;
+    }
+    return life_number(&run->used_stacks, &run->stack_order, stack, is_good) + UINT64_C(1);
+}
+
+/* Gives numbers to the stacks of the peak and of the end, before all others. */
+static bool life_number_stacks(report_run *run, const insight_array *lives)
+{
+    const life *all = lives->data;
+    bool is_good = true;
+    for (size_t i = 0; is_good && i < lives->count; i++)
+        if (all[i].end == LIFE_NO_END || life_is_of_peak(run, &all[i]))
+            life_stack(run, run->events[run->blocks[all[i].subject].alloc_event].stack, &is_good);
+    return is_good;
+}
+
 static bool life_pack(report_run *run, const insight_array *lives)
 {
     const life *all = lives->data;
     uint64_t id = 0;
-    bool is_good = true;
+    bool is_good = life_number_stacks(run, lives);
     for (size_t i = 0; is_good && i < lives->count; i++) {
         const loch_recording_block *block = &run->blocks[all[i].subject];
         const uint32_t stack = run->events[block->alloc_event].stack;
@@ -227,10 +256,7 @@ static bool life_pack(report_run *run, const insight_array *lives)
             const uint32_t group = insight_report_group_of(run, (report_by)by, block);
             insight_report_put(&run->lives, life_number(&run->used[by], &run->order[by], group, &is_good));
         }
-        insight_report_put(&run->lives,
-                           stack < run->info.stacks
-                               ? life_number(&run->used_stacks, &run->stack_order, stack, &is_good) + UINT64_C(1)
-                               : 0);
+        insight_report_put(&run->lives, life_stack(run, stack, &is_good));
         id = block->id;
     }
     return is_good && !run->lives.has_failed;

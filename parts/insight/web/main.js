@@ -29,6 +29,7 @@ function makeAbout(run) {
   texts.push(name + formatMany(meta.shown, 'event') + ' are summed in ' + formatCount(meta.columns) + ' columns of time. Requested, reserved and all bands are exact at the moment of each column in which most was requested; the cursor stands on such moments. The pale part of the chart was reached inside a pixel and not held through it.');
   texts.push(name + (meta.lives === meta.livesAll ? 'All ' + formatMany(meta.livesAll, 'block') + ' are in this file.'
     : formatCount(meta.lives) + ' of ' + formatMany(meta.livesAll, 'block') + ' are in this file: all of the peak and of the end, then the largest by bytes times time. They are ' + formatPercent(meta.livesShare) + ' of all bytes times time. The others are summed in the curves and bands.'));
+  if (meta.stacksLeftOut) texts.push(name + 'Call stacks are in this file for the blocks of the peak and of the end, and for others while there is room. All call sites are in it.');
   if (meta.rangesKept !== meta.rangesAll) texts.push(name + formatCount(meta.rangesKept) + ' of ' + formatMany(meta.rangesAll, 'range') + ' are in this file, ' + formatPercent(meta.rangesShare) + ' of all bytes times time.');
   if (meta.ranges) texts.push(name + 'Reserved bytes are counted once, also while a pool has them mapped at two addresses.');
   for (const grouping of meta.groupings)

@@ -387,6 +387,43 @@ static void test_the_heaviest_lives_stay_and_all_of_the_peak_and_the_end(void **
     loch_recording_destroy(recording);
 }
 
+/* Stacks of the peak come before others, and the frames of all of them are limited. */
+static void test_frames_of_stacks_are_limited(void **state)
+{
+    (void)state;
+    enum { DEPTH = 64, STACKS = REPORT_FRAMES_MAX / DEPTH + 100 };
+    loch_recording *recording = start();
+    uint32_t frames[DEPTH];
+    for (uint32_t i = 0; i < STACKS; i++) {
+        char name[32];
+        for (uint32_t j = 0; j < DEPTH; j++) {
+            snprintf(name, sizeof name, "f%u", j ? j : 1000 + i);
+            frames[j] = insight_recording_add_text(recording, name, strlen(name));
+        }
+        const loch_recording_event at = {.time_ns = i * UINT64_C(1000),
+                                         .stack = insight_recording_add_stack(recording, frames, DEPTH)};
+        const bool is_peak = i == STACKS - 1; /* the last one is the peak */
+        const loch_recording_block block = {.id = i, .bytes = is_peak ? 1000000 : 100};
+        release(recording, at.time_ns + 10, insight_recording_add_alloc(recording, &block, &at));
+    }
+    CHECK_OK(insight_recording_finish(recording));
+    test_page page;
+    page_make(&page, &recording, 1, NULL);
+    assert_int_equal(page_number(&page, "stacksLeftOut"), 1);
+    test_packed lives = page_data(&page, "data-0-lives");
+    one_life life = {0};
+    size_t with_stack = 0;
+    for (size_t i = 0; i < STACKS; i++) {
+        packed_life(&lives, &life);
+        with_stack += life.stack > 0;
+    }
+    assert_int_equal(with_stack, REPORT_FRAMES_MAX / DEPTH);
+    assert_int_equal(life.stack, 1); /* the first that got a number */
+    free(lives.data);
+    page_free(&page);
+    loch_recording_destroy(recording);
+}
+
 static void test_names_cannot_become_scripts(void **state)
 {
     (void)state;
@@ -509,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_a_block_that_is_resized_and_moved_has_three_lives),
         cmocka_unit_test(test_columns_of_a_long_recording_keep_the_peak_and_all_sums),
         cmocka_unit_test(test_the_heaviest_lives_stay_and_all_of_the_peak_and_the_end),
+        cmocka_unit_test(test_frames_of_stacks_are_limited),
         cmocka_unit_test(test_names_cannot_become_scripts),
         cmocka_unit_test(test_a_window_starts_with_what_was_live_before),
         cmocka_unit_test(test_an_empty_recording_has_a_page),
