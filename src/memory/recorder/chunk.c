@@ -24,6 +24,9 @@
 
 #define CHUNK_STEP_FIRST ((uint64_t)1 << 20)
 #define CHUNK_STEP_MAX ((uint64_t)16 << 20)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
 #define CHUNK_NAMES_MAX 4096 /* chunks with names of a ring */
 
 /* --- opening --- */
@@ -101,10 +104,11 @@ loch_status lochi_recorder_open(const char *path, size_t ring_bytes)
 
 /* --- closing --- */
 
-static void chunk_unmap(recorder_chunk *chunk)
+/* Unmaps `count` chunks of the file. NULL does nothing. */
+static void chunk_unmap(recorder_chunk *chunk, size_t count)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)chunk & ~(page - 1);
-    (void)munmap((void *)start, (uintptr_t)chunk - start + lochi_recorder_all.chunk_bytes);
+    if (chunk) (void)munmap((void *)start, (uintptr_t)chunk - start + count * lochi_recorder_all.chunk_bytes);
 }
 
 void lochi_recorder_close(void)
@@ -112,7 +116,7 @@ void lochi_recorder_close(void)
     LOCHI_NOT_CANCELLED;
     recorder_state *all = &lochi_recorder_all;
     if (all->header && all->file >= 0) {
-        if (all->names) chunk_unmap(all->names);
+        chunk_unmap(all->names, 1);
         all->names = NULL;
         lochi_recorder_clock_mark();
         all->header->lost = all->lost;
@@ -126,7 +130,7 @@ void lochi_recorder_close(void)
 void lochi_recorder_drop(void)
 {
     recorder_state *all = &lochi_recorder_all;
-    if (all->names && all->file >= 0) chunk_unmap(all->names);
+    if (all->file >= 0) chunk_unmap(all->names, 1);
     for (size_t i = 0; i < all->names_count; i++)
         lochi_unmap(all->names_list[i], all->chunk_bytes);
     if (all->header) (void)munmap(all->header, RECORDER_HEADER_BYTES);
@@ -180,31 +184,44 @@ static bool chunk_extend(uint64_t bytes)
     return true;
 }
 
-/* Maps chunk number `index` of the file, with its pages, so that records cause no page faults. */
-static recorder_chunk *chunk_map(uint64_t index)
+/* Makes the system allocate the pages of a mapping for writing, so that records cause no page faults. */
+static void chunk_touch(uint8_t *start, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)start & ~(page - 1);
+    if (madvise((void *)first, (uintptr_t)start - first + bytes, MADV_POPULATE_WRITE) == 0) return;
+    for (size_t at = 0; at < bytes; at += page)
+        *(volatile uint8_t *)(start + at) = 0; /* nothing is there yet */
+}
+
+/* Maps `count` chunks of the file. */
+static recorder_chunk *chunk_map(uint64_t index, size_t count)
 {
     const recorder_state *all = &lochi_recorder_all;
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = RECORDER_HEADER_BYTES + index * all->chunk_bytes;
     const uint64_t before = at % page;
-    uint8_t *start = mmap(NULL, all->chunk_bytes + before, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, all->file,
+    uint8_t *start = mmap(NULL, count * all->chunk_bytes + before, PROT_READ | PROT_WRITE, MAP_SHARED, all->file,
                           (off_t)(at - before));
-    return start == MAP_FAILED ? NULL : (recorder_chunk *)(start + before);
+    if (start == MAP_FAILED) return NULL;
+    chunk_touch(start + before, count * all->chunk_bytes);
+    return (recorder_chunk *)(start + before);
 }
 
-/* Takes the next chunk of the file, to be mapped. Returns false if the file cannot be extended. */
-static bool chunk_take_of_file(uint64_t *index)
+/* Takes the next `count` chunks of the file, to be mapped. Returns false if the file cannot be extended. */
+static bool chunk_take_of_file(uint64_t *index, size_t count)
 {
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_assert_held(&all->lock);
     if (atomic_load_explicit(&all->is_full, memory_order_relaxed)) return false;
-    if (!chunk_extend(RECORDER_HEADER_BYTES + (all->file_chunks + 1) * all->chunk_bytes)) return false;
-    *index = all->file_chunks++;
+    if (!chunk_extend(RECORDER_HEADER_BYTES + (all->file_chunks + count) * all->chunk_bytes)) return false;
+    *index = all->file_chunks;
+    all->file_chunks += count;
     return true;
 }
 
 /* Takes a place of the ring that was never used, or the oldest that no thread writes. Returns false if there is
  * none. */
-static bool chunk_take_of_ring(uint64_t *index)
+static bool chunk_take_of_ring(uint64_t *index, bool *is_new)
 {
     recorder_state *all = &lochi_recorder_all;
     lochi_lock_assert_held(&all->lock);
@@ -212,17 +229,21 @@ static bool chunk_take_of_ring(uint64_t *index)
     for (recorder_place *p = all->places; p < all->places + all->place_count; p++)
         if (!p->is_taken && (!oldest || p->sequence < oldest->sequence)) oldest = p;
     if (!oldest) return false;
+    *is_new = !oldest->sequence;
     all->lost += oldest->events;
     *oldest = (recorder_place){.sequence = all->sequence + 1, .is_taken = true};
     *index = (uint64_t)(oldest - all->places);
     return true;
 }
 
-/* Clears a place of the ring that a thread has taken, and makes the system allocate its pages. */
-static recorder_chunk *chunk_clear(uint64_t index)
+/* Clears a place of the ring that a thread has taken. Pages that were never touched are zero. */
+static recorder_chunk *chunk_clear(uint64_t index, bool is_new)
 {
     uint8_t *start = lochi_recorder_all.ring + index * lochi_recorder_all.chunk_bytes;
-    memset(start, 0, lochi_recorder_all.chunk_bytes);
+    if (is_new)
+        chunk_touch(start, lochi_recorder_all.chunk_bytes);
+    else
+        memset(start, 0, lochi_recorder_all.chunk_bytes);
     return (recorder_chunk *)start;
 }
 
@@ -238,8 +259,9 @@ static void chunk_begin(recorder_chunk *chunk, uint32_t kind, uint64_t sequence,
 
 void lochi_recorder_abandon(recorder_thread *thread)
 {
-    if (thread->chunk && lochi_recorder_all.file >= 0) chunk_unmap(thread->chunk);
-    thread->chunk = NULL;
+    chunk_unmap(thread->run, RECORDER_RUN);
+    thread->chunk = thread->run = NULL;
+    thread->further = 0;
     atomic_store_explicit(&thread->at, NULL, memory_order_relaxed);
     atomic_store_explicit(&thread->end, NULL, memory_order_relaxed);
 }
@@ -263,48 +285,72 @@ void lochi_recorder_give_up(recorder_thread *thread)
     lochi_recorder_abandon(thread);
 }
 
-/* Makes a chunk that of a thread. */
-static void chunk_adopt(recorder_thread *thread, recorder_chunk *chunk, uint64_t index)
+/* Makes a chunk the present one of a thread. */
+static void chunk_enter(recorder_thread *thread, recorder_chunk *chunk)
 {
-    const recorder_state *all = &lochi_recorder_all;
-    thread->place = (uint32_t)index;
+    thread->chunk = chunk;
     thread->address = 0;
     thread->context = 0;
-    thread->now.has_stacks = all->depth != 0;
-    thread->chunk = chunk;
+    thread->now.has_stacks = lochi_recorder_all.depth != 0;
     atomic_store_explicit(&thread->at, (uint8_t *)chunk + RECORDER_CHUNK_HEADER, memory_order_relaxed);
-    if (all->is_on) /* otherwise the thread that stops the recording waits for this one */
-        atomic_store_explicit(&thread->end, (uint8_t *)chunk + all->chunk_bytes - RECORDER_RECORD_MAX,
-                              memory_order_relaxed);
 }
 
-/* Takes a new chunk for a thread. Pages are mapped or cleared without the lock; the place is the thread's already. */
+static uint8_t *chunk_end(recorder_chunk *chunk)
+{
+    return (uint8_t *)chunk + lochi_recorder_all.chunk_bytes - RECORDER_RECORD_MAX;
+}
+
+/* Goes on to the next chunk of a run. Returns false if there is none, or the recording has stopped. */
+static bool chunk_go_on(recorder_thread *thread, uint32_t number)
+{
+    uint8_t *end = atomic_load_explicit(&thread->end, memory_order_relaxed);
+    if (!thread->further || !end) return false;
+    recorder_chunk *next = (recorder_chunk *)((uint8_t *)thread->chunk + lochi_recorder_all.chunk_bytes);
+    chunk_begin(next, RECORDER_EVENTS, thread->chunk->sequence + 1, thread->ticks, number);
+    thread->further--;
+    chunk_enter(thread, next);
+    /* Not a store: the thread that stops the recording may have written NULL. */
+    return atomic_compare_exchange_strong_explicit(&thread->end, &end, chunk_end(next), memory_order_relaxed,
+                                                   memory_order_relaxed);
+}
+
+/* Takes a new run of chunks for a thread, or a place of the ring. Pages are mapped or cleared without the lock; the
+ * place is the thread's already. */
 static bool chunk_change(recorder_thread *thread, uint32_t number)
 {
     recorder_state *all = &lochi_recorder_all;
     uint64_t index = 0;
+    bool is_new = false;
     lochi_lock_take(&all->lock);
-    const bool is_on = all->is_on;
+    const bool is_on = all->is_on, is_file = all->file >= 0;
     if (is_on) chunk_count_out(thread);
-    const bool is_taken = is_on && (all->file >= 0 ? chunk_take_of_file(&index) : chunk_take_of_ring(&index));
-    const uint64_t sequence = is_taken ? ++all->sequence : 0;
+    const bool is_taken =
+        is_on && (is_file ? chunk_take_of_file(&index, RECORDER_RUN) : chunk_take_of_ring(&index, &is_new));
+    const uint64_t sequence = all->sequence + 1;
+    if (is_taken) all->sequence += RECORDER_RUN;
     if (is_on) lochi_recorder_clock_mark();
     if (is_on && thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
-    recorder_chunk *old = is_on ? thread->chunk : NULL;
     if (is_on) thread->chunk = NULL;
     lochi_lock_drop(&all->lock);
     if (!is_on) return false;
-    if (old && all->file >= 0) chunk_unmap(old);
-    recorder_chunk *chunk = !is_taken ? NULL : all->file >= 0 ? chunk_map(index) : chunk_clear(index);
+    chunk_unmap(thread->run, RECORDER_RUN);
+    thread->run = NULL;
+    recorder_chunk *chunk = !is_taken ? NULL : is_file ? chunk_map(index, RECORDER_RUN) : chunk_clear(index, is_new);
     const int error = errno;
     if (chunk) chunk_begin(chunk, RECORDER_EVENTS, sequence, thread->ticks, number);
     lochi_lock_take(&all->lock);
-    if (chunk)
-        chunk_adopt(thread, chunk, index);
-    else
+    if (chunk) {
+        thread->place = (uint32_t)index;
+        thread->run = is_file ? chunk : NULL;
+        thread->further = is_file ? RECORDER_RUN - 1 : 0;
+        chunk_enter(thread, chunk);
+        /* If the recording has stopped meanwhile, the thread that stops it waits for this one. */
+        if (all->is_on) atomic_store_explicit(&thread->end, chunk_end(chunk), memory_order_relaxed);
+    } else {
         lochi_recorder_abandon(thread);
-    if (is_taken && !chunk) chunk_fail(error);
-    thread->lost += !chunk;
+        thread->lost++;
+        if (is_taken) chunk_fail(error);
+    }
     lochi_lock_drop(&all->lock);
     return atomic_load_explicit(&thread->end, memory_order_relaxed) != NULL;
 }
@@ -317,6 +363,7 @@ static bool chunk_take(recorder_thread *thread)
     const recorder_state *all = &lochi_recorder_all;
     const bool is_shared = thread == &lochi_recorder_threads[LOCHI_SLOT_SHARED];
     const uint32_t number = is_shared ? 0 : (uint32_t)lochi_thread_number();
+    if (chunk_go_on(thread, number)) return true;
     /* Relaxed: a thread that stops the recording clears it before the heavy fence, and waits for this one. */
     if (!atomic_load_explicit(&all->is_full, memory_order_relaxed)) return chunk_change(thread, number);
     thread->lost++;
@@ -330,8 +377,8 @@ bool lochi_recorder_take_names(void)
     recorder_chunk *chunk = NULL;
     uint64_t index;
     if (all->file >= 0) {
-        if (chunk_take_of_file(&index)) chunk = chunk_map(index);
-        if (chunk && all->names) chunk_unmap(all->names);
+        if (chunk_take_of_file(&index, 1)) chunk = chunk_map(index, 1);
+        if (chunk) chunk_unmap(all->names, 1);
     } else if (all->names_count < CHUNK_NAMES_MAX) {
         chunk = lochi_map(all->chunk_bytes);
         if (chunk) all->names_list[all->names_count++] = chunk;

@@ -25,8 +25,9 @@
 
 #define RECORDER_HEADER_BYTES 4096
 #define RECORDER_CHUNK_HEADER 64
-#define RECORDER_CHUNK_BYTES ((size_t)256 << 10)
-#define RECORDER_CHUNK_MIN ((size_t)64 << 10)
+#define RECORDER_CHUNK_BYTES ((size_t)64 << 10)
+#define RECORDER_CHUNK_MIN ((size_t)16 << 10)
+#define RECORDER_RUN 4         /* chunks of a file that a thread maps at a time */
 #define RECORDER_RECORD_MAX 96 /* bytes that the stores of one record may touch */
 #define RECORDER_STREAMS 4     /* streams whose numbers a thread remembers */
 #define RECORDER_NUMBER_MAX UINT16_MAX
@@ -82,7 +83,9 @@ typedef struct recorder_thread {
     uint64_t begun;         /* time of lochi_recorder_begin, if it is not read from the cycle counter */
     uint64_t events;        /* number of records in the chunk */
     uint64_t lost;          /* events that found no chunk */
-    recorder_chunk *chunk;  /* NULL without a chunk; changed with the lock held */
+    recorder_chunk *chunk;  /* NULL without a chunk; of a ring: changed with the lock held */
+    recorder_chunk *run;    /* of a file: the chunks that are mapped; NULL for none */
+    uint32_t further;       /* number of unused chunks behind `chunk` in the run */
     uint32_t place;         /* number of the chunk in the ring */
     uint64_t number;        /* number of the thread */
     struct {
