@@ -39,6 +39,7 @@ loch_status lochi_recorder_names_open(void)
     if (!all->stream_table || (all->depth && !all->stack_table))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the names of a recording");
     all->streams = 1; /* 0 is every default stream */
+    lochi_recorder_stack_open();
     return LOCH_OK;
 }
 

@@ -6,13 +6,50 @@
 #include "base/stack.h"
 #include <elf.h>
 #include <link.h>
+#include <loch/recorder.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define STACK_OWN 12 /* frames of the library that may be on top of those of the program */
+
+/* Addresses of the library, if it is a module of its own; otherwise its frames are not told from the program's. */
+static uintptr_t stack_own_start, stack_own_end;
+
+static int stack_find_own(struct dl_phdr_info *info, size_t bytes, void *user)
+{
+    (void)bytes;
+    const uintptr_t here = (uintptr_t)user;
+    uintptr_t start = UINTPTR_MAX, end = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD) continue;
+        if (info->dlpi_addr + part->p_vaddr < start) start = info->dlpi_addr + part->p_vaddr;
+        if (info->dlpi_addr + part->p_vaddr + part->p_memsz > end)
+            end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+    }
+    if (here < start || here >= end) return 0;
+    if (info->dlpi_name && *info->dlpi_name) { /* the program has no name */
+        stack_own_start = start;
+        stack_own_end = end;
+    }
+    return 1;
+}
+
+void lochi_recorder_stack_open(void)
+{
+    dl_iterate_phdr(stack_find_own, (void *)(uintptr_t)lochi_recorder_capture);
+}
+
 size_t lochi_recorder_capture(uintptr_t *frames, size_t most)
 {
-    return lochi_stack_capture(frames, most, 1);
+    uintptr_t all[LOCH_RECORDER_STACK_MAX + STACK_OWN];
+    size_t count = lochi_stack_capture(all, stack_own_end ? most + STACK_OWN : most, 1), own = 0;
+    while (own < count && all[own] >= stack_own_start && all[own] < stack_own_end)
+        own++;
+    count = count - own < most ? count - own : most;
+    memcpy(frames, all + own, count * sizeof *frames);
+    return count;
 }
 
 static int stack_count_changes(struct dl_phdr_info *info, size_t bytes, void *user)

@@ -22,7 +22,11 @@ typedef struct recorder_modules {
     recorder_module list[];
 } recorder_modules;
 
-/* Captures the return addresses of the calling thread, innermost first. Returns how many. */
+/* Finds the library among the modules of the process, before stacks are captured. */
+void lochi_recorder_stack_open(void);
+
+/* Captures the return addresses of the calling thread, innermost first, from the call of the library on if the library
+ * is a module of its own. Returns how many. `most` is at most LOCH_RECORDER_STACK_MAX. */
 size_t lochi_recorder_capture(uintptr_t *frames, size_t most);
 
 /* Lists the modules of the process; NULL if none was loaded since there were `changes`, or there is no memory. Free the
