@@ -50,6 +50,7 @@
 #include <loch/registry.h>
 #include <loch/profile.h>
 #include <loch/recorder.h>
+#include <loch/snapshot.h>
 /* buffers and tensors, printing, exchange with other libraries and files */
 #include <loch/dtype.h>
 #include <loch/buffer.h>

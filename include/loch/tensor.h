@@ -179,10 +179,6 @@ LOCH_API loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor);
 /** Returns the offset in bytes from the start of the buffer to the element with all indices 0. */
 LOCH_API size_t loch_tensor_get_offset(const loch_tensor *tensor);
 
-/** Returns the number of references on this tensor now. Views are tensors of their own and hold the buffer, not this
- *  tensor. Other threads may change the number at any time: for tests and debugging only. */
-LOCH_API size_t loch_tensor_get_references(const loch_tensor *tensor);
-
 /** @} */
 /** @name Contents */
 /** @{ */

@@ -61,6 +61,9 @@ static const loch_option option_table[] = {
     {"trace_stacks", "LOCH_TRACE_STACKS", "number", "0",
      "Frames of the call stacks that LOCH_TRACE records with allocations, 0 to 64. Read when the first allocator is "
      "made."},
+    {"snapshot", "LOCH_SNAPSHOT", "text", "",
+     "File for a snapshot of all memory, written when a request for memory fails in the end for the first time; %p is "
+     "the process id; empty means none. Read at each such failure until the file was written."},
 };
 
 #define OPTION_COUNT (sizeof option_table / sizeof *option_table)

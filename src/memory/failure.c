@@ -17,6 +17,11 @@ bool lochi_failure_is_inner(void)
     return lochi_room_own && lochi_room_own->failures.depth;
 }
 
+bool lochi_failure_is_outermost(void)
+{
+    return lochi_room_own && lochi_room_own->failures.depth == 1;
+}
+
 uint32_t lochi_failure_begin(void)
 {
     lochi_room *room = lochi_room_get();

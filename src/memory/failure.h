@@ -18,6 +18,10 @@ void lochi_failure_count(_Atomic uint64_t *counter);
 /* Tells whether the thread is inside an attempt of an outer request, which retries. */
 bool lochi_failure_is_inner(void);
 
+/* Tells whether the request that the thread has begun is the outermost one: its failure is the end of it. False on a
+ * thread without a room. */
+bool lochi_failure_is_outermost(void);
+
 /* Begins a request. Returns the mark for the calls that follow. */
 uint32_t lochi_failure_begin(void);
 

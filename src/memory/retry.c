@@ -4,6 +4,7 @@
 #include "base/cancel.h"
 #include "base/thread.h"
 #include "memory/failure.h"
+#include "memory/snapshot/snapshot.h"
 #include "memory/waiting.h"
 #include <loch/host.h>
 
@@ -97,11 +98,20 @@ static loch_status retry_waiting(loch_allocator *allocator, lochi_attempt *attem
     return status;
 }
 
-loch_status lochi_retry(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request, uint32_t mark,
-                        loch_status status, void **out)
+static loch_status retry_all(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
+                             uint32_t mark, loch_status status, void **out)
 {
     if (request->flags & LOCH_ALLOC_NO_RETRY || !retry_is_worth_it(status)) return status;
     status = retry_under_pressure(allocator, attempt, request, mark, status, out);
     if (!retry_is_worth_it(status) || !request->timeout_ns) return status;
     return retry_waiting(allocator, attempt, request, mark, status, out);
+}
+
+loch_status lochi_retry(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request, uint32_t mark,
+                        loch_status status, void **out)
+{
+    status = retry_all(allocator, attempt, request, mark, status, out);
+    if (retry_is_worth_it(status) && lochi_failure_is_outermost())
+        lochi_snapshot_note_failure(allocator, request, status);
+    return status;
 }

@@ -215,11 +215,6 @@ bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device)
     return own == device && !loch_tensor_is_on_host(tensor);
 }
 
-size_t loch_tensor_get_references(const loch_tensor *tensor)
-{
-    return tensor ? atomic_load_explicit(&tensor->references, memory_order_relaxed) : 0;
-}
-
 loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor)
 {
     return tensor ? tensor->buffer : NULL;

@@ -17,7 +17,7 @@ static const format_row format_table[] = {
     [LOCH_RECORDING_CHROME] = {NULL, insight_write_chrome, ".json", "Chrome trace"},
     [LOCH_RECORDING_FOLDED] = {NULL, insight_write_folded, ".folded", "list of folded stacks"},
     [LOCH_RECORDING_METRICS] = {NULL, insight_write_metrics, ".prom", "list of metrics"},
-    [LOCH_RECORDING_SNAPSHOT] = {NULL, NULL, NULL, "snapshot"},
+    [LOCH_RECORDING_SNAPSHOT] = {insight_read_snapshot, NULL, NULL, "snapshot"},
 };
 
 #define FORMAT_COUNT (sizeof format_table / sizeof *format_table)

@@ -7,6 +7,7 @@
 #include "memory/pool/gate.h"
 #include "memory/pool/growable.h"
 #include "memory/pool/figures.h"
+#include "memory/pool/image.h"
 #include "memory/pool/look.h"
 #include "memory/pool/transfer.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors: making, binding, what they say of themselves, and every way in which they must not be made. */
 #include "tensor_fixture.h"
+#include "tensor/tensor.h"
 
 static void a_tensor_is_made_as_the_options_say(void **state)
 {
@@ -34,7 +35,7 @@ static void a_tensor_is_made_as_the_options_say(void **state)
     assert_null(tensor);
     loch_tensor_clear(&tensor);
     loch_tensor_release(loch_tensor_retain(moved));
-    assert_int_equal(loch_tensor_get_references(moved), 1);
+    assert_int_equal(atomic_load(&moved->references), 1);
     loch_tensor_clear(&moved);
     assert_null(moved);
     loch_device_release(device);

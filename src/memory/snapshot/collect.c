@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* Copies the state of all allocators into memory, one allocator after the other. Locks are held while an allocator is
+ * copied, and dropped before memory is allocated and before anything is written. */
+#include "memory/snapshot/collect.h"
+#include "base/fail.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include "memory/owner.h"
+#include "memory/tag.h"
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+static loch_status collect_no_memory(const loch_allocator *allocator)
+{
+    return LOCH_FAIL(HOST_MEMORY, "no host memory to copy the state of allocator \"%s\"", allocator->name);
+}
+
+/* --- devices --- */
+
+static loch_status collect_device(snapshot_contents *contents, loch_device *device, size_t *out)
+{
+    for (*out = 0; *out < contents->devices_count; ++*out)
+        if (contents->devices[*out] == device) return LOCH_OK;
+    loch_device **grown = lochi_realloc(contents->devices, (*out + 1) * sizeof(loch_device *));
+    if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of devices");
+    contents->devices = grown;
+    contents->devices[contents->devices_count++] = loch_device_retain(device);
+    return LOCH_OK;
+}
+
+/* --- tags --- */
+
+/* Copies the statistics of the tags that the allocator has seen. */
+static loch_status collect_tags(loch_allocator *allocator, snapshot_allocator *copy)
+{
+    const size_t count = lochi_tag_count();
+    if (count <= 1) return LOCH_OK;
+    copy->tags = lochi_alloc_array(count, sizeof *copy->tags);
+    if (!copy->tags) return collect_no_memory(allocator);
+    for (size_t tag = 1; tag < count; tag++) {
+        snapshot_tag *entry = &copy->tags[copy->tags_count];
+        *entry = (snapshot_tag){.tag = (loch_tag)tag, .stats = {.size = sizeof entry->stats}};
+        if (loch_allocator_get_tag_stats(allocator, (loch_tag)tag, &entry->stats) != LOCH_OK) break;
+        copy->tags_count += entry->stats.allocs || entry->stats.blocks;
+    }
+    return LOCH_OK;
+}
+
+/* --- blocks of allocators that are not pools --- */
+
+static loch_status collect_add_block(const loch_block *block, void *user)
+{
+    snapshot_allocator *copy = user;
+    if (copy->blocks_count < copy->blocks_room) copy->blocks[copy->blocks_count] = *block;
+    copy->blocks_count++; /* what does not fit is counted */
+    return LOCH_OK;
+}
+
+static int collect_compare(const void *left, const void *right)
+{
+    const loch_block *a = left, *b = right;
+    return (uintptr_t)a->address < (uintptr_t)b->address ? -1 : (uintptr_t)a->address > (uintptr_t)b->address;
+}
+
+static loch_status collect_blocks(loch_allocator *allocator, snapshot_allocator *copy)
+{
+    copy->blocks_count = copy->stats.blocks;
+    while (copy->blocks_count > copy->blocks_room || !copy->blocks) {
+        const size_t room = copy->blocks_count + copy->blocks_count / 8 + 16;
+        lochi_free(copy->blocks);
+        copy->blocks_room = copy->blocks_count = 0;
+        copy->blocks = lochi_alloc_array(room, sizeof *copy->blocks);
+        if (!copy->blocks) return collect_no_memory(allocator);
+        copy->blocks_room = room;
+        const loch_status status = loch_allocator_walk(allocator, collect_add_block, copy);
+        if (status != LOCH_OK) {
+            copy->blocks_count = 0;
+            return status == LOCH_E_HOST_MEMORY ? status : LOCH_OK; /* an allocator of the user cannot walk */
+        }
+    }
+    qsort(copy->blocks, copy->blocks_count, sizeof *copy->blocks, collect_compare);
+    return LOCH_OK;
+}
+
+/* --- allocators --- */
+
+static void collect_free(snapshot_allocator *copy)
+{
+    lochi_pool_image_free(&copy->image);
+    lochi_free(copy->blocks);
+    lochi_free(copy->tags);
+    lochi_free(copy);
+}
+
+static loch_status collect_fill(snapshot_contents *contents, loch_allocator *allocator, snapshot_allocator *copy)
+{
+    memcpy(copy->name, allocator->name, sizeof copy->name);
+    snprintf(copy->kind, sizeof copy->kind, "%s", loch_allocator_get_kind(allocator));
+    copy->wrapped = allocator->wrapped ? allocator->wrapped->node.key : 0;
+    LOCH_TRY_RETURN(collect_device(contents, allocator->device, &copy->device));
+    if (!lochi_owner_may_ask(allocator)) return LOCH_OK;
+    copy->stats.size = sizeof copy->stats;
+    copy->has_stats = loch_allocator_get_stats(allocator, &copy->stats) == LOCH_OK;
+    if (allocator->wrapped) return LOCH_OK; /* its blocks and tags are those of the wrapped allocator */
+    LOCH_TRY_RETURN(collect_tags(allocator, copy));
+    copy->is_pool = allocator->pool != NULL;
+    if (copy->is_pool) return lochi_pool_image_take(allocator->pool, contents->has_blocks, &copy->image);
+    return contents->has_blocks ? collect_blocks(allocator, copy) : LOCH_OK;
+}
+
+static void collect_visit(loch_allocator *allocator, void *user)
+{
+    snapshot_contents *contents = user;
+    /* Acquire: an allocator with a user is complete; others may be under construction. */
+    if (contents->status != LOCH_OK || !atomic_load_explicit(&allocator->user, memory_order_acquire)) return;
+    snapshot_allocator *copy = lochi_zalloc(sizeof *copy);
+    if (!copy) {
+        contents->status = collect_no_memory(allocator);
+        return;
+    }
+    copy->number = allocator->node.key;
+    *contents->end = copy;
+    contents->end = &copy->next;
+    contents->status = collect_fill(contents, allocator, copy);
+}
+
+loch_status lochi_snapshot_collect(bool has_blocks, snapshot_contents *contents)
+{
+    *contents = (snapshot_contents){.has_blocks = has_blocks};
+    contents->end = &contents->allocators;
+    lochi_owner_visit(collect_visit, contents);
+    for (snapshot_allocator *copy = contents->allocators; copy; copy = copy->next)
+        lochi_pool_image_sort(&copy->image);
+    return contents->status;
+}
+
+void lochi_snapshot_drop(snapshot_contents *contents)
+{
+    while (contents->allocators) {
+        snapshot_allocator *copy = contents->allocators;
+        contents->allocators = copy->next;
+        collect_free(copy);
+    }
+    for (size_t i = 0; i < contents->devices_count; i++)
+        loch_device_release(contents->devices[i]);
+    lochi_free(contents->devices);
+    *contents = (snapshot_contents){.has_blocks = false};
+}

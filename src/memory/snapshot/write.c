@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/* Writes the contents of a snapshot as JSON. Addresses are text, because readers in JavaScript have no exact numbers
+ * above 2^53. Members that are false, 0 or unknown are left out of blocks, which are many. */
+#include "memory/snapshot/write.h"
+#include "base/text.h"
+#include "memory/tag.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <loch/host.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WRITE_BUFFER 16384
+#define WRITE_PIECE_MAX 2048 /* length of one piece of text */
+
+typedef struct write_out {
+    snapshot_sink *sink;
+    void *user;
+    loch_status status;
+    size_t used;
+    bool is_first; /* no comma before the next item */
+    char buffer[WRITE_BUFFER];
+} write_out;
+
+static void write_flush(write_out *out)
+{
+    if (out->status == LOCH_OK && out->used) out->status = out->sink(out->user, out->buffer, out->used);
+    out->used = 0;
+}
+
+/* Writes a piece of at most WRITE_PIECE_MAX bytes. */
+static LOCH_PRINTF(2, 3) void write_put(write_out *out, const char *format, ...)
+{
+    va_list arguments;
+    if (WRITE_BUFFER - out->used < WRITE_PIECE_MAX) write_flush(out);
+    va_start(arguments, format);
+    const int length = vsnprintf(out->buffer + out->used, WRITE_BUFFER - out->used, format, arguments);
+    va_end(arguments);
+    if (length > 0) out->used += (size_t)length;
+}
+
+static void write_string(write_out *out, const char *name, const char *value)
+{
+    char text[WRITE_PIECE_MAX - 64];
+    lochi_text quoted = lochi_text_begin(text, sizeof text);
+    lochi_text_write_json(&quoted, value);
+    write_put(out, "\"%s\": %s", name, quoted.length < sizeof text ? text : "\"\"");
+}
+
+/* Begins an item of a list, on a line of its own. */
+static void write_item(write_out *out)
+{
+    write_put(out, out->is_first ? "\n" : ",\n");
+    out->is_first = false;
+}
+
+static void write_open_list(write_out *out, const char *name)
+{
+    write_put(out, ",\n\"%s\": [", name);
+    out->is_first = true;
+}
+
+static void write_close_list(write_out *out)
+{
+    write_put(out, "]");
+    out->is_first = false;
+}
+
+/* --- the process --- */
+
+static void write_process(write_out *out, const snapshot_contents *contents)
+{
+    char program[1024];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    struct timespec now = {0, 0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    write_put(out, "{\n\"format\": \"loch-snapshot\",\n\"version\": 1,\n\"library\": \"%s\",\n", LOCH_VERSION_STRING);
+    write_string(out, "program", program);
+    write_put(out, ",\n\"pid\": %ld,\n\"unix_ns\": %" PRIu64 ",\n\"time_ns\": %" PRIu64 ",\n\"has_blocks\": %s",
+              (long)getpid(), (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, loch_host_now_ns(),
+              contents->has_blocks ? "true" : "false");
+}
+
+static void write_failure(write_out *out, const snapshot_failure *failure)
+{
+    if (!failure) return;
+    write_put(out,
+              ",\n\"failure\": {\"bytes\": %zu, \"allocator\": %" PRIu64 ", \"stream\": %" PRIu64 ", \"tag\": %u, ",
+              failure->bytes, failure->allocator, failure->stream, (unsigned)failure->tag);
+    write_string(out, "status", loch_status_name(failure->status));
+    write_put(out, ", ");
+    write_string(out, "sentence", failure->sentence);
+    write_put(out, "}");
+}
+
+static loch_status write_call(const loch_call_count *count, void *user)
+{
+    write_out *out = user;
+    if (!count->count) return LOCH_OK;
+    write_item(out);
+    write_put(out, "  {\"name\": \"%s\", \"count\": %" PRIu64 ", \"ns\": %" PRIu64 "}", count->name, count->count,
+              count->ns);
+    return LOCH_OK;
+}
+
+static void write_devices(write_out *out, const snapshot_contents *contents)
+{
+    write_open_list(out, "devices");
+    for (size_t i = 0; i < contents->devices_count; i++) {
+        loch_memory_info memory = {.size = sizeof memory};
+        const bool is_known = loch_device_calculate_memory(contents->devices[i], &memory) == LOCH_OK;
+        write_item(out);
+        write_put(out, "{");
+        write_string(out, "name", loch_device_get_name(contents->devices[i]));
+        if (is_known)
+            write_put(out, ", \"total_bytes\": %zu, \"free_bytes\": %zu", memory.total_bytes, memory.free_bytes);
+        write_open_list(out, "calls");
+        (void)!loch_device_walk_calls(contents->devices[i], write_call, out);
+        write_close_list(out);
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+static void write_tag_names(write_out *out)
+{
+    const size_t count = lochi_tag_count();
+    write_open_list(out, "tags");
+    for (size_t tag = 1; tag < count; tag++) {
+        write_item(out);
+        write_put(out, "{\"tag\": %zu, ", tag);
+        write_string(out, "name", loch_tag_name((loch_tag)tag));
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+/* --- blocks --- */
+
+/* What the states of blocks are called; special blocks are used ones. */
+static const char *const write_states[] = {
+    [POOL_FREE] = "free",         [POOL_BARE] = "bare",      [POOL_FADING] = "fading",     [POOL_USED] = "used",
+    [POOL_SPECIAL] = "used",      [POOL_CACHED] = "cached",  [POOL_WAITING] = "waiting",   [POOL_SLAB] = "slab",
+    [POOL_GROWABLE] = "growable", [POOL_DORMANT] = "asleep", [POOL_UNDERWAY] = "underway",
+};
+
+static const char *const write_marks[] = {NULL,     "shared",    "captured", "movable", "pinned", "moving",
+                                          "frozen", "protected", "range",    "asleep",  "pending"};
+
+static void write_block(write_out *out, const pool_image_block *block)
+{
+    const bool is_out = lochi_pool_is_out((pool_state)block->state);
+    write_put(out, "  {\"address\": \"0x%" PRIxPTR "\", \"bytes\": %zu, \"state\": \"%s\"", block->start, block->bytes,
+              write_states[block->state]);
+    if (is_out) write_put(out, ", \"requested_bytes\": %zu", block->requested);
+    if (block->state == POOL_GROWABLE) write_put(out, ", \"committed_bytes\": %zu", block->part);
+    if (block->stream) write_put(out, ", \"stream\": %" PRIu64, block->stream);
+    if (block->tag) write_put(out, ", \"tag\": %u", (unsigned)block->tag);
+    if (block->id) write_put(out, ", \"id\": %" PRIu64, block->id);
+    for (size_t i = 1; i < sizeof write_marks / sizeof *write_marks; i++)
+        if (block->marks >> i & 1) write_put(out, ", \"%s\": true", write_marks[i]);
+}
+
+static void write_blocks(write_out *out, const pool_image *image)
+{
+    write_open_list(out, "blocks");
+    for (size_t i = 0; i < image->blocks_count && out->status == LOCH_OK;) {
+        const pool_image_block *block = &image->blocks[i++];
+        write_item(out);
+        write_block(out, block);
+        if (block->state == POOL_SLAB) {
+            write_put(out, ", \"small_bytes\": %zu, \"small_count\": %" PRIu32 ", \"small_cached\": %" PRIu32,
+                      block->part, block->count, block->cached);
+            write_open_list(out, "blocks");
+            for (; i < image->blocks_count && image->blocks[i].marks & POOL_IMAGE_INSIDE; i++) {
+                write_item(out);
+                write_block(out, &image->blocks[i]);
+                write_put(out, "}");
+            }
+            write_close_list(out);
+        }
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+static void write_plain_blocks(write_out *out, const snapshot_allocator *copy)
+{
+    write_open_list(out, "blocks");
+    for (size_t i = 0; i < copy->blocks_count && out->status == LOCH_OK; i++) {
+        const loch_block *block = &copy->blocks[i];
+        const pool_image_block record = {.start = (uintptr_t)block->address,
+                                         .bytes = block->allocated_bytes,
+                                         .requested = block->requested_bytes,
+                                         .id = block->id,
+                                         .stream = block->stream_id,
+                                         .tag = (uint16_t)block->tag,
+                                         .state = POOL_USED};
+        write_item(out);
+        write_block(out, &record);
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+/* --- pools --- */
+
+#define WRITE_INFO(X)                                                                                                  \
+    X(limit_bytes)                                                                                                     \
+    X(idle_bytes)                                                                                                      \
+    X(reserved_bytes)                                                                                                  \
+    X(peak_reserved_bytes)                                                                                             \
+    X(used_bytes)                                                                                                      \
+    X(free_bytes)                                                                                                      \
+    X(waiting_bytes)                                                                                                   \
+    X(thread_bytes)                                                                                                    \
+    X(captured_bytes)                                                                                                  \
+    X(largest_free_bytes)                                                                                              \
+    X(asleep_bytes)                                                                                                    \
+    X(handles)                                                                                                         \
+    X(streams)                                                                                                         \
+    X(handles_created)                                                                                                 \
+    X(handles_moved)                                                                                                   \
+    X(handles_released)                                                                                                \
+    X(handles_revived)                                                                                                 \
+    X(events_recorded)                                                                                                 \
+    X(waits_on_device)                                                                                                 \
+    X(waits_on_host)
+
+static void write_info(write_out *out, const pool_image *image)
+{
+    const loch_pool_info *info = &image->info;
+    write_put(out, ",\n\"pool\": {\"kind\": \"%s\", \"granule_bytes\": %zu", loch_memory_kind_name(image->kind),
+              image->cell_bytes);
+    if (image->parent)
+        write_put(out, ", \"parent\": %" PRIu64 ", \"memory_of_parent\": \"%s\"", image->parent,
+                  image->is_range ? "range" : "quota");
+#define WRITE_MEMBER(name) write_put(out, ", \"" #name "\": %" PRIu64, (uint64_t)info->name);
+    WRITE_INFO(WRITE_MEMBER)
+#undef WRITE_MEMBER
+    write_put(out, "}");
+}
+
+static void write_lanes(write_out *out, const pool_image *image)
+{
+    write_open_list(out, "streams");
+    for (size_t i = 0; i < image->lanes_count; i++) {
+        const pool_image_lane *lane = &image->lanes[i];
+        write_item(out);
+        write_put(out, "  {\"stream\": %" PRIu64 ", \"pending_events\": %zu", lane->stream, lane->events);
+        if (lane->is_default) write_put(out, ", \"default\": true");
+        if (lane->is_closed) write_put(out, ", \"closed\": true");
+        if (lane->capture) write_put(out, ", \"capture\": %" PRIu64, lane->capture);
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+static void write_handles(write_out *out, const pool_image *image)
+{
+    write_open_list(out, "reservations");
+    if (image->base) {
+        write_item(out);
+        write_put(out, "  {\"address\": \"0x%" PRIxPTR "\", \"bytes\": %zu}", image->base, image->span);
+    }
+    write_close_list(out);
+    write_open_list(out, "handles");
+    for (size_t i = 0; i < image->handles_count && out->status == LOCH_OK; i++) {
+        const pool_image_handle *handle = &image->handles[i];
+        write_item(out);
+        write_put(out, "  {\"bytes\": %zu, \"mapped\": %s", handle->bytes, handle->mappings ? "true" : "false");
+        if (handle->start) write_put(out, ", \"address\": \"0x%" PRIxPTR "\"", handle->start);
+        if (handle->mappings > 1) write_put(out, ", \"mappings\": %u", handle->mappings);
+        if (handle->is_raw) write_put(out, ", \"raw\": true");
+        if (handle->is_asleep) write_put(out, ", \"asleep\": true");
+        write_put(out, "}");
+    }
+    write_close_list(out);
+    write_open_list(out, "threads");
+    for (size_t i = 0; i < image->caches_count; i++) {
+        write_item(out);
+        write_put(out, "  {\"slot\": %" PRIu32 ", \"stream\": %" PRIu64 ", \"cached_bytes\": %zu}",
+                  image->caches[i].slot, image->caches[i].stream, image->caches[i].bytes);
+    }
+    write_close_list(out);
+}
+
+/* --- allocators --- */
+
+static void write_stats(write_out *out, const loch_stats *stats)
+{
+    char text[WRITE_PIECE_MAX - 64];
+    size_t length = 0;
+    (void)!loch_stats_print(stats, LOCH_FORMAT_JSON, text, sizeof text, &length);
+    write_put(out, "\"statistics\": %s", length < sizeof text ? text : "{}");
+}
+
+static void write_tags(write_out *out, const snapshot_allocator *copy)
+{
+    write_open_list(out, "tags");
+    for (size_t i = 0; i < copy->tags_count; i++) {
+        write_item(out);
+        write_put(out, "  {\"tag\": %u, ", (unsigned)copy->tags[i].tag);
+        write_stats(out, &copy->tags[i].stats);
+        write_put(out, "}");
+    }
+    write_close_list(out);
+}
+
+static void write_allocator(write_out *out, const snapshot_contents *contents, const snapshot_allocator *copy)
+{
+    write_item(out);
+    write_put(out, "{\"number\": %" PRIu64 ", ", copy->number);
+    write_string(out, "name", copy->name);
+    write_put(out, ", ");
+    write_string(out, "kind", copy->kind);
+    write_put(out, ", \"device\": %zu", copy->device);
+    if (copy->wrapped) write_put(out, ", \"wraps\": %" PRIu64, copy->wrapped);
+    if (copy->has_stats) {
+        write_put(out, ",\n");
+        write_stats(out, &copy->stats);
+        write_tags(out, copy);
+    }
+    if (copy->is_pool) {
+        write_info(out, &copy->image);
+        write_lanes(out, &copy->image);
+        if (contents->has_blocks) {
+            write_handles(out, &copy->image);
+            write_blocks(out, &copy->image);
+        }
+    } else if (copy->blocks) {
+        write_plain_blocks(out, copy);
+    }
+    write_put(out, "}");
+}
+
+loch_status lochi_snapshot_write(const snapshot_contents *contents, snapshot_sink *sink, void *user)
+{
+    write_out out;
+    out.sink = sink;
+    out.user = user;
+    out.status = LOCH_OK;
+    out.used = 0;
+    out.is_first = true;
+    write_process(&out, contents);
+    write_failure(&out, contents->failure);
+    write_devices(&out, contents);
+    write_tag_names(&out);
+    write_open_list(&out, "allocators");
+    for (const snapshot_allocator *copy = contents->allocators; copy && out.status == LOCH_OK; copy = copy->next)
+        write_allocator(&out, contents, copy);
+    write_close_list(&out);
+    write_put(&out, "\n}\n");
+    write_flush(&out);
+    return out.status;
+}
