@@ -81,32 +81,32 @@ static void a_snapshot_survives_failing_drivers(void **state)
 
 static void ask(test_round *round, const void *user)
 {
-    const ground *g = user;
+    ground g = ground_open();
     void *none = TEST_UNTOUCHED;
+    (void)user;
     loch_error_clear();
     atomic_store(&lochi_snapshot_is_written, false);
-    test_round_begin(round, g->device);
-    const loch_status status = loch_alloc(g->pool, 256 * TEST_MIB, &none);
+    test_round_begin(round, g.device);
+    const loch_status status = loch_alloc(g.pool, 256 * TEST_MIB, &none);
     test_round_end(round);
     assert_null(none);
     if (status != LOCH_E_DEVICE_MEMORY && status != LOCH_E_HOST_MEMORY && status != LOCH_E_FRAGMENTED)
         fail_msg("%s: status %d", round->when, (int)status);
     assert_int_equal(loch_error_get()->status, status);
     if (round->mode == TEST_FAILING_NEVER) assert_true(atomic_load(&lochi_snapshot_is_written));
+    ground_close(&g);
 }
 
 static void a_failed_request_keeps_its_error_without_memory_for_its_snapshot(void **state)
 {
     (void)state;
-    ground g = ground_open();
     char path[64];
     snprintf(path, sizeof path, SNAPSHOT_PATH "-%ld", (long)getpid());
     CHECK_OK(loch_option_set("snapshot", path));
-    const test_rounds seen = test_rounds_run(&test_host_faults, "a failed request", ask, &g);
+    const test_rounds seen = test_rounds_run(&test_host_faults, "a failed request", ask, NULL);
     assert_true(seen.places > 5);
     CHECK_OK(loch_option_set("snapshot", NULL));
     unlink(path);
-    ground_close(&g);
 }
 
 int main(void)

@@ -156,7 +156,7 @@ static void snapshot_read_handle(snapshot_reader *reader)
     loch_recording_range range = {.device = (uint16_t)reader->device,
                                   .take_event = (uint32_t)reader->recording->events.count,
                                   .give_event = LOCH_RECORDING_NONE};
-    bool is_asleep = false;
+    bool is_asleep = false, is_range = false;
     if (!json_read_open(json, '{')) return;
     while (json_read_member(json, name, sizeof name))
         if (!strcmp(name, "bytes"))
@@ -165,9 +165,11 @@ static void snapshot_read_handle(snapshot_reader *reader)
             snapshot_read_address(json, &range.address);
         else if (!strcmp(name, "asleep"))
             json_read_truth(json, &is_asleep);
+        else if (!strcmp(name, "range")) /* memory of the parent */
+            json_read_truth(json, &is_range);
         else
             json_read_skip(json);
-    if (json->wrong || is_asleep) return;
+    if (json->wrong || is_asleep || is_range) return;
     const uint32_t index = insight_recording_add_range(reader->recording, &range);
     const loch_recording_event event = {.kind = LOCH_RECORDED_TAKE,
                                         .value = range.bytes,

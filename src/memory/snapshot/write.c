@@ -277,6 +277,7 @@ static void write_handles(write_out *out, const pool_image *image)
         if (handle->mappings > 1) write_put(out, ", \"mappings\": %u", handle->mappings);
         if (handle->is_raw) write_put(out, ", \"raw\": true");
         if (handle->is_asleep) write_put(out, ", \"asleep\": true");
+        if (image->is_range) write_put(out, ", \"range\": true");
         write_put(out, "}");
     }
     write_close_list(out);
