@@ -17,7 +17,8 @@ typedef struct tool_command {
     int (*run)(int count, char **arguments);
 } tool_command;
 
-extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool_stats, tool_diff, tool_report;
+extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool_stats, tool_diff, tool_report,
+    tool_top;
 
 /* Prints "loch: ..." on standard error; returns TOOL_FAILED. */
 int tool_fail(const char *format, ...) LOCH_PRINTF(1, 2);

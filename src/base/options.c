@@ -64,6 +64,9 @@ static const loch_option option_table[] = {
     {"snapshot", "LOCH_SNAPSHOT", "text", "",
      "File for a snapshot of all memory, written when a request for memory fails in the end for the first time; %p is "
      "the process id; empty means none. Read at each such failure until the file was written."},
+    {"top", "LOCH_TOP", "switch", "off",
+     "Whether `loch top` may look at the process, through a socket for its user alone. Read when the first allocator is "
+     "made."},
 };
 
 #define OPTION_COUNT (sizeof option_table / sizeof *option_table)

@@ -20,6 +20,7 @@
 #include "memory/pool/pool.h"
 #include "memory/recorder/recorder.h"
 #include "memory/session/session.h"
+#include "memory/snapshot/snapshot.h"
 #include "memory/waiting.h"
 #include <loch/wrapper.h>
 #include <loch/host.h>
@@ -72,6 +73,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     if (depth >= LOCHI_ALLOCATOR_DEPTH_MAX)
         return LOCH_FAIL(LIMIT, "allocator \"%s\" would be wrapper number %u around one allocator; the maximum is %d",
                          name, depth, LOCHI_ALLOCATOR_DEPTH_MAX - 1);
+    LOCH_TRY_RETURN(lochi_top_start());
     lochi_fence_prepare();
     LOCH_TRY_RETURN(lochi_recorder_start_by_option());
     loch_allocator *allocator = lochi_zalloc(sizeof *allocator);

@@ -3,6 +3,7 @@
 #ifndef LOCHI_SNAPSHOT_H
 #define LOCHI_SNAPSHOT_H
 
+#include "memory/snapshot/top.h"
 #include <loch/allocator.h>
 #include <stdatomic.h>
 
