@@ -99,15 +99,20 @@ static char *source_receive(int file, size_t *bytes)
         *bytes += (size_t)count;
     }
     free(text);
+    *bytes = 0;
     return NULL;
 }
 
 const char *top_ask(pid_t pid, top_figures *out, bool *is_gone)
 {
     *out = (top_figures){.text = NULL};
-    *is_gone = kill(pid, 0) != 0 && errno == ESRCH;
-    if (*is_gone) return source_say("there is no process %ld", (long)pid);
+    *is_gone = false;
+    if (kill(pid, 0) != 0 && errno == ESRCH) {
+        *is_gone = true;
+        return source_say("there is no process %ld", (long)pid);
+    }
     const int file = source_connect(pid);
+    *is_gone = file < 0;
     if (file < 0)
         return kill(pid, 0) != 0 && errno == EPERM
                    ? source_say("process %ld belongs to another user", (long)pid)
@@ -117,13 +122,14 @@ const char *top_ask(pid_t pid, top_figures *out, bool *is_gone)
     size_t bytes;
     char *text = source_receive(file, &bytes);
     close(file);
-    *is_gone = !bytes && kill(pid, 0) != 0 && errno == ESRCH;
-    if (!text || !bytes) {
-        free(text);
-        return source_say("process %ld does not answer", (long)pid);
-    }
-    const char *wrong = top_read(text, bytes, out);
-    return wrong ? source_say("the answer of process %ld is wrong: %s", (long)pid, wrong) : NULL;
+    const char *wrong = text && bytes ? top_read(text, bytes, out) : NULL;
+    if (!wrong && bytes) return NULL;
+    if (!bytes) free(text);
+    const int again = source_connect(pid); /* a process that ends may leave half an answer */
+    *is_gone = again < 0;
+    if (again >= 0) close(again);
+    return wrong ? source_say("the answer of process %ld is wrong: %s", (long)pid, wrong)
+                 : source_say("process %ld does not answer", (long)pid);
 }
 
 /* --- answers --- */

@@ -13,7 +13,7 @@
 
 #define OTHER_USER 65534
 
-static char folder[64], own[96]; /* of XDG_RUNTIME_DIR, and of the sockets in it */
+static char folder[32], own[48]; /* of XDG_RUNTIME_DIR, and of the sockets in it */
 static char lines[2048];         /* the log */
 
 static void note_line(loch_log_level level, const char *line, void *user)
