@@ -55,6 +55,9 @@ static const loch_option option_table[] = {
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},
+    {"sim_strict", "LOCH_SIM_STRICT", "switch", "off",
+     "Whether a finding of the checker of stream order fails the call that caused it. Read when a simulated device is "
+     "opened."},
     {"trace", "LOCH_TRACE", "text", "",
      "File to which the process records what it does with its memory, \"%p\" stands for the process id; empty means "
      "none. Read when the first allocator is made."},
@@ -65,7 +68,8 @@ static const loch_option option_table[] = {
      "File for a snapshot of all memory, written when a request for memory fails in the end for the first time; %p is "
      "the process id; empty means none. Read at each such failure until the file was written."},
     {"top", "LOCH_TOP", "switch", "off",
-     "Whether `loch top` may look at the process, through a socket for its user alone. Read when the first allocator is "
+     "Whether `loch top` may look at the process, through a socket for its user alone. Read when the first allocator "
+     "is "
      "made."},
 };
 

@@ -5,6 +5,8 @@
 #include "device/ranges.h"
 #include "base/fail.h"
 #include "base/room.h"
+#include "base/text.h"
+#include <stdio.h>
 #include <string.h>
 
 lochi_lock lochi_ranges_mutex = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_RANGES);
@@ -198,6 +200,21 @@ static void ranges_note_committed(ranges_listing *listing, const lochi_range *re
         start = end;
         end = lochi_range_end(reservation);
     }
+}
+
+void lochi_ranges_describe(const void *address, char *text, size_t bytes)
+{
+    const uintptr_t at = (uintptr_t)address;
+    *text = '\0';
+    lochi_ranges_lock();
+    const lochi_range *memory = lochi_ranges_find_memory(at), *reservation = lochi_ranges_find_reservation(at);
+    const lochi_tenant *tenant = reservation ? reservation->tenant : memory ? memory->tenant : NULL;
+    if (tenant)
+        tenant->describe(tenant, at, text, bytes);
+    else if (memory)
+        snprintf(text, bytes, "memory of %s: %s at %p without a pool", memory->device->name, LOCHI_SIZE(memory->bytes),
+                 (void *)lochi_range_start(memory));
+    lochi_ranges_unlock();
 }
 
 size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity)

@@ -26,6 +26,9 @@ typedef struct lochi_tenant lochi_tenant;
 struct lochi_tenant {
     /* Returns LOCH_OK, or E_OUT_OF_RANGE with a sentence in which `what` names the bytes. */
     loch_status (*check)(const lochi_tenant *tenant, uintptr_t start, size_t bytes, const char *what);
+    /* Writes what an address belongs to, for people: the block, its tag, the pool. Called with the lock of the table
+     * held; it may try locks. */
+    void (*describe)(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes);
 };
 
 typedef struct lochi_range {
@@ -86,6 +89,10 @@ void lochi_ranges_remove(lochi_range *range);
 /* Sets the tenant of the reservation or raw block at `address`, before another thread can use the address; NULL
  * removes it. Takes the lock. Mappings in a reservation have its tenant. */
 void lochi_ranges_let(const void *address, const lochi_tenant *tenant);
+
+/* Writes what an address belongs to, for people: a block of a pool, or a range of a device; "" if it is not known.
+ * Takes the lock, and asks no driver. */
+void lochi_ranges_describe(const void *address, char *text, size_t bytes);
 
 /* Lists all usable memory: raw blocks, mappings and runs of committed granules, of one device, or of all devices if
  * `device` is NULL. Returns their number; the first `capacity` are in `out`. */

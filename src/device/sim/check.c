@@ -11,6 +11,9 @@
  * Sets of reads are counted and shared by the cells into which a wider read was split. */
 #include "device/sim/check.h"
 #include "base/heap.h"
+#include "base/logging.h"
+#include "device/ranges.h"
+#include "device/sim/fail.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +22,81 @@
 
 /* --- findings --- */
 
+#define CHECK_NAMES 256 /* different names of work that reports can tell */
+
+static char check_names[CHECK_NAMES][LOCHI_SIM_NAME_BYTES]; /* by hash; guarded by the lock; entry 0 is for others */
+
+/* Returns the number of a name of work, the same one for equal names; 0 if there are too many names. */
+static uint32_t check_name(const char *name)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    uint32_t hash = 5381;
+    for (const char *at = name; *at; at++)
+        hash = hash * 33 + (unsigned char)*at;
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t place = 1 + (hash + i) % (CHECK_NAMES - 1);
+        if (!check_names[place][0]) memcpy(check_names[place], name, strnlen(name, LOCHI_SIM_NAME_BYTES - 1));
+        if (!strcmp(check_names[place], name)) return place;
+    }
+    return 0;
+}
+
+static const char *check_name_of(const lochi_sim_access *access)
+{
+    return access->name ? check_names[access->name] : "work";
+}
+
+/* Writes what to do about a finding. */
+static void check_advise(const loch_sim_violation *violation, char *text, size_t bytes)
+{
+    const unsigned long long stream = violation->stream, other = violation->other_stream;
+    switch (violation->kind) {
+    case LOCH_SIM_UNORDERED:
+        snprintf(text, bytes,
+                 "record an event on stream %llu behind the first and let stream %llu wait for it; if the first used a "
+                 "block that was freed since, call loch_allocator_record_use for stream %llu before the free",
+                 other, stream, other);
+        break;
+    case LOCH_SIM_GONE_IN_USE:
+        snprintf(text, bytes, "wait for stream %llu first, or use an allocator and loch_allocator_record_use", other);
+        break;
+    case LOCH_SIM_OVERLAP: snprintf(text, bytes, "use loch_copy_on, or copy through another block"); break;
+    }
+}
+
+/* Counts a finding, and keeps and logs the first ones. A strict device refuses the call. The lock stays held: what is
+ * called here takes locks of higher ranks only. */
 static void check_report(lochi_sim *sim, const loch_sim_violation *violation)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     if (!sim->is_checked) return;
-    if (sim->violations_count < LOCHI_SIM_VIOLATIONS) sim->violations[sim->violations_count] = *violation;
-    sim->violations_count++;
+    const size_t number = sim->violations_count++;
+    if (number < LOCHI_SIM_VIOLATIONS) sim->violations[number] = *violation;
+    if (number >= LOCHI_SIM_VIOLATIONS && !sim->is_strict) return;
+    char block[160], advice[256], sentence[LOCHI_SIM_SENTENCE_BYTES];
+    lochi_ranges_describe(violation->address, block, sizeof block);
+    check_advise(violation, advice, sizeof advice);
+    snprintf(sentence, sizeof sentence, "%s%s%s%s; %s", violation->text, *block ? " (" : "", block, *block ? ")" : "",
+             advice);
+    LOCHI_LOG(ERROR, "%s", sentence);
+    if (number == LOCHI_SIM_VIOLATIONS - 1)
+        LOCHI_LOG(ERROR, "this was finding %d of the device; later ones are counted only", LOCHI_SIM_VIOLATIONS);
+    if (sim->is_strict && !*sim->refusal) memcpy(sim->refusal, sentence, sizeof sim->refusal);
+}
+
+loch_status lochi_sim_check_refuse(lochi_sim *sim)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    if (!*sim->refusal) return LOCH_OK;
+    const loch_status status = SIM_FAIL(INVALID, "%s", sim->refusal);
+    sim->refusal[0] = '\0';
+    return status;
+}
+
+void lochi_sim_check_forgive(lochi_sim *sim)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    sim->refusal[0] = '\0';
 }
 
 void lochi_sim_check_gone(lochi_sim *sim, const lochi_sim_span *span, const lochi_sim_op *op, const char *how)
@@ -280,11 +352,11 @@ static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream
 
 /* --- uses --- */
 
-/* Returns an earlier use in a cell that the stream is not ordered after, and its kind; NULL if there is no such use. */
+/* Returns an earlier use in a cell that the stream is not ordered after, and what it did; NULL if there is no such use. */
 static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const lochi_sim_stream *stream, bool is_write,
                                               const char **what)
 {
-    *what = "write";
+    *what = "wrote";
     if (cell->write.epoch && !check_is_behind(stream, &cell->write)) return &cell->write;
     *what = "read";
     for (size_t i = 0; is_write && cell->reads && i < cell->reads->count; i++)
@@ -292,36 +364,67 @@ static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const 
     return NULL;
 }
 
-void lochi_sim_check_use(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *use, uint64_t epoch)
+/* A finding that grows while neighbouring memory has the same fault. */
+typedef struct check_finding {
+    loch_sim_violation violation; /* without bytes: none yet */
+    bool is_write;
+} check_finding;
+
+static void check_finish(lochi_sim *sim, check_finding *finding)
+{
+    if (finding->violation.bytes) check_report(sim, &finding->violation);
+    finding->violation.bytes = 0;
+}
+
+static void check_find(const lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *use,
+                       const lochi_sim_cell *cell, check_finding *finding)
+{
+    const char *what;
+    loch_sim_violation *violation = &finding->violation;
+    const lochi_sim_access *earlier = check_conflict(cell, stream, use->is_write, &what);
+    if (!earlier) return;
+    const size_t start = use->offset, end = use->offset + use->bytes;
+    const size_t from = cell->start > start ? cell->start : start, to = cell->end < end ? cell->end : end;
+    const char *address = (const char *)use->span->node.key + from;
+    if (violation->bytes && violation->other_stream == earlier->stream && finding->is_write == use->is_write &&
+        (const char *)violation->address + violation->bytes == address) {
+        violation->bytes += to - from;
+        return;
+    }
+    check_finish(stream->device, finding);
+    *finding = (check_finding){.violation = {.kind = LOCH_SIM_UNORDERED,
+                                             .address = address,
+                                             .bytes = to - from,
+                                             .stream = stream->number,
+                                             .other_stream = earlier->stream},
+                               .is_write = use->is_write};
+    snprintf(violation->text, sizeof violation->text,
+             "%s on stream %llu %s %p without order behind %s on stream %llu, which %s it", op->name,
+             (unsigned long long)stream->number, use->is_write ? "writes" : "reads", (const void *)address,
+             check_name_of(earlier), (unsigned long long)earlier->stream, what);
+}
+
+/* Checks one use against earlier uses of its object, and stores it. */
+static void check_use(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *use,
+                      const lochi_sim_access *access, check_finding *finding)
+{
+    lochi_sim_object *object = use->span->object;
+    const size_t end = use->offset + use->bytes, first = check_first(&object->shadow, use->offset);
+    size_t behind = first;
+    for (; behind < object->shadow.count && object->shadow.cells[behind].start < end; behind++)
+        check_find(stream, op, use, &object->shadow.cells[behind], finding);
+    check_enter(object, stream, use, access, first, behind - first);
+}
+
+void lochi_sim_check_uses(lochi_sim_stream *stream, const lochi_sim_op *op, const lochi_sim_use *uses, size_t count,
+                          uint64_t epoch)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
-    lochi_sim *sim = stream->device;
-    if (!sim->is_checked) return;
-    lochi_sim_object *object = use->span->object;
-    const size_t start = use->offset, end = use->offset + use->bytes, first = check_first(&object->shadow, start);
-    size_t behind = first;
-    loch_sim_violation violation = {.kind = LOCH_SIM_UNORDERED, .stream = stream->number};
-    for (; behind < object->shadow.count && object->shadow.cells[behind].start < end; behind++) {
-        const lochi_sim_cell *cell = &object->shadow.cells[behind];
-        const char *what;
-        const lochi_sim_access *earlier = check_conflict(cell, stream, use->is_write, &what);
-        if (!earlier) continue;
-        const size_t from = cell->start > start ? cell->start : start, to = cell->end < end ? cell->end : end;
-        const char *address = (const char *)use->span->node.key + from;
-        if (violation.bytes && violation.other_stream == earlier->stream &&
-            (const char *)violation.address + violation.bytes == address) {
-            violation.bytes += to - from;
-            continue;
-        }
-        if (violation.bytes) check_report(sim, &violation);
-        violation.address = address;
-        violation.bytes = to - from;
-        violation.other_stream = earlier->stream;
-        snprintf(violation.text, sizeof violation.text, "%s on stream %llu %s %p without order behind stream %llu's %s",
-                 op->name, (unsigned long long)stream->number, use->is_write ? "writes" : "reads",
-                 (const void *)address, (unsigned long long)earlier->stream, what);
-    }
-    if (violation.bytes) check_report(sim, &violation);
-    const lochi_sim_access access = {.epoch = epoch, .stream = stream->number, .slot = stream->slot};
-    check_enter(object, stream, use, &access, first, behind - first);
+    if (!stream->device->is_checked || !count) return;
+    check_finding finding = {.is_write = false};
+    const lochi_sim_access access = {
+        .epoch = epoch, .stream = stream->number, .slot = (uint32_t)stream->slot, .name = check_name(op->name)};
+    for (size_t i = 0; i < count; i++)
+        check_use(stream, op, &uses[i], &access, &finding);
+    check_finish(stream->device, &finding);
 }

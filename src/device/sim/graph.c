@@ -148,6 +148,7 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
     if (stream->device != graph->sim) return SIM_FAIL(INVALID, "the graph and the stream belong to different devices");
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "a graph inside a capture is not simulated");
     lochi_sim_op *ops;
+    loch_status status = LOCH_OK;
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     LOCH_TRY_RETURN(graph_make_ops(graph, &ops));
     lochi_sim_stream_follow(stream, graph->end.key, &graph->end.seen);
@@ -157,7 +158,8 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
         if (item->type == LOCHI_SIM_ITEM_OP) {
             lochi_sim_op *op = ops;
             ops = op->next;
-            lochi_sim_op_queue(branch, op);
+            const loch_status queued = lochi_sim_op_queue(branch, op);
+            if (status == LOCH_OK) status = queued;
         } else if (item->type == LOCHI_SIM_ITEM_MARK) {
             mark->key = branch->tail;
             lochi_sim_vector_copy(&mark->seen, &branch->seen);
@@ -168,7 +170,7 @@ static loch_status graph_launch(loch_sim_graph *graph, lochi_sim_stream *stream)
     graph->end.key = stream->tail;
     lochi_sim_vector_copy(&graph->end.seen, &stream->seen);
     lochi_sim_settle(graph->sim);
-    return LOCH_OK;
+    return status;
 }
 
 loch_status loch_sim_graph_launch(loch_sim_graph *graph, loch_stream *stream)

@@ -171,8 +171,10 @@ static loch_status memory_free_block(lochi_sim *sim, loch_memory_kind kind, cons
     LOCH_TRY_RETURN(memory_find_block(sim, kind, address, bytes, &span));
     if (span->free_op || span->is_freed)
         return SIM_FAIL(INVALID, "the memory at %p is stream-ordered: free it with ordered_free", address);
+    const char *how = kind == LOCH_MEMORY_REGISTERED ? "unregistered" : "freed";
+    LOCH_TRY_RETURN(lochi_sim_span_refuse(sim, span, how));
     if (kind == LOCH_MEMORY_PINNED) sim->pinned -= bytes;
-    lochi_sim_span_remove(sim, span, kind == LOCH_MEMORY_REGISTERED ? "unregistered" : "freed");
+    lochi_sim_span_remove(sim, span, how);
     return LOCH_OK;
 }
 
@@ -288,7 +290,7 @@ static void memory_check_ordered(lochi_sim_stream *stream, lochi_sim_span *span,
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_use all = {.span = span, .bytes = span->bytes, .is_write = true};
-    lochi_sim_check_use(stream, op, &all, lochi_sim_slot_tick(stream));
+    lochi_sim_check_uses(stream, op, &all, 1, lochi_sim_slot_tick(stream));
 }
 
 static loch_status memory_ordered(lochi_sim *sim, size_t bytes, lochi_sim_stream *stream, void **out)
@@ -329,13 +331,14 @@ static loch_status memory_free_ordered(lochi_sim *sim, const void *address, size
     if (stream->capture) return SIM_FAIL(UNSUPPORTED, "stream-ordered memory inside a capture is not simulated");
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     lochi_sim_op *op = span->free_op;
+    memory_check_ordered(stream, span, op);
+    LOCH_TRY_RETURN(lochi_sim_check_refuse(sim));
     span->free_op = NULL;
     span->is_freed = true;
-    memory_check_ordered(stream, span, op);
     op->freed = span;
-    lochi_sim_op_queue(stream, op);
+    const loch_status status = lochi_sim_op_queue(stream, op);
     lochi_sim_settle(sim);
-    return LOCH_OK;
+    return status;
 }
 
 loch_status lochi_sim_ordered_free(void *self, void *address, size_t bytes, void *stream)

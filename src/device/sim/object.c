@@ -69,7 +69,10 @@ static void object_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how
     LOCHI_NOT_CANCELLED;
     lochi_sim *device;
     lochi_sim_op *op = object_user(span, &device);
-    if (op) lochi_sim_check_gone(sim, span, op, how);
+    if (op) {
+        lochi_sim_check_gone(sim, span, op, how);
+        lochi_sim_check_forgive(sim); /* the memory goes in any case */
+    }
     while ((op = object_user(span, &device))) {
         if (op->is_running && device->settler != lochi_thread_number()) {
             lochi_lock_wait(&lochi_sim_all.lock, &lochi_sim_all.settled);
@@ -79,6 +82,17 @@ static void object_abandon(lochi_sim *sim, lochi_sim_span *span, const char *how
         for (size_t i = 0; i < op->uses_count; i++)
             if (op->uses[i].span == span) op->uses[i].span = NULL;
     }
+}
+
+loch_status lochi_sim_span_refuse(lochi_sim *sim, const lochi_sim_span *span, const char *how)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    lochi_sim *device;
+    if (!sim->is_strict || !span->pending) return LOCH_OK;
+    const lochi_sim_op *op = object_user(span, &device);
+    if (!op) return LOCH_OK;
+    lochi_sim_check_gone(sim, span, op, how);
+    return lochi_sim_check_refuse(sim);
 }
 
 void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how)

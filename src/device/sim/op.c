@@ -100,7 +100,7 @@ void lochi_sim_op_destroy(lochi_sim_op *op)
     lochi_free(op);
 }
 
-void lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)
+loch_status lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim *sim = stream->device;
@@ -120,9 +120,11 @@ void lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)
     if (op->key.end_ns < sim->next_ns) sim->next_ns = op->key.end_ns;
     sim->pending++;
     const uint64_t epoch = lochi_sim_slot_tick(stream);
-    for (size_t i = 0; i < op->uses_count; i++) {
+    for (size_t i = 0; i < op->uses_count; i++)
         op->uses[i].span->pending++;
-        lochi_sim_check_use(stream, op, &op->uses[i], epoch);
-    }
+    lochi_sim_check_uses(stream, op, op->uses, op->uses_count, epoch);
     if (op->kind == LOCHI_SIM_COPY) lochi_sim_check_overlap(stream, op);
+    const loch_status status = lochi_sim_check_refuse(sim);
+    op->is_dead = op->is_dead || status != LOCH_OK;
+    return status;
 }

@@ -12,7 +12,8 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
 /* Frees an operation that is in no queue. NULL does nothing. */
 void lochi_sim_op_destroy(lochi_sim_op *op);
 
-/* Queues an operation on a stream that has been entered, and checks its uses. Cannot fail. */
-void lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op);
+/* Queues an operation on a stream that has been entered, and checks its uses. E_INVALID: the device is strict, and the
+ * checker has found something; the operation is queued and has no effect. Cannot fail otherwise. */
+loch_status lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op);
 
 #endif

@@ -82,6 +82,14 @@ static loch_status sim_read_granule(lochi_sim *sim, const char *piece, const cha
     return SIM_FAIL(INVALID, "a granule must be a power of two from 4 KiB to 1 GiB, not %zu bytes", sim->granule);
 }
 
+/* Reads whether the checker is on, off or strict. Returns false for another value. */
+static bool sim_read_check(lochi_sim *sim, const char *value)
+{
+    if (strcmp(value, "strict") != 0) return lochi_parse_switch(value, &sim->is_checked);
+    sim->is_checked = sim->is_strict = true;
+    return true;
+}
+
 static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char **costs)
 {
     const char *value;
@@ -104,7 +112,7 @@ static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char
     else if (sim_is_option(piece, "lag", &value))
         is_good = lochi_parse_number(value, &sim->lag_ns);
     else if (sim_is_option(piece, "check", &value))
-        is_good = lochi_parse_switch(value, &sim->is_checked);
+        is_good = sim_read_check(sim, value);
     else if (sim_is_option(piece, "granule", &value))
         return sim_read_granule(sim, piece, value);
     else if (sim_is_option(piece, "costs", costs))
@@ -211,7 +219,8 @@ static loch_status sim_open(const char *arguments, void **self)
     sim->lag_ns = 2000;
     sim->random = 1;
     sim->next_ns = UINT64_MAX;
-    const loch_status status = sim_read_arguments(sim, arguments);
+    loch_status status = lochi_option_switch("sim_strict", &sim->is_strict);
+    if (status == LOCH_OK) status = sim_read_arguments(sim, arguments);
     if (status != LOCH_OK) {
         lochi_free(sim);
         return status;

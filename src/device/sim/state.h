@@ -30,6 +30,7 @@
 #define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)      /* raw blocks of this size and more are aligned to it */
 #define LOCHI_SIM_WINDOW_BASE ((uintptr_t)1 << 56) /* above every address that a machine gives to a process */
 #define LOCHI_SIM_VIOLATIONS 64                    /* number of violations kept */
+#define LOCHI_SIM_SENTENCE_BYTES 600               /* size of a finding with all that is known, for the log */
 #define LOCHI_SIM_NAME_BYTES 32                    /* size of an operation's name, for reports */
 
 typedef struct lochi_sim lochi_sim;
@@ -49,7 +50,8 @@ typedef struct lochi_sim_vector {
 typedef struct lochi_sim_access {
     uint64_t epoch;  /* 0: none */
     uint64_t stream; /* the stream's number, for reports */
-    size_t slot;
+    uint32_t slot;
+    uint32_t name; /* of the work, for reports: lochi_sim_check_name */
 } lochi_sim_access;
 
 /* --- memory --- */
@@ -278,6 +280,7 @@ struct lochi_sim {
     uint32_t capabilities;
     int index;
     bool is_backed, is_stepped, is_checked;
+    bool is_strict;                /* a finding of the checker fails the call */
     atomic_bool has_said_unbacked; /* relaxed: the message need appear only once */
     uint64_t lag_ns, event_lag_ns, random;
     lochi_sim_costs costs;
@@ -310,6 +313,7 @@ struct lochi_sim {
     uint64_t fault_seen;
     /* violations */
     size_t violations_count;
+    char refusal[LOCHI_SIM_SENTENCE_BYTES]; /* strict: the finding that fails the call in progress; "" for none */
     loch_sim_violation violations[LOCHI_SIM_VIOLATIONS];
 };
 

@@ -151,7 +151,7 @@ static loch_status stream_wait_far(lochi_sim_stream *stream, const lochi_sim_eve
     op->awaited = event->device;
     op->awaited_key = event->key;
     lochi_sim_vector_join(&stream->seen, &event->seen);
-    lochi_sim_op_queue(stream, op);
+    LOCH_TRY_RETURN(lochi_sim_op_queue(stream, op));
     stream->waited_ns = stream->tail.end_ns;
     lochi_sim_settle(stream->device);
     return LOCH_OK;

@@ -291,8 +291,9 @@ loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver
     if (!span || !span->reservation || span->node.key != (uintptr_t)address || span->bytes != bytes ||
         span->object != virtual_object(handle))
         return lochi_sim_end(SIM_FAIL(INVALID, "no whole handle of %zu bytes is mapped at %p", bytes, address));
-    virtual_drop_mapping(sim, span);
-    return lochi_sim_end(LOCH_OK);
+    const loch_status status = lochi_sim_span_refuse(sim, span, "unmapped");
+    if (status == LOCH_OK) virtual_drop_mapping(sim, span);
+    return lochi_sim_end(status);
 }
 
 void lochi_sim_virtual_close(lochi_sim *sim)

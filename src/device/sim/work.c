@@ -22,7 +22,7 @@ loch_status lochi_sim_submit(lochi_sim_stream *stream, const lochi_sim_request *
     LOCH_TRY_RETURN(lochi_sim_stream_enter(stream));
     lochi_sim_op *op;
     LOCH_TRY_RETURN(lochi_sim_op_create(sim, request, &op));
-    lochi_sim_op_queue(stream, op);
+    LOCH_TRY_RETURN(lochi_sim_op_queue(stream, op));
     if (!request->is_waited && (sim->capabilities & LOCH_CAN_ASYNC)) {
         lochi_sim_settle(sim);
         return LOCH_OK;
