@@ -54,8 +54,9 @@ typedef struct top_figures {
     size_t allocators_count, tags_count, calls_count, devices_count;
 } top_figures;
 
-/* Asks a process for its figures. Returns NULL, or what is wrong, as a sentence in static memory. `is_gone` says whether
- * no such process listens: one that has answered before has ended, or is about to end. Call top_figures_free in any case. */
+/* Asks a process for its figures. Returns NULL, or what is wrong, as a sentence in static memory. `is_gone` says
+ * whether no such process listens: one that has answered before has ended, or is about to end. Call top_figures_free in
+ * any case. */
 const char *top_ask(pid_t pid, top_figures *out, bool *is_gone);
 
 /* Reads the figures in an answer. Returns NULL, or what is wrong with it. The figures own `text` from now on. */

@@ -352,7 +352,7 @@ static void check_enter(lochi_sim_object *object, const lochi_sim_stream *stream
 
 /* --- uses --- */
 
-/* Returns an earlier use in a cell that the stream is not ordered after, and what it did; NULL if there is no such use. */
+/* Returns an earlier use in a cell that the stream is not ordered after, and what it did; NULL if there is none. */
 static const lochi_sim_access *check_conflict(const lochi_sim_cell *cell, const lochi_sim_stream *stream, bool is_write,
                                               const char **what)
 {
