@@ -15,10 +15,7 @@
 #include "memory/pool/bounds.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
 #include "memory/pool/cells.h"
-#include <loch/tag.h>
-#include <stdio.h>
 
 #define BOUNDS_NONE SIZE_MAX
 #define BOUNDS_BITS 64
@@ -367,45 +364,7 @@ static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, siz
     return bounds_check_any(pool, start, bytes, what);
 }
 
-/* Writes the block around an address. Without the lock the tag of a large block cannot be read. */
-static void bounds_describe_in(const lochi_pool *pool, uintptr_t address, bool is_locked, char *text, size_t bytes)
-{
-    bounds_extent extent;
-    bool is_found = bounds_find(pool, address, &extent);
-    while (is_found && extent.child) { /* the child's lock is not held */
-        pool = extent.child;
-        is_locked = false;
-        is_found = bounds_find(pool, address, &extent);
-    }
-    const char *name = loch_allocator_get_name(pool->allocator);
-    if (!is_found) {
-        snprintf(text, bytes, "memory of pool \"%s\" that was freed", name);
-        return;
-    }
-    uintptr_t start;
-    const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
-    pool_slab *slab = lochi_pool_page_slab(page);
-    const pool_word *word = slab ? lochi_pool_slab_word(slab, extent.start) : NULL;
-    loch_tag tag = 0;
-    if (word)
-        tag = lochi_pool_word_tag(atomic_load_explicit(word, memory_order_relaxed));
-    else if (!slab && is_locked)
-        tag = lochi_pool_page_block(page)->tag;
-    snprintf(text, bytes, "block of %s at %p%s%s%s of pool \"%s\"", LOCHI_SIZE(extent.bytes), (void *)extent.start,
-             tag ? " (tag \"" : "", tag ? loch_tag_name(tag) : "", tag ? "\")" : "", name);
-}
-
-/* Tries the lock: the caller may hold locks that come after it. */
-static void bounds_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes)
-{
-    lochi_pool *pool = LOCHI_CONTAINER(tenant, lochi_pool, tenant);
-    const bool is_mine = lochi_lock_is_mine(&pool->lock), is_taken = !is_mine && lochi_lock_try(&pool->lock);
-    bounds_describe_in(pool, address, is_mine || is_taken, text, bytes);
-    if (is_taken) lochi_lock_drop(&pool->lock);
-}
-
 void lochi_pool_open_bounds(lochi_pool *pool)
 {
     pool->tenant.check = bounds_check;
-    pool->tenant.describe = bounds_describe;
 }

@@ -236,6 +236,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     lochi_lock_init(&pool->supply, LOCHI_RANK_SUPPLY);
     lochi_lock_init(&pool->lock, LOCHI_RANK_MEMORY);
     lochi_pool_open_bounds(pool);
+    pool->tenant.describe = lochi_pool_describe;
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;

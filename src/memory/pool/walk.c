@@ -2,6 +2,8 @@
 /* Describes blocks: one by its address, all blocks of a pool, or those of a family. */
 #include "memory/pool/walk.h"
 #include "base/fail.h"
+#include "base/text.h"
+#include "memory/pool/bounds.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"
 #include "memory/pool/gate.h"
@@ -10,6 +12,7 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/slab.h"
+#include <stdio.h>
 
 #define WALK_IDS 64 /* ids that a thread takes at a time */
 
@@ -100,6 +103,43 @@ loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user)
     lochi_pool_go(pool);
     lochi_lock_drop(&pool->lock);
     return status;
+}
+
+/* --- for people --- */
+
+static void walk_write(const lochi_pool *pool, uintptr_t address, char *text, size_t bytes)
+{
+    const pool_block *block = lochi_pool_find_around(pool, address);
+    const pool_state state = block ? lochi_pool_state(block) : POOL_FREE;
+    uintptr_t start = block ? block->start : 0;
+    size_t requested = lochi_pool_is_out(state) ? lochi_pool_requested(block) : 0;
+    loch_tag tag = requested ? block->tag : 0;
+    if (state == POOL_SLAB) {
+        const pool_slab *slab = block->slab;
+        const size_t index = (address - slab->start) / slab->object_bytes;
+        const uint32_t word = index < slab->count ? atomic_load_explicit(&slab->words[index], memory_order_relaxed) : 0;
+        requested = word & POOL_WORD_LIVE ? word & POOL_WORD_BYTES : 0;
+        start += index * slab->object_bytes;
+        tag = requested ? lochi_pool_word_tag(word) : 0;
+    }
+    const char *name = loch_allocator_get_name(pool->allocator);
+    if (!requested)
+        snprintf(text, bytes, "memory of pool \"%s\" that was freed", name);
+    else
+        snprintf(text, bytes, "block of %s at %p%s%s%s of pool \"%s\"", LOCHI_SIZE(requested), (void *)start,
+                 tag ? " (tag \"" : "", loch_tag_name(tag), tag ? "\")" : "", name);
+}
+
+/* Tries the lock: the caller may hold locks that come after it. */
+void lochi_pool_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes)
+{
+    lochi_pool *pool = LOCHI_CONTAINER(tenant, lochi_pool, tenant);
+    const bool is_mine = lochi_lock_is_mine(&pool->lock), is_taken = !is_mine && lochi_lock_try(&pool->lock);
+    if (is_mine || is_taken)
+        walk_write(pool, address, text, bytes);
+    else
+        snprintf(text, bytes, "memory of pool \"%s\"", loch_allocator_get_name(pool->allocator));
+    if (is_taken) lochi_lock_drop(&pool->lock);
 }
 
 /* --- families --- */

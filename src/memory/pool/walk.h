@@ -10,4 +10,7 @@ loch_status lochi_pool_find(void *self, const void *address, loch_block *out);
 /* Walks all live blocks, with the lock held. */
 loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user);
 
+/* Writes the live block around an address, its tag and its pool, for people; of a tenant (device/ranges.h). */
+void lochi_pool_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes);
+
 #endif

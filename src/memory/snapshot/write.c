@@ -142,14 +142,15 @@ static void write_tag_names(write_out *out)
 /* --- blocks --- */
 
 /* What the states of blocks are called; special blocks are used ones. */
-static const char *const write_states[] = {
+static const char write_states[][10] = {
     [POOL_FREE] = "free",         [POOL_BARE] = "bare",      [POOL_FADING] = "fading",     [POOL_USED] = "used",
     [POOL_SPECIAL] = "used",      [POOL_CACHED] = "cached",  [POOL_WAITING] = "waiting",   [POOL_SLAB] = "slab",
     [POOL_GROWABLE] = "growable", [POOL_DORMANT] = "asleep", [POOL_UNDERWAY] = "underway",
 };
 
-static const char *const write_marks[] = {NULL,     "shared",    "captured", "movable", "pinned", "moving",
-                                          "frozen", "protected", "range",    "asleep",  "pending"};
+/* Names of the marks, in order of their bits; the first bit is not written. */
+static const char write_marks[][10] = {"",       "shared",    "captured", "movable", "pinned", "moving",
+                                       "frozen", "protected", "range",    "asleep",  "pending"};
 
 static void write_block(write_out *out, const pool_image_block *block)
 {
@@ -209,27 +210,30 @@ static void write_plain_blocks(write_out *out, const snapshot_allocator *copy)
 
 /* --- pools --- */
 
-#define WRITE_INFO(X)                                                                                                  \
-    X(limit_bytes)                                                                                                     \
-    X(idle_bytes)                                                                                                      \
-    X(reserved_bytes)                                                                                                  \
-    X(peak_reserved_bytes)                                                                                             \
-    X(used_bytes)                                                                                                      \
-    X(free_bytes)                                                                                                      \
-    X(waiting_bytes)                                                                                                   \
-    X(thread_bytes)                                                                                                    \
-    X(captured_bytes)                                                                                                  \
-    X(largest_free_bytes)                                                                                              \
-    X(asleep_bytes)                                                                                                    \
-    X(handles)                                                                                                         \
-    X(streams)                                                                                                         \
-    X(handles_created)                                                                                                 \
-    X(handles_moved)                                                                                                   \
-    X(handles_released)                                                                                                \
-    X(handles_revived)                                                                                                 \
-    X(events_recorded)                                                                                                 \
-    X(waits_on_device)                                                                                                 \
-    X(waits_on_host)
+/* The figures of a pool: name and place. All of them are 64 bits wide. */
+typedef struct write_figure {
+    char name[22];
+    uint16_t at;
+} write_figure;
+
+#define WRITE_FIGURE(name)                                                                                             \
+    {                                                                                                                  \
+#name, offsetof(loch_pool_info, name)                                                                          \
+    }
+static const write_figure write_figures[] = {
+    WRITE_FIGURE(limit_bytes),     WRITE_FIGURE(idle_bytes),
+    WRITE_FIGURE(reserved_bytes),  WRITE_FIGURE(peak_reserved_bytes),
+    WRITE_FIGURE(used_bytes),      WRITE_FIGURE(free_bytes),
+    WRITE_FIGURE(waiting_bytes),   WRITE_FIGURE(thread_bytes),
+    WRITE_FIGURE(captured_bytes),  WRITE_FIGURE(largest_free_bytes),
+    WRITE_FIGURE(asleep_bytes),    WRITE_FIGURE(handles),
+    WRITE_FIGURE(streams),         WRITE_FIGURE(handles_created),
+    WRITE_FIGURE(handles_moved),   WRITE_FIGURE(handles_released),
+    WRITE_FIGURE(handles_revived), WRITE_FIGURE(events_recorded),
+    WRITE_FIGURE(waits_on_device), WRITE_FIGURE(waits_on_host),
+};
+#undef WRITE_FIGURE
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "all figures of a pool are 64 bits wide");
 
 static void write_info(write_out *out, const pool_image *image)
 {
@@ -239,9 +243,11 @@ static void write_info(write_out *out, const pool_image *image)
     if (image->parent)
         write_put(out, ", \"parent\": %" PRIu64 ", \"memory_of_parent\": \"%s\"", image->parent,
                   image->is_range ? "range" : "quota");
-#define WRITE_MEMBER(name) write_put(out, ", \"" #name "\": %" PRIu64, (uint64_t)info->name);
-    WRITE_INFO(WRITE_MEMBER)
-#undef WRITE_MEMBER
+    for (size_t i = 0; i < sizeof write_figures / sizeof *write_figures; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)info + write_figures[i].at, sizeof value);
+        write_put(out, ", \"%s\": %" PRIu64, write_figures[i].name, value);
+    }
     write_put(out, "}");
 }
 
