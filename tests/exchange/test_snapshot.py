@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 SCHEMA = json.loads((pathlib.Path(__file__).resolve().parents[2] / "docs" / "snapshot.schema.json").read_text())
+os.environ["LOCH_LEAKS"] = "1"  # so that live blocks have call stacks
 LIBRARY = ctypes.CDLL(os.environ["LOCH_LIBRARY"])
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
 
@@ -92,6 +93,8 @@ def test_a_snapshot_fits_the_schema(snapshot):
     assert len(used) == pool["statistics"]["blocks"]
     assert sum(handle["bytes"] for handle in pool["handles"]) == pool["pool"]["reserved_bytes"]
     assert [block["requested_bytes"] for block in by_name["direct"]["blocks"]] == [12345]
+    for block in used + by_name["direct"]["blocks"]:
+        assert any("loch" in frame and "+0x" in frame for frame in block["stack"])
 
 
 def test_blocks_are_in_order_and_tile_what_they_lie_in(snapshot):

@@ -10,6 +10,7 @@
 
 #define SNAPSHOT_NAME 32
 #define SNAPSHOT_TEXT 4096
+#define SNAPSHOT_FRAMES 128
 
 typedef enum snapshot_pass { SNAPSHOT_NAMES, SNAPSHOT_STREAMS, SNAPSHOT_RANGES, SNAPSHOT_BLOCKS } snapshot_pass;
 
@@ -185,7 +186,8 @@ static void snapshot_read_blocks(snapshot_reader *reader);
 /* What a snapshot says of one block. */
 typedef struct snapshot_block {
     uint64_t address, bytes, stream, tag;
-    bool is_range; /* the memory of a child pool, whose blocks are listed with the child */
+    uint32_t stack; /* index of its call stack */
+    bool is_range;  /* the memory of a child pool, whose blocks are listed with the child */
 } snapshot_block;
 
 static void snapshot_add_block(snapshot_reader *reader, const snapshot_block *read)
@@ -203,8 +205,27 @@ static void snapshot_add_block(snapshot_reader *reader, const snapshot_block *re
                                         .allocator = (uint16_t)reader->allocator,
                                         .stream = stream,
                                         .is_present = 1};
-    const loch_recording_event event = {.value = read->bytes, .stream = stream, .stack = LOCH_RECORDING_NONE};
+    const loch_recording_event event = {.value = read->bytes, .stream = stream, .stack = read->stack};
     if (insight_recording_add_alloc(reader->recording, &block, &event) == LOCH_RECORDING_NONE) snapshot_short(reader);
+}
+
+/* Reads a list of frames. Returns the index of the call stack. */
+static uint32_t snapshot_read_stack(snapshot_reader *reader)
+{
+    char text[SNAPSHOT_TEXT];
+    uint32_t frames[SNAPSHOT_FRAMES], count = 0;
+    json_reader *json = &reader->json;
+    if (!json_read_open(json, '[')) return LOCH_RECORDING_NONE;
+    while (json_read_item(json)) {
+        if (!json_read_text(json, text, sizeof text)) break;
+        if (count == SNAPSHOT_FRAMES) continue; /* the outermost frames are left out */
+        frames[count] = insight_recording_add_text(reader->recording, text, strlen(text));
+        if (frames[count++] == UINT32_MAX) snapshot_short(reader);
+    }
+    if (json->wrong || !count) return LOCH_RECORDING_NONE;
+    const uint32_t stack = insight_recording_add_stack(reader->recording, frames, count);
+    if (stack == UINT32_MAX) snapshot_short(reader);
+    return stack;
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): the reader of JSON limits the depth */
@@ -212,7 +233,7 @@ static void snapshot_read_block(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME], state[SNAPSHOT_NAME] = "";
     json_reader *json = &reader->json;
-    snapshot_block read = {0};
+    snapshot_block read = {.stack = LOCH_RECORDING_NONE};
     if (!json_read_open(json, '{')) return;
     while (json_read_member(json, name, sizeof name))
         if (!strcmp(name, "address"))
@@ -227,6 +248,8 @@ static void snapshot_read_block(snapshot_reader *reader)
             json_read_text(json, state, sizeof state);
         else if (!strcmp(name, "range"))
             json_read_truth(json, &read.is_range);
+        else if (!strcmp(name, "stack"))
+            read.stack = snapshot_read_stack(reader);
         else if (!strcmp(name, "blocks"))
             snapshot_read_blocks(reader);
         else

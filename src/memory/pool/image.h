@@ -24,12 +24,13 @@ enum {
 typedef struct pool_image_block {
     uintptr_t start;
     size_t bytes;
-    size_t requested; /* handed out: requested bytes */
-    size_t part;      /* POOL_GROWABLE: bytes with memory; POOL_SLAB: bytes of each small block */
-    uint64_t id;      /* 0 if the block has none */
-    uint64_t stream;  /* id of the stream of its lane; 0 for addresses without memory */
-    uint32_t count;   /* POOL_SLAB: number of small blocks */
-    uint32_t cached;  /* POOL_SLAB: number of small blocks that threads cache */
+    size_t requested;                     /* handed out: requested bytes */
+    size_t part;                          /* POOL_GROWABLE: bytes with memory; POOL_SLAB: bytes of each small block */
+    uint64_t id;                          /* 0 if the block has none */
+    uint64_t stream;                      /* id of the stream of its lane; 0 for addresses without memory */
+    const struct lochi_live_stack *stack; /* call stack of the allocation; set by the caller; NULL if not known */
+    uint32_t count;                       /* POOL_SLAB: number of small blocks */
+    uint32_t cached;                      /* POOL_SLAB: number of small blocks that threads cache */
     uint16_t tag;
     uint16_t marks;
     uint8_t state; /* pool_state */

@@ -5,9 +5,9 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
+#include "memory/live/live.h"
 #include "memory/owner.h"
 #include "memory/tag.h"
-#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,36 +51,46 @@ static loch_status collect_tags(loch_allocator *allocator, snapshot_allocator *c
 
 static loch_status collect_add_block(const loch_block *block, void *user)
 {
-    snapshot_allocator *copy = user;
-    if (copy->blocks_count < copy->blocks_room) copy->blocks[copy->blocks_count] = *block;
-    copy->blocks_count++; /* what does not fit is counted */
+    pool_image *image = user;
+    const size_t at = image->blocks_count++; /* what does not fit is counted */
+    if (at < image->blocks_room)
+        image->blocks[at] = (pool_image_block){.start = (uintptr_t)block->address,
+                                               .bytes = block->allocated_bytes,
+                                               .requested = block->requested_bytes,
+                                               .id = block->id,
+                                               .stream = block->stream_id,
+                                               .tag = (uint16_t)block->tag,
+                                               .state = POOL_USED};
     return LOCH_OK;
-}
-
-static int collect_compare(const void *left, const void *right)
-{
-    const loch_block *a = left, *b = right;
-    return (uintptr_t)a->address < (uintptr_t)b->address ? -1 : (uintptr_t)a->address > (uintptr_t)b->address;
 }
 
 static loch_status collect_blocks(loch_allocator *allocator, snapshot_allocator *copy)
 {
-    copy->blocks_count = copy->stats.blocks;
-    while (copy->blocks_count > copy->blocks_room || !copy->blocks) {
-        const size_t room = copy->blocks_count + copy->blocks_count / 8 + 16;
-        lochi_free(copy->blocks);
-        copy->blocks_room = copy->blocks_count = 0;
-        copy->blocks = lochi_alloc_array(room, sizeof *copy->blocks);
-        if (!copy->blocks) return collect_no_memory(allocator);
-        copy->blocks_room = room;
-        const loch_status status = loch_allocator_walk(allocator, collect_add_block, copy);
+    pool_image *image = &copy->image;
+    image->blocks_count = copy->stats.blocks;
+    while (image->blocks_count > image->blocks_room || !image->blocks) {
+        const size_t room = image->blocks_count + image->blocks_count / 8 + 16;
+        lochi_free(image->blocks);
+        image->blocks_room = image->blocks_count = 0;
+        image->blocks = lochi_alloc_array(room, sizeof *image->blocks);
+        if (!image->blocks) return collect_no_memory(allocator);
+        image->blocks_room = room;
+        const loch_status status = loch_allocator_walk(allocator, collect_add_block, image);
         if (status != LOCH_OK) {
-            copy->blocks_count = 0;
+            image->blocks_count = 0;
             return status == LOCH_E_HOST_MEMORY ? status : LOCH_OK; /* an allocator of the user cannot walk */
         }
     }
-    qsort(copy->blocks, copy->blocks_count, sizeof *copy->blocks, collect_compare);
+    copy->has_blocks = true;
     return LOCH_OK;
+}
+
+/* Finds the call stacks of live blocks, if they are kept (LOCH_LEAKS). A block that was freed since has none. */
+static void collect_stacks(const loch_allocator *allocator, pool_image *image)
+{
+    for (size_t i = 0; lochi_live_is_kept() && i < image->blocks_count; i++)
+        if (lochi_pool_is_out((pool_state)image->blocks[i].state))
+            image->blocks[i].stack = lochi_live_find(allocator, (const void *)image->blocks[i].start);
 }
 
 /* --- allocators --- */
@@ -88,7 +98,6 @@ static loch_status collect_blocks(loch_allocator *allocator, snapshot_allocator 
 static void collect_free(snapshot_allocator *copy)
 {
     lochi_pool_image_free(&copy->image);
-    lochi_free(copy->blocks);
     lochi_free(copy->tags);
     lochi_free(copy);
 }
@@ -105,8 +114,12 @@ static loch_status collect_fill(snapshot_contents *contents, loch_allocator *all
     if (allocator->wrapped) return LOCH_OK; /* its blocks and tags are those of the wrapped allocator */
     LOCH_TRY_RETURN(collect_tags(allocator, copy));
     copy->is_pool = allocator->pool != NULL;
-    if (copy->is_pool) return lochi_pool_image_take(allocator->pool, contents->has_blocks, &copy->image);
-    return contents->has_blocks ? collect_blocks(allocator, copy) : LOCH_OK;
+    if (copy->is_pool)
+        LOCH_TRY_RETURN(lochi_pool_image_take(allocator->pool, contents->has_blocks, &copy->image));
+    else if (contents->has_blocks)
+        LOCH_TRY_RETURN(collect_blocks(allocator, copy));
+    collect_stacks(allocator, &copy->image);
+    return LOCH_OK;
 }
 
 static void collect_visit(loch_allocator *allocator, void *user)

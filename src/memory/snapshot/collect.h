@@ -25,9 +25,8 @@ typedef struct snapshot_allocator {
     snapshot_tag *tags; /* tags that were used */
     size_t tags_count;
     bool is_pool;
-    pool_image image;   /* of a pool */
-    loch_block *blocks; /* of an allocator that is neither a pool nor a wrapper */
-    size_t blocks_count, blocks_room;
+    pool_image image; /* of a pool; of others the blocks alone */
+    bool has_blocks;  /* the blocks in `image` are those of an allocator that is neither a pool nor a wrapper */
 } snapshot_allocator;
 
 /* The request that failed. */
@@ -43,7 +42,7 @@ typedef struct snapshot_failure {
 /* A snapshot. */
 typedef struct snapshot_contents {
     bool has_blocks;
-    loch_status status; /* first failure of collecting */
+    loch_status status;              /* first failure of collecting */
     const snapshot_failure *failure; /* NULL for none */
     loch_device **devices;           /* retained */
     size_t devices_count;

@@ -3,9 +3,11 @@
  * above 2^53. Members that are false, 0 or unknown are left out of blocks, which are many. */
 #include "memory/snapshot/write.h"
 #include "base/text.h"
+#include "memory/live/live.h"
 #include "memory/tag.h"
-#include <errno.h>
+#include <dlfcn.h>
 #include <inttypes.h>
+#include <link.h>
 #include <loch/host.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,6 +154,25 @@ static const char write_states[][10] = {
 static const char write_marks[][10] = {"",       "shared",    "captured", "movable", "pinned", "moving",
                                        "frozen", "protected", "range",    "asleep",  "pending"};
 
+/* Writes a frame as "function (file+0xoffset)" or "file+0xoffset", or as a number. */
+static void write_frame(write_out *out, uintptr_t frame, bool is_first)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    char text[512];
+    const uintptr_t address = frame - 1; /* of the call, not of what follows it */
+    if (!dladdr1((void *)address, &info, (void **)&map, RTLD_DL_LINKMAP) || !info.dli_fname)
+        snprintf(text, sizeof text, "0x%" PRIxPTR, address);
+    else
+        snprintf(text, sizeof text, info.dli_sname ? "%.200s (%.200s+0x%" PRIxPTR ")" : "%.0s%.200s+0x%" PRIxPTR,
+                 info.dli_sname ? info.dli_sname : "", info.dli_fname,
+                 address - (map ? (uintptr_t)map->l_addr : (uintptr_t)info.dli_fbase));
+    char quoted[WRITE_PIECE_MAX - 64];
+    lochi_text piece = lochi_text_begin(quoted, sizeof quoted);
+    lochi_text_write_json(&piece, text);
+    write_put(out, "%s%s", is_first ? "" : ", ", piece.length < sizeof quoted ? quoted : "\"\"");
+}
+
 static void write_block(write_out *out, const pool_image_block *block)
 {
     const bool is_out = lochi_pool_is_out((pool_state)block->state);
@@ -164,6 +185,11 @@ static void write_block(write_out *out, const pool_image_block *block)
     if (block->id) write_put(out, ", \"id\": %" PRIu64, block->id);
     for (size_t i = 1; i < sizeof write_marks / sizeof *write_marks; i++)
         if (block->marks >> i & 1) write_put(out, ", \"%s\": true", write_marks[i]);
+    if (!block->stack) return;
+    write_put(out, ", \"stack\": [");
+    for (uint32_t i = 0; i < block->stack->count; i++)
+        write_frame(out, block->stack->frames[i], !i);
+    write_put(out, "]");
 }
 
 static void write_blocks(write_out *out, const pool_image *image)
@@ -184,25 +210,6 @@ static void write_blocks(write_out *out, const pool_image *image)
             }
             write_close_list(out);
         }
-        write_put(out, "}");
-    }
-    write_close_list(out);
-}
-
-static void write_plain_blocks(write_out *out, const snapshot_allocator *copy)
-{
-    write_open_list(out, "blocks");
-    for (size_t i = 0; i < copy->blocks_count && out->status == LOCH_OK; i++) {
-        const loch_block *block = &copy->blocks[i];
-        const pool_image_block record = {.start = (uintptr_t)block->address,
-                                         .bytes = block->allocated_bytes,
-                                         .requested = block->requested_bytes,
-                                         .id = block->id,
-                                         .stream = block->stream_id,
-                                         .tag = (uint16_t)block->tag,
-                                         .state = POOL_USED};
-        write_item(out);
-        write_block(out, &record);
         write_put(out, "}");
     }
     write_close_list(out);
@@ -339,8 +346,8 @@ static void write_allocator(write_out *out, const snapshot_contents *contents, c
             write_handles(out, &copy->image);
             write_blocks(out, &copy->image);
         }
-    } else if (copy->blocks) {
-        write_plain_blocks(out, copy);
+    } else if (copy->has_blocks) {
+        write_blocks(out, &copy->image);
     }
     write_put(out, "}");
 }

@@ -124,7 +124,8 @@ static void members_may_come_in_any_order(void **state)
     loch_recording_info info = {.size = sizeof info};
     CHECK_OK(
         load("{\"allocators\": [{\"blocks\": [{\"tag\": 7, \"state\": \"used\", \"requested_bytes\": 5, \"stream\": 9,"
-             "\"address\": \"0x10\", \"new\": [{}]}], \"handles\": [{\"mapped\": true, \"address\": \"0x0\", "
+             "\"address\": \"0x10\", \"new\": [{}], \"stack\": [\"inner\", \"outer\"]}], \"handles\": [{\"mapped\": "
+             "true, \"address\": \"0x0\", "
              "\"bytes\": 64}],"
              "\"streams\": [{\"default\": true, \"stream\": 9}], \"name\": \"late\", \"device\": 0, \"number\": 3}],"
              "\"failure\": {\"allocator\": 3, \"bytes\": 1000, \"stream\": 9},"
@@ -139,6 +140,10 @@ static void members_may_come_in_any_order(void **state)
     assert_int_equal(events[2].kind, LOCH_RECORDED_FAIL);
     assert_int_equal(events[2].value, 1000);
     assert_int_equal(loch_recording_get_blocks(recording)[0].stream, 0);
+    size_t frames;
+    const char *const *stack = loch_recording_get_stack(recording, events[1].stack, &frames);
+    assert_int_equal(frames, 2);
+    assert_string_equal(stack[1], "outer");
     assert_string_equal(name_of(recording, LOCH_RECORDING_TAG, loch_recording_get_blocks(recording)[0].tag), "red");
     loch_recording_destroy(recording);
 }
