@@ -208,7 +208,8 @@ loch_status insight_sink_close(insight_sink *sink, loch_status status)
     if (status == LOCH_OK && state)
         status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: the program that compresses it failed", sink->path);
     if (status == LOCH_OK && is_written && sink->temporary && rename(sink->temporary, sink->path)) is_written = false;
-    if (status == LOCH_OK && !is_written) status = file_fail(sink->path, strerror(errno));
+    if (status == LOCH_OK && !is_written)
+        status = file_fail(strcmp(sink->path, "-") != 0 ? sink->path : "standard output", strerror(errno));
     if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);
     free(sink->temporary);
     *sink = (insight_sink){.file = NULL};
