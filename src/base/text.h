@@ -35,7 +35,7 @@ lochi_size lochi_size_of(unsigned long long bytes);
 
 /* The text of a time for people, rounded down: "1.250 s", "12.000 ms", "3.141 us", "700 ns". */
 typedef struct lochi_time {
-    char text[20];
+    char text[32];
 } lochi_time;
 lochi_time lochi_time_of(unsigned long long ns);
 #define LOCHI_TIME(ns) (lochi_time_of(ns).text) /* valid until the end of the full expression */
