@@ -89,7 +89,7 @@ def test_shared_and_repeated_stacks_are_stored_once(tmp_path):
 def test_what_the_trace_does_not_show_was_there_before(tmp_path):
     """A free without its allocation; a live block and a segment without any event; a segment freed that no event made."""
     trace = [
-        entry("free_completed", BASE + 4096, 64, 1),  # its request was before: no free of anything
+        entry("free_completed", BASE + 4096, 64, 1),  # its request was before: no free of anything, and no start of the time
         entry("free_requested", BASE, 100, 2),
         entry("free_completed", BASE, 100, 3),
         entry("segment_free", BASE + 64 * MIB, 2 * MIB, 4),
@@ -102,8 +102,8 @@ def test_what_the_trace_does_not_show_was_there_before(tmp_path):
         (0, "take", 2 * MIB, BASE, "cuda:0"),
         (0, "alloc", 100, BASE, "", 0, True),
         (0, "alloc", 300, BASE + 512, "", 1, True, "forward at /opt/model.py:9"),
-        (1000, "free", 100, BASE, "", 0, True),
-        (3000, "give", 2 * MIB, BASE + 64 * MIB, "cuda:0"),
+        (0, "free", 100, BASE, "", 0, True),
+        (2000, "give", 2 * MIB, BASE + 64 * MIB, "cuda:0"),
     ]
 
 
@@ -188,7 +188,14 @@ def with_device(story):
     return [tuple("cuda:0" if word == "device:0" else word for word in event) for event in story]
 
 
-@pytest.mark.parametrize("source", [simple(), *RECORDED], ids=["made", *map(os.path.basename, RECORDED)])
+def late():
+    """Starts with what is no event of a recording, and with memory that was there before."""
+    trace = [entry("snapshot", 0, 0, 5), entry("free_completed", BASE + 8192, 64, 6), *simple()["device_traces"][0][1:]]
+    early = [block(BASE + 512 * i, 512, "active_allocated", 500) for i in (2, 16, 17)]  # the first one is of the trace
+    return snapshot([segment(BASE, 2 * MIB, early), segment(BASE + 2 * MIB, 2 * MIB, []), segment(BASE + 8 * MIB, 4096, [])], trace)
+
+
+@pytest.mark.parametrize("source", [simple(), late(), *RECORDED], ids=["made", "late", *map(os.path.basename, RECORDED)])
 def test_there_and_back_keeps_every_event(tmp_path, source):
     first = Recording(source) if isinstance(source, str) else load(tmp_path, source)
     second = Recording(first.save(tmp_path / "again.pickle"))

@@ -56,7 +56,7 @@ typedef struct torch_reader {
     uint64_t base_us; /* time of the first event */
     uint64_t now_ns;  /* time of the last event that was added */
     size_t done, all; /* entries */
-    bool has_times;
+    bool has_times, has_base;
     bool is_good; /* false: there is no memory */
 } torch_reader;
 
@@ -339,8 +339,12 @@ static loch_status torch_check_entry(torch_reader *reader, torch_device *device,
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: event %zu of device %u %s", reader->source->path, at,
                               device->number, what);
     if (entry->word == TORCH_FREE_REQUESTED) device->has_requests = true;
-    if (entry->has & TORCH_HAS_TIME && (!reader->has_times || entry->time < reader->base_us)) {
-        reader->base_us = entry->time;
+    if (entry->has & TORCH_HAS_TIME) {
+        /* The second step of a free, and what is no event of the recording, do not start the time. */
+        const bool counts =
+            entry->word >= TORCH_ALLOC && entry->word != TORCH_FREE_COMPLETED && entry->word != TORCH_SNAPSHOT;
+        if (counts && (!reader->has_base || entry->time < reader->base_us)) reader->base_us = entry->time;
+        reader->has_base = reader->has_base || counts;
         reader->has_times = true;
     }
     reader->all++;
