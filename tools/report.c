@@ -157,7 +157,7 @@ static loch_status report_save(const report_arguments *parsed, const report_show
 
 static int report_command(int count, char **arguments)
 {
-    report_arguments parsed = {.count = 0};
+    report_arguments parsed = {.paths = {"", ""}};
     report_shown shown = {.count = 0};
     const int code = report_parse(&parsed, count, arguments);
     if (code != TOOL_DONE) return code;
@@ -171,7 +171,7 @@ static int report_command(int count, char **arguments)
     if (status != LOCH_OK) return tool_fail_status(status);
     struct stat found;
     char bytes[32];
-    if (strcmp(parsed.out, "-") && !stat(parsed.out, &found))
+    if (parsed.out && strcmp(parsed.out, "-") != 0 && !stat(parsed.out, &found))
         printf("%s: %s\n", parsed.out, tool_format_bytes((size_t)found.st_size, bytes));
     return TOOL_DONE;
 }

@@ -40,7 +40,7 @@ void insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes)
             length = 0;
         }
     }
-    fwrite(text, 1, length, file);
+    if (length) fwrite(text, 1, length, file);
 }
 
 /* Returns the length of the UTF-8 sequence at `text`, 1 to 4; 0 for other bytes. */
