@@ -82,8 +82,8 @@ static void *record_run(void *user)
     return NULL;
 }
 
-/* Returns the nanoseconds that one event takes of a processor; negative if a call failed. `rate` is the number of events
- * a second of all threads. */
+/* Returns the nanoseconds that one event takes of a processor; negative if a call failed. `rate` gets the events a
+ * second of all threads. */
 static double record_sample(const record_bench *bench, size_t count, double *rate)
 {
     record_thread threads[TOOL_THREADS_MAX];

@@ -75,6 +75,7 @@ static loch_status chunk_open_ring(size_t bytes)
     all->names_list = lochi_map(CHUNK_NAMES_MAX * sizeof(void *));
     if (!all->header || !all->ring || !all->places || !all->names_list)
         return LOCH_FAIL(HOST_MEMORY, "no host memory for a ring of %s", LOCHI_SIZE(bytes));
+    lochi_map_largely(all->ring, all->place_count * all->chunk_bytes); /* page faults cost more than records */
     return LOCH_OK;
 }
 
