@@ -97,7 +97,7 @@ static void chunk_fill_header(bool is_ring)
 loch_status lochi_recorder_open(const char *path, size_t ring_bytes)
 {
     LOCHI_NOT_CANCELLED;
-    lochi_recorder_all.chunk_bytes = RECORDER_CHUNK_BYTES;
+    lochi_recorder_all.chunk_bytes = path ? RECORDER_CHUNK_BYTES : RECORDER_RING_CHUNK_BYTES;
     LOCH_TRY_RETURN(path ? chunk_open_file(path) : chunk_open_ring(ring_bytes));
     chunk_fill_header(!path);
     return LOCH_OK;

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SHRINK_CHUNKS 128 /* of a file that is rearranged */
+#define SHRINK_CHUNKS 256 /* of a file that is rearranged */
 #define SHRINK_UNIT ((size_t)4096)
 #define SHRINK_SLACK 16 /* zeros that may end a record */
 

@@ -25,9 +25,10 @@
 
 #define RECORDER_HEADER_BYTES 4096
 #define RECORDER_CHUNK_HEADER 64
-#define RECORDER_CHUNK_BYTES ((size_t)64 << 10)
+#define RECORDER_CHUNK_BYTES ((size_t)32 << 10)       /* of a file */
+#define RECORDER_RING_CHUNK_BYTES ((size_t)256 << 10) /* of a large ring */
 #define RECORDER_CHUNK_MIN ((size_t)16 << 10)
-#define RECORDER_RUN 4         /* chunks of a file that a thread maps at a time */
+#define RECORDER_RUN 8         /* chunks of a file that a thread maps at a time */
 #define RECORDER_RECORD_MAX 96 /* bytes that the stores of one record may touch */
 #define RECORDER_STREAMS 4     /* streams whose numbers a thread remembers */
 #define RECORDER_NUMBER_MAX UINT16_MAX
