@@ -246,7 +246,7 @@ static int top_run(int count, char **given)
 }
 
 const tool_command tool_top = {
-    "top", "show the memory of a running program, live",
+    "top", "shows the memory of a running program, live",
     "Usage: loch top [PID] [OPTION...]\n\n"
     "Shows allocators, tags, rates, fragmentation and driver calls of a process that was started with LOCH_TOP=on by\n"
     "this user. Without PID the only such process is taken; several are listed.\n\n"

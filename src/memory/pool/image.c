@@ -181,11 +181,10 @@ static void image_copy(lochi_pool *pool, bool has_blocks, pool_image *image)
 }
 
 /* Reads the counts from which the first room is estimated. Walks nothing. */
-static void image_guess(lochi_pool *pool, bool has_blocks, pool_image *image)
+static void image_guess(lochi_pool *pool, bool has_blocks, size_t live, pool_image *image)
 {
     lochi_lock_take(&pool->lock);
-    const int64_t live = pool->figures.published[POOL_BLOCKS];
-    image->blocks_count = has_blocks ? pool->records_count + (live > 0 ? (size_t)live : 0) : 0;
+    image->blocks_count = has_blocks ? pool->records_count + live : 0;
     image->handles_count = has_blocks ? pool->handles_count : 0;
     lochi_lock_drop(&pool->lock);
     image->lanes_count = 8;
@@ -212,10 +211,10 @@ static bool image_has_room(const pool_image *image)
            image->lanes_count <= image->lanes_room && image->caches_count <= image->caches_room;
 }
 
-loch_status lochi_pool_image_take(lochi_pool *pool, bool has_blocks, pool_image *image)
+loch_status lochi_pool_image_take(lochi_pool *pool, bool has_blocks, size_t live, pool_image *image)
 {
     *image = (pool_image){.base = 0};
-    image_guess(pool, has_blocks, image);
+    image_guess(pool, has_blocks, live, image);
     do {
         if (!IMAGE_ENLARGE(image, blocks) || !IMAGE_ENLARGE(image, handles) || !IMAGE_ENLARGE(image, lanes) ||
             !IMAGE_ENLARGE(image, caches)) {

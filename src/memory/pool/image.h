@@ -75,8 +75,9 @@ typedef struct pool_image {
 } pool_image;
 
 /* Takes the image of a pool, with or without its blocks, handles and caches. The pool's lock is held while the records
- * are copied; memory for them is allocated without it. E_HOST_MEMORY. Call lochi_pool_image_free in any case. */
-loch_status lochi_pool_image_take(lochi_pool *pool, bool has_blocks, pool_image *image);
+ * are copied. Memory for them is allocated without it, at first for about `live` live blocks. E_HOST_MEMORY. Call
+ * lochi_pool_image_free in any case. */
+loch_status lochi_pool_image_take(lochi_pool *pool, bool has_blocks, size_t live, pool_image *image);
 
 /* Sorts blocks and handles by address. */
 void lochi_pool_image_sort(pool_image *image);

@@ -115,7 +115,7 @@ static loch_status collect_fill(snapshot_contents *contents, loch_allocator *all
     LOCH_TRY_RETURN(collect_tags(allocator, copy));
     copy->is_pool = allocator->pool != NULL;
     if (copy->is_pool)
-        LOCH_TRY_RETURN(lochi_pool_image_take(allocator->pool, contents->has_blocks, &copy->image));
+        LOCH_TRY_RETURN(lochi_pool_image_take(allocator->pool, contents->has_blocks, copy->stats.blocks, &copy->image));
     else if (contents->has_blocks)
         LOCH_TRY_RETURN(collect_blocks(allocator, copy));
     collect_stacks(allocator, &copy->image);
