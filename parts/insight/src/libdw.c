@@ -18,6 +18,19 @@ typedef struct Dwfl Dwfl;
 typedef struct Dwfl_Module Dwfl_Module;
 typedef struct Dwfl_Line Dwfl_Line;
 
+typedef struct dw_die {
+    void *address, *unit, *abbreviation;
+    long padding;
+} dw_die;
+
+typedef struct dw_attribute {
+    unsigned code, form;
+    unsigned char *value;
+    void *unit;
+} dw_attribute;
+
+enum { DW_INLINED = 0x1d, DW_SUBPROGRAM = 0x2e, DW_CALL_FILE = 0x58, DW_CALL_LINE = 0x59 };
+
 typedef struct dw_callbacks {
     int (*find_elf)(Dwfl_Module *, void **, const char *, uint64_t, char **, void **);
     int (*find_debuginfo)(Dwfl_Module *, void **, const char *, uint64_t, const char *, const char *, uint32_t,
@@ -35,6 +48,14 @@ static struct {
     const char *(*addrinfo)(Dwfl_Module *, uint64_t, uint64_t *, void *, uint32_t *, void **, uint64_t *);
     Dwfl_Line *(*getsrc)(Dwfl_Module *, uint64_t);
     const char *(*lineinfo)(Dwfl_Line *, uint64_t *, int *, int *, uint64_t *, uint64_t *);
+    dw_die *(*addrdie)(Dwfl_Module *, uint64_t, uint64_t *);
+    int (*getscopes)(dw_die *, uint64_t, dw_die **);
+    int (*getscopes_die)(dw_die *, dw_die **);
+    int (*tag)(dw_die *);
+    dw_attribute *(*attr)(dw_die *, unsigned, dw_attribute *);
+    int (*formudata)(dw_attribute *, uint64_t *);
+    int (*getsrcfiles)(dw_die *, void **, size_t *);
+    const char *(*filesrc)(void *, size_t, uint64_t *, uint64_t *);
     char *(*demangle)(const char *, char *, size_t *, int *);
     bool has_dw;
 } libdw;
@@ -60,6 +81,13 @@ static void dw_load(void)
                        dw_find(library, "dwfl_module_addrinfo", &libdw.addrinfo) &&
                        dw_find(library, "dwfl_module_getsrc", &libdw.getsrc) &&
                        dw_find(library, "dwfl_lineinfo", &libdw.lineinfo) &&
+                       dw_find(library, "dwfl_module_addrdie", &libdw.addrdie) &&
+                       dw_find(library, "dwarf_getscopes", &libdw.getscopes) &&
+                       dw_find(library, "dwarf_getscopes_die", &libdw.getscopes_die) &&
+                       dw_find(library, "dwarf_tag", &libdw.tag) && dw_find(library, "dwarf_attr", &libdw.attr) &&
+                       dw_find(library, "dwarf_formudata", &libdw.formudata) &&
+                       dw_find(library, "dwarf_getsrcfiles", &libdw.getsrcfiles) &&
+                       dw_find(library, "dwarf_filesrc", &libdw.filesrc) &&
                        /* dwfl_standard_find_debuginfo would also ask servers */
                        dw_find(library, "dwfl_build_id_find_debuginfo", &dw_callbacks_used.find_debuginfo);
     library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
@@ -96,6 +124,48 @@ void insight_debug_close(insight_debug *debug)
     free(debug);
 }
 
+/* Reads a number of a description. */
+static bool dw_read(dw_die *die, unsigned name, uint64_t *out)
+{
+    dw_attribute attribute;
+    return libdw.attr(die, name, &attribute) && libdw.formudata(&attribute, out) == 0;
+}
+
+/* Finds the outermost of the functions that were inlined at `inner`. The chain goes from it to the compilation unit. */
+static dw_die *dw_find_outermost(dw_die *inner, dw_die **chain)
+{
+    dw_die *found = NULL;
+    const int count = libdw.getscopes_die(inner, chain);
+    for (int i = 0; i < count && libdw.tag(&(*chain)[i]) != DW_SUBPROGRAM; i++)
+        if (libdw.tag(&(*chain)[i]) == DW_INLINED) found = &(*chain)[i];
+    return found;
+}
+
+/* Finds where a function calls what was inlined into it at an address: the line of the address itself is in the inlined
+ * function. Leaves `file` and `line` alone if nothing was inlined there. */
+static void dw_find_call(insight_debug *debug, uint64_t address, const char **file, int *line)
+{
+    uint64_t bias, call_file, call_line;
+    dw_die *unit = libdw.addrdie(debug->module, address, &bias), *scopes = NULL, *chain = NULL, *found = NULL;
+    const int count = unit ? libdw.getscopes(unit, address - bias, &scopes) : 0;
+    int at = 0; /* the innermost inlined function, if the address is in one */
+    while (at < count && libdw.tag(&scopes[at]) != DW_INLINED && libdw.tag(&scopes[at]) != DW_SUBPROGRAM)
+        at++;
+    if (at < count && libdw.tag(&scopes[at]) == DW_INLINED) found = dw_find_outermost(&scopes[at], &chain);
+    if (found && dw_read(found, DW_CALL_FILE, &call_file) && dw_read(found, DW_CALL_LINE, &call_line)) {
+        void *files;
+        size_t file_count;
+        const bool has_file = libdw.getsrcfiles(unit, &files, &file_count) == 0 && call_file < file_count;
+        const char *path = has_file ? libdw.filesrc(files, call_file, NULL, NULL) : NULL;
+        if (path && call_line <= INT32_MAX) {
+            *file = path;
+            *line = (int)call_line;
+        }
+    }
+    free(chain);
+    free(scopes);
+}
+
 void insight_debug_find(insight_debug *debug, uint64_t address, const char **function, const char **file, int *line)
 {
     uint64_t offset;
@@ -105,6 +175,7 @@ void insight_debug_find(insight_debug *debug, uint64_t address, const char **fun
     *function = libdw.addrinfo(debug->module, address, &offset, symbol, NULL, NULL, NULL);
     Dwfl_Line *found = libdw.getsrc(debug->module, address);
     if (found) *file = libdw.lineinfo(found, NULL, line, NULL, NULL, NULL);
+    if (found) dw_find_call(debug, address, file, line);
 }
 
 bool insight_debug_demangle(const char *name, char *text, size_t bytes)

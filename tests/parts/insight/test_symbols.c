@@ -32,7 +32,16 @@ static const char source[] = "#define _GNU_SOURCE\n"
                              "    tell(); /* line 15 */\n"
                              "    __asm__ volatile(\"\");\n"
                              "}\n"
-                             "int main(void) { first_caller(); second_caller(); return 0; }\n";
+                             "static inline __attribute__((always_inline)) void deep(void) { tell(); }\n"
+                             "static inline __attribute__((always_inline)) void inlined(void) { deep(); }\n"
+                             "__attribute__((noinline)) void third_caller(void)\n"
+                             "{\n"
+                             "    inlined(); /* line 22 */\n"
+                             "    __asm__ volatile(\"\");\n"
+                             "    inlined(); /* line 24 */\n"
+                             "    __asm__ volatile(\"\");\n"
+                             "}\n"
+                             "int main(void) { first_caller(); second_caller(); third_caller(); return 0; }\n";
 
 static char folder[] = "/tmp/loch-symbols-XXXXXX";
 static bool has_compiler, has_libdw;
@@ -76,15 +85,15 @@ static int tear_down(void **state)
     return run("rm -rf %s", folder);
 }
 
-/* Compiles the program as `name` and runs it. Returns the addresses in the file after the two calls. */
-static void build(const char *name, const char *flags, uint64_t addresses[2])
+/* Compiles the program as `name` and runs it. Returns the addresses in the file after the four calls. */
+static void build(const char *name, const char *flags, uint64_t addresses[4])
 {
     assert_int_equal(run("cd %s && cc -O1 -fno-optimize-sibling-calls %s -o %s program.c", folder, flags, name), 0);
     char command[256], line[64];
     snprintf(command, sizeof command, "%s/%s", folder, name);
     FILE *output = popen(command, "r");
     assert_non_null(output);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_non_null(fgets(line, sizeof line, output));
         addresses[i] = strtoull(line, NULL, 16);
     }
@@ -123,7 +132,7 @@ static void check_begins(const char *text, const char *start)
 static void functions_and_lines_come_from_debug_information(void **state)
 {
     (void)state;
-    uint64_t calls[2];
+    uint64_t calls[4];
     if (!has_compiler || !has_libdw) skip();
     static const char *const flags[] = {"-g", "-g -no-pie", "-g -gdwarf-4 -Wl,--build-id=none"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
@@ -132,13 +141,18 @@ static void functions_and_lines_come_from_debug_information(void **state)
         check_begins(text, "first_caller at ");
         assert_non_null(strstr(text, "program.c:10"));
         assert_non_null(strstr(describe("debug", NULL, 0, calls[1]), "program.c:15"));
+        for (int k = 2; k < 4; k++) { /* the lines are those of the function that is named */
+            text = describe("debug", NULL, 0, calls[k]);
+            check_begins(text, "third_caller at ");
+            assert_non_null(strstr(text, k == 2 ? "program.c:22" : "program.c:24"));
+        }
     }
 }
 
 static void functions_come_from_the_symbols_of_a_file(void **state)
 {
     (void)state;
-    uint64_t calls[2];
+    uint64_t calls[4];
     if (!has_compiler) skip();
     build("plain", "", calls);
     assert_string_equal(describe("plain", NULL, 0, calls[0]), "first_caller");
@@ -150,7 +164,7 @@ static void functions_come_from_the_symbols_of_a_file(void **state)
 static void without_symbols_the_module_and_its_offset_are_named(void **state)
 {
     (void)state;
-    uint64_t calls[2];
+    uint64_t calls[4];
     char expected[64];
     if (!has_compiler) skip();
     build("bare", "-s", calls);
@@ -166,7 +180,7 @@ static void without_symbols_the_module_and_its_offset_are_named(void **state)
 static void another_build_of_the_file_is_not_used(void **state)
 {
     (void)state;
-    uint64_t calls[2];
+    uint64_t calls[4];
     if (!has_compiler) skip();
     build("twin", "-g -Wl,--build-id=0x0102030405060708", calls);
     check_begins(describe("twin", "\1\2\3\4\5\6\7\10", 8, calls[1]), "second_caller");
@@ -231,7 +245,7 @@ static void names_of_cpp_functions_are_as_in_the_source(void **state)
 static void damaged_files_do_no_harm(void **state)
 {
     (void)state;
-    uint64_t calls[2];
+    uint64_t calls[4];
     if (!has_compiler) skip();
     build("sound", "", calls);
     char path[256];
