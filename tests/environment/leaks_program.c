@@ -216,13 +216,12 @@ static void moved_and_kept(void)
         TRY(loch_alloc(pool, KIB *(1##n - 100), &blocks[1##n - 100]));                                                 \
         STAY();                                                                                                        \
     }
-PLACE(01)
-PLACE(02)
-PLACE(03)
-PLACE(04) PLACE(05) PLACE(06) PLACE(07) PLACE(08) PLACE(09) PLACE(10) PLACE(11) PLACE(12) PLACE(13) PLACE(14) PLACE(15)
-    PLACE(16) PLACE(17) PLACE(18) PLACE(19) PLACE(20) PLACE(21) PLACE(22)
+/* clang-format off */
+PLACE(01) PLACE(02) PLACE(03) PLACE(04) PLACE(05) PLACE(06) PLACE(07) PLACE(08) PLACE(09) PLACE(10) PLACE(11)
+PLACE(12) PLACE(13) PLACE(14) PLACE(15) PLACE(16) PLACE(17) PLACE(18) PLACE(19) PLACE(20) PLACE(21) PLACE(22)
+    /* clang-format on */
 
-        static void places(void)
+    static void places(void)
 {
     void (*const all[])(void) = {place_01, place_02, place_03, place_04, place_05, place_06, place_07, place_08,
                                  place_09, place_10, place_11, place_12, place_13, place_14, place_15, place_16,
