@@ -273,8 +273,10 @@ static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_alloc
 
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
-    if (LOCHI_UNLIKELY(!pool || !request || !out || request->size != sizeof *request))
+    if (LOCHI_UNLIKELY(!allocator)) return allocator_alloc_recorded(allocator, request, out);
+    lochi_pool *pool = allocator_quick(allocator);
+    if (LOCHI_UNLIKELY(!pool)) return allocator_alloc_recorded(allocator, request, out);
+    if (LOCHI_UNLIKELY(!request || request->size != sizeof *request || !out))
         return allocator_alloc_recorded(allocator, request, out);
     if (LOCHI_UNLIKELY(!allocator_is_plainest(request))) return allocator_alloc_any(allocator, request, out);
     if (LOCHI_UNLIKELY(request->bytes - 1 >= POOL_SMALL_MAX)) return allocator_alloc_large(allocator, request, out);
