@@ -338,7 +338,7 @@ static bool report_write(FILE *file, const report_run *runs, size_t count, const
     for (size_t i = 0; i < count; i++) {
         report_write_data(file, i, "curves", &runs[i].curves);
         for (int by = 0; by < REPORT_BYS; by++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "bands-%d", by);
             if (runs[i].groupings[by].bands) report_write_data(file, i, name, &runs[i].bands[by]);
         }
