@@ -150,7 +150,7 @@ static loch_status report_save(const report_arguments *parsed, const report_show
         options.notes[i] = shown->notes[i];
     }
     const loch_status status =
-        loch_report_save((const loch_recording *const *)shown->recordings, shown->count, &options, parsed->out);
+        loch_report_save((const loch_recording *const *)shown->recordings, shown->count, parsed->out, &options);
     tool_progress_end(&progress);
     return status;
 }

@@ -112,7 +112,7 @@ static void save(const char *folder, const char *name, loch_recording *const *re
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    check(loch_report_save((const loch_recording *const *)recordings, count, options, path) == LOCH_OK);
+    check(loch_report_save((const loch_recording *const *)recordings, count, path, options) == LOCH_OK);
 }
 
 /* A recording without events, or with the allocation of one block. */

@@ -354,8 +354,8 @@ static bool report_write(FILE *file, const report_run *runs, size_t count, const
     return is_good;
 }
 
-loch_status loch_report_save(const loch_recording *const *recordings, size_t count, const loch_report_options *options,
-                             const char *path)
+loch_status loch_report_save(const loch_recording *const *recordings, size_t count, const char *path,
+                             const loch_report_options *options)
 {
     loch_report_options read;
     report_run runs[2] = {{.recording = NULL}, {.recording = NULL}};

@@ -26,7 +26,7 @@ static void page_make(test_page *out, loch_recording *const *recordings, size_t 
                       const loch_report_options *options)
 {
     page_path(out);
-    CHECK_OK(loch_report_save((const loch_recording *const *)recordings, count, options, out->path));
+    CHECK_OK(loch_report_save((const loch_recording *const *)recordings, count, out->path, options));
     FILE *file = fopen(out->path, "re");
     assert_non_null(file);
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
@@ -525,17 +525,17 @@ static void test_bad_input_is_refused_and_leaves_no_file(void **state)
                               late = {.size = sizeof late, .begin_ns = 7000}, unsized = {.title = "x"},
                               stopped = {.size = sizeof stopped, .progress = stop_at_once};
     unlink(path);
-    assert_int_equal(loch_report_save(NULL, 1, NULL, path), LOCH_E_INVALID);
-    assert_int_equal(loch_report_save(recordings, 0, NULL, path), LOCH_E_INVALID);
-    assert_int_equal(loch_report_save(recordings, 3, NULL, path), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(NULL, 1, path, NULL), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(recordings, 0, path, NULL), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(recordings, 3, path, NULL), LOCH_E_INVALID);
     assert_int_equal(loch_report_save(recordings, 1, NULL, NULL), LOCH_E_INVALID);
-    assert_int_equal(loch_report_save(recordings, 1, &backwards, path), LOCH_E_INVALID);
-    assert_int_equal(loch_report_save(recordings, 1, &late, path), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(recordings, 1, path, &backwards), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(recordings, 1, path, &late), LOCH_E_INVALID);
     assert_non_null(strstr(loch_error_get()->sentence, "7000"));
-    assert_int_equal(loch_report_save(recordings, 1, &unsized, path), LOCH_E_INVALID);
-    assert_int_equal(loch_report_save(recordings, 1, &stopped, path), LOCH_E_BUSY);
+    assert_int_equal(loch_report_save(recordings, 1, path, &unsized), LOCH_E_INVALID);
+    assert_int_equal(loch_report_save(recordings, 1, path, &stopped), LOCH_E_BUSY);
     assert_int_equal(access(path, F_OK), -1);
-    assert_int_equal(loch_report_save(recordings, 1, NULL, "/no/such/folder/report.html"), LOCH_E_IO);
+    assert_int_equal(loch_report_save(recordings, 1, "/no/such/folder/report.html", NULL), LOCH_E_IO);
     loch_recording_destroy(recording);
 }
 

@@ -6,7 +6,7 @@
  *
  *      loch_recording *recording;
  *      LOCH_CHECK(loch_recording_load("program.loch", NULL, &recording));
- *      LOCH_CHECK(loch_report_save((const loch_recording *[]){recording}, 1, NULL, "report.html"));
+ *      LOCH_CHECK(loch_report_save((const loch_recording *[]){recording}, 1, "report.html", NULL));
  *      loch_recording_destroy(recording);
  *
  *  A recording does not change after it was loaded. Every thread may read it.
@@ -214,7 +214,7 @@ typedef struct loch_report_options {
 /** Writes the picture of one recording, or of two side by side, as one HTML file that needs nothing else. E_INVALID:
  *  `count` is not 1 or 2. E_IO, E_HOST_MEMORY. */
 LOCH_API LOCH_MUST_USE loch_status loch_report_save(const loch_recording *const *recordings, size_t count,
-                                                    const loch_report_options *options, const char *path);
+                                                    const char *path, const loch_report_options *options);
 
 /** @} */
 
