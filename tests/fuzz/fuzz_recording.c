@@ -71,8 +71,8 @@ static void recording_try(const uint8_t *file, size_t bytes)
     free(data);
     recording_write(insight_write_binary, recording, &data, &length);
     loch_recording *again = recording_read(data, length);
-    FUZZ_EXPECT(again && again->info.events == recording->info.events && again->info.blocks == recording->info.blocks);
-    FUZZ_EXPECT(again->info.peak_requested == recording->info.peak_requested);
+    FUZZ_EXPECT(again && again->info.events == recording->info.events && again->info.blocks == recording->info.blocks &&
+                again->info.peak_requested == recording->info.peak_requested);
     loch_recording_destroy(again);
     free(data);
     loch_recording_destroy(recording);

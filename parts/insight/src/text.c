@@ -295,7 +295,7 @@ typedef struct text_writer {
 /* Writes the letters of a name that a trace can hold: without blanks and the start of a comment. */
 static void text_write_name(const text_writer *writer, const char *name)
 {
-    for (size_t i = 0; name[i] && i < LOCH_TAG_NAME_MAX - 1; i++)
+    for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++)
         putc((unsigned char)name[i] > ' ' ? name[i] : '_', writer->file);
 }
 

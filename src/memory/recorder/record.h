@@ -73,7 +73,7 @@ typedef struct recorder_field {
 static inline recorder_field recorder_locate(const recorder_thread *thread, uintptr_t address)
 {
     const int64_t distance = (int64_t)(address - thread->address);
-    const uint64_t units = (uint64_t)(distance >> 4), size = units ^ (uint64_t)(distance >> 63);
+    const uint64_t units = (uint64_t)(distance >> 4), size = units ^ (0 - (uint64_t)(distance < 0));
     unsigned code = (size >= 1u << 15) + (size >= 1u << 23) + (size >= 1u << 31);
     if (LOCHI_UNLIKELY(distance & 15)) code = 3;
     if (LOCHI_UNLIKELY(code == 3)) return (recorder_field){3, 8, address};

@@ -74,7 +74,7 @@ FAR static void through_large_frame(void (*function)(void *), void *user)
 FAR static void through_alloca(void (*function)(void *), void *user)
 {
     const size_t bytes = ((sight *)user)->our_count % 7 * 100 + 50;
-    memset(alloca(bytes), 1, bytes);
+    memset(__builtin_alloca(bytes), 1, bytes);
     function(user);
     STAY();
 }
@@ -92,7 +92,7 @@ FAR static void through_aligned_alloca(void (*function)(void *), void *user)
 {
     _Alignas(64) volatile char aligned[128];
     const size_t bytes = ((sight *)user)->our_count % 7 * 100 + 50;
-    memset(alloca(bytes), 1, bytes);
+    memset(__builtin_alloca(bytes), 1, bytes);
     aligned[0] = 1;
     function(user);
     STAY();
