@@ -170,6 +170,7 @@ static int replay_repeat(const replay_command *command, replay_setup *setup)
     setup->runs = command->repeats;
     for (setup->run = 0; status == LOCH_OK && setup->run < command->repeats; setup->run++)
         status = replay_run(setup, &results[setup->run]);
+    setup->progress = NULL;
     tool_progress_end(&progress);
     if (status == LOCH_OK) {
         replay_summarize(results, command->repeats, &summary);

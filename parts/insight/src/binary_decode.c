@@ -10,8 +10,9 @@ static const uint8_t decode_address_lengths[] = {2, 3, 4, 8};
 /* Extends the sign of a number of some bytes. */
 static uint64_t decode_signed(uint64_t value, size_t bytes)
 {
+    if (!bytes || bytes >= 8) return value;
     const unsigned shift = (unsigned)(64 - 8 * bytes);
-    return bytes >= 8 ? value : (uint64_t)((int64_t)(value << shift) >> shift);
+    return (uint64_t)((int64_t)(value << shift) >> shift);
 }
 
 /* Bytes of a record that are left. A field that does not fit sets `is_short` and reads as zero. */

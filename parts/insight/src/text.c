@@ -249,6 +249,7 @@ static loch_status text_line(text_reader *reader, const char *text, size_t lengt
 static void text_number_streams(text_reader *reader)
 {
     const uint64_t *numbers = reader->numbers.data;
+    if (!numbers) return; /* no event was read */
     for (size_t i = 0; i < reader->numbers.count; i++)
         if (numbers[i] > UINT16_MAX) return;
     loch_recording_event *events = reader->recording->events.data;

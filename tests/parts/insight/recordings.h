@@ -198,6 +198,8 @@ static inline void recordings_check_name(const loch_recording *a, const loch_rec
 /* Fails unless two recordings have equal events, blocks, ranges and names. */
 static inline void recordings_check_equal(const loch_recording *a, const loch_recording *b)
 {
+    assert_true(a && b);
+    if (!a || !b) return;
     assert_int_equal(a->events.count, b->events.count);
     assert_int_equal(a->blocks.count, b->blocks.count);
     assert_int_equal(a->ranges.count, b->ranges.count);
