@@ -352,3 +352,10 @@ def test_a_file_that_ends_early(tmp_path, protocol):
     for length in range(2, len(data)):
         with pytest.raises(insight.Failure):
             load(tmp_path, data[:length])
+
+
+@pytest.mark.parametrize("name, peak", [("torch-h200.pickle", 69501444), ("torch-h200-plain.pickle", 69582600)])
+def test_figures_of_a_gpu_are_those_of_pytorch(name, peak):
+    """Snapshots of PyTorch 2.11 on an H200; torch.cuda.memory_stats() of the same programs had these numbers."""
+    info = insight.Recording(os.path.join(DATA, name)).info
+    assert (info.peak_requested, info.peak_reserved, info.live_bytes) == (peak, 73400320, 68951552)
