@@ -102,17 +102,24 @@ bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_
 
 /* --- memory that the host may touch, for checking tools --- */
 
+/* Paints memory of `bytes` of which the first `live` are in use. Never hides what is in use: other threads use it now. */
+static void rest_paint_part(const lochi_pool *pool, uintptr_t start, size_t live, size_t bytes)
+{
+    if (live) lochi_pool_show(pool, start, live);
+    if (bytes > live) lochi_pool_hide(pool, start + live, bytes - live);
+}
+
 static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
 {
     const pool_state state = lochi_pool_state(block);
-    if (state == POOL_FREE || state == POOL_DORMANT || lochi_pool_is_out(state) || state == POOL_SLAB)
-        lochi_pool_hide(pool, block->start, state == POOL_GROWABLE ? 0 : block->bytes);
-    if (state == POOL_GROWABLE) lochi_pool_show(pool, block->start, block->committed);
-    if (state == POOL_USED || state == POOL_SPECIAL) lochi_pool_show(pool, block->start, lochi_pool_requested(block));
+    if (state == POOL_FREE || state == POOL_DORMANT) rest_paint_part(pool, block->start, 0, block->bytes);
+    if (state == POOL_GROWABLE) rest_paint_part(pool, block->start, block->committed, 0);
+    if ((state == POOL_USED || state == POOL_SPECIAL) && !lochi_pool_is_range(block)) /* a child paints its range */
+        rest_paint_part(pool, block->start, lochi_pool_requested(block), block->bytes);
     for (uint32_t i = 0; state == POOL_SLAB && i < block->slab->count; i++) {
         const uint32_t word = atomic_load_explicit(&block->slab->words[i], memory_order_relaxed);
-        if (word & POOL_WORD_LIVE)
-            lochi_pool_show(pool, block->start + (uintptr_t)i * block->slab->object_bytes, word & POOL_WORD_BYTES);
+        const size_t bytes = block->slab->object_bytes, live = word & POOL_WORD_LIVE ? word & POOL_WORD_BYTES : 0;
+        rest_paint_part(pool, block->start + i * bytes, live, bytes);
     }
 }
 
