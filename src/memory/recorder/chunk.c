@@ -305,7 +305,7 @@ static uint8_t *chunk_end(recorder_chunk *chunk)
 static bool chunk_go_on(recorder_thread *thread, uint32_t number)
 {
     uint8_t *end = atomic_load_explicit(&thread->end, memory_order_relaxed);
-    if (!thread->further || !end) return false;
+    if (!end || !thread->further) return false; /* without an end, the thread that stops the recording owns the rest */
     recorder_chunk *next = (recorder_chunk *)((uint8_t *)thread->chunk + lochi_recorder_all.chunk_bytes);
     chunk_begin(next, RECORDER_EVENTS, thread->chunk->sequence + 1, thread->ticks, number);
     thread->further--;

@@ -51,7 +51,7 @@ void lochi_recorder_names_close(void)
     all->stream_table = NULL;
     all->stack_table = NULL;
     all->allocators = all->devices = all->streams = all->stacks = 0;
-    all->modules = 0;
+    atomic_store_explicit(&all->modules, 0, memory_order_relaxed);
     for (size_t i = 0; i < sizeof all->tags / sizeof *all->tags; i++)
         atomic_store_explicit(&all->tags[i], 0, memory_order_relaxed);
     for (size_t i = 0; i < sizeof all->calls / sizeof *all->calls; i++)
@@ -218,7 +218,7 @@ static void names_write_modules(const recorder_modules *modules)
         memcpy(at + 25 + module->id_bytes, module->path, path);
         names_end(NAMES_MODULE, at + 25 + module->id_bytes + path);
     }
-    all->modules = modules->changes;
+    atomic_store_explicit(&all->modules, modules->changes, memory_order_relaxed);
 }
 
 static uint32_t names_number_stack(uint64_t hash, const uintptr_t *frames, size_t count)
@@ -245,11 +245,12 @@ static uint32_t names_number_stack(uint64_t hash, const uintptr_t *frames, size_
 static LOCHI_RARE uint32_t names_add_stack(uint64_t hash, const uintptr_t *frames, size_t count)
 {
     recorder_state *all = &lochi_recorder_all;
-    recorder_modules *modules = lochi_recorder_list_modules(all->modules);
+    recorder_modules *modules = lochi_recorder_list_modules(atomic_load_explicit(&all->modules, memory_order_relaxed));
     lochi_lock_take(&all->lock);
     uint32_t number_plus_one = 0;
     if (all->is_on) {
-        if (modules && modules->changes != all->modules) names_write_modules(modules);
+        if (modules && modules->changes != atomic_load_explicit(&all->modules, memory_order_relaxed))
+            names_write_modules(modules);
         number_plus_one = names_number_stack(hash, frames, count);
     }
     lochi_lock_drop(&all->lock);

@@ -156,7 +156,8 @@ typedef struct recorder_state {
     char device_names[RECORDER_DEVICES][LOCH_DEVICE_NAME_MAX]; /* devices by number */
     struct recorder_stream *stream_table;                      /* numbers of streams by id */
     struct recorder_stack *stack_table;                        /* numbers of call stacks by hash */
-    uint64_t modules; /* how often the process had loaded a module when they were named */
+    /* How often the process had loaded a module when they were named. Read without the lock, as a hint. */
+    _Atomic uint64_t modules;
 } recorder_state;
 
 extern recorder_state lochi_recorder_all;
