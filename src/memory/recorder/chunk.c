@@ -323,17 +323,19 @@ static bool chunk_change(recorder_thread *thread, uint32_t number)
     uint64_t index = 0;
     bool is_new = false;
     lochi_lock_take(&all->lock);
-    const bool is_on = all->is_on, is_file = all->file >= 0;
-    if (is_on) chunk_count_out(thread);
-    const bool is_taken =
-        is_on && (is_file ? chunk_take_of_file(&index, RECORDER_RUN) : chunk_take_of_ring(&index, &is_new));
+    if (!all->is_on) { /* the thread that starts or stops a recording writes the other members without the lock */
+        lochi_lock_drop(&all->lock);
+        return false;
+    }
+    const bool is_file = all->file >= 0;
+    chunk_count_out(thread);
+    const bool is_taken = is_file ? chunk_take_of_file(&index, RECORDER_RUN) : chunk_take_of_ring(&index, &is_new);
     const uint64_t sequence = all->sequence + 1;
     if (is_taken) all->sequence += RECORDER_RUN;
-    if (is_on) lochi_recorder_clock_mark();
-    if (is_on && thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
-    if (is_on) thread->chunk = NULL;
+    lochi_recorder_clock_mark();
+    if (thread->ticks < all->header->ticks0) thread->ticks = all->header->ticks0;
+    thread->chunk = NULL;
     lochi_lock_drop(&all->lock);
-    if (!is_on) return false;
     chunk_unmap(thread->run, RECORDER_RUN);
     thread->run = NULL;
     recorder_chunk *chunk = !is_taken ? NULL : is_file ? chunk_map(index, RECORDER_RUN) : chunk_clear(index, is_new);

@@ -11,7 +11,7 @@
 static inline recorder_thread *lochi_recorder_begin(void)
 {
     recorder_thread *thread = recorder_enter();
-    if (LOCHI_UNLIKELY(lochi_recorder_all.source != RECORDER_COUNTER) && thread)
+    if (LOCHI_LIKELY(thread != NULL) && LOCHI_UNLIKELY(lochi_recorder_all.source != RECORDER_COUNTER))
         thread->begun = lochi_recorder_now_slowly();
     return thread;
 }
