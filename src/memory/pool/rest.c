@@ -102,7 +102,8 @@ bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_
 
 /* --- memory that the host may touch, for checking tools --- */
 
-/* Paints memory of `bytes` of which the first `live` are in use. Never hides what is in use: other threads use it now. */
+/* Paints memory of `bytes`, of which the first `live` are in use. Those are never hidden: other threads may use them
+ * during the call. */
 static void rest_paint_part(const lochi_pool *pool, uintptr_t start, size_t live, size_t bytes)
 {
     if (live) lochi_pool_show(pool, start, live);
