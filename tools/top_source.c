@@ -3,7 +3,7 @@
 #include "top_source.h"
 #include <dirent.h>
 #include <errno.h>
-#include <json_read.h> /* of parts/insight, compiled into the program */
+#include "insight/src/json_read.h" /* compiled into the program */
 #include <loch/macros.h>
 #include <signal.h>
 #include <stdarg.h>

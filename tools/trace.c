@@ -4,33 +4,8 @@
 #include "tool.h"
 
 #include <loch/insight.h>
-#include <sys/mman.h>
 
-#define TRACE_ARRAY_BYTES_MIN ((size_t)64 << 10)
 #define TRACE_STREAMS_MAX 65536
-
-/* --- memory --- */
-
-bool trace_array_reserve(trace_array *array, size_t count, size_t bytes)
-{
-    if (bytes && count > SIZE_MAX / 4 / bytes) return false;
-    if (count * bytes <= array->capacity_bytes) return true;
-    size_t capacity = array->capacity_bytes ? array->capacity_bytes : TRACE_ARRAY_BYTES_MIN;
-    while (capacity < count * bytes)
-        capacity *= 2;
-    void *data = array->data ? mremap(array->data, array->capacity_bytes, capacity, MREMAP_MAYMOVE)
-                             : mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return false;
-    array->data = data;
-    array->capacity_bytes = capacity;
-    return true;
-}
-
-void trace_array_free(trace_array *array)
-{
-    if (array->data) munmap(array->data, array->capacity_bytes);
-    *array = (trace_array){.data = NULL};
-}
 
 /* --- the translation --- */
 
@@ -38,12 +13,12 @@ typedef struct trace_reader {
     trace_log *trace;
     const loch_recording *recording;
     const char *path;
-    trace_array slots;      /* array of uint32_t: slot of each block */
-    trace_array free_slots; /* array of uint32_t: a stack, so that few slots are used and stay in the cache */
-    trace_array sizes;      /* array of uint64_t: present bytes of each block */
-    trace_array tags;       /* array of loch_tag: of each tag of the recording; 0 before its first use */
-    trace_array streams;    /* array of uint32_t: index + 1 of each stream of the recording; 0 before its first use */
-    uint64_t requested;     /* bytes that the program holds */
+    insight_array slots;      /* array of uint32_t: slot of each block */
+    insight_array free_slots; /* array of uint32_t: a stack, so that few slots are used and stay in the cache */
+    insight_array sizes;      /* array of uint64_t: present bytes of each block */
+    insight_array tags;       /* array of loch_tag: of each tag of the recording; 0 before its first use */
+    insight_array streams;    /* array of uint32_t: index + 1 of each stream of the recording; 0 before its first use */
+    uint64_t requested;       /* bytes that the program holds */
 } trace_reader;
 
 static bool reader_has_no_memory(const trace_reader *reader)
@@ -62,9 +37,9 @@ static uint16_t reader_stream(trace_reader *reader, uint16_t number)
 static bool reader_emit(trace_reader *reader, uint64_t time_ns, trace_kind kind, uint64_t bytes, uint32_t slot,
                         uint16_t stream)
 {
-    trace_array *events = &reader->trace->events, *times = &reader->trace->times_us;
-    if (!trace_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
-        !trace_array_reserve(times, times->count + 1, sizeof(uint64_t)))
+    insight_array *events = &reader->trace->events, *times = &reader->trace->times_us;
+    if (!insight_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
+        !insight_array_reserve(times, times->count + 1, sizeof(uint64_t)))
         return reader_has_no_memory(reader);
     ((trace_event *)events->data)[events->count++] = (trace_event){bytes, slot, stream, (uint16_t)kind};
     ((uint64_t *)times->data)[times->count++] = time_ns / 1000;
@@ -74,7 +49,7 @@ static bool reader_emit(trace_reader *reader, uint64_t time_ns, trace_kind kind,
 /* Takes a free slot, or a new one. There are never more slots than blocks. */
 static uint32_t reader_take_slot(trace_reader *reader)
 {
-    trace_array *slots = &reader->free_slots;
+    insight_array *slots = &reader->free_slots;
     return slots->count ? ((const uint32_t *)slots->data)[--slots->count] : (uint32_t)reader->trace->slots++;
 }
 
@@ -96,7 +71,7 @@ static bool reader_alloc(trace_reader *reader, const loch_recording_event *event
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
     const uint32_t slot = reader_take_slot(reader);
     const uint16_t stream = reader_stream(reader, block->stream);
-    trace_array *specials = &reader->trace->specials;
+    insight_array *specials = &reader->trace->specials;
     trace_special special = {.bytes = (size_t)event->value,
                              .alignment = block->alignment ? (size_t)1 << block->alignment : 0};
     ((uint32_t *)reader->slots.data)[event->subject] = slot;
@@ -106,7 +81,7 @@ static bool reader_alloc(trace_reader *reader, const loch_recording_event *event
     if (!reader_tag(reader, block->tag, &special.tag)) return false;
     if (!special.alignment && !special.tag)
         return reader_emit(reader, event->time_ns, TRACE_ALLOC, event->value, slot, stream);
-    if (!trace_array_reserve(specials, specials->count + 1, sizeof special)) return reader_has_no_memory(reader);
+    if (!insight_array_reserve(specials, specials->count + 1, sizeof special)) return reader_has_no_memory(reader);
     ((trace_special *)specials->data)[specials->count++] = special;
     return reader_emit(reader, event->time_ns, TRACE_ALLOC_SPECIAL, specials->count - 1, slot, stream);
 }
@@ -115,8 +90,8 @@ static bool reader_free(trace_reader *reader, const loch_recording_event *event,
 {
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
     const uint32_t slot = ((const uint32_t *)reader->slots.data)[event->subject];
-    trace_array *slots = &reader->free_slots;
-    if (!trace_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
+    insight_array *slots = &reader->free_slots;
+    if (!insight_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
     ((uint32_t *)slots->data)[slots->count++] = slot;
     reader->requested -= ((const uint64_t *)reader->sizes.data)[event->subject];
     return reader_emit(reader, event->time_ns, stream == block->stream ? TRACE_FREE : TRACE_FREE_ON, 0, slot,
@@ -141,10 +116,10 @@ static bool reader_event(trace_reader *reader, const loch_recording_event *event
 static bool reader_translate(trace_reader *reader, const loch_recording_info *info)
 {
     const loch_recording_event *events = loch_recording_get_events(reader->recording);
-    if (!trace_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
-        !trace_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
-        !trace_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
-        !trace_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
+    if (!insight_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
+        !insight_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
+        !insight_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
+        !insight_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
         return reader_has_no_memory(reader);
     reader_stream(reader, 0);
     reader->trace->duration_us = info->duration_ns / 1000;
@@ -165,11 +140,11 @@ bool trace_translate(trace_log *trace, const loch_recording *recording)
     }
     trace_reader reader = {.trace = trace, .recording = recording, .path = info.path};
     const bool is_good = reader_translate(&reader, &info);
-    trace_array_free(&reader.slots);
-    trace_array_free(&reader.free_slots);
-    trace_array_free(&reader.sizes);
-    trace_array_free(&reader.tags);
-    trace_array_free(&reader.streams);
+    insight_array_free(&reader.slots);
+    insight_array_free(&reader.free_slots);
+    insight_array_free(&reader.sizes);
+    insight_array_free(&reader.tags);
+    insight_array_free(&reader.streams);
     return is_good;
 }
 
@@ -192,18 +167,18 @@ bool trace_load(trace_log *trace, const char *path)
 
 void trace_unload(trace_log *trace)
 {
-    trace_array_free(&trace->events);
-    trace_array_free(&trace->times_us);
-    trace_array_free(&trace->specials);
+    insight_array_free(&trace->events);
+    insight_array_free(&trace->times_us);
+    insight_array_free(&trace->specials);
 }
 
-bool trace_add_clock(const trace_log *trace, uint64_t step_us, trace_array *out)
+bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *out)
 {
     const trace_event *events = trace_events(trace);
     const uint64_t *times_us = trace->times_us.data;
     uint64_t last_us = 0;
-    *out = (trace_array){.data = NULL};
-    if (!trace_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
+    *out = (insight_array){.data = NULL};
+    if (!insight_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
     trace_event *to = out->data;
     for (size_t i = 0; i < trace->events.count; i++) {
         if (times_us[i] - last_us >= step_us) {

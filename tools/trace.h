@@ -9,6 +9,7 @@
 #ifndef LOCH_TOOL_TRACE_H
 #define LOCH_TOOL_TRACE_H
 
+#include "insight/src/array.h" /* compiled into the program */
 #include <loch/insight.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,16 +36,10 @@ typedef struct trace_special {
     loch_tag tag;
 } trace_special;
 
-/* Memory from the system that grows. */
-typedef struct trace_array {
-    void *data;
-    size_t count, capacity_bytes;
-} trace_array;
-
 typedef struct trace_log {
-    trace_array events;      /* of trace_event */
-    trace_array times_us;    /* array of uint64_t, one for each event; never falling */
-    trace_array specials;    /* of trace_special */
+    insight_array events;    /* of trace_event */
+    insight_array times_us;  /* array of uint64_t, one for each event; never falling */
+    insight_array specials;  /* of trace_special */
     size_t slots;            /* number of slots that the events need */
     size_t streams;          /* number of streams that the events name, including the default stream */
     uint64_t peak_requested; /* the most bytes that the program holds at a time */
@@ -68,11 +63,6 @@ static inline const trace_event *trace_events(const trace_log *trace)
 
 /* Copies the events and adds TRACE_CLOCK events between them, one whenever at least `step_us` have passed since the
  * last. Returns false if there is no memory. */
-bool trace_add_clock(const trace_log *trace, uint64_t step_us, trace_array *out);
-
-/* Makes room for `count` items of `bytes` each; new room is zero. Returns false if there is no memory. */
-bool trace_array_reserve(trace_array *array, size_t count, size_t bytes);
-
-void trace_array_free(trace_array *array);
+bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *out);
 
 #endif

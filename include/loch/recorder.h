@@ -38,8 +38,8 @@ typedef struct loch_recorder_options {
 /** Starts recording. Other threads may use allocators meanwhile; a call that is in progress may be missing in the
  *  recording. Blocks that are live already are recorded as present. The recorder retains the clock and the allocator
  *  until it is stopped. E_BUSY: there is a recording already, or another process writes to this file. E_INVALID: an
- *  option is out of range. E_IO: the file cannot be written. E_HOST_MEMORY. Any thread, except in a function that an
- *  allocator or a driver calls.
+ *  option is not valid. E_OUT_OF_RANGE: the ring is too small or too large. E_IO: the file cannot be written.
+ *  E_HOST_MEMORY. Any thread, except in a function that an allocator or a driver calls.
  *  @param options  NULL for a ring of the default size. */
 LOCH_API LOCH_MUST_USE loch_status loch_recorder_start(const loch_recorder_options *options);
 

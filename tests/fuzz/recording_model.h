@@ -47,7 +47,7 @@ static inline void recording_model_check(const loch_recording *recording)
     for (size_t i = 0; i < info->blocks; i++) {
         FUZZ_EXPECT(blocks[i].allocator < info->allocators && blocks[i].tag < info->tags);
         FUZZ_EXPECT(insight_recording_get_device(recording, blocks[i].allocator) < info->devices);
-        FUZZ_EXPECT(events[blocks[i].alloc_event].subject == i);
+        FUZZ_EXPECT(events[blocks[i].alloc_event].subject == i && blocks[i].alignment < 64);
         FUZZ_EXPECT(blocks[i].free_event == LOCH_RECORDING_NONE || events[blocks[i].free_event].subject == i);
     }
 }

@@ -40,11 +40,46 @@ static void test_the_peak_counts_resized_blocks(void **state)
     loch_recording_destroy(recording);
 }
 
+static void test_bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    loch_recording *recording = TEST_UNTOUCHED;
+    loch_recording_info info = {.size = 1};
+    const loch_recording_options unknown = {.size = sizeof unknown, .format = (loch_recording_format)99};
+    size_t count = 7;
+    CHECK_FAILS(loch_recording_load(NULL, NULL, &recording), INVALID);
+    assert_null(recording);
+    CHECK_FAILS(loch_recording_load("/no/such/file", NULL, NULL), INVALID);
+    CHECK_FAILS(loch_recording_load("/no/such/file", &unknown, &recording), INVALID);
+    CHECK_FAILS(loch_recording_load("/no/such/file", NULL, &recording), IO);
+    assert_null(recording);
+    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
+    CHECK_OK(insight_recording_finish(recording));
+    CHECK_FAILS(loch_recording_save(NULL, "/dev/null", NULL), INVALID);
+    CHECK_FAILS(loch_recording_save(recording, NULL, NULL), INVALID);
+    CHECK_FAILS(loch_recording_save(recording, "/dev/null", &unknown), INVALID);
+    CHECK_FAILS(loch_recording_save(recording, "/no/such/folder/file.loch", NULL), IO);
+    CHECK_FAILS(loch_recording_get_info(recording, &info), INVALID);
+    CHECK_FAILS(loch_recording_get_info(recording, NULL), INVALID);
+    CHECK_FAILS(loch_recording_get_info(NULL, &info), INVALID);
+    assert_string_equal(loch_recording_get_name(recording, LOCH_RECORDING_TAG, 5), "");
+    assert_string_equal(loch_recording_get_name(recording, (loch_recording_noun)99, 0), "");
+    assert_string_equal(loch_recording_get_name(NULL, LOCH_RECORDING_TAG, 0), "");
+    assert_null(loch_recording_get_stack(recording, LOCH_RECORDING_NONE, &count));
+    assert_int_equal(count, 0);
+    assert_null(loch_recording_get_events(NULL));
+    assert_null(loch_recording_get_blocks(NULL));
+    assert_null(loch_recording_get_ranges(NULL));
+    loch_recording_destroy(recording);
+    loch_recording_destroy(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_names_share_one_index),
         cmocka_unit_test(test_the_peak_counts_resized_blocks),
+        cmocka_unit_test(test_bad_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
