@@ -5,6 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+static loch_status print_piece(const loch_memory_piece *piece, void *user)
+{
+    static const char *const states[] = {"used", "free", "waiting", "asleep"};
+    printf("%10zu bytes %s\n", piece->bytes, states[piece->state]);
+    *(size_t *)user += piece->bytes;
+    return LOCH_OK;
+}
+
 int main(void)
 {
     LOCH_AUTO(device) device = NULL;
@@ -28,7 +36,12 @@ int main(void)
         if (strstr(line, "\"state\": \"used\"")) used += printf("%s", line) > 0;
     if (file) fclose(file);
     remove(path);
+
+    loch_pool_info info = {.size = sizeof info};
+    size_t bytes = 0;
+    LOCH_CHECK(loch_pool_walk_memory(pool, print_piece, &bytes)); /* one pool, without a file */
+    LOCH_CHECK(loch_pool_get_info(pool, &info));
     LOCH_CHECK(loch_free(pool, blocks[0]));
     LOCH_CHECK(loch_free(pool, blocks[2]));
-    return used >= 2 ? 0 : 1;
+    return used >= 2 && bytes == info.reserved_bytes ? 0 : 1;
 }

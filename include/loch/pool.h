@@ -140,6 +140,41 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_set_limit(loch_allocator *pool, siz
  *  back what is above the cap. E_UNSUPPORTED: the pool is a child with a range. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes);
 
+/** What a piece of a pool's memory is. */
+typedef enum loch_piece_state {
+    LOCH_PIECE_USED,    /**< a live block */
+    LOCH_PIECE_FREE,    /**< free in the order of its stream, or in the cache of a thread */
+    LOCH_PIECE_WAITING, /**< freed, but further streams still use it, or it is not wiped yet */
+    LOCH_PIECE_ASLEEP   /**< its memory is asleep, at least in part: a live block if requested_bytes is not 0 */
+} loch_piece_state;
+
+/** A piece of the memory of a pool: a block, or free memory. Pieces tile a range without gaps. A range is the longest
+ *  run of addresses with memory (or with memory that is asleep) and no hole, and on a device without virtual memory
+ *  one segment. So no piece lies in two ranges. */
+typedef struct loch_memory_piece {
+    void *address;          /**< address of the piece */
+    size_t bytes;           /**< size of the piece in bytes; for a growable block those that have memory */
+    size_t requested_bytes; /**< requested size of a live block in bytes; 0 for others */
+    loch_piece_state state; /**< what the piece is */
+    loch_tag tag;           /**< tag of a live block; 0 for none */
+    uint64_t stream_id;     /**< id of the stream in whose order the piece is used or free (loch_stream_get_id) */
+    /** Id of a live block (loch_block.id); 0 for a small block whose id was never read by loch_allocator_find. */
+    uint64_t id;
+    void *range_address; /**< address of the range around the piece */
+    size_t range_bytes;  /**< size of the range in bytes */
+} loch_memory_piece;
+
+/** Receives one piece of memory. Called without locks: it may use the pool in any way. A return value other than
+ *  LOCH_OK ends the walk and becomes its result. */
+typedef loch_status loch_memory_visitor(const loch_memory_piece *piece, void *user);
+
+/** Walks the memory of a pool in order of address, as it was at one moment. Small blocks are pieces of their own, and
+ *  free neighbours of them may be one piece. Children are not visited: the range of a child is a used piece of its
+ *  parent, and a child with a quota has memory of its own. Addresses without memory are not visited. E_INVALID: `pool`
+ *  is not a pool, or no visitor. E_HOST_MEMORY: no memory for the copy of the pool's records. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_walk_memory(loch_allocator *pool, loch_memory_visitor *visitor,
+                                                         void *user);
+
 /** @} */
 /** @name Captures */
 /** @{ */

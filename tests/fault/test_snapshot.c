@@ -77,6 +77,40 @@ static void a_snapshot_survives_failing_drivers(void **state)
     ground_close(&g);
 }
 
+/* --- the walk over memory --- */
+
+static loch_status add_bytes(const loch_memory_piece *piece, void *user)
+{
+    *(size_t *)user += piece->bytes;
+    return LOCH_OK;
+}
+
+static void walk_memory(test_round *round, const void *user)
+{
+    const ground *g = user;
+    size_t bytes = 0;
+    loch_error_clear();
+    test_round_begin(round, g->device);
+    const loch_status status = loch_pool_walk_memory(g->pool, add_bytes, &bytes);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    round->call = "loch_pool_walk_memory";
+    if (status != LOCH_OK && (status != LOCH_E_HOST_MEMORY || !loch_error_get()->sentence[0]))
+        fail_msg("%s: status %d", round->when, (int)status);
+    loch_pool_info info = {.size = sizeof info};
+    CHECK_OK(loch_pool_get_info(g->pool, &info));
+    assert_int_equal(bytes, status == LOCH_OK ? info.reserved_bytes : 0);
+}
+
+static void a_walk_over_memory_survives_failing_host_memory(void **state)
+{
+    (void)state;
+    ground g = ground_open();
+    const test_rounds seen = test_rounds_run(&test_host_faults, "a walk", walk_memory, &g);
+    assert_true(seen.places >= 4 && seen.felt >= 4);
+    ground_close(&g);
+}
+
 /* --- the snapshot of a failed request --- */
 
 static void ask(test_round *round, const void *user)
@@ -114,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_survives_failing_host_memory),
         cmocka_unit_test(a_snapshot_survives_failing_drivers),
+        cmocka_unit_test(a_walk_over_memory_survives_failing_host_memory),
         cmocka_unit_test(a_failed_request_keeps_its_error_without_memory_for_its_snapshot),
     };
     return cmocka_run_group_tests_name("snapshots fail", tests, test_faults_prepare, NULL);

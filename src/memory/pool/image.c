@@ -39,6 +39,7 @@ static bool image_is_asleep(const lochi_pool *pool, const pool_block *block)
 static uint16_t image_mark(const lochi_pool *pool, const pool_block *block, pool_state state)
 {
     uint16_t marks = block->is_captured ? POOL_IMAGE_CAPTURED : 0;
+    if (state == POOL_UNDERWAY && lochi_pool_find_handle(pool, block->start)) marks |= POOL_IMAGE_MAPPED;
     if (state == POOL_BARE || state == POOL_UNDERWAY || state == POOL_FADING) return marks;
     if (image_is_asleep(pool, block)) marks |= POOL_IMAGE_ASLEEP;
     if (block->is_elsewhere) marks |= POOL_IMAGE_SHARED;
@@ -60,28 +61,30 @@ static pool_image_block *image_add(pool_image *image, uintptr_t start, size_t by
     return &image->blocks[at];
 }
 
-/* Copies the small blocks of a slab that are handed out. Returns their number. */
+/* Copies the small blocks of a slab that are handed out, or freed and not free yet. Returns their number. */
 static uint32_t image_copy_small(pool_slab *slab, uint64_t stream, uint16_t marks, pool_image *image)
 {
     const pool_id *ids = atomic_load_explicit(&slab->ids, memory_order_acquire);
-    uint32_t live = 0;
+    uint32_t count = 0;
     for (uint32_t i = 0; i < slab->count; i++) {
         const uint32_t word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
-        if (!(word & POOL_WORD_LIVE)) continue;
-        live++;
-        pool_image_block *copy =
-            image_add(image, slab->start + (uintptr_t)i * slab->object_bytes, slab->object_bytes, POOL_USED);
+        if (!(word & (POOL_WORD_LIVE | POOL_WORD_ELSEWHERE | POOL_WORD_DIRTY))) continue;
+        count++;
+        const bool is_live = word & POOL_WORD_LIVE;
+        pool_image_block *copy = image_add(image, slab->start + (uintptr_t)i * slab->object_bytes, slab->object_bytes,
+                                           is_live ? POOL_USED : POOL_WAITING);
         if (!copy) continue;
+        copy->stream = stream;
+        copy->marks = (uint16_t)((marks & (POOL_IMAGE_ASLEEP | POOL_IMAGE_CAPTURED)) | POOL_IMAGE_INSIDE);
+        if (!is_live) continue;
         copy->requested = word & POOL_WORD_BYTES;
         copy->tag = (uint16_t)lochi_pool_word_tag(word);
-        copy->stream = stream;
-        copy->marks = (uint16_t)((marks & (POOL_IMAGE_ASLEEP | POOL_IMAGE_CAPTURED)) | POOL_IMAGE_INSIDE |
-                                 (word & POOL_WORD_ELSEWHERE ? POOL_IMAGE_SHARED : 0) |
+        copy->marks = (uint16_t)(copy->marks | (word & POOL_WORD_ELSEWHERE ? POOL_IMAGE_SHARED : 0) |
                                  (word & POOL_WORD_FROZEN ? POOL_IMAGE_FROZEN : 0) |
                                  image_mark_owner(slab->owners ? slab->owners[i] : NULL));
         if (word & POOL_WORD_NAMED && ids) copy->id = atomic_load_explicit(&ids[i], memory_order_relaxed);
     }
-    return live;
+    return count;
 }
 
 static void image_copy_block(lochi_pool *pool, pool_block *block, pool_image *image)
@@ -104,11 +107,11 @@ static void image_copy_block(lochi_pool *pool, pool_block *block, pool_image *im
     }
     if (state != POOL_SLAB) return;
     const pool_slab *slab = block->slab;
-    const uint32_t live = image_copy_small(block->slab, stream, marks, image), out = slab->count - slab->free_count;
+    const uint32_t copied = image_copy_small(block->slab, stream, marks, image), out = slab->count - slab->free_count;
     if (at >= image->blocks_room) return;
     image->blocks[at].part = slab->object_bytes;
     image->blocks[at].count = slab->count;
-    image->blocks[at].cached = out > live ? out - live : 0;
+    image->blocks[at].cached = out > copied ? out - copied : 0;
 }
 
 /* --- handles, lanes, caches --- */

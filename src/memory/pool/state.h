@@ -223,7 +223,7 @@ typedef struct pool_bins {
 /* The word of a small block: flags, the tag, and the requested bytes. A free block has the index of the next free one
  * in place of the bytes. */
 #define POOL_WORD_LIVE ((uint32_t)1 << 31)
-#define POOL_WORD_ELSEWHERE ((uint32_t)1 << 30) /* further streams use it */
+#define POOL_WORD_ELSEWHERE ((uint32_t)1 << 30) /* further streams use it; freed: it waits for them */
 #define POOL_WORD_FREED ((uint32_t)1 << 29)     /* was handed out and freed */
 #define POOL_WORD_NAMED ((uint32_t)1 << 28)     /* live: its id was asked for */
 #define POOL_WORD_DIRTY POOL_WORD_NAMED         /* freed: not wiped yet, and in no list */

@@ -71,7 +71,10 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
     *pool->waiting_end = elsewhere;
     pool->waiting_end = &elsewhere->next;
     pool->waiting_bytes += bytes;
-    if (word) return;
+    if (word) {
+        atomic_store_explicit(word, POOL_WORD_FREED | POOL_WORD_ELSEWHERE, memory_order_relaxed);
+        return;
+    }
     lochi_pool_set_state(block, POOL_WAITING);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
 }

@@ -204,6 +204,7 @@ static void write_blocks(write_out *out, const pool_image *image)
                       block->part, block->count, block->cached);
             write_open_list(out, "blocks");
             for (; i < image->blocks_count && image->blocks[i].marks & POOL_IMAGE_INSIDE; i++) {
+                if (image->blocks[i].state != POOL_USED) continue; /* freed, and waiting for a stream */
                 write_item(out);
                 write_block(out, &image->blocks[i]);
                 write_put(out, "}");

@@ -73,6 +73,38 @@ static bool has(const char *line, const char *part)
 
 /* --- states --- */
 
+static long count_cached(const void *slab)
+{
+    char *text = take();
+    const char *at = strstr(block(text, slab, "slab"), "\"small_cached\": ");
+    assert_non_null(at);
+    const long count = strtol(at + strlen("\"small_cached\": "), NULL, 10);
+    free(text);
+    return count;
+}
+
+/* A small block that waits for a stream is neither handed out nor cached. */
+static void a_small_block_that_waits_is_not_counted_as_cached(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,clock=stepped");
+    loch_allocator *pool = pool_make(device, NULL);
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    void *first = pool_alloc(pool, 100), *small = pool_alloc(pool, 100);
+    CHECK_OK(sim_busy(stream, 1000));
+    CHECK_OK(loch_allocator_record_use(pool, small, stream));
+    const long before = count_cached(first);
+    CHECK_OK(loch_free(pool, small));
+    assert_int_equal(count_cached(first), before);
+    char *text = take();
+    assert_int_equal(strlen(block(text, small, "used")) + strlen(block(text, small, "waiting")), 0);
+    free(text);
+    CHECK_OK(loch_device_sync(device));
+    CHECK_OK(loch_free(pool, first));
+    loch_stream_close(stream);
+    pool_end(pool, device);
+}
+
 static void every_state_of_a_block_is_told(void **state)
 {
     (void)state;
@@ -318,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(every_state_of_a_block_is_told),
+        POOL_TEST(a_small_block_that_waits_is_not_counted_as_cached),
         POOL_TEST(memory_that_sleeps_or_is_frozen_is_told),
         POOL_TEST(captures_and_free_memory_in_use_are_told),
         POOL_TEST(wrappers_children_and_direct_allocators_are_listed),
