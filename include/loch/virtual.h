@@ -66,6 +66,21 @@ LOCH_API LOCH_MUST_USE loch_status loch_virtual_unmap(void *address);
  *  E_OUT_OF_RANGE, E_EXISTS: the handle cannot be mapped at `to`. Nothing changes on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_remap(void *from, void *to);
 
+/** A mapping. */
+typedef struct loch_virtual_info {
+    size_t size;         /**< set by the caller to sizeof(loch_virtual_info) */
+    void *start;         /**< start of the mapping */
+    size_t bytes;        /**< length of the mapping in bytes: the size of the handle */
+    loch_handle *handle; /**< handle that is mapped; borrowed, valid as long as the mapping */
+    loch_device *device; /**< device of the handle; borrowed, valid as long as the mapping */
+    uint32_t share;      /**< ways in which the handle can be exported: a set of loch_share */
+} loch_virtual_info;
+
+/** Finds the mapping around an address, of a pool's memory too. Set `out->size` before the call. The mapping under a
+ *  live block stays until the block is freed, is moved (a movable buffer that is not pinned), or sleeps. E_NOT_FOUND:
+ *  no handle is mapped at the address: a raw block, committed memory, or memory that Loch does not know. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_virtual_find(const void *address, loch_virtual_info *out);
+
 /** @} */
 /** @name Memory without handles */
 /** @{ */

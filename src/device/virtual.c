@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "device/calls.h"
 #include "device/handle.h"
@@ -271,6 +272,25 @@ loch_status loch_virtual_remap(void *from, void *to)
     }
     lochi_free(claim);
     return status;
+}
+
+loch_status loch_virtual_find(const void *address, loch_virtual_info *out)
+{
+    if (!address || !lochi_sized_is_set(out))
+        return LOCH_FAIL(INVALID, "loch_virtual_find needs an address and a struct whose size is set");
+    loch_virtual_info info = {.size = sizeof info};
+    lochi_ranges_lock();
+    const lochi_range *range = lochi_ranges_find_memory((uintptr_t)address);
+    if (range && range->type == LOCHI_RANGE_MAPPING && !range->is_hidden && !range->is_going)
+        info = (loch_virtual_info){.size = sizeof info,
+                                   .start = (void *)lochi_range_start(range),
+                                   .bytes = range->bytes,
+                                   .handle = range->handle,
+                                   .device = range->device,
+                                   .share = range->handle->share};
+    lochi_ranges_unlock();
+    lochi_sized_write(out, &info, sizeof info);
+    return info.handle ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "no handle is mapped at %p", address);
 }
 
 /* --- committed memory --- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Contract of virtual.h: reservations, handles, mappings. Moves, commits and sharing are in test_move.c. */
 #include "bed.h"
+#include <unistd.h>
 
 #define TOO_MUCH (TEST_SET(DEVICE_MEMORY) | TEST_SET(HOST_MEMORY) | TEST_SET(OVERFLOW))
 
@@ -480,6 +481,76 @@ static void many_handles_are_mapped_and_unmapped_in_any_order(void **state)
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
+/* --- the mapping around an address --- */
+
+static void the_mapping_around_an_address_is_found(void **state)
+{
+    test_bed *bed = *state;
+    NEEDS_VIRTUAL(bed);
+    const size_t granule = bed->properties.granule_bytes;
+    char *addresses = test_bed_reserve(bed, 4);
+    loch_handle *handle = test_bed_map(bed, addresses + granule, 2);
+    loch_virtual_info info = {.size = sizeof info};
+    const size_t places[] = {0, 1, granule, 2 * granule - 1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        CHECK_OK(loch_virtual_find(addresses + granule + places[i], &info));
+        assert_ptr_equal(info.start, addresses + granule);
+        assert_int_equal(info.bytes, 2 * granule);
+        assert_ptr_equal(info.handle, handle);
+        assert_ptr_equal(info.device, bed->device);
+        assert_int_equal(info.share, 0);
+    }
+    CHECK_FAILS(loch_virtual_find(addresses + granule - 1, &info), NOT_FOUND);
+    assert_null(info.handle);
+    CHECK_FAILS(loch_virtual_find(addresses + 3 * granule, &info), NOT_FOUND);
+    CHECK_FAILS(loch_virtual_find(&info, &info), NOT_FOUND);
+    CHECK_FAILS(loch_virtual_find(NULL, &info), INVALID);
+    CHECK_FAILS(loch_virtual_find(addresses + granule, NULL), INVALID);
+    loch_virtual_info unset = {.size = 0};
+    CHECK_FAILS(loch_virtual_find(addresses + granule, &unset), INVALID);
+    loch_virtual_info old = {.size = offsetof(loch_virtual_info, handle), .share = 77};
+    CHECK_OK(loch_virtual_find(addresses + granule, &old));
+    assert_int_equal(old.share, 77); /* beyond the caller's size */
+    CHECK_OK(loch_virtual_unmap(addresses + granule));
+    CHECK_FAILS(loch_virtual_find(addresses + granule, &info), NOT_FOUND);
+    loch_handle_destroy(handle);
+
+    void *raw = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
+    CHECK_FAILS(loch_virtual_find(raw, &info), NOT_FOUND);
+    CHECK_OK(loch_raw_free(raw));
+    if (test_bed_can(bed, LOCH_CAN_COMMIT)) {
+        CHECK_OK(loch_virtual_commit(addresses, granule));
+        CHECK_FAILS(loch_virtual_find(addresses, &info), NOT_FOUND);
+        CHECK_OK(loch_virtual_decommit(addresses, granule));
+    }
+    CHECK_OK(loch_virtual_unreserve(addresses));
+}
+
+static void the_memory_of_a_pool_is_found_with_its_ways_to_share(void **state)
+{
+    test_bed *bed = *state;
+    NEEDS_VIRTUAL(bed);
+    const bool can = test_bed_can(bed, LOCH_CAN_SHARE_FD);
+    const loch_pool_options options = {
+        .size = sizeof options,
+        .handle = {.size = sizeof options.handle, .share = can ? LOCH_SHARE_FD : LOCH_SHARE_NONE}};
+    loch_allocator *pool;
+    void *block;
+    loch_virtual_info info = {.size = sizeof info};
+    CHECK_OK(loch_pool_create(bed->device, "shared", &options, &pool));
+    CHECK_OK(loch_alloc(pool, 5000, &block));
+    CHECK_OK(loch_virtual_find(block, &info));
+    assert_int_equal(info.share, options.handle.share);
+    assert_true((char *)info.start <= (char *)block && (char *)block + 5000 <= (char *)info.start + info.bytes);
+    int descriptor = -1;
+    if (can) {
+        CHECK_OK(loch_handle_export(info.handle, LOCH_SHARE_FD, sizeof descriptor, &descriptor));
+        assert_int_equal(close(descriptor), 0);
+    }
+    CHECK_OK(loch_free(pool, block));
+    loch_allocator_release(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +572,8 @@ int main(void)
         cmocka_unit_test(a_handle_at_two_addresses_has_one_memory),
         cmocka_unit_test(mapped_memory_stays_after_its_handle_was_destroyed),
         cmocka_unit_test(many_handles_are_mapped_and_unmapped_in_any_order),
+        cmocka_unit_test(the_mapping_around_an_address_is_found),
+        cmocka_unit_test(the_memory_of_a_pool_is_found_with_its_ways_to_share),
     };
     return TEST_BED_RUN(tests);
 }

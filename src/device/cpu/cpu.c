@@ -107,7 +107,7 @@ static loch_status cpu_get_properties(void *self, loch_device_properties *out)
     pthread_once(&cpu_machine.once, cpu_read_machine);
     memcpy(out->model, cpu_machine.model, sizeof out->model);
     out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT | LOCH_CAN_TIMING |
-                        LOCH_CAN_HUGE_PAGES | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
+                        LOCH_CAN_HUGE_PAGES | LOCH_CAN_SHARE_FD | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
                         (last >= 0 && !lochi_cpu_probe_bind(last) ? LOCH_CAN_NUMA : 0);
     out->index = cpu->node >= 0 ? cpu->node : 0;
     out->numa_node = cpu->node;
@@ -153,7 +153,8 @@ static loch_status cpu_fill(void *self, void *to, size_t bytes, uint32_t pattern
     return LOCH_OK;
 }
 
-/* All memory is private to the process: the child has copies. */
+/* Memory is private to the process, so the child has copies; except that of shareable handles, which the child sees as
+ * other processes do. */
 static loch_status cpu_forked(void *self)
 {
     (void)self;
@@ -180,6 +181,8 @@ const loch_driver lochi_cpu_driver = {
     .remap = lochi_cpu_remap,
     .commit = lochi_cpu_commit,
     .decommit = lochi_cpu_decommit,
+    .handle_export = lochi_cpu_handle_export,
+    .handle_import = lochi_cpu_handle_import,
     .copy = cpu_copy,
     .fill = cpu_fill,
     .copy_pitched = cpu_copy_pitched,

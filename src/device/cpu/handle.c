@@ -11,11 +11,15 @@
  * drops its pages when it is unmapped.
  *
  * Pages that moved are a separate mapping for the kernel, which limits the mappings of a process. Moving stops at a
- * quarter of that limit. */
+ * quarter of that limit.
+ *
+ * A handle that is created to be shared is a file in memory (file.c): it is mapped where it is needed and keeps its
+ * contents while unmapped, so nothing is parked or copied. Its mapping counts as one of pages that moved. */
 #include "device/cpu/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/text.h"
+#include "device/cpu/file.h"
 #include "device/cpu/memory.h"
 #include <errno.h>
 #include <string.h>
@@ -27,10 +31,12 @@
 #endif
 
 typedef struct cpu_handle {
-    void *at; /* NULL if fresh */
+    void *at; /* NULL if fresh; where it is mapped, if it is a file */
+    int file; /* descriptor of a shareable handle; -1 for private pages */
     bool is_mapped;
     bool is_released;
-    bool is_stranger; /* the pages were moved here from another address */
+    bool is_stranger; /* the pages were moved here from another address, or are those of a file */
+    bool is_imported; /* the pages belong to another handle, which counts them */
 } cpu_handle;
 
 static cpu_handle *handle_of(loch_driver_handle handle)
@@ -102,27 +108,67 @@ static void handle_end(lochi_cpu *cpu, cpu_handle *handle, size_t bytes)
 {
     lochi_lock_assert_held(&cpu->lock);
     handle_forget_stranger(cpu, handle);
-    cpu->handle_bytes -= bytes;
+    if (!handle->is_imported) cpu->handle_bytes -= bytes;
+    if (handle->file >= 0) close(handle->file);
     lochi_free(handle);
 }
 
 loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_options *options,
                                     loch_driver_handle *out)
 {
-    (void)options; /* sharing and RDMA were refused earlier: the CPU claims neither */
     lochi_cpu *cpu = self;
     cpu_handle *handle = lochi_zalloc(sizeof *handle);
     if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a handle");
+    handle->file = -1;
+    if (options->share) { /* by descriptor: the device claims nothing else */
+        const loch_status status = lochi_cpu_file_create(bytes, &handle->file);
+        if (status != LOCH_OK) {
+            lochi_free(handle);
+            return status;
+        }
+    }
     lochi_lock_take(&cpu->lock);
     const size_t left = cpu->total_bytes - cpu->handle_bytes;
     const bool fits = bytes <= left;
     if (fits) cpu->handle_bytes += bytes;
     lochi_lock_drop(&cpu->lock);
     if (!fits) {
+        if (handle->file >= 0) close(handle->file);
         lochi_free(handle);
         return LOCH_FAIL(DEVICE_MEMORY, "a handle of %s does not fit: %s of %s are not used by handles",
                          LOCHI_SIZE(bytes), LOCHI_SIZE(left), LOCHI_SIZE(cpu->total_bytes));
     }
+    *out = (loch_driver_handle)(uintptr_t)handle;
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_handle_export(void *self, loch_driver_handle native, loch_share share, void *out)
+{
+    (void)self;
+    const cpu_handle *handle = handle_of(native);
+    if (share != LOCH_SHARE_FD || handle->file < 0)
+        return LOCH_FAIL(INVALID, "the handle was not created to be shared that way");
+    int copy;
+    LOCH_TRY_RETURN(lochi_cpu_file_duplicate(handle->file, &copy));
+    memcpy(out, &copy, sizeof copy);
+    return LOCH_OK;
+}
+
+loch_status lochi_cpu_handle_import(void *self, loch_share share, const void *shared, size_t bytes,
+                                    loch_driver_handle *out)
+{
+    (void)self;
+    if (share != LOCH_SHARE_FD) return LOCH_FAIL(UNSUPPORTED, "CPU handles can be shared by file descriptor only");
+    cpu_handle *handle = lochi_zalloc(sizeof *handle);
+    if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a handle");
+    int descriptor;
+    memcpy(&descriptor, shared, sizeof descriptor);
+    const loch_status status = lochi_cpu_file_import(descriptor, bytes, &handle->file);
+    if (status != LOCH_OK) {
+        lochi_free(handle);
+        return status;
+    }
+    handle->is_imported = true;
     *out = (loch_driver_handle)(uintptr_t)handle;
     return LOCH_OK;
 }
@@ -150,7 +196,10 @@ loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_h
     cpu_handle *handle = handle_of(native);
     lochi_lock_take(&cpu->lock);
     loch_status status;
-    if (!handle->at) {
+    if (handle->file >= 0) {
+        status = handle_note_stranger(cpu, handle);
+        if (status == LOCH_OK) status = lochi_cpu_file_map(cpu, handle->file, address, bytes);
+    } else if (!handle->at) {
         status = lochi_cpu_commit(cpu, address, bytes);
         if (status != LOCH_OK) lochi_cpu_decommit(cpu, address, bytes);
     } else {
@@ -186,10 +235,19 @@ loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver
     lochi_cpu *cpu = self;
     cpu_handle *handle = handle_of(native);
     lochi_lock_take(&cpu->lock);
-    loch_status status =
-        handle->is_released ? lochi_cpu_decommit(cpu, address, bytes) : handle_park(cpu, handle, bytes);
+    loch_status status;
+    if (handle->file >= 0)
+        status = lochi_cpu_file_unmap(address, bytes);
+    else if (handle->is_released)
+        status = lochi_cpu_decommit(cpu, address, bytes);
+    else
+        status = handle_park(cpu, handle, bytes);
     if (status == LOCH_OK) {
         handle->is_mapped = false;
+        if (handle->file >= 0) {
+            handle->at = NULL;
+            handle_forget_stranger(cpu, handle);
+        }
         if (handle->is_released) handle_end(cpu, handle, bytes);
     }
     lochi_lock_drop(&cpu->lock);
@@ -202,7 +260,14 @@ loch_status lochi_cpu_remap(void *self, void *from, void *to, size_t bytes, loch
     cpu_handle *handle = handle_of(native);
     lochi_lock_take(&cpu->lock);
     loch_status status = handle_note_stranger(cpu, handle);
-    if (status == LOCH_OK) status = handle_take_reserved(cpu, from, to, bytes);
+    if (status == LOCH_OK && handle->file < 0) status = handle_take_reserved(cpu, from, to, bytes);
+    if (status == LOCH_OK && handle->file >= 0) {
+        status = lochi_cpu_file_map(cpu, handle->file, to, bytes);
+        if (status == LOCH_OK) {
+            status = lochi_cpu_file_unmap(from, bytes);
+            if (status != LOCH_OK) (void)lochi_cpu_file_unmap(to, bytes);
+        }
+    }
     if (status == LOCH_OK) handle->at = to;
     lochi_lock_drop(&cpu->lock);
     return status;

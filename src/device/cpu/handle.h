@@ -14,6 +14,9 @@ bool lochi_cpu_probe_move(void);
 loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_options *options,
                                     loch_driver_handle *out);
 loch_status lochi_cpu_handle_release(void *self, loch_driver_handle handle, size_t bytes);
+loch_status lochi_cpu_handle_export(void *self, loch_driver_handle handle, loch_share share, void *out);
+loch_status lochi_cpu_handle_import(void *self, loch_share share, const void *shared, size_t bytes,
+                                    loch_driver_handle *out);
 loch_status lochi_cpu_map(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,
                           size_t peers_count);
 loch_status lochi_cpu_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle);

@@ -43,9 +43,7 @@ int lochi_cpu_probe_bind(int node)
     return error;
 }
 
-/* Binds fresh memory to the device's node and asks for huge pages. A failed bind is a failure, because the caller
- * asked for the node; huge pages are only a hint. */
-static loch_status cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
+loch_status lochi_cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes)
 {
     if (cpu->huge && bytes >= LOCHI_CPU_GRANULE) madvise(address, bytes, MADV_HUGEPAGE);
     const int error = cpu->node < 0 ? 0 : cpu_bind(cpu->node, address, bytes);
@@ -96,7 +94,7 @@ loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void
     if (cpu->huge && whole >= LOCHI_CPU_GRANULE && alignment < LOCHI_CPU_GRANULE) alignment = LOCHI_CPU_GRANULE;
     void *address = cpu_map_aligned(whole, alignment, PROT_READ | PROT_WRITE, 0);
     if (address == MAP_FAILED) return lochi_cpu_fail(errno, "an allocation", bytes);
-    const loch_status status = cpu_advise(cpu, address, whole);
+    const loch_status status = lochi_cpu_advise(cpu, address, whole);
     if (status != LOCH_OK) {
         munmap(address, whole);
         return status;
@@ -135,7 +133,7 @@ loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes)
 loch_status lochi_cpu_commit(void *self, void *address, size_t bytes)
 {
     if (mprotect(address, bytes, PROT_READ | PROT_WRITE) != 0) return lochi_cpu_fail(errno, "committing", bytes);
-    return cpu_advise(self, address, bytes);
+    return lochi_cpu_advise(self, address, bytes);
 }
 
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)

@@ -14,6 +14,10 @@ loch_status lochi_cpu_fail(int error, const char *what, size_t bytes);
  * it and emulators of other processors refuse. */
 int lochi_cpu_probe_bind(int node);
 
+/* Binds fresh memory to the device's node and asks for huge pages. A failed bind is a failure, because the caller
+ * asked for the node; huge pages are only a hint. */
+loch_status lochi_cpu_advise(const lochi_cpu *cpu, void *address, size_t bytes);
+
 /* Slots of the driver. */
 loch_status lochi_cpu_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cpu_raw_free(void *self, void *address, size_t bytes);
