@@ -228,7 +228,14 @@ static void memory_of_the_host_is_aligned_and_known(void **state)
         memset(pinned, 1, 100);
         CHECK_OK(loch_raw_free(pinned));
     }
-    CHECK_FAILS(loch_raw_alloc(device, LOCH_MEMORY_PINNED, bytes, 8192, (void **)&pinned), UNSUPPORTED);
+    CHECK_FAILS(loch_raw_alloc(device, LOCH_MEMORY_PINNED, 4096, 8192, (void **)&pinned), UNSUPPORTED);
+    for (size_t alignment = 8192; alignment <= 64 * TEST_MIB; alignment *= 16) {
+        CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_PINNED, bytes + 1, alignment, (void **)&pinned));
+        assert_int_equal((uintptr_t)pinned % alignment, 0);
+        expect_address(pinned + bytes, LOCH_MEMORY_PINNED, pinned, bytes + 1);
+        memset(pinned, 1, bytes + 1);
+        CHECK_OK(loch_raw_free(pinned));
+    }
 
     if (loch_device_can(device, LOCH_CAN_REGISTER)) {
         char *host = aligned_alloc(4096, bytes);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The CPU driver for other rooms. */
+/* The CPU driver for other rooms, and what the system reports about the host's memory. */
 #ifndef LOCHI_CPU_H
 #define LOCHI_CPU_H
 
+#include "device/cpu/system.h"
 #include <loch/driver.h>
 
 extern const loch_driver lochi_cpu_driver;

@@ -154,6 +154,7 @@ typedef struct cu_copy_3d_peer {
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \
     X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 81)                                                    \
     X(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 83)                                                                          \
+    X(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)                                                 \
     X(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 99)                                                                 \
     X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                    \
     X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                            \

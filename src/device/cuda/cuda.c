@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/pinned.h"
 #include "device/cuda/pitched.h"
 #include "device/cuda/stream.h"
 #include "device/state.h"
@@ -163,29 +164,6 @@ static loch_status cuda_retain(lochi_cuda_device *device)
     return lochi_cuda_fail(result, "cuDevicePrimaryCtxRetain");
 }
 
-static loch_status cuda_open(const char *arguments, void **self)
-{
-    int index = 0;
-    LOCH_TRY_RETURN(cuda_find(arguments, &index));
-    lochi_cuda_device *device = lochi_zalloc(sizeof *device);
-    if (!device) return LOCH_FAIL(HOST_MEMORY, "no host memory for cuda:%d", index);
-    device->index = index;
-    loch_status status;
-    LOCH_TRY(cuda_retain(device), fail);
-    LOCH_TRY(cuda_read_granule(device), fail);
-    device->capabilities = cuda_capabilities(device);
-    device->pitch_max = (size_t)cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-    *self = device;
-    return LOCH_OK;
-fail:;
-    const loch_error saved = lochi_error_save();
-    cuda_close(device);
-    lochi_error_restore(&saved);
-    return status;
-}
-
-/* --- properties --- */
-
 /* Returns the NUMA node of the card as the system reports it, by bus id in lower case; -1 if the system does not
  * report it. */
 static int cuda_numa_node(const char *bus_id)
@@ -201,18 +179,55 @@ static int cuda_numa_node(const char *bus_id)
     return node;
 }
 
+/* Reads the bus id of the card, in lower case as the system writes it. */
+static loch_status cuda_read_bus_id(const lochi_cuda_device *device, char *bus_id, int bytes)
+{
+    const cu_result result = lochi_cuda.cuDeviceGetPCIBusId(bus_id, bytes, device->device);
+    if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuDeviceGetPCIBusId");
+    for (char *c = bus_id; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return LOCH_OK;
+}
+
+static loch_status cuda_open(const char *arguments, void **self)
+{
+    int index = 0;
+    LOCH_TRY_RETURN(cuda_find(arguments, &index));
+    lochi_cuda_device *device = lochi_zalloc(sizeof *device);
+    if (!device) return LOCH_FAIL(HOST_MEMORY, "no host memory for cuda:%d", index);
+    device->index = index;
+    loch_status status;
+    LOCH_TRY(cuda_retain(device), fail);
+    LOCH_TRY(cuda_read_granule(device), fail);
+    char bus_id[sizeof((loch_device_properties *)NULL)->bus_id];
+    LOCH_TRY(cuda_read_bus_id(device, bus_id, sizeof bus_id), fail);
+    device->numa_node = cuda_numa_node(bus_id);
+    device->capabilities = cuda_capabilities(device);
+    device->pitch_max = (size_t)cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+    device->is_registering =
+        (device->capabilities & LOCH_CAN_REGISTER) &&
+        cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) &&
+        lochi_cuda_can_pin_pages(device);
+    *self = device;
+    return LOCH_OK;
+fail:;
+    const loch_error saved = lochi_error_save();
+    cuda_close(device);
+    lochi_error_restore(&saved);
+    return status;
+}
+
+/* --- properties --- */
+
 static loch_status cuda_get_properties(void *self, loch_device_properties *out)
 {
     const lochi_cuda_device *device = self;
-    cu_result result = lochi_cuda.cuDeviceGetName(out->model, sizeof out->model, device->device);
+    const cu_result result = lochi_cuda.cuDeviceGetName(out->model, sizeof out->model, device->device);
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuDeviceGetName");
-    result = lochi_cuda.cuDeviceGetPCIBusId(out->bus_id, sizeof out->bus_id, device->device);
-    if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuDeviceGetPCIBusId");
-    for (char *c = out->bus_id; *c; c++)
-        *c = (char)tolower((unsigned char)*c);
+    LOCH_TRY_RETURN(cuda_read_bus_id(device, out->bus_id, sizeof out->bus_id));
     out->capabilities = device->capabilities;
     out->index = device->index;
-    out->numa_node = cuda_numa_node(out->bus_id);
+    out->numa_node = device->numa_node;
     out->total_bytes = device->total_bytes;
     out->granule_bytes = device->granule_bytes;
     out->alignment_bytes = CUDA_ALIGNMENT_BYTES;

@@ -22,6 +22,8 @@ typedef struct lochi_cuda_device {
     size_t total_bytes;
     size_t granule_bytes; /* 0 without virtual memory */
     size_t pitch_max;     /* largest distance in bytes between rows of one copy */
+    int numa_node;        /* of the card; -1 if the system does not report it */
+    bool is_registering;  /* pinned memory is host memory that Loch maps and registers (pinned.c) */
 } lochi_cuda_device;
 
 /* How a call treats a capture in progress. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of a CUDA device: raw, pinned, managed, registered, stream-ordered, and virtual.
+/* Memory of a CUDA device: raw, managed, registered, stream-ordered, and virtual. pinned.c has pinned memory.
  *
- * cuMemAlloc promises an alignment of 256 bytes, and cuMemHostAlloc promises none beyond that. A larger alignment is
- * tried where it is likely, checked, and given back if the address is not aligned, because a block can be freed only
- * by the address that the driver returned. */
+ * cuMemAlloc promises an alignment of 256 bytes. A larger alignment is tried where it is likely, checked, and given
+ * back if the address is not aligned, because a block can be freed only by the address that the driver returned. */
 #include "device/cuda/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -13,8 +12,7 @@
 
 #define CUDA_ALIGNMENT_LIKELY 512          /* what cuMemAlloc returns in practice */
 #define CUDA_BLOCK_BYTES ((size_t)2 << 20) /* blocks of this size and more have physical pages of their own */
-#define CUDA_PAGE_BYTES 4096
-#define CUDA_ACCESSES_ON_STACK 9 /* a device and eight peers, the usual maximum of one machine */
+#define CUDA_ACCESSES_ON_STACK 9           /* a device and eight peers, the usual maximum of one machine */
 
 static bool cuda_is_aligned(const void *address, size_t alignment)
 {
@@ -27,7 +25,7 @@ static loch_status cuda_cannot_align(const char *call, size_t bytes, size_t alig
                      call, LOCHI_SIZE(bytes), alignment);
 }
 
-/* --- raw, managed, pinned, registered --- */
+/* --- raw, managed, registered --- */
 
 loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, void **out)
 {
@@ -70,43 +68,6 @@ loch_status lochi_cuda_managed_alloc(void *self, size_t bytes, size_t alignment,
     }
     *out = block;
     return LOCH_OK;
-}
-
-static loch_status cuda_pinned_take(void *self, size_t bytes, void **out)
-{
-    cu_result result;
-    LOCHI_CUDA_CALL(result, self, RELAXED, cuMemHostAlloc, (out, bytes, LOCHI_CU_MEMHOSTALLOC_PORTABLE));
-    if (result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
-        return loch_error_set(LOCH_E_HOST_MEMORY, "cuda", (long)result,
-                              "cuMemHostAlloc: the host has no %s left that can be page-locked", LOCHI_SIZE(bytes));
-    return LOCHI_CUDA_STATUS(result, cuMemHostAlloc);
-}
-
-/* The driver puts several small blocks on one page. If a page-aligned block is requested and the first attempt is
- * not aligned, a block of at least a page is allocated. */
-loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out)
-{
-    if (alignment > CUDA_PAGE_BYTES) return cuda_cannot_align("cuMemHostAlloc", bytes, alignment);
-    void *block = NULL;
-    LOCH_TRY_RETURN(cuda_pinned_take(self, bytes, &block));
-    if (!cuda_is_aligned(block, alignment) && bytes < CUDA_BLOCK_BYTES) {
-        LOCH_TRY_RETURN(lochi_cuda_pinned_free(self, block, bytes));
-        LOCH_TRY_RETURN(cuda_pinned_take(self, CUDA_BLOCK_BYTES, &block));
-    }
-    if (!cuda_is_aligned(block, alignment)) {
-        LOCH_TRY_RETURN(lochi_cuda_pinned_free(self, block, bytes));
-        return cuda_cannot_align("cuMemHostAlloc", bytes, alignment);
-    }
-    *out = block;
-    return LOCH_OK;
-}
-
-loch_status lochi_cuda_pinned_free(void *self, void *address, size_t bytes)
-{
-    (void)bytes;
-    cu_result result;
-    LOCHI_CUDA_CALL(result, self, RELAXED, cuMemFreeHost, (address));
-    return LOCHI_CUDA_STATUS_GIVING_BACK(result, cuMemFreeHost);
 }
 
 loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes)

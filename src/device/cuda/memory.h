@@ -12,8 +12,6 @@ cu_allocation lochi_cuda_describe(const lochi_cuda_device *device);
 /* Slots of the driver. */
 loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_raw_free(void *self, void *address, size_t bytes);
-loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out);
-loch_status lochi_cuda_pinned_free(void *self, void *address, size_t bytes);
 loch_status lochi_cuda_managed_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes);
 loch_status lochi_cuda_host_unregister(void *self, void *address, size_t bytes);
