@@ -13,6 +13,24 @@
  *  capture forbids. Memory that was handed out under a capture stays with the capture until
  *  loch_pool_release_capture.
  *
+ *  Graphs: a pool with LOCH_POOL_CAPTURES_SHARED holds the memory of several graphs that are launched one after the
+ *  other, never at the same time, because they use the same memory. Make one pool for each set of such graphs, usually
+ *  a child with a quota (child.h).
+ *  - A freed block serves any later request on its own stream: in the same capture, in a later one, or outside of
+ *    captures. It never serves another stream. Memory of a stream that was destroyed stays unused.
+ *  - Free memory stays mapped where it is, because graphs write to it. No trim, cap, limit or shortage of any pool
+ *    gives it back or remaps it. Blocks do not move and do not grow: compactions and growable blocks give
+ *    E_UNSUPPORTED.
+ *  - Allocations do not ask whether the stream is captured, and the fast path serves all streams. New memory may be
+ *    taken from the device during a capture. No call of the pool ends a capture.
+ *  - A use on a further stream (loch_allocator_record_use) during a capture delays the reuse of the block until that
+ *    stream is no longer captured and has passed.
+ *  - The caller releases the last reference when no graph of the pool will be launched again. The release waits on the
+ *    host for all work of the device; no stream of the device may be captured then. Free memory goes back at once,
+ *    memory of live blocks when they are freed. With LOCH_POOL_WIPE_FREED it is filled with zeros then, not before.
+ *  - A child does not inherit this setting. A range (LOCH_CHILD_RANGE) cannot have it (E_UNSUPPORTED), but may lie in a
+ *    pool that has it.
+ *
  *  When a request does not fit, the pool tries these steps in order: its own free blocks; finished blocks of other
  *  streams; free memory mapped elsewhere; unfinished blocks of other streams with a wait on the device, if they are
  *  large; new memory up to the limit; the caches of the threads; unfinished blocks with any wait on the device;
@@ -51,7 +69,10 @@ typedef enum loch_pool_preset {
 typedef enum loch_pool_captures {
     LOCH_POOL_CAPTURES_WATCHED, /**< every allocation on a stream other than the default one checks for a capture */
     /** The caller promises that no stream is captured; faster on devices with LOCH_CAN_CAPTURE. */
-    LOCH_POOL_CAPTURES_NONE
+    LOCH_POOL_CAPTURES_NONE,
+    /** All memory of the pool, captured or not, belongs to graphs that are launched one after the other: see "Graphs"
+     *  above. */
+    LOCH_POOL_CAPTURES_SHARED
 } loch_pool_captures;
 
 /** What happens to the contents of freed memory. */
@@ -182,7 +203,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_walk_memory(loch_allocator *pool, l
 /** Releases the memory of a capture. The caller promises that no graph of this capture will be launched again. Waits
  *  on the host for all work of the device. The memory serves every stream again once its blocks are freed. With
  *  LOCH_POOL_WIPE_FREED the free part is filled with zeros first; if that fails, nothing is released. E_NOT_FOUND:
- *  the pool has no memory for this capture id. Any thread. */
+ *  the pool has no memory for this capture id; with LOCH_POOL_CAPTURES_SHARED, for every id. E_BUSY: a stream of the
+ *  pool is being captured. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id);
 
 /** @} */

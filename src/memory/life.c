@@ -168,6 +168,7 @@ void loch_allocator_release(loch_allocator *allocator)
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a running free sees the flag, or this thread sees that its block is gone */
     const bool is_over = life_is_over(allocator);
+    if (!is_over && allocator->pool) lochi_pool_retire(allocator->pool); /* the mark keeps the allocator */
     lochi_underway_leave(mark);
     if (is_over) life_destroy(allocator);
 }

@@ -73,6 +73,10 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     if (options->limit_bytes < CHILD_RANGE_MIN)
         return LOCH_FAIL(INVALID, "a range of %zu bytes is too small: the smallest has %zu", options->limit_bytes,
                          CHILD_RANGE_MIN);
+    if (pool->is_of_graphs)
+        return LOCH_FAIL(UNSUPPORTED,
+                         "a child with a range cannot have LOCH_POOL_CAPTURES_SHARED: its memory belongs to "
+                         "one stream at first, and no other stream would get any");
     LOCH_TRY_RETURN(lochi_stream_check(stream, pool->device));
     lochi_lock_take(&pool->lock);
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);

@@ -259,7 +259,11 @@ static loch_status compact_read(loch_allocator *allocator, const loch_compact_op
 static pool_lane *compact_choose_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     pool_lane *lane = lochi_pool_lane(pool, stream, status);
-    if (lane && lane->capture) *status = LOCH_FAIL(BUSY, "a pool cannot be compacted on a stream that is captured");
+    if (lane && pool->is_of_graphs)
+        *status = LOCH_FAIL(UNSUPPORTED, "the memory of pool \"%s\" belongs to graphs: its blocks cannot move",
+                            loch_allocator_get_name(pool->allocator));
+    else if (lane && lane->capture)
+        *status = LOCH_FAIL(BUSY, "a pool cannot be compacted on a stream that is captured");
     if (lane && lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
     return lane;
 }

@@ -302,7 +302,8 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
     if (!++pool->freezes) pool->freezes = 1; /* 0 means not frozen */
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
     if (!lane) return status;
-    if (lane->capture) return LOCH_FAIL(BUSY, "a pool cannot be frozen on a stream that is captured");
+    if (lane->capture && (lochi_pool_is_in_capture(lane) || lochi_pool_is_under_capture(pool, lane)))
+        return LOCH_FAIL(BUSY, "a pool cannot be frozen on a stream that is captured");
     if (pool->naps) return lochi_pool_refuse_asleep(pool);
     const bool has_movable = pool->movable_bytes || pool->movable_small;
     if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));

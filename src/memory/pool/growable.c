@@ -215,7 +215,11 @@ loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *reque
     loch_status status;
     pool_block *block = NULL;
     pool_lane *lane = lochi_pool_lane(pool, request->stream, &status);
-    if (lane && lane->capture) status = LOCH_FAIL(BUSY, "a growable block cannot be made on a stream that is captured");
+    if (lane && pool->is_of_graphs)
+        status = LOCH_FAIL(UNSUPPORTED, "the memory of pool \"%s\" belongs to graphs: it has no growable blocks",
+                           loch_allocator_get_name(pool->allocator));
+    else if (lane && lane->capture)
+        status = LOCH_FAIL(BUSY, "a growable block cannot be made on a stream that is captured");
     if (status == LOCH_OK) status = growable_reserve(pool, lane, request->max_bytes, request->alignment, &block);
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, request->bytes);
     if (status == LOCH_OK) {

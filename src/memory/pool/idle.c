@@ -33,6 +33,7 @@
  * larger. */
 static size_t idle_count_excess(const lochi_pool *pool, size_t more)
 {
+    if (pool->is_of_graphs) return 0; /* graphs use free memory: nothing can go back */
     size_t idle = lochi_pool_free_bytes(pool) + more;
     if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
     const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;

@@ -10,6 +10,7 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/lane.h"
 #include "memory/pool/look.h"
 #include "memory/pool/report.h"
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static void image_copy_lanes(const lochi_pool *pool, pool_image *image)
         const size_t at = image->lanes_count++;
         if (at >= image->lanes_room) continue;
         image->lanes[at] = (pool_image_lane){.stream = loch_stream_get_id(lane->stream),
-                                             .capture = lane->capture,
+                                             .capture = lochi_pool_is_in_capture(lane) ? lane->capture : 0,
                                              .events = lane->marks_count,
                                              .is_default = lane->stream == pool->default_stream,
                                              .is_closed = lane->is_closed};

@@ -139,7 +139,7 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
     lochi_pool_drop_shrunk(pool);
     pool_block *block = NULL;
     if (lochi_pool_collect(pool)) block = lochi_pool_fit(pool, want->lane, want, status);
-    if (!block && *status == LOCH_OK && pool->lanes->next) {
+    if (!block && *status == LOCH_OK && pool->lanes->next && !pool->is_of_graphs) {
         pool->is_hungry = true;
         block = ladder_borrow(pool, want, status);
     }
@@ -220,7 +220,7 @@ pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_sta
 static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     pool_block *block = NULL;
-    if (want->lane->capture) return NULL;
+    if (lochi_pool_is_in_capture(want->lane)) return NULL;
     while (!block && *status == LOCH_OK && lochi_pool_collect_behind_wait(pool, want->lane))
         block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_borrow_behind_wait(pool, want, status);

@@ -82,7 +82,7 @@ static bool lane_grow_marks(lochi_pool *pool, pool_lane *lane)
 /* Records an event for the present epoch. */
 static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
 {
-    uint64_t capture = lane->capture;
+    uint64_t capture = lochi_pool_is_in_capture(lane);
     if (lane->is_closed) return LOCH_FAIL(BUSY, "no event can be recorded on a stream that was destroyed");
     if (!capture) LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
     if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
@@ -168,7 +168,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 {
     lochi_lock_assert_held(&pool->lock);
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
-    if (lane->capture || lane->is_closed)
+    if (lochi_pool_is_in_capture(lane) || lane->is_closed)
         return LOCH_FAIL(BUSY, "the stream is captured or was destroyed: it cannot wait for another stream");
     if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
     for (size_t i = 0; i < other->marks_count; i++) {
@@ -267,7 +267,7 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
     const loch_error saved = lochi_error_save();
     bool is_certain = true, is_captured = false;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        if (lane->done == UINT64_MAX || lane->capture) continue; /* a capture keeps its memory */
+        if (lane->done == UINT64_MAX || lochi_pool_is_in_capture(lane)) continue; /* a capture keeps its memory */
         if (!lane->is_closed && !lochi_pool_mark(pool, lane)) {
             if (lochi_pool_is_under_capture(pool, lane))
                 is_captured = true;
@@ -284,6 +284,18 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
     }
     lochi_error_restore(&saved);
     return status == LOCH_OK && is_captured ? LOCH_E_BUSY : status;
+}
+
+loch_status lochi_pool_wait_for_device(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        if (lochi_pool_is_under_capture(pool, lane))
+            return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
+    lochi_pool_go_outside(pool);
+    const loch_status status = loch_device_sync(pool->device);
+    lochi_pool_come_back(pool);
+    return lochi_is_gone(status) ? LOCH_OK : status;
 }
 
 void lochi_pool_wait_for_graphs(lochi_pool *pool)
@@ -374,9 +386,9 @@ pool_lane *lochi_pool_find_lane(const lochi_pool *pool, const loch_stream *strea
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     lochi_lock_assert_held(&pool->lock);
-    uint64_t capture;
+    uint64_t capture = POOL_CAPTURE_SHARED;
     if (pool->is_at_once) stream = pool->default_stream; /* queued work is done at once: one lane serves all streams */
-    *status = lane_get_capture(pool, stream, &capture);
+    *status = pool->is_of_graphs ? LOCH_OK : lane_get_capture(pool, stream, &capture);
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
     if (!lane) lane = lane_make(pool, stream, capture);

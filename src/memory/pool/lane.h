@@ -24,6 +24,13 @@ void lochi_pool_note_bytes(lochi_pool *pool, pool_lane *lane, size_t bytes);
 /* Notes that bytes were freed in the order of a lane. */
 void lochi_pool_note_freed(lochi_pool *pool, pool_lane *lane, size_t bytes);
 
+/* Tells whether all work of a lane is captured: then nothing can be ordered after it. The work of a pool of graphs may
+ * be captured or not; its streams are asked. */
+static inline bool lochi_pool_is_in_capture(const pool_lane *lane)
+{
+    return lane->capture && lane->capture != POOL_CAPTURE_SHARED;
+}
+
 /* Tells whether a lane's stream is captured. Then no event can be recorded on it, and the device cannot be waited
  * for. */
 bool lochi_pool_is_under_capture(const lochi_pool *pool, const pool_lane *lane);
@@ -38,6 +45,9 @@ bool lochi_pool_wait_on_host(lochi_pool *pool);
 /* Waits on the host for all work that may use the pool's memory, except for that of captures. E_BUSY if a stream is
  * being captured. Otherwise returns the driver's failure. */
 loch_status lochi_pool_wait_for_all(lochi_pool *pool);
+/* Waits on the host for all work of the device: a graph may run on any stream. E_BUSY if a stream of the pool is being
+ * captured: the wait would invalidate the capture. A lost device runs nothing. */
+loch_status lochi_pool_wait_for_device(lochi_pool *pool);
 /* Waits for graphs of captures that were not released. */
 void lochi_pool_wait_for_graphs(lochi_pool *pool);
 

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
+#include "base/logging.h"
 #include "base/sized.h"
 #include "memory/live/live.h"
 #include "memory/pool/pool.h"
@@ -51,7 +52,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     if (options->kind != LOCH_MEMORY_DEVICE && options->kind != LOCH_MEMORY_PINNED &&
         options->kind != LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
-    if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_NONE ||
+    if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_SHARED ||
         (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
         return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d is unknown", (int)options->preset,
                          (int)options->captures, (int)options->wipe);
@@ -61,6 +62,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->kind = options->kind;
     pool->limit = options->limit_bytes;
     pool->idle = options->idle_bytes;
+    pool->is_of_graphs = options->captures == LOCH_POOL_CAPTURES_SHARED;
     pool->is_whole = options->preset == LOCH_POOL_WHOLE_BLOCKS;
     pool->is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
     pool->is_small_capped = pool->is_whole && !pool->idle;
@@ -83,7 +85,7 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
     pool->is_watched =
-        pool->options.captures == LOCH_POOL_CAPTURES_WATCHED && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
+        pool->options.captures != LOCH_POOL_CAPTURES_NONE && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
     pool->is_at_once = lochi_device_is_at_once(pool->device);
     pool->is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
                     (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
@@ -110,6 +112,16 @@ static void pool_close_peers(lochi_pool *pool)
     lochi_free(pool->peers);
 }
 
+/* Waits for graphs of captures that were not released, and wipes their memory. */
+static void pool_end_graphs(lochi_pool *pool)
+{
+    lochi_pool_wait_for_graphs(pool);
+    if (!pool->is_wiped) return;
+    if (lochi_pool_wipe_capture(pool, 0) != LOCH_OK)
+        LOCHI_LOG(WARNING, "memory of captures goes back with its contents: %s", loch_error_get()->sentence);
+    lochi_pool_wait_for_graphs(pool);
+}
+
 static void pool_destroy(void *self)
 {
     lochi_pool *pool = self;
@@ -125,7 +137,7 @@ static void pool_destroy(void *self)
     lochi_pool_drop_locks(pool);
     if (was_open && pool->range) lochi_child_note_uses(pool);
     lochi_pool_take_locks(pool);
-    if (was_open) lochi_pool_wait_for_graphs(pool);
+    if (was_open) pool_end_graphs(pool);
     lochi_pool_drop_all(pool);
     lochi_pool_drop_locks(pool);
     lochi_pool_close_naps(pool);

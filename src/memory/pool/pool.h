@@ -37,6 +37,10 @@ void lochi_pool_let_move(lochi_pool *pool);
  * a cache again. */
 void lochi_pool_drop_cache(lochi_pool *pool);
 
+/* Gives the free memory of a pool of graphs back after its last reference was released while blocks are live, and
+ * later the memory of each block that is freed. Does nothing for other pools. Takes the locks. */
+void lochi_pool_retire(lochi_pool *pool);
+
 /* Tells whether a growable block starts at an address. */
 bool lochi_pool_is_growable(const lochi_pool *pool, const void *address);
 /* Reads a growable block. Returns false if there is none at this address. */

@@ -76,6 +76,7 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
+#define POOL_CAPTURE_SHARED (UINT64_MAX - 1) /* LOCH_POOL_CAPTURES_SHARED: the one capture of all lanes */
 #define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: an 8th of what it holds, in these bounds */
 #define POOL_STORE_MAX ((size_t)64 << 20)
 
@@ -270,7 +271,7 @@ typedef struct pool_mark {
 struct pool_lane {
     pool_lane *next;
     loch_stream *stream;  /* retained */
-    uint64_t capture;     /* capture that this memory belongs to, or 0 */
+    uint64_t capture;     /* capture that this memory belongs to; POOL_CAPTURE_SHARED: the pool's graphs; or 0 */
     bool is_closed;       /* its stream was destroyed: no driver call on it */
     uint64_t followed;    /* last compaction whose lane waits for all work queued here */
     bool is_out_of_reach; /* as of the last compaction: its work is captured, so nothing can be ordered after it */
@@ -409,6 +410,7 @@ struct lochi_pool {
     bool is_outside;                /* the thread with the supply lock has dropped this lock for a driver call */
     unsigned waiters;               /* threads that wait for memory, counted in the gate */
     bool is_forked;                 /* its device did not survive a fork: nothing is handed out */
+    bool is_of_graphs;              /* LOCH_POOL_CAPTURES_SHARED: all lanes have POOL_CAPTURE_SHARED */
     loch_device *device;
     loch_allocator *allocator;
     loch_memory_kind kind;

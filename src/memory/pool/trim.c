@@ -60,6 +60,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     trim_gather(pool);
     if (pool->range) return 0;
     if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
+    if (pool->is_of_graphs) return before - pool->reserved; /* waiting gains nothing: free memory belongs to graphs */
     /* Streams may still use the rest: wait for them. Blocks that waited for other streams may leave empty slabs,
      * which are freed in the order of their stream: so do it twice. */
     for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep && trim_is_unfinished(pool);

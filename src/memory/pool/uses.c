@@ -108,11 +108,20 @@ static bool uses_are_over(const pool_elsewhere *elsewhere)
     return true;
 }
 
+/* Records the events that waiting blocks need, on streams that were captured when the blocks were freed. */
+static void uses_mark_again(lochi_pool *pool)
+{
+    for (const pool_elsewhere *elsewhere = pool->waiting; elsewhere; elsewhere = elsewhere->next)
+        for (const pool_use *use = elsewhere->uses; use; use = use->next)
+            if (use->epoch == use->lane->epoch && !use->lane->is_closed) lochi_pool_mark(pool, use->lane);
+}
+
 bool lochi_pool_collect(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
     bool has_freed = lochi_pool_wipe_again(pool);
     if (!pool->waiting) return has_freed;
+    if (pool->is_of_graphs) uses_mark_again(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_poll(pool, lane);
     for (pool_elsewhere **link = &pool->waiting; *link;) {

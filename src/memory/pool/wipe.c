@@ -158,13 +158,20 @@ static loch_status wipe_free_words(lochi_pool *pool, const pool_slab *slab)
     return LOCH_OK;
 }
 
+/* Tells whether a lane belongs to a capture; 0 stands for all captures. */
+static bool wipe_is_of(const pool_lane *lane, uint64_t capture)
+{
+    return capture ? lane->capture == capture : lane->capture != 0;
+}
+
 loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture)
 {
     lochi_lock_assert_held(&pool->lock);
     if (!pool->is_wiped) return LOCH_OK;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
-        if ((state != POOL_FREE && state != POOL_SLAB) || block->lane->capture != capture) continue;
+        if ((state != POOL_FREE && state != POOL_SLAB) || !wipe_is_of(block->lane, capture)) continue;
+        if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) continue; /* it has no contents */
         LOCH_TRY_RETURN(state == POOL_SLAB ? wipe_free_words(pool, block->slab)
                                            : wipe_fill(pool, block->lane, block->start, block->bytes));
     }

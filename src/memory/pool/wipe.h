@@ -14,7 +14,8 @@ bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block);
 bool lochi_pool_wipe_word(lochi_pool *pool, pool_slab *slab, pool_word *word);
 /* Tries again to wipe waiting memory. Returns whether anything became free. */
 bool lochi_pool_wipe_again(lochi_pool *pool);
-/* Fills the free memory of a capture's lanes before they are released. Threads must not cache any of it. */
+/* Fills the free memory of a capture's lanes before they are released; 0 for all captures. Threads must not cache any
+ * of it. */
 loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture);
 
 #endif

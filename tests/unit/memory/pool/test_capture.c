@@ -294,6 +294,23 @@ static void many_captures_come_and_go(void **state)
     pool_bench_close(&it);
 }
 
+/* Memory of a wiped pool serves others only after the fills of its release. */
+static void a_released_capture_is_wiped_before_others_use_it(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {.size = sizeof options, .wipe = LOCH_POOL_WIPE_FREED, .limit_bytes = 16 * MIB};
+    pool_bench it = pool_bench_open(BACKED, &options);
+    const uint64_t id = capture_begin(it.a);
+    CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 12 * MIB, it.a)));
+    loch_sim_graph_destroy(capture_end(it.a));
+    CHECK_OK(loch_pool_release_capture(it.pool, id));
+    char *other = pool_alloc_on(it.pool, 12 * MIB, it.b);
+    CHECK_OK(sim_writes(it.b, other, 12 * MIB));
+    sim_expect_order(it.device);
+    CHECK_OK(loch_free(it.pool, other));
+    pool_bench_close(&it);
+}
+
 /* A program that promised not to capture is not asked. */
 static void a_pool_without_captures_asks_no_stream(void **state)
 {
@@ -319,6 +336,7 @@ int main(void)
         POOL_TEST(a_pool_ends_before_its_graph),
         POOL_TEST(captured_figures_follow_sizes),
         POOL_TEST(many_captures_come_and_go),
+        POOL_TEST(a_released_capture_is_wiped_before_others_use_it),
         POOL_TEST(a_pool_without_captures_asks_no_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
