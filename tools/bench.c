@@ -14,7 +14,7 @@ static const struct {
                   {"compact", tool_bench_compact},   {"plan", tool_bench_plan},
                   {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind},
                   {"small", tool_bench_small},       {"record", tool_bench_record},
-                  {"read", tool_bench_read}};
+                  {"read", tool_bench_read},         {"pinned", tool_bench_pinned}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -91,6 +91,7 @@ const tool_command tool_bench = {
     "                    devices beside the driver's own allocators\n"
     "  threads           how throughput grows with threads, beside the same\n"
     "  small             memory that small blocks of the host take, beside the same\n"
+    "  pinned            pinned memory: time to take it, beside the driver's own, and bytes held for those requested\n"
     "  copy              copies and fills, beside the driver's own calls\n"
     "  calls             what driver calls cost; as text a cost table for simulated devices\n"
     "  read              recordings that are read: a memory snapshot of PyTorch, or those of --trace\n"

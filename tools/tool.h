@@ -124,6 +124,9 @@ int tool_bench_behind(const tool_bench_options *options);
 /* Measures how fast recordings are read, and the memory that it takes. */
 int tool_bench_read(const tool_bench_options *options);
 
+/* Measures how long it takes to pin memory, and how much a pool of pinned memory holds. */
+int tool_bench_pinned(const tool_bench_options *options);
+
 /* Measures how long a pool plans a compaction. */
 int tool_bench_plan(const tool_bench_options *options);
 

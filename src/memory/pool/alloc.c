@@ -54,6 +54,14 @@ static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_w
     return climb(pool, want, status);
 }
 
+/* Remaps memory for a request, or takes new memory, if that costs less than cutting the free block `fit`. Returns NULL
+ * if it does not, or if *status is not LOCH_OK. */
+static pool_block *alloc_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit, loch_status *status)
+{
+    if (!lochi_pool_may_improve(pool, want, fit) || !lochi_pool_try_supply(pool)) return NULL;
+    return lochi_pool_improve(pool, want, status);
+}
+
 /* Cuts a block out of free memory, or remaps memory for it if that costs less. If none fits, merges the blocks that
  * `cache` has in its bins (NULL for no cache), and then makes room. */
 static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
@@ -77,7 +85,9 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
     const loch_error saved = lochi_error_save();
-    block = alloc_fit_or(pool, &nest, lochi_pool_climb_some, status);
+    const pool_block *fit = pool->is_exact ? lochi_pool_bins_fit(&want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
+    if (fit) block = alloc_improve(pool, &nest, fit, status);
+    if (!block && *status == LOCH_OK) block = alloc_fit_or(pool, &nest, lochi_pool_climb_some, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;

@@ -145,7 +145,7 @@ pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t 
 {
     lochi_lock_assert_held(&pool->lock);
     uintptr_t at = lochi_pool_round(pool, start);
-    while (at < end && end - at >= pool->cell_bytes) {
+    while (at < end && end - at >= pool->smallest) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;
         if (handle->at == at && handle_end <= end && handle->mappings == 1) return handle;

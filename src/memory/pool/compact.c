@@ -69,7 +69,7 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 /* Plans to empty handles until they join `bytes`. */
 static bool compact_by_handles(pool_plan *plan, size_t bytes, size_t budget)
 {
-    const size_t cell = plan->pool->cell_bytes, goal = (bytes + cell - 1) / cell * cell;
+    const size_t step = plan->pool->step_bytes, goal = (bytes + step - 1) / step * step;
     lochi_plan_vacate(plan, goal, budget);
     return plan->joined_bytes >= goal;
 }

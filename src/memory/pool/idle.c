@@ -192,7 +192,7 @@ void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
         left = idle_look(pool, is_thorough, &is_put_off);
     const bool is_waiting = pool->waiting && idle_count_excess(pool, pool->waiting_bytes);
     if (left || is_waiting) {
-        is_waited_for = pool->waiting_bytes >= pool->cell_bytes || lochi_pool_has_unfinished(pool);
+        is_waited_for = pool->waiting_bytes >= pool->smallest || lochi_pool_has_unfinished(pool);
         is_put_off |= is_waiting;
         for (const pool_lane *lane = pool->lanes; lane && idle_is_apart(pool); lane = lane->next)
             is_put_off |= lane->marks_count != 0;

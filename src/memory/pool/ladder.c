@@ -213,7 +213,7 @@ pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_sta
 {
     lochi_pool_assert_both(pool);
     ladder_poll(pool);
-    return ladder_move(pool, want, status);
+    return pool->is_exact ? ladder_try_supply(pool, want, POOL_CREATED, status) : ladder_move(pool, want, status);
 }
 
 /* Takes blocks that streams still use, ordered after waits on the device. */
@@ -314,7 +314,7 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
     if (!pool->movable_bytes || want->lane->capture) return NULL;
     const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
     size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
-    more -= more % pool->cell_bytes; /* less than a granule cannot be created */
+    more -= more % pool->step_bytes; /* less than a granule cannot be created */
     pool_block *block = NULL;
     if (more && more < all) block = ladder_compact_for(pool, want, POOL_GOAL_HANDLES, all - more, status);
     if (block || (*status != LOCH_OK && !ladder_is_short(*status))) return block;

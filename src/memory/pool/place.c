@@ -10,11 +10,12 @@
 #include "memory/pool/price.h"
 #include <stdlib.h>
 
-#define PLACE_FITS 16       /* free blocks that fit */
-#define PLACE_NEAR_PART 32  /* a rest below this part of a request is not worth a search */
-#define PLACE_HOLES 512     /* holes that are compared */
-#define PLACE_STEPS 512     /* blocks of one hole */
-#define PLACE_STRETCHES 128 /* bare stretches of one hole */
+#define PLACE_FITS 16        /* free blocks that fit */
+#define PLACE_SPARED_PART 16 /* pinned memory: a request below this part of a free segment does not cut it */
+#define PLACE_NEAR_PART 32   /* a rest below this part of a request is not worth a search */
+#define PLACE_HOLES 512      /* holes that are compared */
+#define PLACE_STEPS 512      /* blocks of one hole */
+#define PLACE_STRETCHES 128  /* bare stretches of one hole */
 
 /* --- choosing a place --- */
 
@@ -198,9 +199,21 @@ static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, u
     return best->hint != NULL;
 }
 
+/* Tells whether a segment of pinned memory that is wholly free is too large to be cut for a request. Such a segment
+ * would be missing for a request of its own size as long as the small block lives, and all of it would be pinned again.
+ * A segment of its own for the small block costs memory while the large one is idle: only so much as the pool may hold
+ * besides what it needed at most. */
+static bool place_spares_segment(const lochi_pool *pool, const pool_want *want, const pool_block *fit)
+{
+    if (fit->before || fit->behind || fit->bytes / PLACE_SPARED_PART < want->bytes) return false;
+    const size_t bytes = want->bytes > pool->smallest ? want->bytes : pool->smallest;
+    return pool->reserved + bytes + pool->step_bytes <= lochi_pool_may_hold(pool, 0);
+}
+
 bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit)
 {
     lochi_lock_assert_held(&pool->lock);
+    if (pool->is_exact) return place_spares_segment(pool, want, fit);
     if (!pool->is_virtual || pool->range || pool->is_of_graphs || want->bytes <= POOL_NEST_MAX) return false;
     if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART) return false; /* nearly all of it is used */
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};

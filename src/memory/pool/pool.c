@@ -39,6 +39,7 @@
 
 #define POOL_CELL_MIN ((size_t)64 << 10)
 #define POOL_RAW_CELL ((size_t)2 << 20)
+#define POOL_EXACT_MIN ((size_t)1 << 20) /* smallest segment of pinned memory: a nest */
 #define POOL_HOST_UNIT 16
 #define POOL_WHOLE_IDLE ((size_t)1 << 30)
 
@@ -83,6 +84,9 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->is_virtual = pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL) && !is_range;
     pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : POOL_RAW_CELL;
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
+    pool->is_exact = pool->kind == LOCH_MEMORY_PINNED && !is_range;
+    pool->step_bytes = pool->is_exact ? POOL_PAGE : pool->cell_bytes;
+    pool->smallest = pool->is_exact ? POOL_EXACT_MIN : pool->cell_bytes;
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
     pool->is_watched =
         pool->options.captures != LOCH_POOL_CAPTURES_NONE && loch_device_can(pool->device, LOCH_CAN_CAPTURE);

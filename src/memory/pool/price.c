@@ -120,6 +120,15 @@ bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count)
     return (double)bytes + pool->price * (double)created < pool->price * (double)count;
 }
 
+/* The part more is fixed: pinned memory is the host's, and each byte that is pinned is one that no other process can
+ * use. */
+size_t lochi_pool_may_hold(const lochi_pool *pool, size_t bytes)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const size_t now = pool->used + bytes, most = pool->peak_used > now ? pool->peak_used : now;
+    return most + (size_t)((double)most * PRICE_EXTRA_MIN);
+}
+
 void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles)
 {
     lochi_lock_assert_held(&pool->lock);

@@ -16,7 +16,7 @@ static bool release_has_unfinished(lochi_pool *pool, const pool_lane *lane, cons
 {
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(bins, &bin)); bin--)
-        for (; block && block->bytes >= pool->cell_bytes; block = block->list_next) {
+        for (; block && block->bytes >= pool->smallest; block = block->list_next) {
             if (lochi_pool_has_passed(lane, lochi_pool_epoch(block)) || block->is_piece) continue;
             const pool_handle *handle = release_first_whole(pool, block, 0);
             for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
@@ -57,8 +57,8 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
     int bin = POOL_BINS - 1;
     for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
         for (; block; block = block->list_next) {
-            if (block->bytes < pool->cell_bytes / 2) return NULL; /* the bins below have smaller blocks still */
-            if (block->bytes < pool->cell_bytes || block->is_piece) continue;
+            if (block->bytes < pool->smallest / 2) return NULL; /* the bins below have smaller blocks still */
+            if (block->bytes < pool->smallest || block->is_piece) continue;
             pool_handle *handle = release_first_whole(pool, block, 0);
             while (handle && (handle->bytes > max_bytes || !lochi_pool_is_past(block, handle)))
                 handle = release_first_whole(pool, block, handle->at + handle->bytes);
@@ -67,6 +67,42 @@ pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_
             return handle;
         }
     return NULL;
+}
+
+/* Finds the free segment that has passed and whose size is nearest to `bytes`: the smallest one that is not smaller, or
+ * else the largest one. NULL for none. */
+static pool_handle *release_find_near(lochi_pool *pool, size_t bytes, pool_block **out)
+{
+    pool_handle *best = NULL;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (pool_block *block; !lane->capture && (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
+            for (; block && block->bytes >= pool->smallest; block = block->list_next) {
+                if (block->before || block->behind || block->is_piece) continue;
+                pool_handle *segment = lochi_pool_find_handle(pool, block->start);
+                if (!lochi_pool_is_past(block, segment)) continue;
+                if (best && (segment->bytes < bytes ? segment->bytes <= best->bytes
+                                                    : best->bytes >= bytes && segment->bytes >= best->bytes))
+                    continue;
+                best = segment;
+                *out = block;
+            }
+    }
+    return best;
+}
+
+size_t lochi_pool_make_way(lochi_pool *pool, size_t bytes)
+{
+    lochi_pool_assert_both(pool);
+    size_t gone = 0;
+    while (gone < bytes) {
+        pool_block *block = NULL;
+        pool_handle *segment = release_find_near(pool, bytes - gone, &block);
+        const size_t size = segment ? segment->raw_bytes : 0;
+        if (!segment || lochi_pool_drop_segment(pool, segment, block) != LOCH_OK) break;
+        gone += size;
+    }
+    return gone;
 }
 
 size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)

@@ -13,6 +13,15 @@
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 
+/* Returns the status of a driver call that has failed. Pinned memory is the host's: a driver that has none left says
+ * E_HOST_MEMORY, which stands for the library's own bookkeeping in a pool. It is the pool's memory that is short. */
+static loch_status segment_refuse(const lochi_pool *pool, loch_status status)
+{
+    if (status != LOCH_E_HOST_MEMORY || pool->kind != LOCH_MEMORY_PINNED) return status;
+    const loch_error saved = lochi_error_save();
+    return loch_error_set(LOCH_E_DEVICE_MEMORY, saved.driver, saved.driver_code, "%s", saved.sentence);
+}
+
 /* Allocates raw memory outside the lock and claims it in the limits. */
 static loch_status segment_alloc(lochi_pool *pool, pool_handle *segment, size_t bytes, size_t alignment)
 {
@@ -21,8 +30,9 @@ static loch_status segment_alloc(lochi_pool *pool, pool_handle *segment, size_t 
     lochi_pool_go_outside(pool);
     const loch_status status = loch_raw_alloc(pool->device, pool->kind, bytes, alignment, &segment->raw);
     lochi_pool_come_back(pool);
-    if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
-    return status;
+    if (status == LOCH_OK) return LOCH_OK;
+    lochi_pool_unclaim(pool, bytes);
+    return segment_refuse(pool, status);
 }
 
 /* Allocates raw memory for a segment and counts it in. */

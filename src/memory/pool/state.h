@@ -374,6 +374,7 @@ struct lochi_pool {
     size_t span;
     unsigned cell_shift;
     bool is_virtual;
+    bool is_exact;       /* pinned memory: segments have the sizes of requests (supply.c) */
     uint8_t checker;     /* pool_checker */
     bool is_watched;     /* the driver is asked whether streams are captured */
     bool is_at_once;     /* queued work is done at once: all streams share one lane */
@@ -418,6 +419,7 @@ struct lochi_pool {
     loch_device **peers; /* devices that mappings are opened for; a child shares its parent's list */
     size_t peers_count;
     size_t cell_bytes;
+    size_t step_bytes, smallest; /* handles are multiples of the first (a cell; pinned: a page) and have the second */
     pool_lane *lanes;
     pool_bins bare;
     pool_block *fading, **fading_end; /* oldest first */

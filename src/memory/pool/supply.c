@@ -11,9 +11,13 @@
 #include "memory/pool/outside.h"
 #include "memory/pool/place.h"
 #include "memory/pool/price.h"
+#include "memory/pool/release.h"
 #include "memory/pool/segment.h"
 
-#define SUPPLY_TRIES 3 /* plans that may remove old mappings */
+#define SUPPLY_TRIES 3                       /* plans that may remove old mappings */
+#define SUPPLY_SHARED_MIN ((size_t)1 << 20)  /* bytes of segments of pinned memory that several blocks share: */
+#define SUPPLY_SHARED_MAX ((size_t)16 << 20) /* between these two, the following part of what the pool holds */
+#define SUPPLY_SHARED_PART 256
 
 /* Fills held addresses with new handles. */
 static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap)
@@ -145,12 +149,53 @@ static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, poo
     return status;
 }
 
+/* --- raw segments --- */
+
+/* Chooses the size of a segment of pinned memory.
+ *
+ * Pinning takes time by the byte (about 0.3 ms for each MiB) and hardly any by the call, and nothing of a segment can
+ * be given back before all of it is free. So a segment has the size of its request, to a page: larger ones save no time
+ * and hold memory that may never be used. Small requests share a segment, because a process has a limited number of
+ * mappings. Such a segment holds a whole number of them, and is at most 1/256 of what the pool holds, or 1 MiB. */
+static size_t supply_choose_exact(const lochi_pool *pool, size_t bytes, size_t needed)
+{
+    if (pool->options.handle_bytes) return pool->options.handle_bytes;
+    size_t shared = pool->reserved / SUPPLY_SHARED_PART;
+    if (shared < SUPPLY_SHARED_MIN) shared = SUPPLY_SHARED_MIN;
+    if (shared > SUPPLY_SHARED_MAX) shared = SUPPLY_SHARED_MAX;
+    const size_t step = pool->step_bytes;
+    size_t count = shared / bytes;
+    if (needed < SUPPLY_SHARED_MIN && count * bytes < SUPPLY_SHARED_MIN) count++;
+    return count > 1 ? (count * bytes + step - 1) / step * step : needed;
+}
+
+/* Gives free segments back before the pool takes `bytes` more than it may keep. None of them fits the request. So each
+ * byte that goes is paid for by a byte that has to be pinned anyway: giving back takes a third of the time of pinning,
+ * and never more than twice the bytes go. A later request that would have fitted finds the new segment, which is
+ * larger, so that sizes which alternate pin once. Nothing is given back during a capture. */
+static void supply_make_way(lochi_pool *pool, const pool_want *want, size_t bytes)
+{
+    const size_t most = lochi_pool_may_hold(pool, want->bytes);
+    if (want->lane->capture || pool->reserved + bytes <= most) return;
+    const loch_error saved = lochi_error_save();
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) { /* a stream without work has passed at once */
+        if (lane->freed == lane->epoch && !lane->capture && !lane->is_closed && lane->done != UINT64_MAX)
+            lochi_pool_mark(pool, lane);
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+    }
+    lochi_pool_make_way(pool, pool->reserved + bytes - most);
+    lochi_error_restore(&saved);
+}
+
 /* Takes a raw segment for the request, or a smaller one if the device has no larger one. */
 static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
-    const size_t needed = lochi_pool_round(pool, want->bytes + slack);
-    const size_t wished = lochi_pool_choose_handle(pool, needed > pool->reserved ? needed : pool->reserved);
+    const size_t step = pool->step_bytes, needed = (want->bytes + slack + step - 1) / step * step;
+    const size_t wished = pool->is_exact
+                              ? supply_choose_exact(pool, want->bytes + slack, needed)
+                              : lochi_pool_choose_handle(pool, needed > pool->reserved ? needed : pool->reserved);
+    if (pool->is_exact) supply_make_way(pool, want, wished > needed ? wished : needed);
     if (wished > needed) {
         const loch_error saved = lochi_error_save();
         if (lochi_pool_take_segment(pool, wished, want->lane) == LOCH_OK) return LOCH_OK;
