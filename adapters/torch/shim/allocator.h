@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+// The allocator that PyTorch gets, and what the files of the shim share.
+//
+// PyTorch asks one object for everything about CUDA memory: a c10::cuda::CUDACachingAllocator::CUDAAllocator. Allocator
+// is that object. It keeps a Loch pool for each device, and a child pool for each private pool of PyTorch (a graph's, a
+// MemPool's) and for each region that can sleep. Everything lives until the process ends: PyTorch frees blocks from
+// static destructors.
+//
+// | file | idea |
+// |---|---|
+// | install.cpp | the door: options, installing, text for people |
+// | devices.cpp | numbers of devices and cudaStream_t to Loch's devices and streams |
+// | allocate.cpp | allocate and free: the fast path |
+// | oom.cpp | what happens when memory is short |
+// | statistics.cpp | DeviceStats, fraction, cache info, caching on and off |
+// | pools.cpp | private pools: routes, use counts, foreign segments |
+// | checkpoint.cpp | the live blocks of a private pool, saved and restored at the same addresses |
+// | peer.cpp | copies between devices |
+// | ipc.cpp | tensors shared between processes |
+// | host.cpp | pinned memory |
+// | history.cpp, snapshot.cpp, segments.cpp | traces, contexts, snapshots, observers of segments |
+// | sleep.cpp | regions and sleep |
+#pragma once
+
+#include "version.h"
+#include "../door.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <loch/child.h>
+#include <loch/loch.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace loch_torch
+{
+
+using c10::CaptureId_t;
+using c10::DataPtr;
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+using c10::cuda::CUDAStream;
+using c10::cuda::CUDACachingAllocator::AllocatorState;
+using c10::cuda::CUDACachingAllocator::AllocatorTraceTracker;
+using c10::cuda::CUDACachingAllocator::CheckpointDelta;
+using c10::cuda::CUDACachingAllocator::CreateContextFn;
+using c10::cuda::CUDACachingAllocator::CUDAAllocator;
+using c10::cuda::CUDACachingAllocator::DeviceStats;
+using c10::cuda::CUDACachingAllocator::OutOfMemoryObserver;
+using c10::cuda::CUDACachingAllocator::RecordContext;
+using c10::cuda::CUDACachingAllocator::ShareableHandle;
+using c10::cuda::CUDACachingAllocator::SnapshotInfo;
+using c10::cuda::CUDACachingAllocator::StreamSegmentSize;
+
+// Native blocks are multiples of 512 bytes and aligned to them; programs and memory_allocated() depend on it.
+constexpr size_t kAlignment = 512;
+constexpr size_t kSmallMax = size_t{1} << 20; // larger requests count as LARGE_POOL
+constexpr int kDevicesMax = 128;              // PyTorch numbers devices by a signed byte
+
+// --- objects ---
+
+struct Device;
+
+// A Loch pool and what PyTorch knows of it. The main pool of a device has id {0, 0} and is never released.
+struct Pool {
+    loch_allocator *loch = nullptr; // owned until is_released; after that the live blocks keep it
+    Device *device = nullptr;
+    MempoolId_t id{0, 0};
+    std::string tag;                       // of a region; empty for others
+    uint16_t number = 0;                   // index in the table of pools; 0 for none
+    int use_count = 0;                     // under Device::lock
+    bool is_on_oom = false;                // other pools may take its free memory before they fail
+    bool is_unsplit = false;               // every block is a segment of its own
+    bool is_released = false;              // use_count fell to 0; under Device::lock
+    std::atomic<int64_t> live{0};          // blocks handed out; not counted for main pools
+    std::shared_ptr<CUDAAllocator> source; // foreign allocator of its segments
+};
+
+// Allocations whose stream passes the filter go to the pool.
+struct Route {
+    MempoolId_t id;
+    std::function<bool(cudaStream_t)> filter;
+    Pool *pool;
+};
+
+// A stream that was used on a device. Never changed, never freed: PyTorch does not destroy its streams.
+struct Stream {
+    cudaStream_t native;
+    loch_stream *loch;
+    Stream *next;
+};
+constexpr size_t kStreamBuckets = 64;
+
+// Counts of one thread on one device, which only that thread writes.
+struct Tally {
+    std::atomic<int64_t> requested{0}, allocated{0};                             // bytes handed out so far
+    std::atomic<int64_t> large_count{0}, large_requested{0}, large_allocated{0}; // of large blocks in use
+    std::atomic<int64_t> large_count_peak{0}, large_requested_peak{0}, large_allocated_peak{0};
+    std::atomic<int64_t> large_allocs{0}, large_requested_total{0}, large_allocated_total{0};
+    std::atomic<bool> is_taken{true}; // by a thread that lives
+    Tally *next = nullptr;
+};
+
+struct Device {
+    int number = 0;
+    loch_device *loch = nullptr;
+    Pool main;
+    loch_allocator *direct = nullptr; // serves while caching is off
+    size_t total_bytes = 0;
+    std::atomic<Stream *> streams[kStreamBuckets] = {}; // by native handle; grown under `lock`, read without it
+    std::atomic<Tally *> tallies{nullptr};
+
+    std::mutex lock; // guards what follows. No filter, observer, callback or foreign allocator is called under it.
+    std::vector<Pool *> pools; // private ones and regions, in use or with live blocks
+    std::vector<Route> routes;
+    double fraction = 1.0;
+};
+
+// Rare features. While one of them is on, allocations leave the fast path.
+enum Rare : uint32_t {
+    kRareHistory = 1 << 0,  // history is recorded, or observers of blocks are attached (history.cpp)
+    kRareRoutes = 1 << 1,   // a device has routes (pools.cpp)
+    kRareDisabled = 1 << 2, // caching is off (statistics.cpp)
+    kRareRegion = 1 << 3,   // a thread is inside a region (sleep.cpp)
+};
+extern std::atomic<uint32_t> rare;
+inline void set_rare(Rare bit, bool is_on)
+{
+    if (is_on)
+        rare.fetch_or(bit);
+    else
+        rare.fetch_and(~uint32_t{bit});
+}
+
+struct Settings {
+    std::string device = "cuda:%d";
+    size_t limit_bytes = 0;
+    bool has_pinned = true;
+    bool has_sharing = true;
+    bool is_simulated = false; // no CUDA device: number 0 and the default stream are current
+};
+const Settings &settings();
+
+// --- errors ---
+
+// Throws what Loch says of the thread's last failure, as c10::Error.
+[[noreturn]] void fail(const char *what, loch_status status);
+inline void check(const char *what, loch_status status)
+{
+    if (C10_UNLIKELY(status != LOCH_OK)) fail(what, status);
+}
+
+// --- devices.cpp ---
+
+Device &open_device(DeviceIndex number);  // opens it on first use; throws
+Device *find_device(int number) noexcept; // nullptr if it was not opened
+int device_count() noexcept;              // devices that init() announced; numbers up to it may be opened
+void set_device_count(int count);
+loch_stream *find_stream(Device &device, cudaStream_t native); // throws
+DeviceIndex current_device();
+cudaStream_t current_stream(DeviceIndex number);
+
+// --- owners.cpp: from addresses to pools ---
+
+uint16_t add_owner(Pool &pool);         // gives the pool a number
+void remove_owner(Pool &pool);          // takes the number back; the pool has no blocks
+void mark_owner(Pool &pool, void *ptr); // notes that a new block is the pool's
+Pool *find_owner(const void *ptr);      // the pool of a live block; nullptr for memory that is not Loch's
+
+// --- allocate.cpp ---
+
+void delete_block(void *ptr); // the deleter of every DataPtr; equals raw_deleter()
+DataPtr make_data_ptr(void *ptr, DeviceIndex number);
+// Allocates from one pool on a stream, without routes. Takes the steps for short memory and throws in the end.
+void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream);
+void free_to(Pool &pool, void *ptr);
+
+// --- oom.cpp ---
+
+// Tries again after a failure: callbacks, pools that may be used, caches. Throws c10::OutOfMemoryError in the end.
+void *reclaim_and_allocate(Pool &pool, size_t bytes, loch_stream *stream, loch_status status);
+
+// --- pools.cpp ---
+
+Pool *find_route(Device &device, cudaStream_t stream); // the private pool that a stream's allocations go to, or nullptr
+Pool *find_pool(Device &device, MempoolId_t id);       // takes the lock; nullptr for none
+// Makes a child pool of the device's main pool. Device::lock is held.
+Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_pool_options *options);
+void retire_if_empty(Pool &pool); // ends a released pool whose last block is gone
+
+// --- history.cpp, snapshot.cpp, segments.cpp; called while kRareHistory is set ---
+
+void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation
+void note_free(Pool &pool, void *ptr);                                     // before the free
+void note_oom(Device &device, size_t bytes, size_t free_bytes);            // calls the observers, too; always called
+void note_device(Device &device);                                          // a device was opened; always called
+
+// --- sleep.cpp ---
+
+Pool *find_region(Device &device); // the region of the calling thread, or nullptr; called while kRareRegion is set
+int door_region_begin(const char *tag, const char *options, char *error, size_t error_bytes);
+int door_region_end(char *error, size_t error_bytes);
+int door_sleep(const char *tags, const char *options, char *error, size_t error_bytes);
+int door_wake(const char *tags, const char *options, char *error, size_t error_bytes);
+
+// --- host.cpp ---
+
+void install_host(); // installs the allocator of pinned memory, if the settings want it
+
+// --- the object ---
+
+class Allocator final : public CUDAAllocator
+{
+  public:
+    // allocate.cpp
+    DataPtr allocate(size_t bytes) override;
+    c10::DeleterFnPtr raw_deleter() const override;
+    void *raw_alloc(size_t bytes) override;
+    void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
+    void raw_delete(void *ptr) override;
+    void recordStream(const DataPtr &ptr, CUDAStream stream) override;
+    using CUDAAllocator::recordStream;
+
+    // devices.cpp
+    bool initialized() override;
+    void init(int device_count) override;
+    std::string name() override;
+
+    // statistics.cpp
+    DeviceStats getDeviceStats(DeviceIndex device) override;
+    void resetAccumulatedStats(DeviceIndex device) override;
+    void resetPeakStats(DeviceIndex device) override;
+    std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override;
+    double getMemoryFraction(DeviceIndex device) override;
+    void setMemoryFraction(double fraction, DeviceIndex device) override;
+    std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+    void enable(bool value) override;
+    bool isEnabled() const override;
+    void cacheInfo(DeviceIndex device, size_t *largest) override;
+    void emptyCache(MempoolId_t id = {0, 0}) override;
+
+    // pools.cpp
+    void beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) override;
+    void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
+    void releasePool(DeviceIndex device, MempoolId_t id) override;
+    int getPoolUseCount(DeviceIndex device, MempoolId_t id) override;
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                            std::shared_ptr<CUDAAllocator> source = nullptr) override;
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) override;
+    void setNoSplit(DeviceIndex device, MempoolId_t id) override;
+    bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+                                  const std::unordered_set<void *> &expected) override;
+#if LOCH_TORCH_AT_LEAST(13)
+    void markCaptureBegin(DeviceIndex device) override;
+    void markCaptureEnd(DeviceIndex device) override;
+#endif
+
+    // checkpoint.cpp
+    std::shared_ptr<AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t id) override;
+    CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<AllocatorState> state) override;
+#if LOCH_TORCH_AT_LEAST(13)
+    DataPtr allocateWithAddress(size_t bytes, void *address) override;
+#endif
+
+    // peer.cpp
+    void copy_data(void *to, const void *from, size_t bytes) const override;
+    void *getBaseAllocation(void *ptr, size_t *size) override;
+    void enablePeerAccess(DeviceIndex device, DeviceIndex to) override;
+    cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+                            cudaStream_t stream, bool p2p_enabled) override;
+
+    // ipc.cpp
+    ShareableHandle shareIpcHandle(void *ptr) override;
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+
+    // history.cpp
+    bool isHistoryEnabled() override;
+    void recordHistory(bool enabled, CreateContextFn recorder, size_t entries_max, RecordContext when, bool clear,
+                       const std::vector<std::string> &skipped) override;
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &pairs) override;
+    void pushCompileContext(std::string &text) override;
+    void popCompileContext() override;
+    void setUserMetadata(const std::string &text) override;
+    std::string getUserMetadata() override;
+    void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override;
+#if LOCH_TORCH_AT_LEAST(12)
+    std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *ptr) override;
+    void attachOomRejectionObserver(c10::cuda::CUDACachingAllocator::OomRejectionObserver observer) override;
+#endif
+#if LOCH_TORCH_AT_LEAST(14)
+    bool supportsUserMetadata() override;
+    void annotateMemory(const void *ptr, const std::string &text) override;
+#endif
+
+    // snapshot.cpp
+    SnapshotInfo snapshot(MempoolId_t id = {0, 0}, bool include_traces = true) override;
+
+    // segments.cpp
+    void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override;
+};
+
+// The one object. Built at installing, never destroyed.
+Allocator *allocator() noexcept;
+
+} // namespace loch_torch
