@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""Makes Loch the allocator of this process, as loch.torch.enable() does, from a build folder: without the package.
+
+LOCH_TORCH_ALLOCATOR is native, loch or plugin. LOCH_TORCH_SHIM names the shim; without it the one in build/lib of the
+tree that fits this PyTorch serves.
+"""
+
+import ctypes
+import os
+import pathlib
+
+import torch
+
+TREE = pathlib.Path(__file__).resolve().parents[3]
+
+
+class Door(ctypes.Structure):
+    """loch_torch_door of adapters/torch/door.h."""
+
+    TEXT = [ctypes.c_char_p, ctypes.c_size_t]
+    CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *TEXT)
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_char_p),
+        ("install", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *TEXT)),
+        ("is_installed", ctypes.CFUNCTYPE(ctypes.c_int)),
+        ("get_pool", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)),
+        ("print_stats", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *TEXT, ctypes.POINTER(ctypes.c_size_t), *TEXT)),
+        ("print_report", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT, ctypes.POINTER(ctypes.c_size_t), *TEXT)),
+        ("region_begin", CALL),
+        ("region_end", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT)),
+        ("sleep", CALL),
+        ("wake", CALL),
+    ]
+
+
+def name():
+    """Returns the name of the allocator that this process is to have."""
+    return os.environ.get("LOCH_TORCH_ALLOCATOR", "loch")
+
+
+def shim():
+    """Returns the path of the shim for this PyTorch."""
+    if os.environ.get("LOCH_TORCH_SHIM"):
+        return os.environ["LOCH_TORCH_SHIM"]
+    version = "_".join(torch.__version__.split(".")[:2])
+    for folder in (os.environ.get("LOCH_TORCH_LIB"), TREE / "build" / "lib"):
+        path = folder and pathlib.Path(folder) / f"loch_torch_{version}.so"
+        if path and path.exists():
+            return str(path)
+    raise FileNotFoundError(f"there is no loch_torch_{version}.so: build it with scripts/build-torch-shim, or name it in LOCH_TORCH_SHIM")
+
+
+_door = None
+
+
+def get():
+    """Loads the shim and returns its table of functions."""
+    global _door
+    if not _door:
+        library = ctypes.CDLL(shim())
+        library.loch_torch_get_door.restype = ctypes.POINTER(Door)
+        _door = library.loch_torch_get_door().contents
+    return _door
+
+
+def call(function, *arguments):
+    """Calls a function of the table; raises RuntimeError with its sentence."""
+    error = ctypes.create_string_buffer(2000)
+    if function(*arguments, error, len(error)):
+        raise RuntimeError(error.value.decode())
+
+
+def install(allocator=None, options=""):
+    """Makes the allocator PyTorch's. Call it before the first use of CUDA."""
+    allocator = allocator or name()
+    if allocator == "plugin":
+        import sys
+
+        sys.path.insert(0, str(TREE / "bench" / "torch"))
+        import plugin
+
+        return plugin.Loch()
+    if allocator == "loch":
+        call(get().install, options.encode())
+    return None
+
+
+def print_text(function, *arguments):
+    """Returns the text that a function of the table writes."""
+    length = ctypes.c_size_t()
+    call(function, *arguments, None, 0, ctypes.byref(length))
+    text = ctypes.create_string_buffer(length.value + 1)
+    call(function, *arguments, text, len(text), None)
+    return text.value.decode()
+
+
+class region:
+    """A part of the program whose memory can sleep, by tag."""
+
+    def __init__(self, tag):
+        self.tag = tag
+
+    def __enter__(self):
+        call(get().region_begin, self.tag.encode(), None)
+
+    def __exit__(self, *_):
+        call(get().region_end)
+
+
+def sleep(tags=None, options=None):
+    call(get().sleep, tags and tags.encode(), options and options.encode())
+
+
+def wake(tags=None, options=None):
+    call(get().wake, tags and tags.encode(), options and options.encode())
