@@ -1,41 +1,453 @@
 // SPDX-License-Identifier: MIT
 // Regions and sleep.
+//
+// A region gives the allocations of one thread a tag. The memory of a tag lies in pools of its own: one child pool for
+// each device, made on first use, and the private pools (of graphs, of MemPools) that were made inside of a region. So a
+// tag shares no memory with others and sleeps as a whole. The empty tag stands for all memory outside of regions.
+//
+// A sleep takes several tags in one step. It succeeds for all of their pools or changes nothing. Pools that keep their
+// contents go to sleep first: a failure can then still be undone without loss. A wake is undone in the same way.
+//
+// Locks: sleep_lock is held during a whole sleep or wake and is taken before Device::lock. Loch is called with
+// sleep_lock held and Device::lock not held, except to retain a pool.
 #include "allocator.h"
 
+#include <loch/sleep.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <unistd.h>
 
 namespace loch_torch
 {
 
-static int refuse(char *error, size_t error_bytes)
+namespace
 {
-    std::snprintf(error, error_bytes, "Loch's shim has no regions yet");
-    return 1;
+
+// A pool with a reference of its own.
+using PoolReference = std::shared_ptr<loch_allocator>;
+
+PoolReference refer(const Pool &pool)
+{
+    return {loch_allocator_retain(pool.loch), loch_allocator_release};
 }
 
-Pool *find_region(Device &)
+// A pool that sleeps, and how.
+struct Sleeper {
+    PoolReference pool;
+    int device;
+    loch_sleep_contents contents;
+    std::string path; // of its file; empty for a file without a name
+};
+
+// A tag. Never destroyed: threads read it without a lock.
+struct Tag {
+    std::string name;                             // empty for memory outside of regions
+    std::atomic<Pool *> pools[kDevicesMax] = {};  // the tag's own pools; added under Device::lock
+    std::atomic<bool> is_asleep{false};           // written under sleep_lock
+    std::vector<Sleeper> sleepers;                // while asleep; under sleep_lock
+};
+
+std::mutex sleep_lock;
+std::mutex tags_lock;       // guards the table of tags; the last lock that is taken
+std::vector<Tag *> tags;    // in order of creation
+size_t regions_open;        // regions of all threads; under tags_lock
+loch_allocator *pinned[kDevicesMax]; // for saved contents, made on first use; under sleep_lock
+
+// Regions of the thread, innermost last. nullptr stands for "outside of regions".
+thread_local std::vector<Tag *> open_regions;
+
+Tag *find_tag(const std::string &name)
 {
+    const std::lock_guard<std::mutex> held(tags_lock);
+    for (Tag *tag : tags)
+        if (tag->name == name) return tag;
     return nullptr;
 }
 
-int door_region_begin(const char *, const char *, char *error, size_t error_bytes)
+Tag &require_tag(const std::string &name)
 {
-    return refuse(error, error_bytes);
+    if (Tag *tag = find_tag(name)) return *tag;
+    const std::lock_guard<std::mutex> held(tags_lock);
+    for (Tag *tag : tags)
+        if (tag->name == name) return *tag;
+    auto tag = std::make_unique<Tag>();
+    tag->name = name;
+    tags.push_back(tag.get());
+    return *tag.release();
+}
+
+// Returns the names of all tags, for a sentence.
+std::string list_tags()
+{
+    const std::lock_guard<std::mutex> held(tags_lock);
+    std::string text;
+    for (const Tag *tag : tags)
+        if (!tag->name.empty()) text += (text.empty() ? "'" : ", '") + tag->name + "'";
+    return text.empty() ? "there are no regions" : "the tags are " + text;
+}
+
+std::string quote(const Tag &tag)
+{
+    return tag.name.empty() ? "the memory outside of regions" : "the memory of tag '" + tag.name + "'";
+}
+
+// --- regions ---
+
+Pool &make_region(Device &device, Tag &tag)
+{
+    const std::lock_guard<std::mutex> held(device.lock);
+    if (Pool *pool = tag.pools[device.number].load(std::memory_order_acquire)) return *pool;
+    const std::string name = "torch cuda:" + std::to_string(device.number) + " " + tag.name;
+    loch_pool_options options{};
+    options.size = sizeof options;
+    Pool *pool = make_pool(device, MempoolId_t{0, 0}, name.substr(0, 63).c_str(), &options);
+    pool->tag = tag.name;
+    tag.pools[device.number].store(pool, std::memory_order_release);
+    return *pool;
+}
+
+void region_begin(const char *name)
+{
+    TORCH_CHECK(std::string(name).find_first_of("\n\"\\") == std::string::npos,
+                "the tag of a region has no quotes, backslashes or line ends");
+    Tag *tag = *name ? &require_tag(name) : nullptr;
+    open_regions.push_back(tag);
+    const std::lock_guard<std::mutex> held(tags_lock);
+    regions_open++;
+    set_rare(kRareRegion, true);
+}
+
+void region_end()
+{
+    TORCH_CHECK(!open_regions.empty(), "this thread is in no region");
+    open_regions.pop_back();
+    const std::lock_guard<std::mutex> held(tags_lock);
+    if (--regions_open == 0) set_rare(kRareRegion, false);
+}
+
+// --- collecting pools ---
+
+// Tells whether a pool has memory that Loch can take away: memory of a foreign allocator stays where it is.
+bool can_sleep(const Pool &pool)
+{
+    return !pool.is_released && !pool.source;
+}
+
+// Adds the pools of a tag on one device.
+void collect_device(Device &device, const Tag &tag, loch_sleep_contents contents, std::vector<Sleeper> &out)
+{
+    if (tag.name.empty()) out.push_back({refer(device.main), device.number, contents, {}});
+    const std::lock_guard<std::mutex> held(device.lock);
+    for (const Pool *pool : device.pools)
+        if (can_sleep(*pool) && pool->tag == tag.name) out.push_back({refer(*pool), device.number, contents, {}});
+}
+
+// A file for each pool: DIRECTORY/loch-PROCESS-NUMBER.sleep.
+std::string make_path(const char *directory)
+{
+    static std::atomic<unsigned> number{0};
+    if (!directory || !*directory) return {};
+    return std::string(directory) + "/loch-" + std::to_string(getpid()) + "-" + std::to_string(number++) + ".sleep";
+}
+
+void for_each_device(const std::function<void(Device &)> &function)
+{
+    for (int number = 0; number < kDevicesMax; number++)
+        if (Device *device = find_device(number)) function(*device);
+}
+
+// --- one pool ---
+
+// Returns the pool for the saved contents of a device.
+loch_status require_pinned(int number, loch_allocator **out)
+{
+    if (!pinned[number]) {
+        loch_pool_options options{};
+        options.size = sizeof options;
+        options.kind = LOCH_MEMORY_PINNED;
+        const std::string name = "torch sleep cuda:" + std::to_string(number);
+        const loch_status status =
+            loch_pool_create(find_device(number)->loch, name.c_str(), &options, &pinned[number]);
+        if (status != LOCH_OK) return status;
+    }
+    *out = pinned[number];
+    return LOCH_OK;
+}
+
+loch_status put_to_sleep(const Sleeper &sleeper, size_t *released)
+{
+    loch_sleep_options options{};
+    options.size = sizeof options;
+    options.contents = sleeper.contents;
+    options.path = sleeper.path.empty() ? nullptr : sleeper.path.c_str();
+    if (sleeper.contents == LOCH_SLEEP_PINNED) {
+        const loch_status status = require_pinned(sleeper.device, &options.allocator);
+        if (status != LOCH_OK) return status;
+    }
+    return loch_pool_sleep(sleeper.pool.get(), &options, released);
+}
+
+std::string describe(const Sleeper &sleeper)
+{
+    return std::string("pool '") + loch_allocator_get_name(sleeper.pool.get()) + "'";
+}
+
+// --- sleep ---
+
+struct Job {
+    Tag *tag;
+    Sleeper sleeper;
+};
+
+// Reads the parts of a sleep and collects their pools. Nothing has changed yet.
+std::vector<Job> plan_sleep(const loch_torch_sleep_part *parts, size_t count)
+{
+    std::vector<Job> jobs;
+    std::vector<Tag *> seen;
+    for (size_t i = 0; i < count; i++) {
+        const loch_torch_sleep_part &part = parts[i];
+        Tag *tag = *part.tag ? find_tag(part.tag) : &require_tag("");
+        TORCH_CHECK(tag, "there is no tag '", part.tag, "': ", list_tags());
+        TORCH_CHECK(!tag->is_asleep, quote(*tag), " is asleep already");
+        TORCH_CHECK(std::find(seen.begin(), seen.end(), tag) == seen.end(), quote(*tag), " is named twice");
+        seen.push_back(tag);
+        std::vector<Sleeper> sleepers;
+        for_each_device([&](Device &device) { collect_device(device, *tag, part.contents, sleepers); });
+        for (Sleeper &sleeper : sleepers) {
+            if (part.contents == LOCH_SLEEP_FILE) sleeper.path = make_path(part.directory);
+            jobs.push_back({tag, sleeper});
+        }
+    }
+    const auto keeps = [](const Job &job) { return job.sleeper.contents != LOCH_SLEEP_DROP; };
+    std::stable_partition(jobs.begin(), jobs.end(), keeps);
+    return jobs;
+}
+
+// Wakes the first `count` pools again. Returns a sentence about those that it could not wake; they stay asleep.
+std::string undo_sleep(std::vector<Job> &jobs, size_t count)
+{
+    std::string text;
+    while (count-- > 0) {
+        Job &job = jobs[count];
+        if (loch_pool_wake(job.sleeper.pool.get(), nullptr) == LOCH_OK) continue;
+        text += "; " + describe(job.sleeper) + " is left asleep: " + loch_error_get()->sentence;
+        job.tag->is_asleep = true;
+        job.tag->sleepers.push_back(job.sleeper);
+    }
+    return text;
+}
+
+void wait_for_devices()
+{
+    for_each_device([](Device &device) { check("wait for a device", loch_device_sync(device.loch)); });
+}
+
+// Gives cached memory of the pools that are awake back to the devices.
+void trim_awake()
+{
+    std::vector<PoolReference> pools;
+    for_each_device([&](Device &device) {
+        pools.push_back(refer(device.main));
+        const std::lock_guard<std::mutex> held(device.lock);
+        for (const Pool *pool : device.pools)
+            if (can_sleep(*pool)) pools.push_back(refer(*pool));
+    });
+    for (const PoolReference &pool : pools) // a pool that sleeps refuses
+        (void)!loch_allocator_trim(pool.get(), 0, nullptr);
+}
+
+void trim_pinned()
+{
+    for (loch_allocator *pool : pinned)
+        if (pool) (void)!loch_allocator_trim(pool, 0, nullptr);
+}
+
+size_t sleep_tags(const loch_torch_sleep_part *parts, size_t count)
+{
+    const std::lock_guard<std::mutex> held(sleep_lock);
+    std::vector<Job> jobs = plan_sleep(parts, count);
+    size_t released = 0;
+    std::string failure;
+    wait_for_devices(); // graphs run on streams that the pools did not see
+    for (size_t i = 0; i < jobs.size() && failure.empty(); i++) {
+        size_t bytes = 0;
+        if (put_to_sleep(jobs[i].sleeper, &bytes) == LOCH_OK) {
+            released += bytes;
+            continue;
+        }
+        failure = describe(jobs[i].sleeper) + " cannot sleep: " + loch_error_get()->sentence;
+        failure += undo_sleep(jobs, i);
+    }
+    if (!failure.empty()) trim_pinned();
+    TORCH_CHECK(failure.empty(), failure);
+    for (const Job &job : jobs)
+        job.tag->sleepers.push_back(job.sleeper);
+    for (size_t i = 0; i < count; i++) // a tag without memory sleeps, too
+        require_tag(parts[i].tag).is_asleep = true;
+    trim_awake();
+    return released;
+}
+
+// --- wake ---
+
+// Reads the names and returns those tags that sleep. NULL for all.
+std::vector<Tag *> plan_wake(const char *const *names, size_t count)
+{
+    std::vector<Tag *> out;
+    if (!names) {
+        const std::lock_guard<std::mutex> held(tags_lock);
+        for (Tag *tag : tags)
+            if (tag->is_asleep) out.push_back(tag);
+        return out;
+    }
+    for (size_t i = 0; i < count; i++) {
+        Tag *tag = *names[i] ? find_tag(names[i]) : &require_tag("");
+        TORCH_CHECK(tag, "there is no tag '", names[i], "': ", list_tags());
+        if (tag->is_asleep && std::find(out.begin(), out.end(), tag) == out.end()) out.push_back(tag);
+    }
+    return out;
+}
+
+// Puts the first `count` pools back to sleep as they were. Returns a sentence about those that stay awake.
+std::string undo_wake(const std::vector<Sleeper> &sleepers, size_t count)
+{
+    std::string text;
+    while (count-- > 0)
+        if (put_to_sleep(sleepers[count], nullptr) != LOCH_OK)
+            text += "; " + describe(sleepers[count]) + " is left awake: " + loch_error_get()->sentence;
+    return text;
+}
+
+size_t wake_tags(const char *const *names, size_t count, bool keeps_host)
+{
+    const std::lock_guard<std::mutex> held(sleep_lock);
+    const std::vector<Tag *> chosen = plan_wake(names, count);
+    std::vector<Sleeper> sleepers;
+    for (const Tag *tag : chosen)
+        sleepers.insert(sleepers.end(), tag->sleepers.begin(), tag->sleepers.end());
+    size_t restored = 0;
+    for (size_t i = 0; i < sleepers.size(); i++) {
+        size_t bytes = 0;
+        if (loch_pool_wake(sleepers[i].pool.get(), &bytes) == LOCH_OK) {
+            restored += bytes;
+            continue;
+        }
+        const std::string failure = describe(sleepers[i]) + " cannot wake: " + loch_error_get()->sentence;
+        TORCH_CHECK(false, failure, undo_wake(sleepers, i));
+    }
+    for (Tag *tag : chosen) {
+        tag->is_asleep = false;
+        tag->sleepers.clear();
+    }
+    if (!keeps_host) trim_pinned();
+    return restored;
+}
+
+// --- figures ---
+
+std::string print_pool_figures(const Pool &pool)
+{
+    loch_pool_info info{};
+    info.size = sizeof info;
+    check("read a pool's figures", loch_pool_get_info(pool.loch, &info));
+    char text[1024];
+    std::snprintf(text, sizeof text,
+                  "{\"name\": \"%s\", \"tag\": \"%s\", \"id\": [%llu, %llu], \"reserved_bytes\": %zu, "
+                  "\"peak_reserved_bytes\": %zu, \"used_bytes\": %zu, \"free_bytes\": %zu, \"waiting_bytes\": %zu, "
+                  "\"captured_bytes\": %zu, \"largest_free_bytes\": %zu, \"asleep_bytes\": %zu, \"limit_bytes\": %zu}",
+                  loch_allocator_get_name(pool.loch), pool.tag.c_str(),
+                  static_cast<unsigned long long>(pool.id.first), static_cast<unsigned long long>(pool.id.second),
+                  info.reserved_bytes, info.peak_reserved_bytes, info.used_bytes, info.free_bytes, info.waiting_bytes,
+                  info.captured_bytes, info.largest_free_bytes, info.asleep_bytes, info.limit_bytes);
+    return text;
+}
+
+std::string print_tags()
+{
+    const std::lock_guard<std::mutex> held(tags_lock);
+    std::string text;
+    for (const Tag *tag : tags)
+        text += (text.empty() ? "" : ", ") + ("\"" + tag->name + "\": ") + (tag->is_asleep ? "true" : "false");
+    return "{" + text + "}";
+}
+
+std::string print_pools()
+{
+    std::string devices;
+    for_each_device([&](Device &device) {
+        std::string pools = print_pool_figures(device.main);
+        {
+            const std::lock_guard<std::mutex> held(device.lock);
+            for (const Pool *pool : device.pools)
+                if (!pool->is_released) pools += ", " + print_pool_figures(*pool);
+        }
+        devices += (devices.empty() ? "" : ", ") + ("\"" + std::to_string(device.number) + "\": [") + pools + "]";
+    });
+    return "{\"tags\": " + print_tags() + ", \"devices\": {" + devices + "}}";
+}
+
+// Calls a function that may throw, and writes what it throws to `error`.
+template <typename Function> int guarded(Function function, char *error, size_t error_bytes)
+{
+    if (error_bytes) *error = '\0';
+    try {
+        function();
+        return 0;
+    } catch (const c10::Error &thrown) {
+        std::snprintf(error, error_bytes, "%s", thrown.what_without_backtrace());
+    } catch (const std::exception &thrown) {
+        std::snprintf(error, error_bytes, "%s", thrown.what());
+    }
+    return 1;
+}
+
+} // namespace
+
+Pool *find_region(Device &device)
+{
+    if (open_regions.empty() || !open_regions.back()) return nullptr;
+    Tag &tag = *open_regions.back();
+    TORCH_CHECK(!tag.is_asleep.load(std::memory_order_relaxed), "Loch: ", quote(tag),
+                " is asleep: wake it before you allocate in its region");
+    Pool *pool = tag.pools[device.number].load(std::memory_order_acquire);
+    return pool ? pool : &make_region(device, tag);
+}
+
+std::string current_tag()
+{
+    return open_regions.empty() || !open_regions.back() ? std::string() : open_regions.back()->name;
+}
+
+int door_region_begin(const char *tag, char *error, size_t error_bytes)
+{
+    return guarded([&] { region_begin(tag ? tag : ""); }, error, error_bytes);
 }
 
 int door_region_end(char *error, size_t error_bytes)
 {
-    return refuse(error, error_bytes);
+    return guarded([] { region_end(); }, error, error_bytes);
 }
 
-int door_sleep(const char *, const char *, char *error, size_t error_bytes)
+int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes)
 {
-    return refuse(error, error_bytes);
+    return guarded([&] { *released = sleep_tags(parts, count); }, error, error_bytes);
 }
 
-int door_wake(const char *, const char *, char *error, size_t error_bytes)
+int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes)
 {
-    return refuse(error, error_bytes);
+    return guarded([&] { *restored = wake_tags(tags, count, keeps_host != 0); }, error, error_bytes);
+}
+
+int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes)
+{
+    return guarded(
+        [&] {
+            const std::string all = print_pools();
+            if (bytes) std::snprintf(text, bytes, "%s", all.c_str());
+            if (length) *length = all.size();
+        },
+        error, error_bytes);
 }
 
 } // namespace loch_torch

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: MIT
+"""Loch as PyTorch's allocator for CUDA.
+
+    import loch.torch
+
+    loch.torch.enable(limit="40GiB")  # before the first use of CUDA
+
+Everything of torch.cuda works as before: statistics, snapshots, graphs, MemPool, sharing between processes. Memory can
+also sleep, by tag and with its CUDA graphs:
+
+    with loch.torch.region("weights"):
+        model = Model().cuda()
+    loch.torch.sleep("weights")
+    loch.torch.wake("weights")
+"""
+
+import contextlib
+import json
+import os
+import threading
+import warnings
+
+import torch
+
+from .. import _core
+from .._sizes import parse_bytes, show_bytes
+from . import _shim
+
+__all__ = [
+    "add_callbacks",
+    "asleep",
+    "enable",
+    "is_enabled",
+    "record",
+    "region",
+    "report",
+    "sleep",
+    "stats",
+    "tags",
+    "wake",
+]
+
+_lock = threading.RLock()
+_settings = None  # of the first enable
+_plugin = None  # the plug-in's allocator, if there is no shim
+_callbacks = []  # pairs of functions
+_is_suspended = False  # the functions before a sleep were called, those after a wake were not
+CONTENTS = ("pinned", "host", "file", "drop")
+
+
+# --- enable ---
+
+
+def _check_torch():
+    if torch.version.cuda is None:
+        kind = "ROCm" if getattr(torch.version, "hip", None) else "the CPU only"
+        raise RuntimeError(f"PyTorch {torch.__version__} is built for {kind}; Loch needs a build for CUDA")
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "too late: PyTorch has used CUDA already. Call loch.torch.enable() before the first tensor on CUDA and "
+            "before torch.cuda.init()")
+
+
+def _write_options(settings):
+    lines = {
+        "device": settings["device"],
+        "limit": settings["limit"] or None,
+        "pinned": "on" if settings["pinned"] else "off",
+        "sharing": "on" if settings["sharing"] else "off",
+    }
+    return "\n".join(f"{name}={value}" for name, value in lines.items() if value is not None)
+
+
+def _install_shim(settings):
+    path = _shim.find(torch.__version__)
+    version = _core.torch_load(os.fspath(path))
+    if version.split(".") != torch.__version__.split(".")[:2]:
+        raise _shim.ShimError(f"{path} is for PyTorch {version}, not {torch.__version__}")
+    _core.torch_install(_write_options(settings))
+
+
+def _install_plugin(settings, reason):
+    """Installs the plug-in: memory from Loch, but without what PyTorch keeps from plug-ins."""
+    global _plugin
+    path = _shim.BUILT / "libloch_torch.so"
+    if not path.is_file():
+        raise RuntimeError(f"Loch has no shim for PyTorch {torch.__version__}: {reason}")
+    if settings["limit"]:
+        os.environ["LOCH_TORCH_LIMIT"] = str(settings["limit"])
+    if settings["device"]:
+        os.environ["LOCH_TORCH_DEVICE"] = settings["device"]
+    name = os.fspath(path)
+    plugin = torch.cuda.memory.CUDAPluggableAllocator(name, "loch_torch_malloc_or_raise", "loch_torch_free")
+    plugin.allocator().set_record_stream_fn(_core.torch_symbol(name, "loch_torch_record_stream"))
+    plugin.allocator().set_reset_fn(_core.torch_symbol(name, "loch_torch_empty_cache"))
+    torch.cuda.memory.change_current_allocator(plugin)
+    _plugin = plugin
+    warnings.warn(
+        f"Loch has no shim for PyTorch {torch.__version__} ({reason}). It serves memory as a plug-in: statistics, "
+        "snapshots, graph trees, sharing between processes and sleep are missing",
+        RuntimeWarning, stacklevel=4)
+
+
+def enable(*, limit=None, pinned=True, sharing=True, device=None):
+    """Makes Loch PyTorch's allocator for CUDA. Call it before the first use of CUDA in the process.
+
+    limit: the most that the pool of each device holds ("40GiB" or a number of bytes); default LOCH_TORCH_LIMIT, or none.
+    pinned: pinned host memory comes from Loch, too. sharing: other processes can open the memory (torch.multiprocessing).
+    device: Loch's name of the device with PyTorch's number %d; default LOCH_TORCH_DEVICE, or "cuda:%d".
+
+    A second call with the same settings does nothing. RuntimeError: CUDA was used before, PyTorch has no CUDA, or Loch
+    is enabled with other settings.
+    """
+    global _settings
+    settings = {"limit": parse_bytes(limit), "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    with _lock:
+        if _settings is not None:
+            if settings != _settings:
+                raise RuntimeError(f"loch.torch is enabled already, with {_settings}")
+            return
+        _check_torch()
+        try:
+            _install_shim(settings)
+        except (_shim.ShimError, ImportError, OSError) as error:
+            _install_plugin(settings, str(error))
+        _settings = settings
+
+
+def is_enabled():
+    """Tells whether PyTorch's memory comes from Loch."""
+    return _plugin is not None or _core.torch_is_installed()
+
+
+# --- figures ---
+
+
+def _read_pools():
+    return json.loads(_core.torch_pools())
+
+
+def _sum(pools, name):
+    return sum(pool[name] for pool in pools)
+
+
+def stats(device=None):
+    """Returns Loch's own figures: a dict by the number of the device, or the figures of one device.
+
+    Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
+    its allocations, and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
+    """
+    if _plugin is not None:
+        raise RuntimeError("the plug-in has no statistics by device")
+    found = {}
+    for number, pools in _read_pools()["devices"].items():
+        figures = json.loads(_core.torch_stats(int(number)))
+        for name in ("reserved_bytes", "used_bytes", "free_bytes", "waiting_bytes", "captured_bytes", "asleep_bytes"):
+            figures[name] = _sum(pools, name)
+        figures["pools"] = pools
+        found[int(number)] = figures
+    if device is None:
+        return found
+    index = torch.device(device).index if isinstance(device, (str, torch.device)) else device
+    return found.get(index or 0, {})
+
+
+def report():
+    """Returns a text for people: what the pools hold, and what sleeps."""
+    if _plugin is not None:
+        raise RuntimeError("the plug-in has no report")
+    lines = [f"asleep: {name or 'memory outside of regions'}" for name, is_asleep in tags().items() if is_asleep]
+    for number, figures in stats().items():
+        lines.append(
+            f"cuda:{number}: {show_bytes(figures['used_bytes'])} in use, {show_bytes(figures['reserved_bytes'])} "
+            f"reserved, {show_bytes(figures['asleep_bytes'])} asleep, {len(figures['pools'])} pools")
+    return "\n".join(lines) + "\n" + _core.torch_report()
+
+
+@contextlib.contextmanager
+def record(path, *, stacks=0):
+    """Records what the process does with Loch's memory to a file that `loch report` reads.
+
+    stacks: frames of native call stacks to record with allocations.
+    """
+    _core.record_start(os.fspath(path), stacks)
+    try:
+        yield
+    finally:
+        _core.record_stop()
+
+
+# --- regions and sleep ---
+
+
+@contextlib.contextmanager
+def region(tag):
+    """Gives CUDA memory that this thread allocates a tag, by which it can sleep. Regions nest.
+
+    Pools of graphs and MemPools that are made inside belong to the tag. None: memory outside of regions.
+    """
+    _core.torch_region_begin("" if tag is None else tag)
+    try:
+        yield
+    finally:
+        _core.torch_region_end()
+
+
+def tags():
+    """Returns the tags that exist: a dict of the name and whether it sleeps. "" is memory outside of regions."""
+    return {"": False, **_read_pools()["tags"]}
+
+
+def asleep():
+    """Returns the list of the tags that sleep."""
+    return [name for name, is_asleep in tags().items() if is_asleep]
+
+
+def _make_parts(tag, contents, path):
+    if isinstance(tag, dict):
+        chosen = tag
+    elif tag is None:
+        chosen = {name: contents for name, is_asleep in tags().items() if not is_asleep}
+    else:
+        chosen = {name: contents for name in ([tag] if isinstance(tag, str) else tag)}
+    folder = None if path is None else os.fspath(path)
+    for word in chosen.values():
+        if word not in CONTENTS:
+            raise ValueError(f"contents is one of {', '.join(CONTENTS)}, not {word!r}")
+    return [(name, word, folder if word == "file" else None) for name, word in chosen.items()]
+
+
+def _clear_workspaces():
+    """Frees cuBLAS's workspaces, unless a graph may have their addresses."""
+    pools = [pool for figures in _read_pools()["devices"].values() for pool in figures]
+    if torch.cuda.is_initialized() and all(pool["id"] == [0, 0] for pool in pools):
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def _resume(count):
+    """Calls the first functions for after a wake, the last one first."""
+    global _is_suspended
+    _is_suspended = False
+    for _, after in reversed(_callbacks[:count]):
+        if after is not None:
+            after()
+
+
+def _suspend():
+    """Calls the functions for before a sleep. After a failure, undoes the calls that were made."""
+    global _is_suspended
+    for number, (before, _) in enumerate(_callbacks):
+        try:
+            if before is not None:
+                before()
+        except BaseException:
+            _resume(number)
+            raise
+    _is_suspended = True
+
+
+def sleep(tag=None, contents="pinned", path=None):
+    """Puts memory to sleep: its physical memory goes back to the GPU, its addresses stay. Returns the bytes given back.
+
+    tag: the tag of a region, several of them, a dict {tag: contents}, "" for memory outside of regions, or None for
+    everything. contents: "pinned" (fastest wake), "host", "file" or "drop". path: a folder for the files; None for
+    files without a name in TMPDIR.
+
+    All pools of the tags sleep, on all devices, with the pools of their CUDA graphs, or none does. Dropped contents read
+    as bytes 0xFF after the wake: as floats, NaN. Until the wake, no kernel may use the memory, and no allocation can be
+    made in the regions of these tags.
+    """
+    with _lock:
+        parts = _make_parts(tag, contents, path)
+        was_suspended = _is_suspended
+        if not was_suspended:
+            _suspend()
+        try:
+            _clear_workspaces()
+            return _core.torch_sleep(parts)
+        except BaseException:
+            if not was_suspended:
+                _resume(len(_callbacks))
+            raise
+
+
+def wake(tag=None, *, keep_host=False):
+    """Wakes memory: maps it at its old addresses with its contents. Returns the bytes of contents restored.
+
+    tag: as in sleep(); a tag that is awake is left alone. All of the tags wake, or none does. keep_host: keeps the
+    pinned host memory for the next sleep, which is then faster.
+    """
+    with _lock:
+        if tag is None:
+            names = None
+        else:
+            names = [tag] if isinstance(tag, str) else list(tag)
+        restored = _core.torch_wake(names, keep_host)
+        if _is_suspended:
+            _resume(len(_callbacks))
+        return restored
+
+
+def add_callbacks(before_sleep=None, after_wake=None):
+    """Adds functions for libraries with GPU memory of their own (ncclCommSuspend, ncclCommResume). Returns a function
+    that removes them.
+
+    `before_sleep` runs before a sleep, `after_wake` after the first wake that follows, or after a sleep that failed. The
+    calls are always in pairs: a second sleep before the wake calls nothing.
+    """
+    pair = (before_sleep, after_wake)
+    with _lock:
+        _callbacks.append(pair)
+
+    def remove():
+        with _lock:
+            _callbacks.remove(pair)
+
+    return remove

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""Finds the shim of the PyTorch that runs: built into the package, compiled before, or compiled now."""
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+BUILT = _PACKAGE / "_torch"  # loch_torch_2_11.so and so on, and libloch_torch.so
+SOURCE = BUILT / "source"  # what scripts/build-torch-shim of the tree needs, in the places of the tree
+
+
+class ShimError(RuntimeError):
+    """There is no shim for this PyTorch, and none could be compiled."""
+
+
+def _get_minor(version):
+    """Returns (2, 11) for "2.11.0+cu130"; None for a version between releases, whose headers may be different."""
+    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+(?:\+[\w.]+)?", version)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def find_built(version, folder=None):
+    """Returns the path of a shim in the package, or None."""
+    minor = _get_minor(version)
+    path = (folder or BUILT) / "loch_torch_{}_{}.so".format(*minor) if minor else None
+    return path if path and path.is_file() else None
+
+
+def _hash_source(source):
+    digest = hashlib.sha256()
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(source)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def get_cache(version, source=None):
+    """Returns the folder for compiled shims of one PyTorch and one state of the sources."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base) / "loch" / "torch" / f"{version}-{_hash_source(source or SOURCE)}"
+
+
+def _check_owner(folder):
+    """Refuses a cache that another user could have filled: its files are loaded as code."""
+    about = folder.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise ShimError(f"{folder} belongs to another user or can be written by others")
+
+
+def _run_build(source, out, library):
+    environment = dict(os.environ)
+    environment["CXXFLAGS"] = f"{environment.get('CXXFLAGS', '')} -Wl,-rpath,{library}"
+    done = subprocess.run(
+        ["sh", str(source / "scripts" / "build-torch-shim"), sys.executable, str(out), str(library)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        raise ShimError(f"the shim does not compile: {done.stdout.strip()[-2000:]}")
+    return next(out.glob("loch_torch_*.so"))
+
+
+def compile_shim(version, source=None, library=None):
+    """Compiles the shim for a PyTorch of this Python, or finds it compiled, and returns its path."""
+    source = source or SOURCE
+    if not (source / "scripts" / "build-torch-shim").is_file():
+        raise ShimError("the package has no sources of the shim")
+    folder = get_cache(version, source)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owner(folder)
+    path = folder / "loch_torch.so"
+    if path.is_file():
+        return path
+    compiler = os.environ.get("CXX", "c++").split()[0]
+    if shutil.which(compiler) is None:
+        raise ShimError(f"there is no C++ compiler ({compiler})")
+    with tempfile.TemporaryDirectory(dir=folder) as work:  # processes that start together compile side by side
+        os.replace(_run_build(source, pathlib.Path(work), library or _PACKAGE / "lib"), path)
+    return path
+
+
+def find(version):
+    """Returns the path of a shim for a version of PyTorch. Raises ShimError."""
+    return find_built(version) or compile_shim(version)
