@@ -8,11 +8,18 @@
 #ifndef LOCH_TORCH_DOOR_H
 #define LOCH_TORCH_DOOR_H
 
-#include <loch/allocator.h>
+#include <loch/sleep.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* How the memory of one tag sleeps. */
+typedef struct loch_torch_sleep_part {
+    const char *tag; /* tag of a region; "" for memory outside of regions */
+    loch_sleep_contents contents;
+    const char *directory; /* LOCH_SLEEP_FILE: folder for one file of each pool; NULL for files without a name */
+} loch_torch_sleep_part;
 
 typedef struct loch_torch_door {
     size_t size;         /* sizeof(loch_torch_door) of the shim */
@@ -41,13 +48,25 @@ typedef struct loch_torch_door {
     /* Writes what the pools hold, for people. */
     int (*print_report)(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 
-    /* Lets the calling thread allocate from the pool of `tag` until region_end. Regions nest. `options` may be NULL. */
-    int (*region_begin)(const char *tag, const char *options, char *error, size_t error_bytes);
+    /* Gives memory that the calling thread allocates a tag, until region_end. Regions nest. "" and NULL: memory outside
+     * of regions. Private pools that are made meanwhile belong to the tag. A tag is not longer than 63 characters. */
+    int (*region_begin)(const char *tag, char *error, size_t error_bytes);
     int (*region_end)(char *error, size_t error_bytes);
 
-    /* Puts the pools of `tags` (separated by commas; NULL for all) to sleep, or wakes them. */
-    int (*sleep)(const char *tags, const char *options, char *error, size_t error_bytes);
-    int (*wake)(const char *tags, const char *options, char *error, size_t error_bytes);
+    /* Puts the memory of some tags to sleep: all of their pools on all devices, or none. `released` receives the bytes
+     * given back. Fails if a tag is not known, sleeps already or is named twice. */
+    int (*sleep)(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes);
+
+    /* Wakes the memory of some tags, all or nothing; NULL for all tags. Tags that are awake are left alone. Host memory
+     * for the contents is kept for the next sleep if `keeps_host` is not 0. `restored` receives the bytes of contents
+     * restored. */
+    int (*wake)(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error,
+                size_t error_bytes);
+
+    /* Writes tags, and pools with their figures by device, as one JSON object:
+     * {"tags": {"weights": false}, "devices": {"0": [{"name": ..., "tag": ..., "id": [0, 0], ...}]}}. The value of a
+     * tag says whether it sleeps. */
+    int (*print_pools)(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 } loch_torch_door;
 
 /* Returns the table. It lives until the process ends. */

@@ -203,10 +203,12 @@ void note_device(Device &device);                                          // a 
 // --- sleep.cpp ---
 
 Pool *find_region(Device &device); // the region of the calling thread, or nullptr; called while kRareRegion is set
-int door_region_begin(const char *tag, const char *options, char *error, size_t error_bytes);
+std::string current_tag();         // of the region of the calling thread; empty outside of regions
+int door_region_begin(const char *tag, char *error, size_t error_bytes);
 int door_region_end(char *error, size_t error_bytes);
-int door_sleep(const char *tags, const char *options, char *error, size_t error_bytes);
-int door_wake(const char *tags, const char *options, char *error, size_t error_bytes);
+int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes);
+int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes);
+int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 
 // --- host.cpp ---
 
