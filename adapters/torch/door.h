@@ -63,6 +63,10 @@ typedef struct loch_torch_door {
     int (*wake)(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error,
                 size_t error_bytes);
 
+    /* Returns the tag of the block at `address`: "" for memory outside of regions, NULL for memory that is not Loch's.
+     * Valid until the process ends. */
+    const char *(*find_tag)(const void *address);
+
     /* Writes tags, and pools with their figures by device, as one JSON object:
      * {"tags": {"weights": false}, "devices": {"0": [{"name": ..., "tag": ..., "id": [0, 0], ...}]}}. The value of a
      * tag says whether it sleeps. */

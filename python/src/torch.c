@@ -254,6 +254,20 @@ static PyObject *torch_wake(PyObject *module, PyObject *args)
     return result;
 }
 
+PyDoc_STRVAR(doc_find_tag, "torch_find_tag(address)\n--\n\n"
+                           "Returns the tag of a block; None for memory that is not Loch's.");
+
+static PyObject *torch_find_tag(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    const void *address = door ? PyLong_AsVoidPtr(argument) : NULL;
+    if (!door || PyErr_Occurred()) return NULL;
+    const char *tag = door->find_tag(address);
+    if (tag) return lochpy_make_text(tag);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef torch_methods[] = {
     LOCHPY_ONE("torch_load", torch_load, doc_load),
     LOCHPY_VARIABLE("torch_symbol", torch_symbol, doc_symbol),
@@ -266,6 +280,7 @@ static PyMethodDef torch_methods[] = {
     LOCHPY_NONE("torch_region_end", torch_region_end, doc_region_end),
     LOCHPY_ONE("torch_sleep", torch_sleep, doc_sleep),
     LOCHPY_VARIABLE("torch_wake", torch_wake, doc_wake),
+    LOCHPY_ONE("torch_find_tag", torch_find_tag, doc_find_tag),
     {NULL, NULL, 0, NULL},
 };
 

@@ -208,6 +208,7 @@ int door_region_begin(const char *tag, char *error, size_t error_bytes);
 int door_region_end(char *error, size_t error_bytes);
 int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes);
 int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes);
+const char *door_find_tag(const void *address);
 int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 
 // --- host.cpp ---

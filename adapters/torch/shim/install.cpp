@@ -240,6 +240,7 @@ extern "C" const loch_torch_door *loch_torch_get_door(void)
         door_region_end,
         door_sleep,
         door_wake,
+        door_find_tag,
         door_print_pools,
     };
     return &door;

@@ -439,6 +439,14 @@ int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *res
     return guarded([&] { *restored = wake_tags(tags, count, keeps_host != 0); }, error, error_bytes);
 }
 
+const char *door_find_tag(const void *address)
+{
+    const Pool *pool = find_owner(address);
+    if (!pool) return nullptr;
+    const Tag *tag = find_tag(pool->tag);
+    return tag ? tag->name.c_str() : "";
+}
+
 int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes)
 {
     return guarded(

@@ -30,6 +30,7 @@ __all__ = [
     "add_callbacks",
     "asleep",
     "enable",
+    "get_tag",
     "is_enabled",
     "record",
     "region",
@@ -212,6 +213,11 @@ def tags():
 def asleep():
     """Returns the list of the tags that sleep."""
     return [name for name, is_asleep in tags().items() if is_asleep]
+
+
+def get_tag(tensor):
+    """Returns the tag of the memory of a tensor: "" outside of regions, None if the memory is not from Loch."""
+    return _core.torch_find_tag(tensor.data_ptr())
 
 
 def _make_parts(tag, contents, path):

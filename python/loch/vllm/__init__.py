@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""Loch as a sleep-mode backend of vLLM.
+
+    vllm serve MODEL --enable-sleep-mode --sleep-mode-backend loch
+
+vLLM loads register() through the entry point "vllm.general_plugins" in each of its processes. It makes the backend
+known, and enables Loch in workers that were told to use it. Other runs of vLLM are left alone.
+
+LOCH_VLLM_CONTENTS says where kept contents go: pinned (default), host or file. LOCH_TORCH_LIMIT limits the pool.
+"""
+
+import contextlib
+import functools
+import os
+
+__all__ = ["LochAllocator", "register"]
+
+# Contents that every sleep keeps; weights are kept at level 1 only. Everything else can be computed again.
+KEPT = ("runtime", "cudagraph")
+# A wake of selected tags leaves only these asleep; it wakes every other tag.
+DEFERRABLE = ("weights", "kv_cache")
+_NAME = "loch"
+
+
+def _get_contents():
+    return os.environ.get("LOCH_VLLM_CONTENTS", "pinned")
+
+
+class LochAllocator:
+    """vLLM's MemAllocator on regions of loch.torch. One object serves the process (get_instance).
+
+    Memory outside of regions (buffers of the runner, pools of CUDA graphs) sleeps with its contents at every sleep().
+    """
+
+    instance = None
+    default_tag = "default"
+
+    @classmethod
+    def get_instance(cls):
+        """Returns the object of the process."""
+        if cls.instance is None:
+            cls.instance = cls()
+        return cls.instance
+
+    def __init__(self):
+        import loch.torch
+
+        self._memory = loch.torch
+        loch.torch.enable()
+
+    def _get_tags(self):
+        return [name for name in self._memory.tags() if name]
+
+    @contextlib.contextmanager
+    def use_memory_pool(self, tag=None):
+        """Gives allocations of this thread a tag."""
+        with self._memory.region(self.default_tag if tag is None else tag):
+            yield
+
+    @contextlib.contextmanager
+    def cudagraph_pool(self):
+        """Gives CUDA graphs that are captured in this block a pool of tag "cudagraph". Yields the id of the pool."""
+        import torch
+
+        with self._memory.region("cudagraph"):
+            if not hasattr(self, "_graph_pool"):
+                self._graph_pool = torch.cuda.MemPool()
+            yield self._graph_pool.id
+
+    def sleep(self, offload_tags=None):
+        """Puts all tags to sleep. Keeps the contents of `offload_tags` and drops those of other tags.
+
+        All or nothing. Memory outside of regions keeps its contents.
+        """
+        if offload_tags is None:
+            offload_tags = (self.default_tag,)
+        elif isinstance(offload_tags, str):
+            offload_tags = (offload_tags,)
+        awake = [name for name, is_asleep in self._memory.tags().items() if not is_asleep]
+        kept = ("", *offload_tags)
+        parts = {name: _get_contents() if name in kept else "drop" for name in awake}
+        if parts:
+            self._memory.sleep(parts)
+
+    def discard(self, tags):
+        """Puts some tags to sleep and drops their contents. Tags that sleep already keep what they have."""
+        chosen = (tags,) if isinstance(tags, str) else tuple(tags)
+        awake = [name for name, is_asleep in self._memory.tags().items() if not is_asleep and name in chosen]
+        if awake:
+            self._memory.sleep(awake, contents="drop")
+
+    def wake_up(self, tags=None):
+        """Wakes everything, or everything except those of weights and kv_cache that `tags` does not name."""
+        asleep = self._memory.asleep()
+        if tags is not None:
+            asleep = [name for name in asleep if name in tags or name not in DEFERRABLE]
+        if asleep:
+            self._memory.wake(asleep)
+
+    def get_current_usage(self):
+        """Returns the bytes in blocks of all tags, asleep or not."""
+        figures = self._memory.stats().values()
+        return sum(pool["used_bytes"] for device in figures for pool in device["pools"] if pool["tag"])
+
+    def release_pools(self):
+        """Drops the pool of CUDA graphs."""
+        self.__dict__.pop("_graph_pool", None)
+
+    close = release_pools
+
+
+def _install():
+    """Enables Loch in a worker, and makes vLLM allocate from it."""
+    import vllm.device_allocator.cumem as cumem
+
+    cumem.CuMemAllocator.instance = LochAllocator.get_instance()
+
+
+def _is_chosen(config):
+    return getattr(getattr(config, "model_config", None), "sleep_mode_backend", None) == _NAME
+
+
+def _wrap_worker():
+    """Installs Loch before a worker opens its device, the last moment before the first use of CUDA."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    original = WorkerWrapperBase.init_device
+    if getattr(original, "is_loch", False):
+        return
+
+    @functools.wraps(original)
+    def init_device(self, *arguments, **keywords):
+        if _is_chosen(self.vllm_config):
+            _install()
+        return original(self, *arguments, **keywords)
+
+    init_device.is_loch = True
+    WorkerWrapperBase.init_device = init_device
+
+
+def register():
+    """Makes the backend "loch" known to vLLM. May be called several times."""
+    from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+
+    if _NAME not in SleepModeBackendFactory._registry:
+        SleepModeBackendFactory.register_backend(_NAME, "loch.vllm.backend", "LochBackend")
+    _wrap_worker()
