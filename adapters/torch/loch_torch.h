@@ -2,7 +2,7 @@
 /* Internal header of the PyTorch plug-in: the exported functions, and what its files share.
  *
  * PyTorch finds the exported names by dlsym (torch.cuda.memory.CUDAPluggableAllocator) or gets their addresses, so
- * other code does not include this file. docs/share-with-pytorch.md is for users.
+ * other code does not include this file. docs/pytorch.md is for users.
  *
  * Everything here stays until the process ends: PyTorch frees blocks from static destructors. */
 #ifndef LOCH_TORCH_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Makes Loch PyTorch's CUDA allocator. docs/share-with-pytorch.md explains each step."""
+"""Makes Loch PyTorch's CUDA allocator. docs/pytorch.md explains each step."""
 import ctypes
 import json
 import os

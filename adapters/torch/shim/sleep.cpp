@@ -2,8 +2,8 @@
 // Regions and sleep.
 //
 // A region gives the allocations of one thread a tag. The memory of a tag lies in pools of its own: one child pool for
-// each device, made on first use, and the private pools (of graphs, of MemPools) that were made inside of a region. So a
-// tag shares no memory with others and sleeps as a whole. The empty tag stands for all memory outside of regions.
+// each device, made on first use, and the private pools (of graphs, of MemPools) that were made inside of a region. So
+// a tag shares no memory with others and sleeps as a whole. The empty tag stands for all memory outside of regions.
 //
 // A sleep takes several tags in one step. It succeeds for all of their pools or changes nothing. Pools that keep their
 // contents go to sleep first: a failure can then still be undone without loss. A wake is undone in the same way.
@@ -42,16 +42,16 @@ struct Sleeper {
 
 // A tag. Never destroyed: threads read it without a lock.
 struct Tag {
-    std::string name;                             // empty for memory outside of regions
-    std::atomic<Pool *> pools[kDevicesMax] = {};  // the tag's own pools; added under Device::lock
-    std::atomic<bool> is_asleep{false};           // written under sleep_lock
-    std::vector<Sleeper> sleepers;                // while asleep; under sleep_lock
+    std::string name;                            // empty for memory outside of regions
+    std::atomic<Pool *> pools[kDevicesMax] = {}; // the tag's own pools; added under Device::lock
+    std::atomic<bool> is_asleep{false};          // written under sleep_lock
+    std::vector<Sleeper> sleepers;               // while asleep; under sleep_lock
 };
 
 std::mutex sleep_lock;
-std::mutex tags_lock;       // guards the table of tags; the last lock that is taken
-std::vector<Tag *> tags;    // in order of creation
-size_t regions_open;        // regions of all threads; under tags_lock
+std::mutex tags_lock;                // guards the table of tags; the last lock that is taken
+std::vector<Tag *> tags;             // in order of creation
+size_t regions_open;                 // regions of all threads; under tags_lock
 loch_allocator *pinned[kDevicesMax]; // for saved contents, made on first use; under sleep_lock
 
 // Regions of the thread, innermost last. nullptr stands for "outside of regions".
@@ -167,8 +167,7 @@ loch_status require_pinned(int number, loch_allocator **out)
         options.size = sizeof options;
         options.kind = LOCH_MEMORY_PINNED;
         const std::string name = "torch sleep cuda:" + std::to_string(number);
-        const loch_status status =
-            loch_pool_create(find_device(number)->loch, name.c_str(), &options, &pinned[number]);
+        const loch_status status = loch_pool_create(find_device(number)->loch, name.c_str(), &options, &pinned[number]);
         if (status != LOCH_OK) return status;
     }
     *out = pinned[number];
@@ -356,10 +355,10 @@ std::string print_pool_figures(const Pool &pool)
                   "{\"name\": \"%s\", \"tag\": \"%s\", \"id\": [%llu, %llu], \"reserved_bytes\": %zu, "
                   "\"peak_reserved_bytes\": %zu, \"used_bytes\": %zu, \"free_bytes\": %zu, \"waiting_bytes\": %zu, "
                   "\"captured_bytes\": %zu, \"largest_free_bytes\": %zu, \"asleep_bytes\": %zu, \"limit_bytes\": %zu}",
-                  loch_allocator_get_name(pool.loch), pool.tag.c_str(),
-                  static_cast<unsigned long long>(pool.id.first), static_cast<unsigned long long>(pool.id.second),
-                  info.reserved_bytes, info.peak_reserved_bytes, info.used_bytes, info.free_bytes, info.waiting_bytes,
-                  info.captured_bytes, info.largest_free_bytes, info.asleep_bytes, info.limit_bytes);
+                  loch_allocator_get_name(pool.loch), pool.tag.c_str(), static_cast<unsigned long long>(pool.id.first),
+                  static_cast<unsigned long long>(pool.id.second), info.reserved_bytes, info.peak_reserved_bytes,
+                  info.used_bytes, info.free_bytes, info.waiting_bytes, info.captured_bytes, info.largest_free_bytes,
+                  info.asleep_bytes, info.limit_bytes);
     return text;
 }
 
