@@ -227,6 +227,6 @@ static PyType_Spec memory_spec = {
 int lochpy_add_device_memory(PyObject *module)
 {
     PyTypeObject *type = lochpy_add_type(module, &memory_spec);
-    Py_XDECREF(type);
+    Py_XDECREF((PyObject *)type);
     return type ? 0 : -1;
 }
