@@ -204,7 +204,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_walk_memory(loch_allocator *pool, l
  *  on the host for all work of the device. The memory serves every stream again once its blocks are freed. With
  *  LOCH_POOL_WIPE_FREED the free part is filled with zeros first; if that fails, nothing is released. E_NOT_FOUND:
  *  the pool has no memory for this capture id; with LOCH_POOL_CAPTURES_SHARED, for every id. E_BUSY: a stream of the
- *  pool is being captured. Any thread. */
+ *  device is being captured. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *pool, uint64_t capture_id);
 
 /** @} */

@@ -7,6 +7,11 @@
  *  neither the host nor a device may access it. Blocks may be freed. Waking maps memory at the same addresses again,
  *  with the saved contents. A pool that sleeps as a whole allocates nothing, and a sleeping block cannot be resized:
  *  E_BUSY. While only one tag sleeps, the rest of the pool works.
+ *
+ *  Graphs: memory of captures, and pools with LOCH_POOL_CAPTURES_SHARED, sleep too. No graph may be launched that uses
+ *  memory which is asleep. After the wake all memory that graphs use is mapped at its address, including free memory;
+ *  graphs can be launched again, and give what they gave before. The contents of free memory are not kept: a graph
+ *  writes to it before it reads from it. While one tag sleeps, free memory of captures stays.
  */
 #ifndef LOCH_SLEEP_H
 #define LOCH_SLEEP_H
@@ -17,7 +22,9 @@ LOCH_BEGIN_DECLS
 
 /** What happens to the contents. */
 typedef enum loch_sleep_contents {
-    LOCH_SLEEP_DROP,   /**< dropped: undefined after waking */
+    /** Dropped: every byte is 0xFF after waking, which is NaN in floating-point types and -1 in integers. With a tag,
+     *  parts of blocks that shared granules with other blocks did not sleep and are unchanged. */
+    LOCH_SLEEP_DROP,
     LOCH_SLEEP_PINNED, /**< saved in pinned host memory: fastest to restore */
     LOCH_SLEEP_HOST,   /**< saved in plain host memory */
     LOCH_SLEEP_FILE    /**< saved in a file */
@@ -42,7 +49,8 @@ typedef struct loch_sleep_options {
  *  with another tag adds to the first. A child with a quota sleeps on its own. A movable buffer that sleeps does not
  *  move and cannot be pinned (E_BUSY). Any thread.
  *
- *  E_BUSY: the memory sleeps already, or belongs to a capture that was not released, or holds a child's range.
+ *  E_BUSY: the memory sleeps already, or holds a child's range, or a stream is being captured: a stream of the pool,
+ *  or, if the pool has memory of captures, any stream of the device. The sleep then waits for all work of the device.
  *  E_UNSUPPORTED: the pool has no virtual memory. E_INVALID: the allocator is not a pool, or the contents would be
  *  saved in the pool itself. E_IO: the file cannot be written, is not a regular file, or does not return what was
  *  written (it is read back before any memory is given up).
@@ -50,10 +58,10 @@ typedef struct loch_sleep_options {
 LOCH_API LOCH_MUST_USE loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *options,
                                                    size_t *released);
 
-/** Wakes a pool: maps memory under every live block again and restores the saved contents. The contents are ready
- *  when the call returns. All or nothing: on failure the pool sleeps as before and nothing saved is lost. A pool that
- *  is awake succeeds. E_BUSY: the pool that keeps the saved contents sleeps itself. E_DEVICE_MEMORY, E_LIMIT: memory
- *  is short. Any thread.
+/** Wakes a pool: maps memory under every live block and under free memory of captures again, restores the saved
+ *  contents, and fills blocks whose contents were dropped. The contents are ready when the call returns. All or
+ *  nothing: on failure the pool sleeps as before and nothing saved is lost. A pool that is awake succeeds. E_BUSY: the
+ *  pool that keeps the saved contents sleeps itself. E_DEVICE_MEMORY, E_LIMIT: memory is short. Any thread.
  *  @param restored  number of bytes of contents restored; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_wake(loch_allocator *pool, size_t *restored);
 

@@ -118,8 +118,8 @@ loch_status loch_fill_on(void *to, size_t bytes, const void *pattern, size_t pat
     return bytes ? fill_somewhere(stream, &work, false, LOCH_WAIT_QUEUED) : LOCH_OK;
 }
 
-loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes)
+loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes, uint8_t byte)
 {
-    const fill_on_host work = {to, bytes, 0, 1};
+    const fill_on_host work = {to, bytes, byte, 1};
     return bytes ? fill_somewhere(stream, &work, true, LOCH_WAIT_QUEUED) : LOCH_OK;
 }

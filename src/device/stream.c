@@ -337,6 +337,38 @@ bool lochi_stream_is_captured(loch_stream *stream)
     return loch_stream_query_capture(stream, &capture) == LOCH_OK && capture.active;
 }
 
+/* Finds the stream of a list with the lowest id above `id`, unless `best` has a lower one. */
+static loch_stream *stream_find_above(loch_stream *list, uint64_t id, loch_stream *best)
+{
+    for (; list; list = list->next)
+        if (list->id > id && (!best || list->id < best->id)) best = list;
+    return best;
+}
+
+bool lochi_device_is_captured(loch_device *device)
+{
+    if (!loch_device_can(device, LOCH_CAN_CAPTURE)) return false;
+    const loch_error saved = lochi_error_save();
+    bool is_captured = false;
+    for (uint64_t id = 0; !is_captured;) { /* no driver call with the lock held */
+        lochi_lock_take(&device->lock);
+        loch_stream *stream = stream_find_above(device->streams, id, NULL);
+        stream = stream_find_above(device->thread_streams, id, stream);
+        if (stream) lochi_stream_retain(stream);
+        lochi_lock_drop(&device->lock);
+        if (!stream) break;
+        id = stream->id;
+        uint32_t mark;
+        if (lochi_stream_enter(stream, &mark)) {
+            is_captured = lochi_stream_is_captured(stream);
+            lochi_stream_leave(mark);
+        }
+        lochi_stream_release(stream);
+    }
+    lochi_error_restore(&saved);
+    return is_captured;
+}
+
 loch_status lochi_stream_refuse_captured(loch_stream *stream, const char *what)
 {
     if (!loch_device_can(stream->device, LOCH_CAN_CAPTURE) || !lochi_stream_is_captured(stream)) return LOCH_OK;

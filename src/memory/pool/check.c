@@ -35,8 +35,9 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
         if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
         if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the address space */
     }
-    if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT)
-        return "two dormant blocks are neighbours";
+    if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT &&
+        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest)
+        return "two dormant blocks of a lane are neighbours";
     if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
         return "a slab does not know whether it sleeps";
     const uintptr_t page = lochi_pool_find_page(pool, block->start);

@@ -368,22 +368,23 @@ pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block)
     return block;
 }
 
-static bool heap_is_dormant(const pool_block *block)
+static bool heap_is_dormant(const pool_block *neighbour, const pool_block *block)
 {
-    return block && lochi_pool_state(block) == POOL_DORMANT;
+    return neighbour && lochi_pool_state(neighbour) == POOL_DORMANT && neighbour->lane == block->lane &&
+           neighbour->is_nest == block->is_nest;
 }
 
-/* Makes a block dormant. No stream uses sleeping memory, so any lane may own it: the first one does. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_DORMANT);
     lochi_pool_set_id(block, 0);
     lochi_pool_set_epoch(block, 0);
-    block->is_nest = block->is_piece = false;
+    block->is_piece = false;
+    block->is_nest &= block->lane->capture != 0; /* that memory wakes as it was */
     pool->dormant_bytes += block->bytes;
-    if (heap_is_dormant(block->behind)) heap_join(pool, block);
-    if (!heap_is_dormant(block->before)) return block;
+    if (heap_is_dormant(block->behind, block)) heap_join(pool, block);
+    if (!heap_is_dormant(block->before, block)) return block;
     block = block->before;
     heap_join(pool, block);
     return block;

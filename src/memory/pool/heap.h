@@ -56,7 +56,8 @@ void lochi_pool_make_nest(lochi_pool *pool, pool_block *block);
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
 /* Makes addresses bare whose memory is gone, and merges them. Returns the merged block. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
-/* Makes free memory that is asleep dormant: in no list, merged with dormant neighbours. Returns the merged block. */
+/* Makes free memory that is asleep dormant: in no list, merged with dormant neighbours of its lane. Returns the
+ * merged block. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
 /* Takes a free block out of its bin, and updates the figures of whole pieces. */
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block);

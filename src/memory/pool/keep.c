@@ -424,12 +424,12 @@ loch_status lochi_keep_restore(pool_keep *keep, pool_stage *stage, uintptr_t add
                            : keep_copy(keep, (char *)address, bytes, offset, false);
 }
 
-loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage, bool is_saving)
+loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage)
 {
-    if (is_saving && keep->is_staged) {
+    if (keep->is_staged) {
         LOCH_TRY_RETURN(stage_turn(stage, keep, true)); /* empties the other half */
         LOCH_TRY_RETURN(stage_empty(stage, keep, !stage->half));
     }
     LOCH_TRY_RETURN(loch_stream_sync(&keep->device->default_stream));
-    return is_saving && keep->file >= 0 ? keep_verify(keep) : LOCH_OK;
+    return keep->file >= 0 ? keep_verify(keep) : LOCH_OK;
 }

@@ -61,11 +61,11 @@ static inline bool lochi_keep_has_room(const pool_keep *keep, size_t bytes)
 loch_status lochi_stage_open(pool_stage *stage, loch_device *device);
 void lochi_stage_close(pool_stage *stage);
 
-/* Queues the copy of [address, address + bytes) to an offset, or back from it. Saves must use consecutive offsets.
- * lochi_keep_finish waits for the copies, and reads a file back after saving. E_IO: the file is full, or does not
- * return what was written. */
+/* Queues the copy of [address, address + bytes) to an offset, or back from it, on the default stream. Saves must use
+ * consecutive offsets. lochi_keep_finish ends saving: it waits for the copies, and reads a file back. E_IO: the file is
+ * full, or does not return what was written. */
 loch_status lochi_keep_save(pool_keep *keep, pool_stage *stage, uintptr_t address, size_t bytes, size_t offset);
 loch_status lochi_keep_restore(pool_keep *keep, pool_stage *stage, uintptr_t address, size_t bytes, size_t offset);
-loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage, bool is_saving);
+loch_status lochi_keep_finish(pool_keep *keep, pool_stage *stage);
 
 #endif

@@ -10,6 +10,7 @@
 #include "memory/pool/lane.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "device/stream.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/outside.h"
 
@@ -289,11 +290,10 @@ loch_status lochi_pool_wait_for_all(lochi_pool *pool)
 loch_status lochi_pool_wait_for_device(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        if (lochi_pool_is_under_capture(pool, lane))
-            return LOCH_FAIL(BUSY, "a stream that is captured cannot be waited for");
     lochi_pool_go_outside(pool);
-    const loch_status status = loch_device_sync(pool->device);
+    loch_status status = lochi_device_is_captured(pool->device)
+                             ? LOCH_FAIL(BUSY, "%s cannot be waited for while a stream is captured", pool->device->name)
+                             : loch_device_sync(pool->device);
     lochi_pool_come_back(pool);
     return lochi_is_gone(status) ? LOCH_OK : status;
 }

@@ -45,8 +45,8 @@ bool lochi_pool_wait_on_host(lochi_pool *pool);
 /* Waits on the host for all work that may use the pool's memory, except for that of captures. E_BUSY if a stream is
  * being captured. Otherwise returns the driver's failure. */
 loch_status lochi_pool_wait_for_all(lochi_pool *pool);
-/* Waits on the host for all work of the device: a graph may run on any stream. E_BUSY if a stream of the pool is being
- * captured: the wait would invalidate the capture. A lost device runs nothing. */
+/* Waits on the host for all work of the device: a graph may run on any stream. E_BUSY if a stream of the device is
+ * being captured: the wait would end the capture. A lost device runs nothing. */
 loch_status lochi_pool_wait_for_device(lochi_pool *pool);
 /* Waits for graphs of captures that were not released. */
 void lochi_pool_wait_for_graphs(lochi_pool *pool);

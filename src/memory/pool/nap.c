@@ -43,7 +43,7 @@ loch_status lochi_nap_save(pool_nap *nap, pool_stage *stage)
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < nap->ranges_count && status == LOCH_OK; i++)
         status = lochi_keep_save(&nap->keep, stage, nap->ranges[i].start, nap->ranges[i].bytes, nap->ranges[i].offset);
-    if (status == LOCH_OK && nap->ranges_count) status = lochi_keep_finish(&nap->keep, stage, true);
+    if (status == LOCH_OK && nap->ranges_count) status = lochi_keep_finish(&nap->keep, stage);
     return status;
 }
 

@@ -23,6 +23,13 @@ size_t lochi_rest_count_live(const pool_block *block)
     }
 }
 
+size_t lochi_rest_count_kept(const pool_block *block)
+{
+    const pool_state state = lochi_pool_state(block);
+    const bool is_free = state == POOL_FREE || state == POOL_DORMANT;
+    return is_free && block->lane->capture ? block->bytes : lochi_rest_count_live(block);
+}
+
 void lochi_rest_set(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest from, pool_rest to)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -135,7 +142,8 @@ void lochi_rest_settle(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
     lochi_pool_go_outside(pool);
-    (void)!loch_stream_sync(pool->default_stream); /* work that cannot be waited for does not run */
+    if (loch_stream_sync(pool->default_stream) != LOCH_OK)
+        (void)!loch_device_sync(pool->device); /* work that cannot be waited for in any way does not run */
     lochi_pool_come_back(pool);
     lochi_error_restore(&saved);
 }

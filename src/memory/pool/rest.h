@@ -7,6 +7,9 @@
 
 /* Returns the bytes of a block that is handed out or waits for streams; 0 for all other blocks. */
 size_t lochi_rest_count_live(const pool_block *block);
+/* Returns the bytes of a block that have memory again after a wake: those of live blocks, and free memory of captures,
+ * which graphs use; 0 for all other blocks. */
+size_t lochi_rest_count_kept(const pool_block *block);
 /* Changes the handles under a live block from state `from` to state `to`. */
 void lochi_rest_set(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest from, pool_rest to);
 /* Stocks records for cutting blocks at both ends of `handles` handles. E_HOST_MEMORY. */

@@ -57,8 +57,6 @@ static bool sleep_is_of(const pool_block *block, loch_tag tag)
 /* Checks that a block can sleep. Returns why it cannot. */
 static loch_status sleep_check_block(const pool_block *block)
 {
-    if (block->is_captured)
-        return LOCH_FAIL(BUSY, "the block at %p belongs to a capture that was not released", (void *)block->start);
     if (lochi_pool_is_range(block))
         return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool: end the child before its parent sleeps",
                          (void *)block->start);
@@ -67,24 +65,21 @@ static loch_status sleep_check_block(const pool_block *block)
     return LOCH_OK;
 }
 
-/* Chooses the handles that sleep: those with a block of the tag and no block of another tag. */
+/* Chooses the handles that sleep: those with a block of the tag and no block of another tag. Free memory of captures
+ * has no tag: graphs of other tags may use it. */
 static loch_status sleep_choose(lochi_pool *pool, loch_tag tag)
 {
     for (pool_handle *handle = pool->handles; handle && !tag; handle = handle->next)
         if (handle->rest == POOL_AWAKE) handle->rest = POOL_CHOSEN;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        const bool is_kept_free = lochi_pool_state(block) == POOL_FREE &&
-                                  block->is_captured; /* graphs write to captured memory even while it is free */
-        const size_t live = is_kept_free && !tag ? block->bytes : lochi_rest_count_live(block);
+        const size_t live = lochi_rest_count_live(block);
         if (!live || !sleep_is_of(block, tag)) continue;
         LOCH_TRY_RETURN(sleep_check_block(block));
         if (tag) lochi_rest_set(pool, block, live, POOL_AWAKE, POOL_CHOSEN);
     }
     for (pool_block *block = NULL; tag && (block = lochi_pool_next_block(pool, block));) {
-        const bool is_kept_free = lochi_pool_state(block) == POOL_FREE && block->is_captured;
-        const size_t live = is_kept_free ? block->bytes : lochi_rest_count_live(block);
-        if (live && (is_kept_free || !sleep_is_of(block, tag)))
-            lochi_rest_set(pool, block, live, POOL_CHOSEN, POOL_AWAKE);
+        const size_t kept = lochi_rest_count_kept(block);
+        if (kept && !sleep_is_of(block, tag)) lochi_rest_set(pool, block, kept, POOL_CHOSEN, POOL_AWAKE);
     }
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next)
         if (handle->rest == POOL_CHOSEN && handle->mappings > 1)
@@ -191,10 +186,14 @@ static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
     return LOCH_OK;
 }
 
-/* Waits until no stream uses the pool. */
+/* Waits until no stream uses the pool. A graph may run on any stream of the device. */
 static loch_status sleep_wait(lochi_pool *pool)
 {
-    const loch_status status = lochi_pool_wait_for_all(pool);
+    bool has_graphs = false;
+    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        has_graphs |= lane->capture != 0;
+    loch_status status = has_graphs ? lochi_pool_wait_for_device(pool) : LOCH_OK;
+    if (status == LOCH_OK) status = lochi_pool_wait_for_all(pool);
     if (status == LOCH_OK) return LOCH_OK; /* the error record may describe an older failure */
     return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
                           loch_allocator_get_name(pool->allocator));

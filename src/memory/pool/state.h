@@ -21,7 +21,7 @@
  *     fading block at each old address. A fading block becomes bare when it is unmapped, after its event has passed,
  *     unless the handle returns there first.
  *  6. While handles sleep, the gate is closed, their cells still point to them, no free block touches them (free
- *     memory there is dormant, and two dormant blocks are never neighbours), and no slab that touches them is in a
+ *     memory there is dormant, in as few blocks as lanes and nests allow), and no slab that touches them is in a
  *     lane's list.
  *  7. Only a special block has an owner, a freeze, protected pages or a child pool; all other records, and those of no
  *     block, have zeros there. So requests and frees of ordinary blocks need not touch the second line of a record.

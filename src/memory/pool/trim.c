@@ -41,7 +41,7 @@ static void trim_gather(lochi_pool *pool)
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX); /* after the slabs, which are pieces too */
-    lochi_pool_join_lanes(pool);
+    if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);       /* nests stay: no handle can go back */
 }
 
 /* Tells whether streams may still use free memory, or a freed block waits for streams: then waiting can help. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Wakes pools: creates memory for the sleeping handles that still have a live block and restores their contents;
- * removes the others. The device copies while the host maps the next handles. All of that happens outside the pool's
- * lock. Blocks that other threads free meanwhile become dormant, and free memory at the end of the wake. */
+ * creates memory for those with free memory of captures; removes the others. Dropped contents are replaced by a byte
+ * that makes them invalid numbers. The device copies while the host maps the next handles. All of that happens outside
+ * the pool's lock. Blocks that other threads free meanwhile become dormant, and free memory at the end of the wake. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "device/fill.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
@@ -23,23 +25,27 @@
 #include "memory/recorder/recorder.h"
 
 #define WAKE_RUN ((size_t)32 << 20) /* bytes that are worth a copy of their own */
+#define WAKE_DROPPED 0xff           /* every byte of dropped contents: NaN in every type of numbers with a fraction */
 
-/* Contents that are copied back in one call. */
+/* Contents that are copied back, or memory that is filled, in one call. */
 typedef struct wake_run {
     pool_nap *nap;
     uintptr_t start;
     size_t bytes, offset;
 } wake_run;
 
-/* Copies a run back outside the lock, except while a tool checks accesses: a free by another thread would hide memory
- * from the copy. */
+/* Copies a run back, or fills it if its contents were dropped. Does so outside the lock, except while a tool checks
+ * accesses: a free by another thread would hide memory from the copy. */
 static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage)
 {
     const wake_run whole = *run;
     run->bytes = 0;
     if (!whole.bytes) return LOCH_OK;
     if (!pool->checker) lochi_pool_go_outside(pool);
-    const loch_status status = lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
+    const loch_status status =
+        whole.nap->keep.contents == LOCH_SLEEP_DROP
+            ? lochi_fill_own(pool->default_stream, (void *)whole.start, whole.bytes, WAKE_DROPPED)
+            : lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
     if (!pool->checker) lochi_pool_come_back(pool);
     return status;
 }
@@ -48,7 +54,8 @@ static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage
 static loch_status wake_add(lochi_pool *pool, wake_run *run, const pool_part *part, pool_stage *stage)
 {
     pool_nap *nap = part->handle->nap;
-    const size_t offset = lochi_nap_find_offset(nap, part->start);
+    const bool is_dropped = nap->keep.contents == LOCH_SLEEP_DROP;
+    const size_t offset = is_dropped ? part->start : lochi_nap_find_offset(nap, part->start);
     const bool is_next =
         run->nap == nap && run->start + run->bytes == part->start && run->offset + run->bytes == offset;
     if (run->bytes && is_next) {
@@ -111,15 +118,14 @@ static loch_status wake_restore(lochi_pool *pool, const wake_list *list, pool_st
             if (run.bytes >= WAKE_RUN) LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
             LOCH_TRY_RETURN(lochi_pool_get_up(pool, part->handle));
         }
-        if (part->handle->nap->keep.contents == LOCH_SLEEP_DROP) continue;
         LOCH_TRY_RETURN(wake_add(pool, &run, part, stage));
-        *restored += part->bytes;
+        if (part->handle->nap->keep.contents != LOCH_SLEEP_DROP) *restored += part->bytes;
     }
     LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
     LOCH_TRY_RETURN(wake_get_up_rest(pool));
-    if (!*restored) return LOCH_OK;
+    if (!list->count) return LOCH_OK;
     lochi_pool_go_outside(pool);
-    const loch_status status = lochi_keep_finish(&run.nap->keep, stage, false);
+    const loch_status status = loch_stream_sync(pool->default_stream);
     lochi_pool_come_back(pool);
     return status;
 }
@@ -144,13 +150,14 @@ static void wake_undo(lochi_pool *pool)
     lochi_error_restore(&saved);
 }
 
-/* Marks the sleeping handles with a live block, lists them, and sets records aside for removing the others. */
+/* Marks the sleeping handles with a live block or free memory of captures, lists live blocks, and sets records aside
+ * for removing the other handles. */
 static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **aside)
 {
     size_t forgotten = 0;
     lochi_pool_collect(pool);
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
-        lochi_rest_set(pool, block, lochi_rest_count_live(block), POOL_ASLEEP, POOL_WANTED);
+        lochi_rest_set(pool, block, lochi_rest_count_kept(block), POOL_ASLEEP, POOL_WANTED);
     for (pool_handle *handle = pool->handles; handle;
          handle = handle->next) /* handles that a failed wake left mapped */
         if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;

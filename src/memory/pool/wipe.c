@@ -23,7 +23,7 @@ static loch_status wipe_fill_closed(lochi_pool *pool, pool_lane *lane, uintptr_t
     lochi_pool_poll(pool, lane);
     if (!lochi_pool_has_passed(lane, lane->epoch))
         return LOCH_FAIL(BUSY, "work of a stream that was destroyed is unfinished");
-    LOCH_TRY_RETURN(lochi_fill_own(pool->default_stream, (void *)start, bytes));
+    LOCH_TRY_RETURN(lochi_fill_own(pool->default_stream, (void *)start, bytes, 0));
     return loch_stream_sync(pool->default_stream);
 }
 
@@ -36,7 +36,7 @@ static loch_status wipe_fill(lochi_pool *pool, pool_lane *lane, uintptr_t start,
     else if (lochi_pool_is_under_capture(pool, lane)) /* the fill would become part of the graph */
         status = LOCH_FAIL(BUSY, "memory cannot be wiped on a stream that is captured");
     else
-        status = lochi_fill_own(lane->stream, (void *)start, bytes);
+        status = lochi_fill_own(lane->stream, (void *)start, bytes, 0);
     lochi_pool_hide(pool, start, bytes);
     return status;
 }

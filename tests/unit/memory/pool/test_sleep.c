@@ -38,6 +38,21 @@ static void contents_come_back(void **state)
         }
 }
 
+/* Counts the bytes of a block that are 0xFF. All others must be those that were put there: they lie in handles that
+ * other blocks kept awake. */
+static size_t piece_count_dropped(const piece *p, uint64_t seed)
+{
+    char *host = bed_host(2 * p->bytes + 1), *old = host + p->bytes;
+    test_pattern_write(old, p->bytes, seed);
+    CHECK_OK(loch_copy(host, p->address, p->bytes));
+    size_t dropped = 0;
+    for (size_t i = 0; i < p->bytes; i++) {
+        dropped += (unsigned char)host[i] == 0xff;
+        if ((unsigned char)host[i] != 0xff && host[i] != old[i]) fail_msg("byte %zu is neither old nor 0xFF", i);
+    }
+    return dropped;
+}
+
 static void contents_may_be_dropped(void **state)
 {
     (void)state;
@@ -47,7 +62,51 @@ static void contents_may_be_dropped(void **state)
         put_to_sleep(&b, LOCH_SLEEP_DROP, 0);
         assert_int_equal(wake(&b), 0);
         for (size_t i = 0; i < b.count; i++)
+            if (b.pieces[i].address && piece_count_dropped(&b.pieces[i], i) != b.pieces[i].bytes)
+                fail_msg("block %zu can be read", i);
+        for (size_t i = 0; i < b.count; i++)
             if (b.pieces[i].address) bed_put(&b, &b.pieces[i], i); /* there is memory */
+        bed_expect(&b);
+        bed_close(&b);
+    }
+}
+
+/* One tag is dropped and the rest is kept; blocks are freed and made in between. */
+static void dropped_contents_are_never_read(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++) {
+        bed b = bed_open(devices[d], NULL);
+        bed_fill(&b);
+        for (size_t i = 0; i < 4; i++)
+            bed_take(&b, 4 * MIB, red, b.streams[i % 2]);
+        const size_t first = b.count - 4;
+        put_to_sleep(&b, LOCH_SLEEP_DROP, red);
+        bed_give(&b, first + 1); /* while it sleeps */
+        bed_take(&b, 4 * MIB, red, b.streams[1]);
+        bed_take(&b, 500, red, NULL);
+        const size_t later = b.count;
+        put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
+        wake(&b);
+        for (size_t i = 0; i < later; i++) {
+            if (!b.pieces[i].address) continue;
+            const bool was_asleep = i >= first && i < first + 4, is_kept = piece_is_right(&b.pieces[i], i);
+            if (was_asleep && piece_count_dropped(&b.pieces[i], i) < 2 * MIB) fail_msg("block %zu can be read", i);
+            if (b.pieces[i].tag != red && !is_kept) fail_msg("block %zu differs", i);
+            if (!is_kept) bed_put(&b, &b.pieces[i], i);
+        }
+        bed_take(&b, 4 * MIB, red, b.streams[1]); /* in the memory of the freed block */
+        bed_expect(&b);
+        put_to_sleep(&b, LOCH_SLEEP_DROP, 0);
+        for (size_t i = 0; i < b.count; i++)
+            if (b.pieces[i].address) bed_give(&b, i);
+        wake(&b);
+        assert_int_equal(pool_info(b.pool).reserved_bytes, 0);
+        for (size_t i = 0; i < b.count; i++) { /* again, in new memory */
+            const size_t bytes = b.pieces[i].bytes;
+            CHECK_OK(loch_alloc(b.pool, bytes, (void **)&b.pieces[i].address));
+            bed_put(&b, &b.pieces[i], i);
+        }
         bed_expect(&b);
         bed_close(&b);
     }
@@ -371,6 +430,7 @@ int main(void)
         POOL_TEST(threads_work_on_while_a_tag_sleeps),
         POOL_TEST(contents_come_back),
         POOL_TEST(contents_may_be_dropped),
+        POOL_TEST(dropped_contents_are_never_read),
         POOL_TEST(a_device_without_data_sleeps_by_dropping),
         POOL_TEST(a_tag_sleeps_alone),
         POOL_TEST(random_programs_keep_contents_over_sleep),

@@ -57,7 +57,9 @@ static void bad_requests_are_refused(void **state)
     bed_close(&c);
 }
 
-static void captured_memory_stays(void **state)
+/* A pool stays awake while a stream is captured, and the capture goes on. Of one tag, memory sleeps beside that of
+ * captures. */
+static void a_capture_in_progress_keeps_its_pool_awake(void **state)
 {
     (void)state;
     bed b = bed_open(SIM, NULL);
@@ -66,15 +68,23 @@ static void captured_memory_stays(void **state)
     void *captured = pool_alloc_on(b.pool, 3 * MIB, b.streams[0]);
     loch_capture_info info = {.size = sizeof info};
     CHECK_OK(loch_stream_query_capture(b.streams[0], &info));
+    const loch_sleep_options options = how(LOCH_SLEEP_HOST, 0), of_tag = how(LOCH_SLEEP_HOST, red);
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), BUSY);
+    CHECK_FAILS(loch_pool_sleep(b.pool, &of_tag, NULL), BUSY);
+    CHECK_FAILS(loch_pool_release_capture(b.pool, info.id), BUSY);
+    pool_expect_whole(b.pool);
+    bed_expect(&b);
     loch_sim_graph *graph;
     CHECK_OK(loch_sim_capture_end(b.streams[0], &graph));
-    const loch_sleep_options options = how(LOCH_SLEEP_HOST, 0);
+    CHECK_OK(loch_sim_capture_begin(b.streams[1])); /* a stream that has nothing in the pool */
     CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), BUSY);
-    pool_expect_whole(b.pool);
+    loch_sim_graph *other;
+    CHECK_OK(loch_sim_capture_end(b.streams[1], &other));
+    loch_sim_graph_destroy(other);
     assert_true(put_to_sleep(&b, LOCH_SLEEP_HOST, red) >= 4 * MIB);
+    CHECK_OK(loch_sim_graph_launch(graph, b.streams[0]));
     wake(&b);
     CHECK_OK(loch_free(b.pool, captured));
-    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), BUSY);
     loch_sim_graph_destroy(graph);
     CHECK_OK(loch_pool_release_capture(b.pool, info.id));
     put_to_sleep(&b, LOCH_SLEEP_HOST, 0);
@@ -278,7 +288,7 @@ int main(void)
     if (loch_tag_create("red", &red) != LOCH_OK || loch_tag_create("blue", &blue) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
         POOL_TEST(bad_requests_are_refused),
-        POOL_TEST(captured_memory_stays),
+        POOL_TEST(a_capture_in_progress_keeps_its_pool_awake),
         POOL_TEST(without_memory_to_wake_in_the_pool_sleeps_on),
         POOL_TEST(a_file_with_a_name_is_replaced_and_goes),
         POOL_TEST(a_full_disk_leaves_the_pool_awake),
