@@ -208,7 +208,7 @@ static void program_capture(program *p)
     STEP(loch_stream_sync(p->two));
     loch_sim_graph_destroy(p->graph);
     p->graph = NULL;
-    STEP(loch_pool_release_capture(p->pool, info.id));
+    if (p->ground->options.captures != LOCH_POOL_CAPTURES_SHARED) STEP(loch_pool_release_capture(p->pool, info.id));
     STEP(take(p, 63, 100 * TEST_KIB, p->one));
 }
 
@@ -343,6 +343,8 @@ static const ground grounds[] = {
     {"cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}},
     {"sim:64MiB,granule=64KiB,backed",
      {.size = sizeof(loch_pool_options), .limit_bytes = LIMIT, .wipe = LOCH_POOL_WIPE_FREED}},
+    {"sim:64MiB,granule=64KiB",
+     {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT, .captures = LOCH_POOL_CAPTURES_SHARED}},
 };
 
 static void sweep(const test_faults *from, const ground *on)

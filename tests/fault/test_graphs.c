@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sleep and wake of pools whose memory graphs use, while every driver call and every host allocation fails in turn: the
- * call does all or nothing, and afterwards the graph gives what it gave before. */
+/* Pools whose memory graphs use, while every driver call and every host allocation fails in turn. Sleep and wake do all
+ * or nothing, and afterwards the graph gives what it gave before. A release with live blocks leaves nothing behind. */
 #include "base/sanitize.h"
 #include "graph_fixture.h"
 #include "sweep.h"
@@ -98,11 +98,48 @@ static void memory_of_captures_sleeps_as_a_whole_or_not_at_all(void **state)
     sweep(test_sim_faults, SIM, LOCH_POOL_CAPTURES_WATCHED);
 }
 
+/* The last reference goes while blocks are live. */
+static void release_faulted(test_round *round, const void *user)
+{
+    const loch_pool_options *options = user;
+    loch_sim_stats stats = {.size = sizeof stats};
+    graph_rig rig = graph_open(SIM, options, 100 * TEST_KIB);
+    graph_put(&rig, 3);
+    graph_run(&rig, 3);
+    loch_sim_graph_destroy(rig.graph);
+    test_round_begin(round, rig.device);
+    loch_allocator_release(rig.pool);
+    test_round_end(round);
+    if (!graph_has(&rig, rig.input, 3)) fail_msg("contents are lost");
+    CHECK_OK(loch_free(rig.pool, rig.input));
+    if (!graph_has(&rig, rig.output, 3)) fail_msg("contents are lost");
+    CHECK_OK(loch_free(rig.pool, rig.output));
+    CHECK_OK(loch_sim_get_stats(rig.device, &stats));
+    assert_int_equal(stats.physical_bytes, 0);
+    assert_int_equal(stats.mappings, 0);
+    loch_stream_close(rig.a);
+    loch_stream_close(rig.b);
+    loch_device_release(rig.device);
+}
+
+static void released_pools_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const loch_pool_options options[] = {
+        {.size = sizeof options[0], .captures = LOCH_POOL_CAPTURES_SHARED},
+        {.size = sizeof options[0], .captures = LOCH_POOL_CAPTURES_SHARED, .wipe = LOCH_POOL_WIPE_FREED}};
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(test_rounds_run(&test_sim_faults, "release", release_faulted, &options[i]).places > 2);
+        (void)test_rounds_run(&test_host_faults, "release", release_faulted, &options[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_of_graphs_sleep_as_a_whole_or_not_at_all),
         cmocka_unit_test(memory_of_captures_sleeps_as_a_whole_or_not_at_all),
+        cmocka_unit_test(released_pools_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, test_faults_prepare, NULL);
 }
