@@ -86,6 +86,13 @@ typedef struct loch_request {
      *  ordinary block. E_UNSUPPORTED: the allocator is not a pool of virtual memory, or a wrapper around it has no
      *  growable blocks. E_OUT_OF_RANGE: `bytes` is more. */
     size_t max_bytes;
+    /** Places the block exactly at this address of a pool; NULL for any address. For blocks that have to come back to
+     *  the addresses that they had: all of it must be free on the stream of the request, or have no memory yet. A
+     *  block that the pool handed out fits there again with its old size and alignment. E_BUSY: a part of it is in
+     *  use, waits for streams, or is asleep. E_OUT_OF_RANGE: not the pool's addresses. E_INVALID: no block of this size
+     *  and alignment can start there, or the block is growable. E_UNSUPPORTED: the allocator is not a pool, or a
+     *  wrapper around it moves blocks (red zones). Nothing changes then. */
+    void *address;
 } loch_request;
 
 /** Allocates a block as `request` says. E_INVALID: the request is not valid. E_OVERFLOW: the size does not fit the

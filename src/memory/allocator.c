@@ -58,6 +58,26 @@ static LOCHI_RARE loch_status allocator_check_growable(const loch_allocator *all
     return LOCH_OK;
 }
 
+/* Checks a request for a block at an address. */
+static LOCHI_RARE loch_status allocator_check_address(const loch_allocator *allocator, const loch_request *request)
+{
+    if (!lochi_pool_of(allocator))
+        return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" cannot place a block at an address: it is not a pool",
+                         allocator->name);
+    if (request->max_bytes) return LOCH_FAIL(INVALID, "a growable block cannot be placed at an address");
+    return LOCH_OK;
+}
+
+/* Checks that a block is where the request wants it. A wrapper of the user may have passed on another request. */
+static LOCHI_RARE loch_status allocator_check_place(loch_allocator *allocator, const loch_request *request, void **out)
+{
+    if (*out == request->address) return LOCH_OK;
+    lochi_allocator_abandon(allocator, *out, 0, NULL);
+    *out = NULL;
+    return LOCH_FAIL(UNSUPPORTED, "a wrapper of allocator \"%s\" did not place the block at %p", allocator->name,
+                     request->address);
+}
+
 /* Copies a caller's request to `out`, completes it and checks it. */
 static loch_status allocator_read_request(const loch_allocator *allocator, const loch_request *given, loch_request *out)
 {
@@ -77,6 +97,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         return LOCH_FAIL(OVERFLOW, "a block of %s with an alignment of %s does not fit the address space",
                          LOCHI_SIZE(out->bytes), LOCHI_SIZE(out->alignment));
     if (out->max_bytes) LOCH_TRY_RETURN(allocator_check_growable(allocator, out));
+    if (out->address) LOCH_TRY_RETURN(allocator_check_address(allocator, out));
     if (!out->stream)
         out->stream = &allocator->device->default_stream;
     else
@@ -107,6 +128,8 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
     if (LOCHI_UNLIKELY(status != LOCH_OK) && !lochi_failure_is_inner())
         lochi_recorder_note_failure(allocator, request->bytes, status);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
+    if (status == LOCH_OK && LOCHI_UNLIKELY(request->address != NULL))
+        LOCH_TRY_RETURN(allocator_check_place(allocator, request, out));
     if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes &&
         !(allocator->traits & LOCH_TRAIT_ZEROES))
         status = allocator_zero(allocator, request, out);
@@ -135,18 +158,38 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     return allocator_alloc_read(allocator, &read, out);
 }
 
+/* Joins the bits of one more member of a request. On x86-64 that is one instruction with an operand in memory, unless
+ * the compiler sorts the members into two sums first. */
+static inline uint64_t allocator_join(uint64_t seen, uint64_t more)
+{
+    seen |= more;
+#if defined(__x86_64__)
+    __asm__("" : "+r"(seen));
+#endif
+    return seen;
+}
+
+/* Joins the members of a request that are 0 in a plain one, beside `seen`. */
+static inline uint64_t allocator_join_rare(uint64_t seen, const loch_request *request)
+{
+    seen = allocator_join(seen, request->round_bytes);
+    seen = allocator_join(seen, request->max_bytes);
+    return seen | (uintptr_t)request->address;
+}
+
 /* Returns whether a request of full size asks for bytes on a stream and nothing else. The bytes may be 0. */
 static inline bool allocator_is_plainest(const loch_request *request)
 {
-    return !(request->tag | request->flags | request->round_bytes | request->alignment | request->max_bytes);
+    const uint64_t seen = allocator_join(request->tag | request->flags, request->alignment);
+    return !allocator_join_rare(seen, request);
 }
 
 /* Returns whether a request of full size is valid and asks for aligned bytes on a stream, zeroed or not, and nothing
  * else. The bytes may be 0. */
 static inline bool allocator_is_plain(const loch_request *request)
 {
-    return !(request->tag | (request->flags & ~(uint32_t)LOCH_ALLOC_ZEROED) | request->round_bytes |
-             request->max_bytes | (request->alignment & (request->alignment - 1)));
+    const uint64_t seen = request->tag | (request->flags & ~(uint32_t)LOCH_ALLOC_ZEROED);
+    return !allocator_join_rare(seen | (request->alignment & (request->alignment - 1)), request);
 }
 
 /* Continues a plain request that a pool has tried and refused. Measuring is off, because the gate was open. */

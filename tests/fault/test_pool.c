@@ -90,6 +90,16 @@ static void program_sizes(program *p)
         STEP(give(p, i));
 }
 
+static loch_status put(program *p, size_t slot, size_t bytes, loch_stream *stream, void *address)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream, .address = address};
+    void *block = TEST_UNTOUCHED;
+    const loch_status status = loch_allocator_alloc(p->pool, &request, &block);
+    if (status == LOCH_OK ? block != address : block != NULL) p->notes.wrong = "a block is at another address";
+    p->blocks[slot] = status == LOCH_OK ? block : NULL;
+    return status;
+}
+
 static void program_streams(program *p)
 {
     STEP(take(p, 0, 200 * TEST_KIB, p->one));
@@ -226,11 +236,33 @@ static void program_end_of_a_stream(program *p)
     STEP(use(p, 72, 250 * TEST_KIB, p->one));
 }
 
+/* Blocks come back to their addresses: in free memory, and where the memory has gone back to the device. */
+static void program_addresses(program *p)
+{
+    static const size_t bytes[] = {700, 30 * TEST_KIB, 600 * TEST_KIB};
+    const bool is_raw = p->ground->options.kind == LOCH_MEMORY_PINNED || strstr(p->ground->device, "virtual=off");
+    void *addresses[3];
+    for (size_t i = 0; i < 3; i++)
+        STEP(take(p, 80 + i, bytes[i], p->one));
+    for (size_t i = 0; i < 3; i++)
+        addresses[i] = p->blocks[80 + i];
+    for (size_t round = 0; round < 2; round++) {
+        for (size_t i = 0; i < 3; i++)
+            STEP(give(p, 80 + i));
+        if (round && is_raw) return;
+        if (round) STEP(loch_allocator_trim(p->pool, 0, NULL));
+        for (size_t i = 3; i--;)
+            STEP(put(p, 80 + i, bytes[i], p->one, addresses[i]));
+    }
+    for (size_t i = 0; i < 3; i++)
+        STEP(give(p, 80 + i));
+}
+
 static void program_work(program *p)
 {
-    static void (*const parts[])(program *) = {program_sizes,          program_streams, program_pieces,
-                                               program_growable,       program_changes, program_capture,
-                                               program_end_of_a_stream};
+    static void (*const parts[])(program *) = {program_sizes,           program_streams,  program_pieces,
+                                               program_growable,        program_changes,  program_capture,
+                                               program_end_of_a_stream, program_addresses};
     STEP(loch_stream_create(p->notes.device, NULL, &p->one));
     STEP(loch_stream_create(p->notes.device, NULL, &p->two));
     STEP(loch_pool_create(p->notes.device, "pool", &p->ground->options, &p->pool));

@@ -7,6 +7,7 @@
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
+#include "memory/pool/exact.h"
 #include "memory/pool/growable.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
@@ -83,7 +84,7 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
-    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0};
+    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0, 0};
     const loch_error saved = lochi_error_save();
     const pool_block *fit = pool->is_exact ? lochi_pool_bins_fit(&want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
     if (fit) block = alloc_improve(pool, &nest, fit, status);
@@ -111,6 +112,21 @@ static pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache, const p
     return *status == LOCH_OK ? block : NULL;
 }
 
+/* Hands out a large block that was found for a request. */
+static inline loch_status alloc_hand_out(lochi_pool *pool, pool_cache *cache, pool_block *block,
+                                         const loch_request *request, void **out)
+{
+    lochi_pool_set_requested(block, request->bytes);
+    block->tag = (uint16_t)request->tag;
+    /* All blocks of a pool that hands out whole blocks are pieces. Reading the members that were just written as one
+     * word would wait until the writes reach the cache. */
+    lochi_pool_set_state(block, request->tag || pool->is_whole ? POOL_SPECIAL : POOL_USED);
+    lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
+    lochi_pool_show_block(pool, block->start, request->bytes);
+    *out = (void *)block->start;
+    return LOCH_OK;
+}
+
 static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *lane, const loch_request *request,
                                void **out)
 {
@@ -122,19 +138,10 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (!block) {
         pool_cache *flushed = bytes > POOL_NEST_MAX ? cache : NULL;
         if (flushed) lochi_pool_flush_last(pool, flushed); /* merged before the request is cut from a larger block */
-        const pool_want want = {bytes, alignment, lane, 1};
+        const pool_want want = {bytes, alignment, lane, 1, 0};
         block = alloc_take_block(pool, flushed, &want, &status);
     }
-    if (!block) return status;
-    lochi_pool_set_requested(block, request->bytes);
-    block->tag = (uint16_t)request->tag;
-    /* All blocks of a pool that hands out whole blocks are pieces. Reading the members that were just written as one
-     * word would wait until the writes reach the cache. */
-    lochi_pool_set_state(block, request->tag || pool->is_whole ? POOL_SPECIAL : POOL_USED);
-    lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
-    lochi_pool_show_block(pool, block->start, request->bytes);
-    *out = (void *)block->start;
-    return LOCH_OK;
+    return block ? alloc_hand_out(pool, cache, block, request, out) : status;
 }
 
 /* --- small blocks --- */
@@ -154,13 +161,26 @@ static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t c
     loch_status status;
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
-    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class]};
+    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class], 0};
     pool_block *block = alloc_take_block(pool, NULL, &want, &status);
     if (block)
         lochi_pool_slab_make(pool, slab, lane, block);
     else
         lochi_pool_slab_keep_record(pool, slab);
     return status;
+}
+
+/* Hands out a small block that was found for a request. */
+static inline loch_status alloc_hand_out_small(lochi_pool *pool, pool_cache *cache, const pool_entry *entry,
+                                               uint32_t class, const loch_request *request, void **out)
+{
+    atomic_store_explicit(entry->word,
+                          POOL_WORD_LIVE | (uint32_t)request->tag << POOL_WORD_TAG_SHIFT | (uint32_t)request->bytes,
+                          memory_order_relaxed);
+    lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
+    lochi_pool_show_block(pool, (uintptr_t)entry->address, request->bytes);
+    *out = entry->address;
+    return LOCH_OK;
 }
 
 static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *lane, uint32_t class,
@@ -171,13 +191,7 @@ static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (!is_cached && !lochi_pool_slab_find(lane, class)) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
     if (!cache || lochi_pool_cache_take(pool, cache, class, &entry) != LOCH_OK)
         lochi_pool_slab_take(lane, class, &entry, 1);
-    atomic_store_explicit(entry.word,
-                          POOL_WORD_LIVE | (uint32_t)request->tag << POOL_WORD_TAG_SHIFT | (uint32_t)request->bytes,
-                          memory_order_relaxed);
-    lochi_pool_count_alloc(pool, cache, request->bytes, pool->class_bytes[class]);
-    lochi_pool_show_block(pool, (uintptr_t)entry.address, request->bytes);
-    *out = entry.address;
-    return LOCH_OK;
+    return alloc_hand_out_small(pool, cache, &entry, class, request, out);
 }
 
 /* --- requests --- */
@@ -198,18 +212,44 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
                : alloc_large(pool, cache, lane, request, out);
 }
 
+/* Allocates at an address (loch_request.address). Both locks are held: the addresses may need memory. */
+static LOCHI_RARE loch_status alloc_at(lochi_pool *pool, const loch_request *request, void **out)
+{
+    const uintptr_t address = (uintptr_t)request->address;
+    const size_t alignment = request->alignment ? request->alignment : 1, rounded = lochi_request_round(request);
+    loch_status status;
+    uint32_t class;
+    if (address & (alignment - 1))
+        return LOCH_FAIL(INVALID, "%p is not aligned to %s", request->address, LOCHI_SIZE(alignment));
+    pool_lane *lane = lochi_pool_lane(pool, request->stream, &status);
+    if (!lane) return status;
+    pool_cache *cache = lochi_pool_cache(pool, lane);
+    if (alloc_is_small(pool, lochi_pool_round_request(pool, rounded), alignment, &class)) {
+        pool_entry entry;
+        LOCH_TRY_RETURN(lochi_pool_take_small_at(pool, lane, class, address, &entry));
+        return alloc_hand_out_small(pool, cache, &entry, class, request, out);
+    }
+    if (address & (POOL_UNIT - 1))
+        return LOCH_FAIL(INVALID, "%p is not aligned to %zu bytes, as large blocks are", request->address, POOL_UNIT);
+    const pool_want want = {lochi_pool_round_large(pool, rounded), POOL_UNIT, lane, 1, address};
+    pool_block *block;
+    LOCH_TRY_RETURN(lochi_pool_take_block_at(pool, &want, &block));
+    return alloc_hand_out(pool, cache, block, request, out);
+}
+
 static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, void **out)
 {
-    if (request->max_bytes)
-        lochi_pool_take_locks(pool); /* a growable block maps memory */
+    const bool is_mapped = request->max_bytes || request->address; /* the request itself maps memory */
+    if (is_mapped)
+        lochi_pool_take_locks(pool);
     else
         lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
     if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
-    else if (request->max_bytes)
-        status = lochi_pool_make_growable(pool, request, out);
+    else if (is_mapped)
+        status = request->max_bytes ? lochi_pool_make_growable(pool, request, out) : alloc_at(pool, request, out);
     else
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);

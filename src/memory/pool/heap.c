@@ -505,6 +505,31 @@ static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool
     return block;
 }
 
+/* Makes a free block that is in no bin ordinary free memory of a lane. */
+static void heap_claim(pool_block *block, pool_lane *lane)
+{
+    block->is_nest = block->is_piece = false;
+    if (block->lane == lane) return;
+    block->lane = lane;
+    block->is_captured = lane->capture != 0;
+    lochi_pool_set_epoch(block, 0); /* passed in every lane */
+}
+
+pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t end, pool_lane *lane)
+{
+    lochi_lock_assert_held(&pool->lock);
+    lochi_pool_unbin(pool, block);
+    heap_claim(block, lane);
+    while (block->start + block->bytes < end) {
+        lochi_pool_unbin(pool, block->behind);
+        heap_claim(block->behind, lane);
+        heap_join(pool, block);
+    }
+    block = heap_merge(pool, block);
+    lochi_pool_bins_add(heap_bins(block), block);
+    return block;
+}
+
 size_t lochi_pool_join_handles(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);

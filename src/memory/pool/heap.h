@@ -11,6 +11,7 @@ typedef struct pool_want {
     size_t alignment; /* at least POOL_UNIT */
     pool_lane *lane;
     size_t paged_bytes; /* bytes whose pages get an entry: 1, or all of a slab */
+    uintptr_t at;       /* the address that the request is for; 0 for any */
 } pool_want;
 
 /* Makes sure that `count` records, at most one batch, are available. Returns false without host memory. */
@@ -72,6 +73,10 @@ pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block);
 pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lane, uint64_t epoch);
 /* Gives an idle free block to another lane. Returns the merged block. */
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
+
+/* Merges the free blocks from `block` to the one that ends at or behind `end`, for a lane. Blocks of other lanes must
+ * be idle. Returns the merged block, which belongs to the lane and to no nest. */
+pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t end, pool_lane *lane);
 
 /* Returns the block behind `block` by address: the first one for NULL, NULL at the end. */
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);

@@ -167,10 +167,25 @@ static void place_set_hole(const lochi_pool *pool, const pool_block *block, plac
     hole->bare_count = 0;
 }
 
+/* Finds the spot of a request for an address. Returns false if other blocks than free and bare ones are in the way. */
+static bool place_find_fixed(lochi_pool *pool, const place_search *search, pool_spot *best)
+{
+    const uintptr_t end = search->want->at + search->want->bytes;
+    size_t missing = 0;
+    const pool_block *block = lochi_pool_find_near(pool->first, search->want->at);
+    for (; block && block->start < end; block = block->behind) {
+        if (lochi_pool_state(block) != POOL_FREE && !place_is_open(block, search)) return false;
+        if (place_is_bare(block, search->plan)) missing += block->bytes; /* at least: place_find_gaps counts it */
+    }
+    *best = (pool_spot){search->want->at, missing, 0, pool->first};
+    return true;
+}
+
 /* Finds the spot that costs least: in the free block that fits best, and in all holes with bare addresses. */
 static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, uint64_t plan, pool_spot *best)
 {
     place_search search = {want, may_drop, plan, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
+    if (want->at) return place_find_fixed(pool, &search, best);
     place_hole hole;
     unsigned above = 0, fits = 0;
     pool_block *fit = lochi_pool_bins_from(&want->lane->bins, want->bytes, &above);

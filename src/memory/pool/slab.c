@@ -171,7 +171,7 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
     slab_unlist(slab);
     slab->lane->empty_slabs--;
     for (size_t offset = 0; offset < pool->slab_bytes[slab->class]; offset += POOL_PAGE)
-        lochi_pool_enter_page(pool, block->start + offset, 0);
+        lochi_pool_enter_page(pool, block->start + offset, POOL_SLAB_MARK(slab->class, offset >> POOL_PAGE_SHIFT));
     lochi_free(slab->owners); /* the table of ids stays: threads read it without the lock, and all of it is 0 */
     slab->owners = NULL;
     lochi_pool_slab_keep_record(pool, slab);
@@ -181,13 +181,9 @@ static void slab_destroy(lochi_pool *pool, pool_slab *slab)
 
 /* --- small blocks --- */
 
-pool_entry lochi_pool_slab_pop(pool_slab *slab)
+/* Counts out an object that the caller has taken off the list of free ones. */
+static inline pool_entry slab_hand_out(pool_slab *slab, uint32_t index)
 {
-    uint32_t index = slab->free_head;
-    if (index != POOL_WORD_NONE)
-        slab->free_head = atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES;
-    else
-        index = slab->fresh++;
     const bool was_empty = slab->free_count-- == slab->count;
     if (!slab->is_closed && (was_empty || !slab->free_count)) {
         slab_unlist(slab);
@@ -195,6 +191,47 @@ pool_entry lochi_pool_slab_pop(pool_slab *slab)
         if (slab->free_count) slab_enlist(slab);
     }
     return (pool_entry){(void *)(slab->start + (uintptr_t)index * slab->object_bytes), &slab->words[index]};
+}
+
+pool_entry lochi_pool_slab_pop(pool_slab *slab)
+{
+    uint32_t index = slab->free_head;
+    if (index != POOL_WORD_NONE)
+        slab->free_head = atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES;
+    else
+        index = slab->fresh++;
+    return slab_hand_out(slab, index);
+}
+
+bool lochi_pool_slab_pick(pool_slab *slab, uint32_t index, pool_entry *out)
+{
+    for (; slab->fresh <= index; slab->fresh++) { /* objects before this one were never handed out: they are free */
+        atomic_store_explicit(&slab->words[slab->fresh], slab->free_head, memory_order_relaxed);
+        slab->free_head = slab->fresh;
+    }
+    uint32_t before = POOL_WORD_NONE, at = slab->free_head;
+    while (at != index && at != POOL_WORD_NONE) {
+        before = at;
+        at = atomic_load_explicit(&slab->words[at], memory_order_relaxed) & POOL_WORD_BYTES;
+    }
+    if (at == POOL_WORD_NONE) return false;
+    const uint32_t next = atomic_load_explicit(&slab->words[index], memory_order_relaxed) & POOL_WORD_BYTES;
+    if (before == POOL_WORD_NONE) {
+        slab->free_head = next;
+    } else {
+        const uint32_t seen = atomic_load_explicit(&slab->words[before], memory_order_relaxed) & ~POOL_WORD_BYTES;
+        atomic_store_explicit(&slab->words[before], seen | next, memory_order_relaxed);
+    }
+    *out = slab_hand_out(slab, index);
+    return true;
+}
+
+bool lochi_pool_slab_end(lochi_pool *pool, pool_slab *slab)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (slab->free_count < slab->count || slab->is_asleep || slab->is_closed) return false;
+    slab_destroy(pool, slab);
+    return true;
 }
 
 pool_slab *lochi_pool_slab_find(const pool_lane *lane, uint32_t class)

@@ -5,6 +5,12 @@
 
 #include "memory/pool/state.h"
 
+/* The entry of the table of pages for page `index` of a slab of a class that has ended. A slab can be made there again
+ * (exact.c). It is never the mark of a freed block. */
+#define POOL_SLAB_MARK(class, index) ((uintptr_t)((class) + 1) << 16 | (uintptr_t)(index) << 24 | POOL_IS_FREED)
+#define POOL_SLAB_MARK_CLASS(page) ((uint32_t)((page) >> 16 & 0xff) - 1)
+#define POOL_SLAB_MARK_INDEX(page) ((page) >> 24)
+
 /* Computes the classes of a new pool. */
 void lochi_pool_lay_out_classes(lochi_pool *pool);
 /* Frees all slab records of a pool that ends. */
@@ -32,6 +38,10 @@ pool_slab *lochi_pool_slab_find(const pool_lane *lane, uint32_t class);
 size_t lochi_pool_slab_take(pool_lane *lane, uint32_t class, pool_entry *out, size_t count);
 /* Takes a small block out of a slab that has a free one. */
 pool_entry lochi_pool_slab_pop(pool_slab *slab);
+/* Takes the small block with a number out of an open slab. Returns false if it is not free. */
+bool lochi_pool_slab_pick(pool_slab *slab, uint32_t index, pool_entry *out);
+/* Ends a slab without a block in use, so that its memory is free. Returns false if it cannot end now. */
+bool lochi_pool_slab_end(lochi_pool *pool, pool_slab *slab);
 /* Returns a small block to its slab. The slab may end. */
 void lochi_pool_slab_give(lochi_pool *pool, pool_slab *slab, pool_word *word);
 /* Frees slabs without a block in use. Returns whether there was one. */

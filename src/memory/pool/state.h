@@ -201,7 +201,7 @@ typedef struct pool_cell {
 } pool_cell;
 
 /* Entries of the table of pages: 0; the block that starts in the page, with the units before its start in the low
- * bits; a slab, marked, on each of its pages; or a mark that a block which started here was freed. */
+ * bits; a slab, marked, on each of its pages; or a mark of a block or slab that was here (slab.h). */
 #define POOL_IS_FREED 1u
 #define POOL_IS_SLAB 2u
 #define POOL_OFFSET_SHIFT 2

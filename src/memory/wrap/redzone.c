@@ -86,6 +86,9 @@ static loch_status redzone_alloc(void *user, const loch_request *request, void *
     if (request->max_bytes)
         return LOCH_FAIL(UNSUPPORTED, "a growable block has no red zone: its end moves. Allocate it from \"%s\"",
                          self->wrapped->name);
+    if (request->address)
+        return LOCH_FAIL(UNSUPPORTED, "a block with red zones has no place at an address: allocate it from \"%s\"",
+                         self->wrapped->name);
     const loch_status status = redzone_make(self, request, out);
     if (status != LOCH_OK) lochi_ledger_count_failure(self->table.ledger);
     return status;

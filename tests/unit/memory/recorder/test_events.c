@@ -26,6 +26,38 @@ static void close_ground(const ground *g)
     loch_device_release(g->device);
 }
 
+/* A block at an address is recorded like any other: the address is where the block is, not what the request said. So a
+ * replay allocates it wherever its pool likes. */
+static void a_block_at_an_address_is_recorded_as_a_plain_one(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 30000, TEST_MIB};
+    ground g = open_ground(DEVICE);
+    void *blocks[3], *again[3];
+    recorder_begin("addresses");
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_OK(loch_alloc(g.pool, sizes[i], &blocks[i]));
+        CHECK_OK(loch_free(g.pool, blocks[i]));
+        const loch_request request = {.size = sizeof request, .bytes = sizes[i], .address = blocks[i]};
+        CHECK_OK(loch_allocator_alloc(g.pool, &request, &again[i]));
+        CHECK_OK(loch_free(g.pool, again[i]));
+    }
+    loch_recording *r = recorder_finish();
+    recorder_expect_whole(r);
+    assert_int_equal(recorder_count(r, LOCH_RECORDED_ALLOC), 6);
+    assert_int_equal(recorder_info(r).live_blocks, 0);
+    for (size_t i = 0; i < 3; i++) {
+        loch_recording_block first = *recorder_block(r, blocks[i], 0), second = *recorder_block(r, blocks[i], 1);
+        assert_int_equal(first.bytes, sizes[i]);
+        assert_int_equal(second.bytes, first.bytes);
+        assert_int_equal(second.alignment, first.alignment);
+        assert_int_equal(second.stream, first.stream);
+        assert_int_equal(second.tag, first.tag);
+    }
+    loch_recording_destroy(r);
+    close_ground(&g);
+}
+
 static void allocations_and_frees_have_sizes_tags_streams_and_alignments(void **state)
 {
     (void)state;
@@ -478,6 +510,7 @@ static void allocators_of_users_are_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        SIM_TEST(a_block_at_an_address_is_recorded_as_a_plain_one),
         SIM_TEST(allocations_and_frees_have_sizes_tags_streams_and_alignments),
         SIM_TEST(live_blocks_are_present_from_the_start),
         SIM_TEST(uses_and_frees_name_their_streams),
