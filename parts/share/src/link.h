@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* Unix sockets between an importer and an owner: names, messages with descriptors, and the process on the other side
+ * (link.c). Every descriptor is closed by exec, and no call raises SIGPIPE or is interrupted by a signal. */
+#ifndef SHARE_LINK_H
+#define SHARE_LINK_H
+
+#include "message.h"
+#include <sys/types.h>
+
+/* Makes a random key. Returns false and sets errno if the system has no random numbers. */
+bool share_key_create(share_key *out);
+
+/* Opens the socket of the owner with this id, for connections. Returns -1 and sets errno on failure. */
+int share_link_listen(const share_key *owner);
+
+/* Connects to the owner with this id. Returns -1 and sets errno on failure. */
+int share_link_connect(const share_key *owner);
+
+/* Makes two connected ends. Returns false and sets errno on failure. */
+bool share_link_pair(int ends[2]);
+
+/* The process on the other side. */
+typedef struct share_peer {
+    pid_t pid; /* 0: in another pid namespace, or not known */
+    uid_t uid;
+} share_peer;
+
+bool share_link_peer(int link, share_peer *out);
+
+/* Opens a pidfd of the process on the other side, which is readable when that process has ended. Returns -1 if the
+ * system cannot. */
+int share_link_pidfd(int link, const share_peer *peer);
+
+/* Sends one message with `count` descriptors, which stay open here. Returns 0 or the error number; EAGAIN if the other
+ * side does not read and `flags` has MSG_DONTWAIT. */
+int share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags);
+
+/* Receives one message. Waits at most `timeout_ns`, counted for the whole message; 0 for no waiting.
+ * `length` is 0 when the other side has closed. `descriptors` has room for SHARE_CHUNK; the caller closes `*count` of
+ * them, in every case. Returns 0 or the error number: ETIMEDOUT, EMFILE if descriptors were lost because the process
+ * has none left. */
+int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
+                       size_t *count);
+
+/* Closes `count` descriptors. */
+void share_link_close_all(const int *descriptors, size_t count);
+
+#endif
