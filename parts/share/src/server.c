@@ -57,6 +57,12 @@ static bool server_watch(int fd, uint64_t mark)
     return epoll_ctl(server.epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Closing is not enough: a child between fork and exec may have a copy, and events would go on. */
+static void server_unwatch(int fd)
+{
+    if (fd >= 0) epoll_ctl(server.epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
 /* --- connections --- */
 
 static void server_free(server_connection *connection)
@@ -86,7 +92,10 @@ static bool server_add(int fd, bool is_trusted)
     /* The pidfd comes first: the thread may free the connection as soon as its socket is watched. */
     const bool is_watched = (connection->pidfd < 0 || server_watch(connection->pidfd, server_mark(connection, true))) &&
                             server_watch(fd, server_mark(connection, false));
-    if (!is_watched) server.connections = connection->next;
+    if (!is_watched) {
+        server.connections = connection->next;
+        server_unwatch(connection->pidfd);
+    }
     pthread_mutex_unlock(&share_lock);
     if (!is_watched) server_free(connection);
     return is_watched;
@@ -100,6 +109,8 @@ static void server_drop(server_connection *connection)
     while (*at && *at != connection)
         at = &(*at)->next;
     if (*at) *at = connection->next;
+    server_unwatch(connection->fd);
+    server_unwatch(connection->pidfd);
     pthread_mutex_unlock(&share_lock);
     for (server_lease *lease = connection->leases, *next; lease; lease = next) {
         next = lease->next;

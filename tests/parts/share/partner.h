@@ -70,7 +70,7 @@ typedef struct partner_role {
     struct rlimit limit;
 } partner_role;
 
-static size_t partner_count_files(void)
+__attribute__((unused)) static size_t partner_count_files(void)
 {
     size_t count = 0;
     DIR *folder = opendir("/proc/self/fd");
@@ -180,7 +180,7 @@ static int partner_run(int commands, int parcels, const char *device)
 }
 
 /* Runs as the second process if the arguments say so: ends the program then. */
-static void partner_main(int count, char **arguments)
+__attribute__((unused)) static void partner_main(int count, char **arguments)
 {
     if (count < 5 || strcmp(arguments[1], "partner") != 0) return;
     const int code = partner_run(atoi(arguments[2]), atoi(arguments[3]), arguments[4]);
@@ -189,7 +189,7 @@ static void partner_main(int count, char **arguments)
 
 /* --- the first process --- */
 
-static partner partner_start(const char *device)
+__attribute__((unused)) static partner partner_start(const char *device)
 {
     int commands[2], parcels[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, commands), 0);
@@ -220,7 +220,7 @@ static partner_answer partner_tell(const partner *p, const partner_command *comm
 }
 
 /* Tells the partner something that succeeds, and returns the value of its answer. */
-static size_t partner_do_it(const partner *p, partner_verb verb, size_t slot, size_t value)
+__attribute__((unused)) static size_t partner_do_it(const partner *p, partner_verb verb, size_t slot, size_t value)
 {
     const partner_command command = {.verb = verb, .slot = slot, .value = value};
     const partner_answer answer = partner_tell(p, &command);
@@ -228,28 +228,30 @@ static size_t partner_do_it(const partner *p, partner_verb verb, size_t slot, si
     return answer.value;
 }
 
-static partner_answer partner_import_bytes(const partner *p, size_t slot, const void *token, size_t bytes)
+__attribute__((unused)) static partner_answer partner_import_bytes(const partner *p, size_t slot, const void *token,
+                                                                   size_t bytes)
 {
     partner_command command = {.verb = PARTNER_IMPORT, .slot = slot, .token_bytes = bytes};
     memcpy(command.token, token, bytes);
     return partner_tell(p, &command);
 }
 
-static partner_answer partner_try_import(const partner *p, size_t slot, const loch_parcel *parcel)
+__attribute__((unused)) static partner_answer partner_try_import(const partner *p, size_t slot,
+                                                                 const loch_parcel *parcel)
 {
     size_t bytes;
     const void *token = loch_parcel_get_token(parcel, &bytes);
     return partner_import_bytes(p, slot, token, bytes);
 }
 
-static void partner_import(const partner *p, size_t slot, const loch_parcel *parcel)
+__attribute__((unused)) static void partner_import(const partner *p, size_t slot, const loch_parcel *parcel)
 {
     const partner_answer answer = partner_try_import(p, slot, parcel);
     if (answer.status != LOCH_OK) fail_msg("import: %s", answer.sentence);
 }
 
 /* Ends the partner, which must have given everything back. */
-static void partner_stop(partner *p)
+__attribute__((unused)) static void partner_stop(partner *p)
 {
     int status;
     close(p->commands);
@@ -259,7 +261,7 @@ static void partner_stop(partner *p)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void partner_kill(partner *p)
+__attribute__((unused)) static void partner_kill(partner *p)
 {
     int status;
     assert_int_equal(kill(p->pid, SIGKILL), 0);
@@ -268,14 +270,14 @@ static void partner_kill(partner *p)
     close(p->parcels);
 }
 
-static void partner_pause(void)
+__attribute__((unused)) static void partner_pause(void)
 {
     const struct timespec pause = {.tv_nsec = 200000};
     nanosleep(&pause, NULL);
 }
 
 /* Waits until a parcel has that many imports; fails the test at the deadline. */
-static void partner_await_imports(const loch_parcel *parcel, size_t imports)
+__attribute__((unused)) static void partner_await_imports(const loch_parcel *parcel, size_t imports)
 {
     loch_parcel_info info = {.size = sizeof info};
     const time_t end = time(NULL) + PARTNER_SECONDS;
@@ -295,7 +297,7 @@ static size_t partner_used_bytes(loch_allocator *pool)
 }
 
 /* Waits until a pool has no live block. */
-static void partner_await_empty(loch_allocator *pool)
+__attribute__((unused)) static void partner_await_empty(loch_allocator *pool)
 {
     const time_t end = time(NULL) + PARTNER_SECONDS;
     while (partner_used_bytes(pool) && time(NULL) < end)

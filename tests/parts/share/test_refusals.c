@@ -192,7 +192,8 @@ static void a_parcel_that_was_destroyed_is_not_found(void **state)
     size_t length;
     uint8_t copy[LOCH_PARCEL_TOKEN_MAX];
     loch_buffer *out = TEST_UNTOUCHED;
-    memcpy(copy, loch_parcel_get_token(parcel, &length), sizeof copy < length ? sizeof copy : length);
+    const void *token = loch_parcel_get_token(parcel, &length);
+    memcpy(copy, token, length);
     partner p = partner_start("cpu");
     partner_import(&p, 0, parcel);
     loch_parcel_destroy(parcel);
@@ -356,7 +357,10 @@ static void an_owner_that_does_not_answer_is_waited_for_so_long(void **state)
     partner_do_it(&p, PARTNER_OFFER, 0, 4000);
     CHECK_OK(loch_parcel_receive(cpu, p.parcels, NULL, &buffer));
     partner_do_it(&p, PARTNER_OFFER, 1, 4000);
+    int status;
     assert_int_equal(kill(p.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(p.pid, &status, WUNTRACED), p.pid);
+    assert_true(WIFSTOPPED(status));
     const loch_parcel_import_options options = {.size = sizeof options, .timeout_ns = 20000000};
     CHECK_FAILS(loch_parcel_receive(cpu, p.parcels, &options, &second), BUSY);
     assert_null(second);
