@@ -87,6 +87,15 @@ typedef enum loch_pool_wipe {
     LOCH_POOL_WIPE_FREED
 } loch_pool_wipe;
 
+/** Whether a stream may wait on the device for another one, so that it can use memory that the other one still uses. */
+typedef enum loch_pool_waits {
+    LOCH_POOL_WAITS_ON_DEVICE, /**< streams wait for each other when memory is short or much of it is unfinished */
+    /** No stream waits: memory serves another stream after the work on it has ended. For pinned memory that the host
+     *  uses as soon as it is handed out. Ask such a pool for memory on a stream without work, and name every stream that
+     *  uses a block by loch_allocator_record_use. Then no block is handed out that any work still uses. */
+    LOCH_POOL_WAITS_NONE
+} loch_pool_waits;
+
 /** Options of loch_pool_create. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_pool_options {
     size_t size; /**< sizeof(loch_pool_options) */
@@ -106,6 +115,7 @@ typedef struct loch_pool_options {
     loch_handle_options handle;  /**< options of new handles: sharing, RDMA; all zero for plain ones */
     /** What happens to the contents of freed memory; a child wipes at least as much as its parent. */
     loch_pool_wipe wipe;
+    loch_pool_waits waits; /**< whether a stream may wait on the device for another one */
 } loch_pool_options;
 
 /** Creates a pool on a device. E_INVALID: an option is not valid. E_UNSUPPORTED: the device does not have this kind

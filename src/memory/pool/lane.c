@@ -169,6 +169,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 {
     lochi_lock_assert_held(&pool->lock);
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
+    if (pool->is_unwaiting) return LOCH_FAIL(BUSY, "the streams of the pool do not wait for each other");
     if (lochi_pool_is_in_capture(lane) || lane->is_closed)
         return LOCH_FAIL(BUSY, "the stream is captured or was destroyed: it cannot wait for another stream");
     if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));

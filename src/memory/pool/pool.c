@@ -53,6 +53,8 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     if (options->kind != LOCH_MEMORY_DEVICE && options->kind != LOCH_MEMORY_PINNED &&
         options->kind != LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
+    if ((unsigned)options->waits > LOCH_POOL_WAITS_NONE)
+        return LOCH_FAIL(INVALID, "waits %d of a pool is unknown", (int)options->waits);
     if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_SHARED ||
         (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
         return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d is unknown", (int)options->preset,
@@ -65,6 +67,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->idle = options->idle_bytes;
     pool->is_of_graphs = options->captures == LOCH_POOL_CAPTURES_SHARED;
     pool->is_whole = options->preset == LOCH_POOL_WHOLE_BLOCKS;
+    pool->is_unwaiting = options->waits == LOCH_POOL_WAITS_NONE;
     pool->is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
     pool->is_small_capped = pool->is_whole && !pool->idle;
     if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;

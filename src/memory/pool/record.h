@@ -139,4 +139,20 @@ static inline void lochi_pool_fetch_neighbours(const pool_block *block)
 #endif
 }
 
+/* Returns the word of a small block; NULL if `address` is not the start of one. The rest at the end of a slab has a
+ * word too, which is never live. */
+static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address)
+{
+    const uint64_t offset = address - slab->start;
+    const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
+    if (offset != (uint64_t)index * slab->object_bytes) return NULL;
+    return &slab->words[index];
+}
+
+/* Returns the tag of a small block. */
+static inline loch_tag lochi_pool_word_tag(uint32_t word)
+{
+    return (loch_tag)(word >> POOL_WORD_TAG_SHIFT & POOL_WORD_TAGS);
+}
+
 #endif

@@ -381,6 +381,7 @@ struct lochi_pool {
     bool is_host;        /* and the memory is the host's: memset and memcpy do for fills and copies */
     bool is_whole;       /* blocks are handed out whole */
     bool is_capped;      /* free memory has a cap: threads cache no large blocks */
+    bool is_unwaiting;   /* no stream waits for another one on the device */
     bool is_shared;      /* several threads have used it; written with the gate stopped */
     uint32_t cache_slot; /* of the first thread, plus 1 */
     loch_stream *default_stream;
@@ -548,22 +549,6 @@ static inline void lochi_pool_enlist(pool_block **list, pool_block *block)
 static inline uint32_t lochi_pool_class(const lochi_pool *pool, size_t bytes)
 {
     return pool->class_of[(bytes - 1) >> POOL_STEP_SHIFT];
-}
-
-/* Returns the word of a small block; NULL if `address` is not the start of one. The rest at the end of a slab has a
- * word too, which is never live. */
-static inline pool_word *lochi_pool_slab_word(pool_slab *slab, uintptr_t address)
-{
-    const uint64_t offset = address - slab->start;
-    const uint32_t index = (uint32_t)((offset * slab->reciprocal) >> 32);
-    if (offset != (uint64_t)index * slab->object_bytes) return NULL;
-    return &slab->words[index];
-}
-
-/* Returns the tag of a small block. */
-static inline loch_tag lochi_pool_word_tag(uint32_t word)
-{
-    return (loch_tag)(word >> POOL_WORD_TAG_SHIFT & POOL_WORD_TAGS);
 }
 
 /* Tells whether memory freed in an epoch of a lane may be used by any stream. */

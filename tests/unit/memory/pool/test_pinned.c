@@ -222,6 +222,72 @@ static void segments_that_streams_use_do_not_make_way(void **state)
     pool_bench_close(&bench);
 }
 
+/* --- memory that the host uses at once --- */
+
+/* Blocks of a stream without work, used by other streams: what is handed out has been left by all of them. */
+static void a_pool_without_waits_hands_out_what_no_stream_uses(void **state)
+{
+    (void)state;
+    for (int waits = LOCH_POOL_WAITS_ON_DEVICE; waits <= LOCH_POOL_WAITS_NONE; waits++) {
+        const loch_pool_options options = {
+            .size = sizeof options, .kind = LOCH_MEMORY_PINNED, .waits = (loch_pool_waits)waits};
+        pool_bench bench = pool_bench_open("sim:1GiB", &options);
+        for (size_t i = 0; i < 8; i++) { /* as a loader does: each batch is copied, and freed before the copy ends */
+            void *batch = pool_alloc_on(bench.pool, 8 * MIB, bench.a);
+            CHECK_OK(sim_busy(bench.b, 1000000));
+            CHECK_OK(sim_reads(bench.b, batch, 8 * MIB));
+            CHECK_OK(loch_allocator_record_use(bench.pool, batch, bench.b));
+            CHECK_OK(loch_free(bench.pool, batch));
+        }
+        const loch_pool_info info = pool_info(bench.pool);
+        if (waits == LOCH_POOL_WAITS_ON_DEVICE) {
+            assert_true(info.waits_on_device > 0);
+        } else {
+            assert_int_equal(info.waits_on_device, 0);
+            assert_int_equal(info.waits_on_host, 0);
+            assert_int_equal(info.handles, 8); /* the copies have not ended */
+        }
+        CHECK_OK(loch_device_sync(bench.device));
+        void *after = pool_alloc_on(bench.pool, 8 * MIB, bench.a);
+        assert_true(pool_info(bench.pool).handles <= 8);
+        CHECK_OK(loch_free(bench.pool, after));
+        pool_bench_close(&bench);
+    }
+}
+
+/* At its limit such a pool waits on the host. */
+static void a_full_pool_without_waits_waits_on_the_host(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {
+        .size = sizeof options, .kind = LOCH_MEMORY_PINNED, .limit_bytes = 16 * MIB, .waits = LOCH_POOL_WAITS_NONE};
+    pool_bench bench = pool_bench_open("sim:1GiB", &options);
+    for (size_t i = 0; i < 8; i++) {
+        void *batch = pool_alloc_on(bench.pool, 8 * MIB, bench.a);
+        loch_status status = loch_stream_query(bench.a);
+        assert_int_equal(status, LOCH_OK); /* nothing was queued on the stream of the requests */
+        CHECK_OK(sim_busy(bench.b, 1000000));
+        CHECK_OK(sim_reads(bench.b, batch, 8 * MIB));
+        CHECK_OK(loch_allocator_record_use(bench.pool, batch, bench.b));
+        CHECK_OK(loch_free(bench.pool, batch));
+    }
+    const loch_pool_info info = pool_info(bench.pool);
+    assert_int_equal(info.waits_on_device, 0);
+    assert_true(info.waits_on_host > 0);
+    pool_bench_close(&bench);
+}
+
+static void an_unknown_kind_of_waits_is_refused(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB");
+    loch_allocator *pool = TEST_UNTOUCHED;
+    const loch_pool_options options = {.size = sizeof options, .waits = (loch_pool_waits)2};
+    CHECK_FAILS(loch_pool_create(device, "pool", &options, &pool), INVALID);
+    assert_null(pool);
+    loch_device_release(device);
+}
+
 /* The host's shortage is the pool's: cached segments go back, and the sentence names the host. */
 static void a_host_without_memory_makes_the_pool_give_back(void **state)
 {
@@ -263,6 +329,9 @@ int main(void)
         POOL_TEST(a_limit_holds_to_the_page),
         POOL_TEST(segments_that_streams_use_do_not_make_way),
         POOL_TEST(a_host_without_memory_makes_the_pool_give_back),
+        POOL_TEST(a_pool_without_waits_hands_out_what_no_stream_uses),
+        POOL_TEST(a_full_pool_without_waits_waits_on_the_host),
+        POOL_TEST(an_unknown_kind_of_waits_is_refused),
     };
     return cmocka_run_group_tests_name("pools of pinned memory", tests, NULL, NULL);
 }
