@@ -91,8 +91,8 @@ typedef enum loch_pool_wipe {
 typedef enum loch_pool_waits {
     LOCH_POOL_WAITS_ON_DEVICE, /**< streams wait for each other when memory is short or much of it is unfinished */
     /** No stream waits: memory serves another stream after the work on it has ended. For pinned memory that the host
-     *  uses as soon as it is handed out. Ask such a pool for memory on a stream without work, and name every stream that
-     *  uses a block by loch_allocator_record_use. Then no block is handed out that any work still uses. */
+     *  uses as soon as it is handed out. Ask such a pool for memory on a stream without work, and name every stream
+     *  that uses a block by loch_allocator_record_use. Then no block is handed out that any work still uses. */
     LOCH_POOL_WAITS_NONE
 } loch_pool_waits;
 
