@@ -96,8 +96,8 @@ torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cach
 	@scripts/setup build torch
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
-	@LOCH_PYTHON="$${XDG_CACHE_HOME:-$$HOME/.cache}/loch/torch/bin/python" \
-	    tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch.py tests/exchange/test_torch_viz.py
+	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) tests/python/test_torch.py
+	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
 
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser

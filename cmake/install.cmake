@@ -31,6 +31,5 @@ install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
         DESTINATION ${package_dir})
-install(FILES adapters/python/loch_dlpack.py DESTINATION ${CMAKE_INSTALL_DATADIR}/loch/python)
 install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${PROJECT_BINARY_DIR}/loch-insight.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

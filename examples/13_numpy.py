@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: MIT
 """One piece of memory, seen by NumPy and by Loch: the last release frees it.
 
-Needs NumPy, and the library in build/lib (or LOCH_LIBRARY). adapters/python/loch_dlpack.py is all that is needed besides.
+Needs NumPy, and the package: `pip install .`, or PYTHONPATH=build/python after `make`.
 """
-import pathlib
-import sys
-
+import loch
 import numpy
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "adapters" / "python"))
-import loch_dlpack as loch  # noqa: E402
 
 # Loch's memory in NumPy: no copy, so each sees the writes of the other.
 weights = loch.zeros((2, 4), "f32")

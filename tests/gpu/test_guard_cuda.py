@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Guards of Loch and the CUDA runtime of PyTorch and CuPy in one process: what they queue inside a guard lands on the seat's GPU.
 
-Run by scripts/gpu-test; nothing here is skipped. Engines and contexts are called by ctypes: the Python adapter is for tensors alone.
+Run by scripts/gpu-test; nothing here is skipped. Engines and contexts are called by ctypes: the package has no engines.
 """
 
 import ctypes
 import threading
 
 import cupy
-import loch_dlpack as loch
+import loch
 import pytest
 import torch
 
-library = loch._library
+library = ctypes.CDLL(loch.get_library())
 cuda = ctypes.CDLL("libcuda.so.1")
 runtime = cupy.cuda.runtime
 

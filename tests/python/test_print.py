@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Loch's text of a tensor is NumPy's."""
 
-import loch_dlpack as loch
+import loch
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

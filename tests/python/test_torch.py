@@ -4,7 +4,7 @@
 import gc
 import sys
 
-import loch_dlpack as loch
+import loch
 import numpy as np
 import pytest
 import torch
@@ -150,7 +150,7 @@ def test_read_only_memory():
 
 @pytest.mark.parametrize("source", [torch.zeros(2, dtype=torch.complex64), torch.zeros(2, dtype=torch.float8_e4m3fnuz)])
 def test_types_that_loch_has_not(source):
-    with pytest.raises((loch.LochError, BufferError)):
+    with pytest.raises((loch.Error, BufferError)):
         loch.from_dlpack(source)
 
 

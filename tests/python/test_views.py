@@ -3,7 +3,7 @@
 
 import itertools
 
-import loch_dlpack as loch
+import loch
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def both(ours, theirs):
         expected = None
     try:
         got = ours()
-    except (loch.LochError, IndexError, TypeError):
+    except (loch.Error, IndexError, TypeError):
         got = None
     assert (got is None) == (expected is None), f"Loch {got!r}, NumPy {expected!r}"
     return None if got is None else (got, expected)
@@ -166,7 +166,7 @@ def test_the_same_bits_as_another_type(name, other, shape, data):
         expected = None
     try:
         got = tensor.view_as(other)
-    except loch.LochError:
+    except loch.Error:
         # NumPy also takes what is not aligned, and strides that are no multiple of the new size
         is_aligned = address(array) % np.dtype(TYPES[other]).itemsize == 0
         assert expected is None or not array.flags.c_contiguous or not array.size or not is_aligned

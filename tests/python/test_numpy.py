@@ -6,7 +6,7 @@ import io
 import subprocess
 import sys
 
-import loch_dlpack as loch
+import loch
 import numpy as np
 import pytest
 
@@ -89,7 +89,7 @@ def test_elements_that_share_a_place():
     tensor = loch.from_dlpack(array)
     assert tensor.strides == (0, 1) and tensor.is_read_only
     assert np.array_equal(np.from_dlpack(tensor), array)
-    with pytest.raises(loch.LochError, match="."):
+    with pytest.raises(loch.Error, match="."):
         tensor.fill(0)
     wide = np.from_dlpack(loch.tensor([1.0, 2.0]).expand((3, 2)))
     assert wide.strides == (0, 8) and np.array_equal(wide, [[1, 2]] * 3)
@@ -100,7 +100,7 @@ def test_read_only_arrays():
     array.flags.writeable = False
     tensor = loch.from_dlpack(array)
     assert tensor.is_read_only
-    with pytest.raises(loch.LochError) as error:
+    with pytest.raises(loch.Error) as error:
         tensor.fill(1)
     assert error.value.status == "E_INVALID" and not array[0]
     again = np.from_dlpack(tensor)
@@ -226,7 +226,7 @@ def test_a_receiver_that_fails_lets_go_and_says_why():
 def test_a_refused_import_leaves_the_array_alone():
     array = np.zeros(4, np.complex64)
     before = sys.getrefcount(array)
-    with pytest.raises(loch.LochError, match="type code 5 with 64 bits") as error:
+    with pytest.raises(loch.Error, match="type code 5 with 64 bits") as error:
         loch.from_dlpack(array)
     del error
     gc.collect()
@@ -242,7 +242,7 @@ def test_a_refused_import_leaves_the_array_alone():
     ids=lambda array: str(array.dtype),
 )  # fmt: skip
 def test_types_that_are_not_shared(array):
-    with pytest.raises((BufferError, loch.LochError)):
+    with pytest.raises((BufferError, loch.Error)):
         loch.from_dlpack(array)
 
 
@@ -250,12 +250,12 @@ def test_misaligned_data():
     array = np.frombuffer(b"\0" * 33, np.uint8)[1:].view(np.float64)
     if address(array) % 8 == 0:
         array = np.frombuffer(b"\0" * 34, np.uint8)[2:].view(np.float64)
-    with pytest.raises(loch.LochError, match="multiple of the 8 bytes"):
+    with pytest.raises(loch.Error, match="multiple of the 8 bytes"):
         loch.from_dlpack(array)
 
 
 def test_too_many_dimensions():
-    with pytest.raises(loch.LochError, match="17 dimensions"):
+    with pytest.raises(loch.Error, match="17 dimensions"):
         loch.from_dlpack(np.zeros((1,) * 17))
 
 
@@ -312,7 +312,7 @@ def test_the_other_byte_order(tmp_path, dtype):
     path = tmp_path / "swapped.npy"
     np.save(path, array)
     assert np.array_equal(np.from_dlpack(loch.load(path)), array)
-    with pytest.raises(loch.LochError):
+    with pytest.raises(loch.Error):
         loch.load(path, mapped=True)
 
 
@@ -325,7 +325,7 @@ def test_a_mapped_file_is_not_written(tmp_path):
     assert np.from_dlpack(private).tolist() == [7] * 4 and path.read_bytes() == before
     shown = loch.load(path, mapped=True, read_only=True)
     assert not np.from_dlpack(shown).flags.writeable
-    with pytest.raises(loch.LochError):
+    with pytest.raises(loch.Error):
         shown.fill(7)
 
 
@@ -342,7 +342,7 @@ def test_files_with_strides(tmp_path):
 def test_files_with_types_that_loch_has_not(tmp_path, array):
     path = tmp_path / "other.npy"
     np.save(path, array)
-    with pytest.raises(loch.LochError) as error:
+    with pytest.raises(loch.Error) as error:
         loch.load(path)
     assert error.value.status == "E_UNSUPPORTED"
 
@@ -357,14 +357,14 @@ def test_versions_of_the_format(tmp_path):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(loch.LochError) as error:
+    with pytest.raises(loch.Error) as error:
         loch.load(tmp_path / "missing.npy")
     assert error.value.status == "E_NOT_FOUND"
     path = tmp_path / "broken.npy"
     whole = saved(numbers((4,), np.float64))
     for cut in 0, 3, 6, 9, 40, len(whole) - 1:
         path.write_bytes(whole[:cut])
-        with pytest.raises(loch.LochError) as error:
+        with pytest.raises(loch.Error) as error:
             loch.load(path)
         assert error.value.status == "E_CORRUPT"
 
@@ -396,7 +396,7 @@ def test_indices_and_assignment():
     turned = tensor.transpose(0, 1)
     assert turned[()].address == turned[...].address == tensor.address
     for wrong in (3,), (0, 4), (0, 0, 0), (..., ...):
-        with pytest.raises((IndexError, loch.LochError)):
+        with pytest.raises((IndexError, loch.Error)):
             tensor[wrong]
     for wrong in True, 1.0, "a":
         with pytest.raises(TypeError):
@@ -414,7 +414,7 @@ def test_conversions():
 def test_the_end_of_the_interpreter():
     """What is still held then goes in whatever order, without a word."""
     program = """
-import loch_dlpack as loch, numpy
+import loch, numpy
 held = loch.from_dlpack(numpy.arange(5)), numpy.from_dlpack(loch.tensor([1])), loch.tensor([2]).__dlpack__()
 loch.kept, numpy.kept = held[0][1:], loch.from_dlpack(numpy.ones(3))
 """

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""New tensors."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _core
+from ._core import Pool, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Shape = Union[int, Sequence[int]]
+
+
+def empty(
+    shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
+) -> Tensor:
+    """A tensor with undefined contents. `tag` is that of the thread (loch.tag) unless one is named."""
+    return _core.empty(shape, dtype, device=device, pool=pool, stream=stream, tag=tag)
+
+
+def zeros(
+    shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
+) -> Tensor:
+    """A tensor of zeros."""
+    return _core.empty(shape, dtype, device=device, pool=pool, stream=stream, tag=tag, zeroed=True)
+
+
+def ones(
+    shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
+) -> Tensor:
+    """A tensor of ones."""
+    return _core.full(shape, 1, dtype, device=device, pool=pool, stream=stream, tag=tag)
+
+
+def full(
+    shape: Shape,
+    value: Any,
+    dtype: Any = None,
+    device: Any = None,
+    *,
+    pool: Pool | None = None,
+    stream: Any = None,
+    tag: str | None = None,
+) -> Tensor:
+    """A tensor with all elements equal. The number chooses the type unless one is named: bool, i64 or f64."""
+    return _core.full(shape, value, dtype, device=device, pool=pool, stream=stream, tag=tag)
+
+
+def arange(
+    start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None, *, pool: Pool | None = None
+) -> Tensor:
+    """The numbers start, start + step, ... before stop, as numpy.arange: i64 for integers, otherwise f64."""
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise ValueError("the step of a range is not 0")
+    if all(hasattr(number, "__index__") for number in (start, stop, step)):
+        numbers: Any = range(start.__index__(), stop.__index__(), step.__index__())  # type: ignore[union-attr]
+        return _core.tensor(numbers, "i64" if dtype is None else dtype, device, pool=pool)
+    count = max(0, -int(-((stop - start) / step) // 1))
+    return _core.tensor([start + step * at for at in range(count)], "f64" if dtype is None else dtype, device, pool=pool)
+
+
+def from_numpy(array: Any, *, copy: bool = False) -> Tensor:
+    """A tensor that shares the memory of an array of NumPy. A read-only array makes a read-only tensor."""
+    if not hasattr(array, "__array_interface__"):
+        raise TypeError(f"from_numpy takes an array of NumPy, not {type(array).__name__}: loch.tensor copies other things")
+    return _core.from_buffer(array, copy=copy)
+
+
+def from_dlpack(source: Any, *, device: Any = None, stream: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of any object with __dlpack__, or of a capsule.
+
+    `stream` is the stream whose later work may use the memory; the default stream if None. `copy`: True always copies. `device`
+    moves the result there.
+    """
+    made = _core.from_dlpack(source, stream=stream, copy=copy)
+    if device is None or device == made.device:
+        return made
+    if copy is False:
+        raise ValueError(f"a tensor on {made.device} is not on {device} without a copy")
+    return made.to(device)
+
+
+def save(path: str | os.PathLike[str], values: Any, *, as_bits: bool = False) -> None:
+    """Writes a .npy file. `as_bits` writes types that NumPy lacks as raw bytes."""
+    (values if isinstance(values, Tensor) else _core.tensor(values)).save(path, as_bits=as_bits)

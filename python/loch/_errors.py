@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Exceptions. Every failed call of Loch raises an Error; its class is also the one that Python programs expect."""
+
+from __future__ import annotations
+
+import builtins
+
+
+class Error(RuntimeError):
+    """A call of Loch that failed: a sentence for people, and the name of its status ("E_LIMIT")."""
+
+    def __init__(self, sentence: str = "", status: str = "E_INVALID") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.status = status
+
+    def __reduce__(self) -> tuple[builtins.type[Error], tuple[str, str]]:
+        return type(self), (self.sentence, self.status)
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Memory is short: of the device, of the host, or of a limit."""
+
+
+class InvalidError(Error, ValueError):
+    """An argument is not valid, or contents are damaged."""
+
+
+class OverflowError(Error, builtins.OverflowError, ValueError):
+    """A size does not fit the address space."""
+
+
+class OutOfRangeError(Error, IndexError):
+    """An index or a range reaches beyond its memory; ends loops over a tensor."""
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """There is no file, device or option of that name."""
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written."""
+
+
+class ExportError(Error, BufferError):
+    """A tensor that cannot be exported: the protocol of DLPack requires a BufferError."""
+
+
+class KeyTypeError(IndexError, TypeError):
+    """Something that is no index of a tensor."""
+
+
+_CLASSES: dict[str, type[Error]] = {
+    "E_INVALID": InvalidError,
+    "E_OVERFLOW": OverflowError,
+    "E_HOST_MEMORY": OutOfMemoryError,
+    "E_DEVICE_MEMORY": OutOfMemoryError,
+    "E_LIMIT": OutOfMemoryError,
+    "E_FRAGMENTED": OutOfMemoryError,
+    "E_NOT_FOUND": NotFoundError,
+    "E_DOUBLE_FREE": InvalidError,
+    "E_FOREIGN": InvalidError,
+    "E_INTERIOR": InvalidError,
+    "E_OUT_OF_RANGE": OutOfRangeError,
+    "E_CORRUPT": InvalidError,
+    "E_IO": FileError,
+}
+
+
+def failure(status: str, sentence: str) -> Error:
+    """Makes the exception of a status."""
+    return _CLASSES.get(status, Error)(sentence, status)
+
+
+def export_failure(status: str, sentence: str) -> Error:
+    """Makes the exception of an export that failed."""
+    return ExportError(sentence, status)
