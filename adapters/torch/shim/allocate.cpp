@@ -56,6 +56,7 @@ static void *allocate_plainly(Pool &pool, size_t bytes, loch_stream *stream)
 
 void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
 {
+    if (C10_UNLIKELY(rare.load(std::memory_order_relaxed) & kRareHistory)) note_request(pool, stream);
     void *ptr = allocate_plainly(pool, bytes, last_stream(*pool.device, stream));
     if (&pool != &pool.device->main) pool.live.fetch_add(1, std::memory_order_relaxed);
     if (has_many_pools.load(std::memory_order_relaxed)) mark_owner(pool, ptr);
@@ -132,6 +133,7 @@ void Allocator::recordStream(const DataPtr &ptr, CUDAStream stream)
     if (!ptr.get() || ptr.get_deleter() != &delete_block) return; // empty, or memory of another process
     Pool *pool = find_owner(ptr.get());
     if (!pool) return;
+    if (rare.load(std::memory_order_relaxed) & kRareHistory) note_use(ptr.get());
     check("record the use of a block",
           loch_allocator_record_use(pool->loch, ptr.get(), find_stream(*pool->device, stream.stream())));
 }

@@ -193,12 +193,26 @@ Pool *find_pool(Device &device, MempoolId_t id);       // takes the lock; nullpt
 Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_pool_options *options);
 void retire_if_empty(Pool &pool); // ends a released pool whose last block is gone
 
-// --- history.cpp, snapshot.cpp, segments.cpp; called while kRareHistory is set ---
+// --- history.cpp: called while kRareHistory is set ---
 
+void note_request(Pool &pool, cudaStream_t stream);                        // before an allocation, without any lock
 void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation
+void note_use(const void *ptr);                                            // a further stream uses the block
 void note_free(Pool &pool, void *ptr);                                     // before the free
-void note_oom(Device &device, size_t bytes, size_t free_bytes);            // calls the observers, too; always called
-void note_device(Device &device);                                          // a device was opened; always called
+// Records a failure and calls the observers, without any lock, before the exception is thrown. Always called.
+void note_oom(Device &device, size_t bytes, size_t free_bytes);
+
+// --- segments.cpp: always called ---
+
+void prepare_trackers();          // before PyTorch gets the allocator
+void note_device(Device &device); // a device was opened
+void note_recording(bool is_on);  // the history is switched on or off
+// A foreign allocator gave a segment, or is about to get it back.
+void note_segment(Pool &pool, void *address, size_t bytes, bool is_taken) noexcept;
+
+// --- snapshot.cpp ---
+
+void prepare_clock(); // at installing: times are better, the earlier this was called
 
 // --- sleep.cpp ---
 

@@ -112,6 +112,8 @@ static void install(const std::string &options)
                 "too late: PyTorch has used CUDA already. Enable Loch before the first tensor on CUDA and before "
                 "torch.cuda.init()");
     chosen = read_settings(options);
+    prepare_trackers();
+    prepare_clock();
     // Never destroyed: PyTorch frees blocks from static destructors.
     static auto *const kept = new std::shared_ptr<Allocator>(std::make_shared<Allocator>());
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*kept);

@@ -14,13 +14,14 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+DOOR = HERE.parents[1] / "torch"  # door.py serves the tests without a GPU, too
+sys.path[:0] = [str(HERE), str(DOOR)]
 
 import door  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-PREFIX = f"import sys; sys.path.insert(0, {str(HERE)!r}); import door; door.install()\n"
+PREFIX = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(DOOR)!r}]; import door; door.install()\n"
 
 
 def pytest_configure(config):

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What the other processes of test_share.py do. Importing it makes the allocator PyTorch's, before any use of CUDA."""
 
-import door
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "torch"))
+
+import door  # noqa: E402
 
 door.install()
 

@@ -200,7 +200,7 @@ def test_what_pytorch_makes_of_a_dump(history, tmp_path):
     if loch.exists():
         done = subprocess.run([loch, "stats", path], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout, done.stderr
-        done = subprocess.run([loch, "report", path, tmp_path / "report.html"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([loch, "report", path, "-o", tmp_path / "report.html"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and (tmp_path / "report.html").stat().st_size > 10_000, done.stderr
 
 

@@ -11,7 +11,7 @@ import pathlib
 
 import torch
 
-TREE = pathlib.Path(__file__).resolve().parents[3]
+TREE = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Door(ctypes.Structure):

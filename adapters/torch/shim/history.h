@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The history of allocations, for history.cpp, segments.cpp and snapshot.cpp.
+//
+// Traces are kept for each device in a ring. One lock guards them and the table of live blocks. Contexts (call stacks)
+// are gathered and destroyed without that lock: both may take Python's lock.
+#pragma once
+
+#include "allocator.h"
+
+#include <unordered_map>
+
+namespace loch_torch
+{
+
+using c10::CachingDeviceAllocator::AnnotationEntry;
+using c10::CachingDeviceAllocator::TraceEntry;
+using Context = std::shared_ptr<c10::GatheredContext>;
+
+// --- history.cpp ---
+
+// The allocation that the calling thread is in: from note_request to note_alloc or note_oom.
+struct Request {
+    const Pool *pool = nullptr; // nullptr outside an allocation
+    cudaStream_t stream = nullptr;
+    Context context; // nullptr if call stacks are not wanted
+};
+Request &current_request();
+
+bool is_recording() noexcept;
+
+// Adds an entry to the trace of a device, unless its action is skipped. `context` is kept if stacks are wanted for traces.
+void record(int device, TraceEntry::Action action, size_t address, size_t bytes, void *stream, MempoolId_t pool,
+            Context context);
+
+// What is known of a freed block that streams still used when it was freed.
+struct Waiting {
+    int device;
+    size_t bytes;
+    size_t requested;
+    void *stream;
+    MempoolId_t pool;
+    Context context;
+};
+// Returns the blocks of a device that wait, by address.
+std::unordered_map<size_t, Waiting> read_waiting(int device);
+// Records that blocks no longer wait.
+void complete_waiting(int device, const std::vector<size_t> &addresses);
+
+// Returns the call stacks of live blocks by address.
+std::unordered_map<const void *, Context> read_contexts();
+
+std::vector<TraceEntry> read_trace(int device);
+std::vector<AnnotationEntry> read_annotations();
+cudaStream_t native_of(const Device &device, uint64_t stream_id); // nullptr if the stream is not known
+
+// --- segments.cpp ---
+
+// What is known of the memory in a range of addresses: the piece that came first.
+struct Segment {
+    int32_t counter = -1;  // of registration: rises with each piece; -1 if nothing is known
+    bool is_whole = false; // comes and goes as a whole: from a foreign allocator, or from a device without mappings
+    Context context;
+};
+Segment find_segment(const Device &device, uintptr_t start, size_t bytes);
+
+} // namespace loch_torch
