@@ -94,6 +94,14 @@ std::string quote(const Tag &tag)
 
 // --- regions ---
 
+constexpr size_t kTagMax = 63;
+
+// Tells whether a character of a tag would need quoting in JSON.
+bool is_odd(char character)
+{
+    return character == '"' || character == '\\' || static_cast<unsigned char>(character) < ' ';
+}
+
 Pool &make_region(Device &device, Tag &tag)
 {
     const std::lock_guard<std::mutex> held(device.lock);
@@ -109,8 +117,10 @@ Pool &make_region(Device &device, Tag &tag)
 
 void region_begin(const char *name)
 {
-    TORCH_CHECK(std::string(name).find_first_of("\n\"\\") == std::string::npos,
-                "the tag of a region has no quotes, backslashes or line ends");
+    const std::string text(name);
+    TORCH_CHECK(text.size() <= kTagMax, "the tag of a region has at most ", kTagMax, " characters, not ", text.size());
+    TORCH_CHECK(std::none_of(text.begin(), text.end(), is_odd),
+                "the tag of a region has no quotes, backslashes or control characters");
     Tag *tag = *name ? &require_tag(name) : nullptr;
     open_regions.push_back(tag);
     const std::lock_guard<std::mutex> held(tags_lock);

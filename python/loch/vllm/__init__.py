@@ -46,7 +46,8 @@ class LochAllocator:
         import loch.torch
 
         self._memory = loch.torch
-        loch.torch.enable()
+        if not loch.torch.is_enabled():
+            loch.torch.enable()
 
     def _get_tags(self):
         return [name for name in self._memory.tags() if name]

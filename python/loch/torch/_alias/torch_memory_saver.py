@@ -6,5 +6,6 @@ import sys
 import loch.torch
 import loch.torch.memory_saver
 
-loch.torch.enable()  # before the first use of CUDA: this import comes early in the programs that have it
+if not loch.torch.is_enabled():
+    loch.torch.enable()  # before the first use of CUDA: this import comes early in the programs that have it
 sys.modules[__name__] = loch.torch.memory_saver
