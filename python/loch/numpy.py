@@ -12,80 +12,84 @@ The handler belongs to a context (contextvars), as NumPy defines it (NEP 49): a 
 memory and calls enable() itself. All contexts share one pool. Arrays keep their memory after disable().
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from . import _loch
-from ._sizes import parse_bytes
+from . import Pool, Stats, _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["disable", "enable", "enabled", "is_enabled", "stats", "trim"]
 
 _lock = threading.Lock()
-_handler = None  # created by the first enable, kept until the process ends
-_settings = None
+_pool: Pool | None = None  # created by the first enable, with its handler; kept until the process ends
+_handler: object = None
+_settings: tuple[str, int | str | None] | None = None
 
 
-def _api():
-    core = getattr(numpy, "_core", None) or numpy.core
-    return core._multiarray_umath._ARRAY_API
+def _get_core() -> Any:
+    return getattr(numpy, "_core", None) or numpy.core  # type: ignore[attr-defined]
 
 
-def _get_handler_name():
-    core = getattr(numpy, "_core", None) or numpy.core
-    return core.multiarray.get_handler_name()
+def _set(handler: object) -> object:
+    return _core.numpy_set(_get_core()._multiarray_umath._ARRAY_API, handler)
 
 
-def _make(device, limit):
-    global _handler, _settings
+def _make(device: str, limit: int | str | None) -> object:
+    global _pool, _handler, _settings
     version = tuple(int(part) for part in numpy.__version__.split(".")[:2])
     if version < (1, 22):
         raise RuntimeError(f"NumPy {numpy.__version__} has no memory handlers; 1.22 is the first")
-    settings = (device, parse_bytes(limit))
     with _lock:
         if _handler is None:
-            _handler = _loch.numpy_handler(*settings)
-            _settings = settings
-        elif settings != _settings and (device, limit) != ("cpu", None):
-            raise RuntimeError(f"loch.numpy has a pool already: device {_settings[0]!r}, limit {_settings[1]} bytes")
+            _pool = Pool(device, name="numpy", limit=limit)
+            _handler = _core.numpy_handler(_pool)
+            _settings = (device, limit)
+        elif (device, limit) not in (_settings, ("cpu", None)):
+            raise RuntimeError(f"loch.numpy has a pool already, with device and limit {_settings}")
         return _handler
 
 
-def enable(*, device="cpu", limit=None):
+def enable(*, device: str = "cpu", limit: int | str | None = None) -> None:
     """Takes the memory of new arrays of this context from Loch.
 
     device: a device whose memory the host can read. limit: the most that the pool holds ("2GiB" or a number of bytes);
     an array above it raises MemoryError. The first call decides both for the process.
     """
-    _loch.numpy_set(_api(), _make(device, limit))
+    _set(_make(device, limit))
 
 
-def disable():
+def disable() -> None:
     """Takes the memory of new arrays of this context from NumPy's own allocator again. Existing arrays stay valid."""
-    _loch.numpy_set(_api(), None)
+    _set(None)
 
 
 @contextlib.contextmanager
-def enabled(*, device="cpu", limit=None):
+def enabled(*, device: str = "cpu", limit: int | str | None = None) -> Iterator[None]:
     """Enables Loch for a block of code, and restores the handler that was there before."""
-    before = _loch.numpy_set(_api(), _make(device, limit))
+    before = _set(_make(device, limit))
     try:
         yield
     finally:
-        _loch.numpy_set(_api(), before)
+        _set(before)
 
 
-def is_enabled():
+def is_enabled() -> bool:
     """Tells whether new arrays of this context take their memory from Loch."""
-    return _get_handler_name() == "loch"
+    return bool(_get_core().multiarray.get_handler_name() == "loch")
 
 
-def stats():
-    """Returns the figures of the pool as a dict; empty before the first enable()."""
-    return _loch.numpy_stats(_handler) if _handler is not None else {}
+def stats() -> Stats:
+    """Returns the figures of the pool; empty before the first enable()."""
+    return _pool.stats() if _pool is not None else Stats()
 
 
-def trim():
+def trim() -> int:
     """Gives free memory of the pool back to the system and returns the number of bytes."""
-    return _loch.numpy_trim(_handler) if _handler is not None else 0
+    return _pool.trim() if _pool is not None else 0

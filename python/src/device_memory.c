@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* The type DeviceMemory: a pool for a Python library that has CUDA streams of its own (CuPy, cuda.core, Numba).
  *
- * A stream comes as the driver's handle and the Python object that owns it. The handle is wrapped once. The owner is
- * kept, so that the handle cannot be destroyed and used again for another stream while the pool orders memory by it. A
+ * A stream comes as the Python object that owns the driver's handle. The handle is wrapped once. The owner is kept, so that the handle cannot be destroyed and used again for another stream while the pool orders memory by it. A
  * stream whose owner is referenced by nothing else is closed when the next stream is added. */
 #include "doors.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+
+/* Alignment that cudaMalloc promises and that libraries rely on. */
+#define ALIGNMENT_BYTES 256
+
+/* CUDA's handle of the legacy default stream. */
+#define STREAM_OF_DEVICE ((void *)1)
 
 /* CUDA's handle of the per-thread default stream: one value that means a different stream in each thread. */
 #define STREAM_OF_THREAD ((void *)2)
@@ -86,7 +91,7 @@ static loch_status memory_add_stream(memory_object *memory, void *native, PyObje
 static loch_status memory_find_stream(memory_object *memory, void *native, PyObject *owner, loch_stream **out)
 {
     *out = NULL;
-    if (!native) return LOCH_OK; /* the default stream of CUDA and of Loch */
+    if (!native || native == STREAM_OF_DEVICE) return LOCH_OK; /* the default stream of CUDA and of Loch */
     if (native == STREAM_OF_THREAD) return loch_stream_wrap(loch_allocator_get_device(memory->pool), native, out);
     pthread_mutex_lock(&memory->lock);
     *out = memory_seen_stream(memory, native);
@@ -102,74 +107,57 @@ static loch_status memory_find_stream(memory_object *memory, void *native, PyObj
 
 /* --- methods --- */
 
-/* Reads a driver's handle: an int, or None for the default stream. */
-static int memory_read_handle(PyObject *number, void *out)
+/* Finds Loch's stream for a stream of any library; None for the default stream. The caller holds a reference on
+ * `argument` until its call with the stream has ended. */
+static int memory_read_stream(memory_object *memory, PyObject *argument, loch_stream **out)
 {
-    void **native = out;
-    *native = number == Py_None ? NULL : PyLong_AsVoidPtr(number);
-    return !(PyErr_Occurred() && !*native);
+    *out = NULL;
+    if (Py_IsNone(argument)) return 0;
+    PyObject *number = lochpy_stream_number(argument);
+    if (!number) return -1;
+    void *native = PyLong_AsVoidPtr(number);
+    Py_DECREF(number);
+    if (!native && PyErr_Occurred()) return -1;
+    return lochpy_check(memory_find_stream(memory, native, PyLong_Check(argument) ? NULL : argument, out));
 }
 
-PyDoc_STRVAR(doc_alloc, "alloc(bytes, stream=None, owner=None)\n--\n\n"
-                        "Allocates bytes for work on a stream (a driver's handle) and returns the address.");
+PyDoc_STRVAR(doc_alloc, "alloc(bytes, stream=None)\n--\n\n"
+                        "Allocates bytes for work on a stream of any library and returns the address.");
 
 static PyObject *memory_alloc(PyObject *self, PyObject *args)
 {
     memory_object *memory = (memory_object *)self;
     Py_ssize_t bytes;
-    void *native = NULL, *block = NULL;
-    PyObject *owner = Py_None;
-    if (!PyArg_ParseTuple(args, "n|O&O:alloc", &bytes, memory_read_handle, &native, &owner)) return NULL;
+    PyObject *stream = Py_None;
+    void *block;
+    if (!PyArg_ParseTuple(args, "n|O:alloc", &bytes, &stream)) return NULL;
     if (bytes < 0) return PyErr_Format(PyExc_ValueError, "a block of %zd bytes", bytes);
-    loch_request request = {.size = sizeof request, .bytes = (size_t)bytes, .alignment = 256};
-    loch_status status = memory_find_stream(memory, native, owner == Py_None ? NULL : owner, &request.stream);
-    if (status == LOCH_OK) {
-        Py_BEGIN_ALLOW_THREADS;
-        status = loch_allocator_alloc(memory->pool, &request, &block);
-        Py_END_ALLOW_THREADS;
-    }
-    return status == LOCH_OK ? PyLong_FromVoidPtr(block) : lochpy_raise(status);
+    loch_request request = {.size = sizeof request, .bytes = (size_t)bytes, .alignment = ALIGNMENT_BYTES};
+    if (memory_read_stream(memory, stream, &request.stream) != 0) return NULL;
+    if (LOCHPY_TRY(loch_allocator_alloc(memory->pool, &request, &block)) != 0) return NULL;
+    return PyLong_FromVoidPtr(block);
 }
 
-PyDoc_STRVAR(doc_free, "free(address)\n--\n\nFrees a block in the order of the stream of its allocation.");
+PyDoc_STRVAR(doc_free, "free(address, stream=None)\n--\n\n"
+                       "Frees a block in the order of a stream; None for the stream of its allocation.");
 
-static PyObject *memory_free(PyObject *self, PyObject *number)
+static PyObject *memory_free(PyObject *self, PyObject *args)
 {
     memory_object *memory = (memory_object *)self;
-    void *address;
-    if (!memory_read_handle(number, &address)) return NULL;
-    loch_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = loch_allocator_free(memory->pool, address);
-    Py_END_ALLOW_THREADS;
-    if (status != LOCH_OK) return lochpy_raise(status);
-    Py_RETURN_NONE;
-}
-
-PyDoc_STRVAR(doc_free_on, "free_on(address, stream, owner=None)\n--\n\nFrees a block in the order of a stream.");
-
-static PyObject *memory_free_on(PyObject *self, PyObject *args)
-{
-    memory_object *memory = (memory_object *)self;
-    void *address, *native;
-    PyObject *owner = Py_None;
-    if (!PyArg_ParseTuple(args, "O&O&|O:free_on", memory_read_handle, &address, memory_read_handle, &native, &owner))
-        return NULL;
+    PyObject *number, *argument = Py_None;
     loch_stream *stream;
-    loch_status status = memory_find_stream(memory, native, owner == Py_None ? NULL : owner, &stream);
-    if (status == LOCH_OK) {
-        Py_BEGIN_ALLOW_THREADS;
-        status = loch_allocator_free_on(memory->pool, address, stream);
-        Py_END_ALLOW_THREADS;
-    }
-    if (status != LOCH_OK) return lochpy_raise(status);
+    if (!PyArg_ParseTuple(args, "O|O:free", &number, &argument)) return NULL;
+    void *address = PyLong_AsVoidPtr(number);
+    if ((!address && PyErr_Occurred()) || memory_read_stream(memory, argument, &stream) != 0) return NULL;
+    const int failed = Py_IsNone(argument) ? LOCHPY_TRY(loch_allocator_free(memory->pool, address))
+                                           : LOCHPY_TRY(loch_allocator_free_on(memory->pool, address, stream));
+    if (failed) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef memory_methods[] = {
     LOCHPY_VARIABLE("alloc", memory_alloc, doc_alloc),
-    LOCHPY_ONE("free", memory_free, doc_free),
-    LOCHPY_VARIABLE("free_on", memory_free_on, doc_free_on),
+    LOCHPY_VARIABLE("free", memory_free, doc_free),
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,17 +14,23 @@ also sleep, by tag and with its CUDA graphs:
     loch.torch.wake("weights")
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import threading
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _core
-from .._sizes import parse_bytes, show_bytes
+from .._process import record
 from . import _shim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "add_callbacks",
@@ -42,9 +48,9 @@ __all__ = [
 ]
 
 _lock = threading.RLock()
-_settings = None  # of the first enable
-_plugin = None  # the plug-in's allocator, if there is no shim
-_callbacks = []  # pairs of functions
+_settings: dict[str, Any] | None = None  # of the first enable
+_plugin: Any = None  # the plug-in's allocator, if there is no shim
+_callbacks: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] = []
 _is_suspended = False  # the functions before a sleep were called, those after a wake were not
 CONTENTS = ("pinned", "host", "file", "drop")
 
@@ -52,7 +58,7 @@ CONTENTS = ("pinned", "host", "file", "drop")
 # --- enable ---
 
 
-def _check_torch():
+def _check_torch() -> None:
     if torch.version.cuda is None:
         kind = "ROCm" if getattr(torch.version, "hip", None) else "the CPU only"
         raise RuntimeError(f"PyTorch {torch.__version__} is built for {kind}; Loch needs a build for CUDA")
@@ -62,17 +68,17 @@ def _check_torch():
             "before torch.cuda.init()")
 
 
-def _write_options(settings):
+def _write_options(settings: dict[str, Any]) -> str:
     lines = {
         "device": settings["device"],
-        "limit": settings["limit"] or None,
+        "limit": settings["limit"],
         "pinned": "on" if settings["pinned"] else "off",
         "sharing": "on" if settings["sharing"] else "off",
     }
     return "\n".join(f"{name}={value}" for name, value in lines.items() if value is not None)
 
 
-def _install_shim(settings):
+def _install_shim(settings: dict[str, Any]) -> None:
     path = _shim.find(torch.__version__)
     version = _core.torch_load(os.fspath(path))
     if version.split(".") != torch.__version__.split(".")[:2]:
@@ -80,13 +86,13 @@ def _install_shim(settings):
     _core.torch_install(_write_options(settings))
 
 
-def _install_plugin(settings, reason):
+def _install_plugin(settings: dict[str, Any], reason: str) -> None:
     """Installs the plug-in: memory from Loch, but without what PyTorch keeps from plug-ins."""
     global _plugin
     path = _shim.BUILT / "libloch_torch.so"
     if not path.is_file():
         raise RuntimeError(f"Loch has no shim for PyTorch {torch.__version__}: {reason}")
-    if settings["limit"]:
+    if settings["limit"] is not None:
         os.environ["LOCH_TORCH_LIMIT"] = str(settings["limit"])
     if settings["device"]:
         os.environ["LOCH_TORCH_DEVICE"] = settings["device"]
@@ -102,7 +108,9 @@ def _install_plugin(settings, reason):
         RuntimeWarning, stacklevel=4)
 
 
-def enable(*, limit=None, pinned=True, sharing=True, device=None):
+def enable(
+    *, limit: int | str | None = None, pinned: bool = True, sharing: bool = True, device: str | None = None
+) -> None:
     """Makes Loch PyTorch's allocator for CUDA. Call it before the first use of CUDA in the process.
 
     limit: the most that the pool of each device holds ("40GiB" or a number of bytes); default LOCH_TORCH_LIMIT, or none.
@@ -113,7 +121,7 @@ def enable(*, limit=None, pinned=True, sharing=True, device=None):
     is enabled with other settings.
     """
     global _settings
-    settings = {"limit": parse_bytes(limit), "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    settings = {"limit": limit, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
     with _lock:
         if _settings is not None:
             if settings != _settings:
@@ -127,35 +135,33 @@ def enable(*, limit=None, pinned=True, sharing=True, device=None):
         _settings = settings
 
 
-def is_enabled():
+def is_enabled() -> bool:
     """Tells whether PyTorch's memory comes from Loch."""
-    return _plugin is not None or _core.torch_is_installed()
+    return _plugin is not None or bool(_core.torch_is_installed())
 
 
 # --- figures ---
 
 
-def _read_pools():
+_SUMS = ("reserved_bytes", "used_bytes", "free_bytes", "waiting_bytes", "captured_bytes", "asleep_bytes")
+
+
+def _read_pools() -> Any:
+    if _plugin is not None:
+        raise RuntimeError("Loch serves PyTorch as a plug-in, which has no figures, regions or sleep")
     return json.loads(_core.torch_pools())
 
 
-def _sum(pools, name):
-    return sum(pool[name] for pool in pools)
-
-
-def stats(device=None):
+def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     """Returns Loch's own figures: a dict by the number of the device, or the figures of one device.
 
     Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
     its allocations, and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
     """
-    if _plugin is not None:
-        raise RuntimeError("the plug-in has no statistics by device")
     found = {}
     for number, pools in _read_pools()["devices"].items():
         figures = json.loads(_core.torch_stats(int(number)))
-        for name in ("reserved_bytes", "used_bytes", "free_bytes", "waiting_bytes", "captured_bytes", "asleep_bytes"):
-            figures[name] = _sum(pools, name)
+        figures.update({name: sum(pool[name] for pool in pools) for name in _SUMS})
         figures["pools"] = pools
         found[int(number)] = figures
     if device is None:
@@ -164,36 +170,28 @@ def stats(device=None):
     return found.get(index or 0, {})
 
 
-def report():
+def _show(size: int) -> str:
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.1f} {unit}"
+    return f"{size} B"
+
+
+def report() -> str:
     """Returns a text for people: what the pools hold, and what sleeps."""
-    if _plugin is not None:
-        raise RuntimeError("the plug-in has no report")
-    lines = [f"asleep: {name or 'memory outside of regions'}" for name, is_asleep in tags().items() if is_asleep]
+    lines = [f"asleep: {name or 'memory outside of regions'}" for name in asleep()]
     for number, figures in stats().items():
         lines.append(
-            f"cuda:{number}: {show_bytes(figures['used_bytes'])} in use, {show_bytes(figures['reserved_bytes'])} "
-            f"reserved, {show_bytes(figures['asleep_bytes'])} asleep, {len(figures['pools'])} pools")
-    return "\n".join(lines) + "\n" + _core.torch_report()
-
-
-@contextlib.contextmanager
-def record(path, *, stacks=0):
-    """Records what the process does with Loch's memory to a file that `loch report` reads.
-
-    stacks: frames of native call stacks to record with allocations.
-    """
-    _core.record_start(os.fspath(path), stacks)
-    try:
-        yield
-    finally:
-        _core.record_stop()
+            f"cuda:{number}: {_show(figures['used_bytes'])} in use, {_show(figures['reserved_bytes'])} reserved, "
+            f"{_show(figures['asleep_bytes'])} asleep, {len(figures['pools'])} pools")
+    return "\n".join([*lines, _core.torch_report()])
 
 
 # --- regions and sleep ---
 
 
 @contextlib.contextmanager
-def region(tag):
+def region(tag: str | None) -> Iterator[None]:
     """Gives CUDA memory that this thread allocates a tag, by which it can sleep. Regions nest.
 
     Pools of graphs and MemPools that are made inside belong to the tag. None: memory outside of regions.
@@ -205,22 +203,23 @@ def region(tag):
         _core.torch_region_end()
 
 
-def tags():
+def tags() -> dict[str, bool]:
     """Returns the tags that exist: a dict of the name and whether it sleeps. "" is memory outside of regions."""
     return {"": False, **_read_pools()["tags"]}
 
 
-def asleep():
+def asleep() -> list[str]:
     """Returns the list of the tags that sleep."""
     return [name for name, is_asleep in tags().items() if is_asleep]
 
 
-def get_tag(tensor):
+def get_tag(tensor: torch.Tensor) -> str | None:
     """Returns the tag of the memory of a tensor: "" outside of regions, None if the memory is not from Loch."""
-    return _core.torch_find_tag(tensor.data_ptr())
+    found: str | None = _core.torch_find_tag(tensor.data_ptr())
+    return found
 
 
-def _make_parts(tag, contents, path):
+def _make_parts(tag: Any, contents: str, path: str | os.PathLike[str] | None) -> list[tuple[str, str, str | None]]:
     if isinstance(tag, dict):
         chosen = tag
     elif tag is None:
@@ -234,14 +233,14 @@ def _make_parts(tag, contents, path):
     return [(name, word, folder if word == "file" else None) for name, word in chosen.items()]
 
 
-def _clear_workspaces():
+def _clear_workspaces() -> None:
     """Frees cuBLAS's workspaces, unless a graph may have their addresses."""
     pools = [pool for figures in _read_pools()["devices"].values() for pool in figures]
     if torch.cuda.is_initialized() and all(pool["id"] == [0, 0] for pool in pools):
         torch._C._cuda_clearCublasWorkspaces()
 
 
-def _resume(count):
+def _resume(count: int) -> None:
     """Calls the first functions for after a wake, the last one first."""
     global _is_suspended
     _is_suspended = False
@@ -250,7 +249,7 @@ def _resume(count):
             after()
 
 
-def _suspend():
+def _suspend() -> None:
     """Calls the functions for before a sleep. After a failure, undoes the calls that were made."""
     global _is_suspended
     for number, (before, _) in enumerate(_callbacks):
@@ -263,7 +262,11 @@ def _suspend():
     _is_suspended = True
 
 
-def sleep(tag=None, contents="pinned", path=None):
+def sleep(
+    tag: str | Iterable[str] | Mapping[str, str] | None = None,
+    contents: str = "pinned",
+    path: str | os.PathLike[str] | None = None,
+) -> int:
     """Puts memory to sleep: its physical memory goes back to the GPU, its addresses stay. Returns the bytes given back.
 
     tag: the tag of a region, several of them, a dict {tag: contents}, "" for memory outside of regions, or None for
@@ -281,31 +284,30 @@ def sleep(tag=None, contents="pinned", path=None):
             _suspend()
         try:
             _clear_workspaces()
-            return _core.torch_sleep(parts)
+            return int(_core.torch_sleep(parts))
         except BaseException:
             if not was_suspended:
                 _resume(len(_callbacks))
             raise
 
 
-def wake(tag=None, *, keep_host=False):
+def wake(tag: str | Iterable[str] | None = None, *, keep_host: bool = False) -> int:
     """Wakes memory: maps it at its old addresses with its contents. Returns the bytes of contents restored.
 
     tag: as in sleep(); a tag that is awake is left alone. All of the tags wake, or none does. keep_host: keeps the
     pinned host memory for the next sleep, which is then faster.
     """
     with _lock:
-        if tag is None:
-            names = None
-        else:
-            names = [tag] if isinstance(tag, str) else list(tag)
-        restored = _core.torch_wake(names, keep_host)
+        names = [tag] if isinstance(tag, str) else tag
+        restored = int(_core.torch_wake(names, keep_host))
         if _is_suspended:
             _resume(len(_callbacks))
         return restored
 
 
-def add_callbacks(before_sleep=None, after_wake=None):
+def add_callbacks(
+    before_sleep: Callable[[], object] | None = None, after_wake: Callable[[], object] | None = None
+) -> Callable[[], None]:
     """Adds functions for libraries with GPU memory of their own (ncclCommSuspend, ncclCommResume). Returns a function
     that removes them.
 
@@ -316,7 +318,7 @@ def add_callbacks(before_sleep=None, after_wake=None):
     with _lock:
         _callbacks.append(pair)
 
-    def remove():
+    def remove() -> None:
         with _lock:
             _callbacks.remove(pair)
 

@@ -7,13 +7,15 @@
 LOCH_TORCH=0 runs the program without Loch. LOCH_TORCH_LIMIT and LOCH_TORCH_DEVICE have effect, too.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import runpy
 import sys
 
 
-def _read_arguments(arguments):
+def _read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m loch.torch", description="Runs a program with Loch under PyTorch.",
         usage="%(prog)s [options] (program.py | -m module) [arguments]")
@@ -28,7 +30,7 @@ def _read_arguments(arguments):
     return options
 
 
-def _enable(options):
+def _enable(options: argparse.Namespace) -> None:
     import loch.torch
 
     loch.torch.enable(limit=options.limit, pinned=not options.no_pinned)
@@ -38,7 +40,7 @@ def _enable(options):
         loch.torch.memory_saver.install_alias()
 
 
-def main():
+def main() -> None:
     """Reads the arguments, enables Loch and runs the program in this process."""
     options = _read_arguments(sys.argv[1:])
     if os.environ.get("LOCH_TORCH", "1") != "0":

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Finds the shim of the PyTorch that runs: built into the package, compiled before, or compiled now."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import pathlib
@@ -19,20 +21,20 @@ class ShimError(RuntimeError):
     """There is no shim for this PyTorch, and none could be compiled."""
 
 
-def _get_minor(version):
+def _get_minor(version: str) -> tuple[int, int] | None:
     """Returns (2, 11) for "2.11.0+cu130"; None for a version between releases, whose headers may be different."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.\d+(?:\+[\w.]+)?", version)
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
-def find_built(version, folder=None):
+def find_built(version: str, folder: pathlib.Path | None = None) -> pathlib.Path | None:
     """Returns the path of a shim in the package, or None."""
     minor = _get_minor(version)
     path = (folder or BUILT) / "loch_torch_{}_{}.so".format(*minor) if minor else None
     return path if path and path.is_file() else None
 
 
-def _hash_source(source):
+def _hash_source(source: pathlib.Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(source.rglob("*")):
         if path.is_file():
@@ -41,20 +43,20 @@ def _hash_source(source):
     return digest.hexdigest()[:16]
 
 
-def get_cache(version, source=None):
+def get_cache(version: str, source: pathlib.Path | None = None) -> pathlib.Path:
     """Returns the folder for compiled shims of one PyTorch and one state of the sources."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(base) / "loch" / "torch" / f"{version}-{_hash_source(source or SOURCE)}"
 
 
-def _check_owner(folder):
+def _check_owner(folder: pathlib.Path) -> None:
     """Refuses a cache that another user could have filled: its files are loaded as code."""
     about = folder.stat()
     if about.st_uid != os.getuid() or about.st_mode & 0o022:
         raise ShimError(f"{folder} belongs to another user or can be written by others")
 
 
-def _run_build(source, out, library):
+def _run_build(source: pathlib.Path, out: pathlib.Path, library: pathlib.Path) -> pathlib.Path:
     environment = dict(os.environ)
     environment["CXXFLAGS"] = f"{environment.get('CXXFLAGS', '')} -Wl,-rpath,{library}"
     done = subprocess.run(
@@ -65,7 +67,9 @@ def _run_build(source, out, library):
     return next(out.glob("loch_torch_*.so"))
 
 
-def compile_shim(version, source=None, library=None):
+def compile_shim(
+    version: str, source: pathlib.Path | None = None, library: pathlib.Path | None = None
+) -> pathlib.Path:
     """Compiles the shim for a PyTorch of this Python, or finds it compiled, and returns its path."""
     source = source or SOURCE
     if not (source / "scripts" / "build-torch-shim").is_file():
@@ -84,6 +88,6 @@ def compile_shim(version, source=None, library=None):
     return path
 
 
-def find(version):
+def find(version: str) -> pathlib.Path:
     """Returns the path of a shim for a version of PyTorch. Raises ShimError."""
     return find_built(version) or compile_shim(version)

@@ -16,16 +16,21 @@ or by install_alias() before their import. No LD_PRELOAD is needed, CUDA graphs 
 expandable_segments plays no role.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pathlib
 import sys
 import threading
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import torch as loch_torch
-from .._sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "install_alias", "torch_memory_saver"]
 
@@ -40,8 +45,8 @@ class TorchMemorySaver:
     the same tag has memory of its own.
     """
 
-    def __init__(self):
-        self._kinds = {}  # name of a Loch tag -> (tag, contents)
+    def __init__(self) -> None:
+        self._kinds: dict[str, tuple[str, str]] = {}  # name of a Loch tag -> (tag, contents)
         self._lock = threading.RLock()
         self._local = threading.local()
         self._hook_mode = "preload"
@@ -52,7 +57,13 @@ class TorchMemorySaver:
     # --- regions ---
 
     @contextlib.contextmanager
-    def region(self, tag=_TAG_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
+    def region(
+        self,
+        tag: str = _TAG_DEFAULT,
+        enable_cpu_backup: bool = False,
+        enable_disk_backup: bool = False,
+        cpu_backup_backend: str | None = None,
+    ) -> Iterator[None]:
         """Allocations of this thread can be paused under `tag`.
 
         enable_cpu_backup: the contents are kept in host memory: "pinned" or "mmap" (plain memory), as
@@ -63,8 +74,16 @@ class TorchMemorySaver:
             yield
 
     @contextlib.contextmanager
-    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_TAG_DEFAULT,
-                   enable_cpu_backup=False, cpu_backup_backend=None):
+    def cuda_graph(
+        self,
+        cuda_graph: torch.cuda.CUDAGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        tag: str = _TAG_DEFAULT,
+        enable_cpu_backup: bool = False,
+        cpu_backup_backend: str | None = None,
+    ) -> Iterator[None]:
         """Captures a CUDA graph as torch.cuda.graph does; its memory can be paused under `tag`.
 
         A pool that was made before keeps the tag that it was made with.
@@ -75,7 +94,7 @@ class TorchMemorySaver:
                 yield
 
     @contextlib.contextmanager
-    def disable(self, dispose_mem_pool_after_use=True):
+    def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:
         """Allocations in this block cannot be paused. To be used inside of a region."""
         assert dispose_mem_pool_after_use, "only dispose_mem_pool_after_use=True is supported"
         assert getattr(self._local, "depth", 0) > 0, "disable() is for use inside of a region"
@@ -84,7 +103,7 @@ class TorchMemorySaver:
 
     # --- pause and resume ---
 
-    def pause(self, tag=None):
+    def pause(self, tag: str | None = None) -> None:
         """Gives the memory of a tag, or of all tags, back to the GPU. Tags that are paused are left alone."""
         self._prepare()
         asleep = set(loch_torch.asleep())
@@ -92,7 +111,7 @@ class TorchMemorySaver:
         if parts:
             loch_torch.sleep(parts, path=self._folder)
 
-    def resume(self, tag=None):
+    def resume(self, tag: str | None = None) -> None:
         """Brings the memory of a tag, or of all tags, back to its addresses."""
         self._prepare()
         names = list(self._find(tag))
@@ -100,7 +119,7 @@ class TorchMemorySaver:
         if names:
             loch_torch.wake(names, keep_host=self._retain)
 
-    def get_cpu_backup(self, x, zero_copy=False):
+    def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:
         """Returns a copy on the CPU of a tensor whose memory is paused; None if it is not paused or was not kept.
 
         Loch's saved contents are not laid out like tensors, so the tag is resumed for the copy and paused again. The copy
@@ -122,52 +141,52 @@ class TorchMemorySaver:
     # --- settings ---
 
     @property
-    def enabled(self):
+    def enabled(self) -> bool:
         """Tells that memory can be paused."""
         return True
 
     @property
-    def hook_mode(self):
+    def hook_mode(self) -> str:
         """Both modes work in the same way; programs set it, and cannot read it."""
         raise AttributeError("hook_mode can only be set")
 
     @hook_mode.setter
-    def hook_mode(self, hook_mode):
+    def hook_mode(self, hook_mode: str) -> None:
         if hook_mode not in ("preload", "torch"):
             raise ValueError(f"hook_mode is 'preload' or 'torch', not {hook_mode!r}")
         self._hook_mode = hook_mode
 
     @property
-    def memory_margin_bytes(self):
+    def memory_margin_bytes(self) -> int:
         """GPU memory that a resume must leave free; programs set it, and cannot read it."""
         raise NotImplementedError("memory_margin_bytes can only be set")
 
     @memory_margin_bytes.setter
-    def memory_margin_bytes(self, value):
-        self._margin = parse_bytes(value)
+    def memory_margin_bytes(self, value: int) -> None:
+        self._margin = int(value)
 
     @property
-    def retain_cpu_backup(self):
+    def retain_cpu_backup(self) -> bool:
         """Tells whether host memory for contents is kept after a resume, for the next pause."""
         return self._retain
 
     @retain_cpu_backup.setter
-    def retain_cpu_backup(self, value):
+    def retain_cpu_backup(self, value: bool) -> None:
         self._retain = bool(value)
 
-    def set_disk_backup_dir(self, path):
+    def set_disk_backup_dir(self, path: str | os.PathLike[str]) -> None:
         """Sets the folder for the contents of regions with enable_disk_backup. Makes it if needed."""
         os.makedirs(path, exist_ok=True)
         self._folder = os.fspath(path)
 
     # --- inside ---
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         """Enables Loch on first use, as the original package hooks CUDA on first use."""
         if not loch_torch.is_enabled():
             loch_torch.enable()
 
-    def _choose(self, enable_cpu_backup, enable_disk_backup, backend):
+    def _choose(self, enable_cpu_backup: bool, enable_disk_backup: bool, backend: str | None) -> str:
         if backend is not None and not enable_cpu_backup:
             raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
         if backend not in (None, "pinned", "mmap"):
@@ -179,7 +198,7 @@ class TorchMemorySaver:
         return "file" if enable_disk_backup else "drop"
 
     @contextlib.contextmanager
-    def _enter(self, tag, contents):
+    def _enter(self, tag: str, contents: str) -> Iterator[None]:
         self._prepare()
         name = f"{tag}/{contents}"
         with self._lock:
@@ -191,16 +210,16 @@ class TorchMemorySaver:
         finally:
             self._local.depth -= 1
 
-    def _find(self, tag):
+    def _find(self, tag: str | None) -> dict[str, str]:
         """Returns the names of Loch's tags for one of the program's, with their contents."""
         with self._lock:
             return {name: kind[1] for name, kind in self._kinds.items() if tag is None or kind[0] == tag}
 
-    def _find_tag_of(self, tensor):
+    def _find_tag_of(self, tensor: torch.Tensor) -> str | None:
         name = loch_torch.get_tag(tensor)
         return name if name in self._kinds else None
 
-    def _check_margin(self, names):
+    def _check_margin(self, names: Iterable[str]) -> None:
         if not self._margin or not torch.cuda.is_initialized():
             return
         for number, figures in loch_torch.stats().items():
@@ -215,7 +234,7 @@ torch_memory_saver = TorchMemorySaver()
 
 
 @contextlib.contextmanager
-def configure_subprocess():
+def configure_subprocess() -> Iterator[None]:
     """Processes that are started in this block use Loch when they import torch_memory_saver."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([os.fspath(_ALIAS)] + ([before] if before else []))
@@ -228,7 +247,7 @@ def configure_subprocess():
             os.environ["PYTHONPATH"] = before
 
 
-def install_alias(*, children=True):
+def install_alias(*, children: bool = True) -> None:
     """Makes `import torch_memory_saver` return this module, here and in processes that this one starts."""
     sys.modules["torch_memory_saver"] = sys.modules[__name__]
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)

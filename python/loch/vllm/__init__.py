@@ -9,9 +9,15 @@ known, and enables Loch in workers that were told to use it. Other runs of vLLM 
 LOCH_VLLM_CONTENTS says where kept contents go: pinned (default), host or file. LOCH_TORCH_LIMIT limits the pool.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["LochAllocator", "register"]
 
@@ -22,7 +28,7 @@ DEFERRABLE = ("weights", "kv_cache")
 _NAME = "loch"
 
 
-def _get_contents():
+def _get_contents() -> str:
     return os.environ.get("LOCH_VLLM_CONTENTS", "pinned")
 
 
@@ -32,34 +38,31 @@ class LochAllocator:
     Memory outside of regions (buffers of the runner, pools of CUDA graphs) sleeps with its contents at every sleep().
     """
 
-    instance = None
+    instance: LochAllocator | None = None
     default_tag = "default"
 
     @classmethod
-    def get_instance(cls):
+    def get_instance(cls) -> LochAllocator:
         """Returns the object of the process."""
         if cls.instance is None:
             cls.instance = cls()
         return cls.instance
 
-    def __init__(self):
+    def __init__(self) -> None:
         import loch.torch
 
         self._memory = loch.torch
         if not loch.torch.is_enabled():
             loch.torch.enable()
 
-    def _get_tags(self):
-        return [name for name in self._memory.tags() if name]
-
     @contextlib.contextmanager
-    def use_memory_pool(self, tag=None):
+    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
         """Gives allocations of this thread a tag."""
         with self._memory.region(self.default_tag if tag is None else tag):
             yield
 
     @contextlib.contextmanager
-    def cudagraph_pool(self):
+    def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
         """Gives CUDA graphs that are captured in this block a pool of tag "cudagraph". Yields the id of the pool."""
         import torch
 
@@ -68,7 +71,7 @@ class LochAllocator:
                 self._graph_pool = torch.cuda.MemPool()
             yield self._graph_pool.id
 
-    def sleep(self, offload_tags=None):
+    def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
         """Puts all tags to sleep. Keeps the contents of `offload_tags` and drops those of other tags.
 
         All or nothing. Memory outside of regions keeps its contents.
@@ -83,14 +86,14 @@ class LochAllocator:
         if parts:
             self._memory.sleep(parts)
 
-    def discard(self, tags):
+    def discard(self, tags: tuple[str, ...] | str) -> None:
         """Puts some tags to sleep and drops their contents. Tags that sleep already keep what they have."""
         chosen = (tags,) if isinstance(tags, str) else tuple(tags)
         awake = [name for name, is_asleep in self._memory.tags().items() if not is_asleep and name in chosen]
         if awake:
             self._memory.sleep(awake, contents="drop")
 
-    def wake_up(self, tags=None):
+    def wake_up(self, tags: Iterable[str] | None = None) -> None:
         """Wakes everything, or everything except those of weights and kv_cache that `tags` does not name."""
         asleep = self._memory.asleep()
         if tags is not None:
@@ -98,30 +101,30 @@ class LochAllocator:
         if asleep:
             self._memory.wake(asleep)
 
-    def get_current_usage(self):
+    def get_current_usage(self) -> int:
         """Returns the bytes in blocks of all tags, asleep or not."""
         figures = self._memory.stats().values()
-        return sum(pool["used_bytes"] for device in figures for pool in device["pools"] if pool["tag"])
+        return sum(int(pool["used_bytes"]) for device in figures for pool in device["pools"] if pool["tag"])
 
-    def release_pools(self):
+    def release_pools(self) -> None:
         """Drops the pool of CUDA graphs."""
         self.__dict__.pop("_graph_pool", None)
 
     close = release_pools
 
 
-def _install():
+def _install() -> None:
     """Enables Loch in a worker, and makes vLLM allocate from it."""
     import vllm.device_allocator.cumem as cumem
 
     cumem.CuMemAllocator.instance = LochAllocator.get_instance()
 
 
-def _is_chosen(config):
+def _is_chosen(config: Any) -> bool:
     return getattr(getattr(config, "model_config", None), "sleep_mode_backend", None) == _NAME
 
 
-def _wrap_worker():
+def _wrap_worker() -> None:
     """Installs Loch before a worker opens its device, the last moment before the first use of CUDA."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
@@ -130,16 +133,16 @@ def _wrap_worker():
         return
 
     @functools.wraps(original)
-    def init_device(self, *arguments, **keywords):
+    def init_device(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if _is_chosen(self.vllm_config):
             _install()
         return original(self, *arguments, **keywords)
 
-    init_device.is_loch = True
+    init_device.is_loch = True  # type: ignore[attr-defined]
     WorkerWrapperBase.init_device = init_device
 
 
-def register():
+def register() -> None:
     """Makes the backend "loch" known to vLLM. May be called several times."""
     from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
 
