@@ -145,7 +145,8 @@ static PyObject *numpy_set(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_TypeError, "a memory handler is a capsule named \"" HANDLER_NAME "\"");
     void **table = PyCapsule_GetPointer(api, NULL);
     if (!table) return NULL;
-    PyObject *(*set)(PyObject *) = (PyObject * (*)(PyObject *)) table[API_SET_HANDLER];
+    PyObject *(*set)(PyObject *);
+    memcpy(&set, &table[API_SET_HANDLER], sizeof set); /* a table of functions as objects */
     return set(handler == Py_None ? NULL : handler);
 }
 
