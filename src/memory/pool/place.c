@@ -228,8 +228,9 @@ static bool place_spares_segment(const lochi_pool *pool, const pool_want *want, 
 bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit)
 {
     lochi_lock_assert_held(&pool->lock);
+    if (pool->is_of_graphs) return false; /* free memory stays: nothing is gained by leaving it free */
     if (pool->is_exact) return place_spares_segment(pool, want, fit);
-    if (!pool->is_virtual || pool->range || pool->is_of_graphs || want->bytes <= POOL_NEST_MAX) return false;
+    if (!pool->is_virtual || pool->range || want->bytes <= POOL_NEST_MAX) return false;
     if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART) return false; /* nearly all of it is used */
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
     if (search.price > (double)(2 * search.handle + pool->cell_bytes)) return false; /* more than most spots waste */

@@ -2,6 +2,8 @@
 /* Pools of graphs (LOCH_POOL_CAPTURES_SHARED): captures share their memory, free memory stays mapped until the last
  * reference is released, and no call ends a capture. */
 #include "pool_fixture.h"
+#include "worker.h"
+#include <pthread.h>
 
 #define MIB TEST_MIB
 #define KIB TEST_KIB
@@ -514,6 +516,71 @@ static void children_decide_by_themselves(void **state)
     end_pool(&it);
 }
 
+/* --- threads --- */
+
+typedef struct worker {
+    loch_allocator *pool;
+    loch_stream *stream;
+    atomic_bool *is_over;
+    uint64_t done;
+    char failure[300];
+} worker;
+
+/* Allocates, fills and frees on a stream of its own. Blocks keep what was written into them. */
+static void work(worker *w)
+{
+    test_random random = {(uintptr_t)w};
+    while (!atomic_load(w->is_over) || w->done < 100) {
+        const size_t bytes = sizes[test_random_below(&random, SIZES)];
+        void *block = NULL;
+        TRY(pool_try_alloc(w->pool, bytes, 0, w->stream, &block));
+        TRY(loch_fill_on(block, bytes, "w", 1, w->stream));
+        TRY(loch_free(w->pool, block));
+        w->done++;
+    }
+}
+
+static void *work_thread(void *user)
+{
+    work(user);
+    return NULL;
+}
+
+/* Threads use their own streams while another one is captured. */
+static void threads_work_beside_captures(void **state)
+{
+    (void)state;
+    pool_bench it = pool_bench_open(BACKED, &shared);
+    atomic_bool is_over = false;
+    worker workers[3] = {{.pool = it.pool, .stream = it.streams[2]},
+                         {.pool = it.pool, .stream = it.streams[3]},
+                         {.pool = it.pool, .stream = it.streams[3]}};
+    pthread_t threads[3];
+    for (size_t i = 0; i < 3; i++) {
+        workers[i].is_over = &is_over;
+        assert_int_equal(pthread_create(&threads[i], NULL, work_thread, &workers[i]), 0);
+    }
+    size_t reserved = 0;
+    for (int i = 0; i < 30; i++) {
+        char *blocks[SIZES];
+        capture_begin(it.a);
+        run_step(&it, it.a, blocks);
+        (void)pool_trim(it.pool, 0);
+        loch_sim_graph *graph = capture_end(it.a);
+        CHECK_OK(loch_sim_graph_launch(graph, it.a));
+        CHECK_OK(loch_stream_sync(it.a));
+        loch_sim_graph_destroy(graph);
+        if (i == 5) reserved = pool_info(it.pool).reserved_bytes;
+    }
+    atomic_store(&is_over, true);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        if (workers[i].failure[0]) fail_msg("%s", workers[i].failure);
+    }
+    assert_true(pool_info(it.pool).reserved_bytes <= reserved + 16 * MIB); /* what three threads hold at a time */
+    end_pool(&it);
+}
+
 /* A device without captures: memory stays as well. */
 static void the_cpu_keeps_memory_too(void **state)
 {
@@ -547,6 +614,7 @@ int main(void)
         POOL_TEST(the_fast_path_serves_all_streams),
         POOL_TEST(calls_about_single_captures_are_refused),
         POOL_TEST(children_decide_by_themselves),
+        POOL_TEST(threads_work_beside_captures),
         POOL_TEST(the_cpu_keeps_memory_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
