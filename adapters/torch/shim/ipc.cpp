@@ -1,18 +1,129 @@
 // SPDX-License-Identifier: MIT
-// Tensors shared between processes.
+// Tensors shared between processes, by libloch_share.
+//
+// PyTorch keeps a tensor that it has sent until all receivers have let go, and orders the two sides by events of its
+// own. So a parcel here does not own a block: it offers the mapped memory around one, which is what a receiver maps.
+// Blocks in one piece of memory have one token, and a receiver maps it once. A parcel whose memory the pool has given
+// back is stale, and is replaced when the address is shared again.
 #include "allocator.h"
+
+#include <loch/share.h>
+#include <loch/virtual.h>
+#include <map>
+#include <unordered_map>
 
 namespace loch_torch
 {
 
-ShareableHandle Allocator::shareIpcHandle(void *)
+// --- the sender ---
+
+using Range = std::pair<uintptr_t, size_t>; // start and bytes
+
+static std::mutex parcels_lock;
+static std::map<Range, loch_parcel *> &parcels = *new std::map<Range, loch_parcel *>;
+
+// Finds the mappings around a block.
+static Range find_range(const void *ptr, size_t bytes)
 {
-    TORCH_CHECK(false, "Loch cannot share tensors between processes yet");
+    const auto end = reinterpret_cast<uintptr_t>(ptr) + bytes;
+    uintptr_t at = reinterpret_cast<uintptr_t>(ptr);
+    Range range{0, 0};
+    do {
+        loch_virtual_info info{};
+        info.size = sizeof info;
+        check("find the memory of a tensor", loch_virtual_find(reinterpret_cast<const void *>(at), &info));
+        if (!range.second) range.first = reinterpret_cast<uintptr_t>(info.start);
+        at = reinterpret_cast<uintptr_t>(info.start) + info.bytes;
+        range.second = at - range.first;
+    } while (at < end);
+    return range;
 }
 
-std::shared_ptr<void> Allocator::getIpcDevPtr(std::string)
+static bool is_stale(const loch_parcel *parcel)
 {
-    TORCH_CHECK(false, "Loch cannot open tensors of other processes yet");
+    loch_parcel_info info{};
+    info.size = sizeof info;
+    return loch_parcel_get_info(parcel, &info) != LOCH_OK || info.state == LOCH_PARCEL_STALE;
+}
+
+static loch_parcel *make_parcel(const Device &device, const Range &range)
+{
+    loch_external external{};
+    loch_buffer *buffer = nullptr;
+    loch_parcel *parcel = nullptr;
+    external.size = sizeof external;
+    external.device = device.loch;
+    check("share a tensor", loch_buffer_wrap(reinterpret_cast<void *>(range.first), range.second, &external, &buffer));
+    const loch_status status = loch_parcel_create(buffer, nullptr, &parcel);
+    loch_buffer_release(buffer);
+    check("share a tensor", status);
+    return parcel;
+}
+
+ShareableHandle Allocator::shareIpcHandle(void *ptr)
+{
+    Pool *pool = find_owner(ptr);
+    TORCH_CHECK(pool, "invalid device pointer: ", ptr);
+    TORCH_CHECK(settings().has_sharing, "sharing tensors between processes is off: enable Loch with sharing=on");
+    loch_block block{};
+    block.size = offsetof(loch_block, id);
+    check("share a tensor", loch_allocator_find(pool->loch, ptr, &block));
+    const Range range = find_range(ptr, std::max<size_t>(block.allocated_bytes, 1));
+    const std::lock_guard<std::mutex> held(parcels_lock);
+    auto found = parcels.find(range);
+    if (found == parcels.end() || is_stale(found->second)) {
+        for (auto at = parcels.begin(); at != parcels.end();) { // parcels of memory that is gone
+            const bool is_gone = is_stale(at->second);
+            if (is_gone) loch_parcel_destroy(at->second);
+            at = is_gone ? parcels.erase(at) : std::next(at);
+        }
+        found = parcels.emplace(range, make_parcel(*pool->device, range)).first;
+    }
+    size_t bytes = 0;
+    const auto *token = static_cast<const char *>(loch_parcel_get_token(found->second, &bytes));
+    return {static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(ptr) - range.first), std::string(token, bytes)};
+}
+
+// --- the receiver ---
+
+static std::mutex received_lock;
+static std::unordered_map<std::string, std::weak_ptr<void>> &received =
+    *new std::unordered_map<std::string, std::weak_ptr<void>>;
+
+// Unmaps what no tensor uses any more.
+static void release_received(const std::string &key, loch_buffer *buffer)
+{
+    {
+        const std::lock_guard<std::mutex> held(received_lock);
+        const auto found = received.find(key); // another thread may have received the memory again
+        if (found != received.end() && found->second.expired()) received.erase(found);
+    }
+    loch_buffer_release(buffer);
+}
+
+std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
+{
+    const DeviceIndex number = current_device();
+    const std::string key = std::to_string(int{number}) + ":" + handle;
+    {
+        const std::lock_guard<std::mutex> held(received_lock);
+        const auto found = received.find(key);
+        if (found != received.end())
+            if (std::shared_ptr<void> shared = found->second.lock()) return shared;
+    }
+    loch_buffer *buffer = nullptr;
+    check("open a tensor of another process",
+          loch_parcel_import(open_device(number).loch, handle.data(), handle.size(), nullptr, &buffer));
+    std::shared_ptr<void> shared(loch_buffer_get_address(buffer),
+                                 [key, buffer](void *) { release_received(key, buffer); });
+    std::shared_ptr<void> earlier; // of a thread that was faster: one mapping, counted twice
+    {
+        const std::lock_guard<std::mutex> held(received_lock);
+        std::weak_ptr<void> &entry = received[key];
+        earlier = entry.lock();
+        if (!earlier) entry = shared;
+    }
+    return earlier ? earlier : shared;
 }
 
 } // namespace loch_torch
