@@ -225,6 +225,11 @@ int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *res
 const char *door_find_tag(const void *address);
 int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 
+// --- ipc.cpp ---
+
+// Options of the handles of every pool on a device: shareable if the settings want it and the device can.
+loch_handle_options handle_options(const loch_device *device);
+
 // --- host.cpp ---
 
 void install_host(); // installs the allocator of pinned memory, if the settings want it

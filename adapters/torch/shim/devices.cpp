@@ -87,10 +87,7 @@ static Device *make_device(int number)
     check("open a device", loch_device_open(name.c_str(), &device->loch));
     check("read a device's properties", loch_device_get_properties(device->loch, &properties));
     device->total_bytes = properties.total_bytes;
-    if (settings().has_sharing && loch_device_can(device->loch, LOCH_CAN_SHARE_FD)) { // ipc.cpp
-        options.handle.size = sizeof options.handle;
-        options.handle.share = LOCH_SHARE_FD;
-    }
+    options.handle = handle_options(device->loch);
     check("make a pool", loch_pool_create(device->loch, pool_name.c_str(), &options, &device->main.loch));
     device->main.device = device.get();
     device->main.use_count = 1;

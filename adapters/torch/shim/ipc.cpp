@@ -15,6 +15,14 @@
 namespace loch_torch
 {
 
+loch_handle_options handle_options(const loch_device *device)
+{
+    loch_handle_options options{};
+    options.size = sizeof options;
+    if (settings().has_sharing && loch_device_can(device, LOCH_CAN_SHARE_FD)) options.share = LOCH_SHARE_FD;
+    return options;
+}
+
 // --- the sender ---
 
 using Range = std::pair<uintptr_t, size_t>; // start and bytes
