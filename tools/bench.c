@@ -14,7 +14,8 @@ static const struct {
                   {"compact", tool_bench_compact},   {"plan", tool_bench_plan},
                   {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind},
                   {"small", tool_bench_small},       {"record", tool_bench_record},
-                  {"read", tool_bench_read},         {"pinned", tool_bench_pinned}};
+                  {"read", tool_bench_read},         {"pinned", tool_bench_pinned},
+                  {"share", tool_bench_share}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -100,6 +101,7 @@ const tool_command tool_bench = {
     "  compact           the compaction of a pool that was left half empty, beside plain copies\n"
     "  plan              how long a pool of ten thousand handles plans a compaction\n"
     "  sleep             pools that go to sleep and wake, beside plain copies\n"
+    "  share             buffers shared with another process: exports, imports, releases\n"
     "  behind-driver     requests that fit, while another thread makes the driver map memory\n"
     "  record            what the recorder adds to allocations and frees, and bytes of its file\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"

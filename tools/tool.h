@@ -127,6 +127,9 @@ int tool_bench_read(const tool_bench_options *options);
 /* Measures how long it takes to pin memory, and how much a pool of pinned memory holds. */
 int tool_bench_pinned(const tool_bench_options *options);
 
+/* Measures how long it takes to share a buffer with another process. */
+int tool_bench_share(const tool_bench_options *options);
+
 /* Measures how long a pool plans a compaction. */
 int tool_bench_plan(const tool_bench_options *options);
 
