@@ -21,8 +21,11 @@
 
 static const struct {
     const char *name;
-    size_t bytes;
-} share_cases[] = {{"64 KiB", (size_t)64 << 10}, {"2 MiB", (size_t)2 << 20}, {"64 MiB", (size_t)64 << 20}};
+    size_t bytes, handle_bytes;
+} share_cases[] = {{"64 KiB", (size_t)64 << 10, (size_t)2 << 20},
+                   {"2 MiB", (size_t)2 << 20, (size_t)2 << 20},
+                   {"64 MiB", (size_t)64 << 20, (size_t)64 << 20},
+                   {"64 MiB in 32 handles", (size_t)64 << 20, (size_t)2 << 20}};
 #define SHARE_CASES (sizeof share_cases / sizeof *share_cases)
 
 typedef enum share_step { SHARE_EXPORT, SHARE_FIRST, SHARE_AGAIN, SHARE_RELEASE, SHARE_LAST, SHARE_STEPS } share_step;
@@ -70,15 +73,19 @@ static loch_status share_offer_one(loch_allocator *pool, size_t bytes, int socke
 static int share_own(const char *name, int socket)
 {
     loch_device *device = NULL;
-    loch_allocator *pool = NULL;
-    const loch_pool_options options = {.size = sizeof options,
-                                       .handle = {.size = sizeof options.handle, .share = LOCH_SHARE_FD}};
-    size_t bytes;
+    loch_allocator *pools[SHARE_CASES] = {NULL};
+    size_t number;
     loch_status status = loch_device_open(name, &device);
-    if (status == LOCH_OK) status = loch_pool_create(device, "shared", &options, &pool);
-    while (status == LOCH_OK && read(socket, &bytes, sizeof bytes) == (ssize_t)sizeof bytes)
-        status = share_offer_one(pool, bytes, socket);
-    loch_allocator_release(pool);
+    for (size_t i = 0; i < SHARE_CASES && status == LOCH_OK; i++) {
+        const loch_pool_options options = {.size = sizeof options,
+                                           .handle = {.size = sizeof options.handle, .share = LOCH_SHARE_FD},
+                                           .handle_bytes = share_cases[i].handle_bytes};
+        status = loch_pool_create(device, "shared", &options, &pools[i]);
+    }
+    while (status == LOCH_OK && read(socket, &number, sizeof number) == (ssize_t)sizeof number && number < SHARE_CASES)
+        status = share_offer_one(pools[number], share_cases[number].bytes, socket);
+    for (size_t i = 0; i < SHARE_CASES; i++)
+        loch_allocator_release(pools[i]);
     loch_device_release(device);
     return status == LOCH_OK ? TOOL_DONE : tool_fail_status(status);
 }
@@ -136,13 +143,13 @@ static int share_compare(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* Measures one size. `out` are the medians. */
-static int share_measure(loch_device *device, size_t bytes, int rounds, int socket, uint64_t out[SHARE_STEPS])
+/* Measures one case. `out` are the medians. */
+static int share_measure(loch_device *device, size_t number, int rounds, int socket, uint64_t out[SHARE_STEPS])
 {
     uint64_t all[SHARE_STEPS][SHARE_ROUNDS], one[SHARE_STEPS];
     for (int i = -SHARE_WARM_ROUNDS; i < rounds; i++) {
         share_offer offer;
-        if (write(socket, &bytes, sizeof bytes) != (ssize_t)sizeof bytes ||
+        if (write(socket, &number, sizeof number) != (ssize_t)sizeof number ||
             recv(socket, &offer, sizeof offer, MSG_WAITALL) != (ssize_t)sizeof offer)
             return tool_fail("the process that owns the buffers has ended");
         if (offer.status != LOCH_OK) return tool_fail("%s", offer.sentence);
@@ -169,7 +176,7 @@ static void share_print(loch_device *device, int rounds, bool is_json, uint64_t 
         json_number(json, "repetitions", (uint64_t)rounds);
         json_open_array(json, "results");
     } else {
-        printf("%s, buffers of another process, medians of %d in us\n\n%-10s", loch_device_get_name(device), rounds,
+        printf("%s, buffers of another process, medians of %d in us\n\n%-22s", loch_device_get_name(device), rounds,
                "bytes");
         for (int step = 0; step < SHARE_STEPS; step++)
             printf(" %14s", share_names[step]);
@@ -179,6 +186,7 @@ static void share_print(loch_device *device, int rounds, bool is_json, uint64_t 
         if (json) {
             json_open_object(json, NULL);
             json_number(json, "bytes", share_cases[i].bytes);
+            json_number(json, "handle_bytes", share_cases[i].handle_bytes);
             json_number(json, "export_ns", rows[i][SHARE_EXPORT]);
             json_number(json, "first_import_ns", rows[i][SHARE_FIRST]);
             json_number(json, "import_again_ns", rows[i][SHARE_AGAIN]);
@@ -187,7 +195,7 @@ static void share_print(loch_device *device, int rounds, bool is_json, uint64_t 
             json_close_object(json);
             continue;
         }
-        printf("%-10s", share_cases[i].name);
+        printf("%-22s", share_cases[i].name);
         for (int step = 0; step < SHARE_STEPS; step++)
             printf(" %14.1f", (double)rows[i][step] / 1000);
         printf("\n");
@@ -214,7 +222,7 @@ int tool_bench_share(const tool_bench_options *options)
     const pid_t owner = share_start(options->device, &socket);
     if (owner < 0) code = tool_fail("no second process can be started");
     for (size_t i = 0; i < SHARE_CASES && code == TOOL_DONE; i++)
-        code = share_measure(device, share_cases[i].bytes, rounds, socket, rows[i]);
+        code = share_measure(device, i, rounds, socket, rows[i]);
     if (code == TOOL_DONE) share_print(device, rounds, options->is_json, rows);
     if (owner >= 0) {
         close(socket);

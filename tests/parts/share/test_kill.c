@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes that are killed at any moment, many threads, and forks. Afterwards no block is held and no descriptor is
  * open that was not before. */
-#include "partner.h"
+#include "second_process.h"
 #include <pthread.h>
 
 #define KILL_ROUNDS 60

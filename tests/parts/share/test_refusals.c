@@ -2,7 +2,7 @@
 /* What cannot be imported: wrong tokens, wrong users, owners that have gone, processes without descriptors. Every
  * refusal has a sentence, and nothing is held after it. */
 #include "message.h"
-#include "partner.h"
+#include "second_process.h"
 #include "link.h"
 
 static loch_device *cpu;

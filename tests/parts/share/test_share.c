@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffers between two processes: what both see, how long memory stays, and what is mapped once. */
-#include "partner.h"
+#include "second_process.h"
 
 static loch_device *cpu;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A second process for the tests of shared buffers: the test program itself, run again, which does what it is told over
  * a socket. Commands are one struct and are answered by one struct; a parcel goes over a socket of its own. */
-#ifndef LOCH_TEST_SHARE_PARTNER_H
-#define LOCH_TEST_SHARE_PARTNER_H
+#ifndef LOCH_TEST_SECOND_PROCESS_H
+#define LOCH_TEST_SECOND_PROCESS_H
 
 #include "test.h"
 #include <dirent.h>
@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <loch/share.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -35,6 +36,8 @@ typedef enum partner_verb {
     PARTNER_OFFER,    /* allocate a buffer of `value` bytes, and send it as a parcel */
     PARTNER_DESTROY,  /* the parcel of a slot */
     PARTNER_COUNT,    /* imports of the parcel of a slot */
+    PARTNER_FILL,     /* queue fills, the last one with the byte `value`, and release the slot without waiting */
+    PARTNER_BYTE,     /* number of bytes of a slot that are `value` */
     PARTNER_PING
 } partner_verb;
 
@@ -57,6 +60,27 @@ typedef struct partner {
     pid_t pid;
     int commands, parcels;
 } partner;
+
+/* Write and compare the contents of a buffer, on any device. */
+__attribute__((unused)) static loch_status partner_put(loch_buffer *buffer, uint64_t seed)
+{
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    void *host = malloc(bytes);
+    test_pattern_write(host, bytes, seed);
+    const loch_status status = loch_copy(loch_buffer_get_address(buffer), host, bytes);
+    free(host);
+    return status;
+}
+
+__attribute__((unused)) static loch_status partner_differs(loch_buffer *buffer, uint64_t seed, size_t *out)
+{
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    void *host = malloc(bytes);
+    const loch_status status = loch_copy(host, loch_buffer_get_address(buffer), bytes);
+    *out = test_pattern_differs(host, bytes, seed);
+    free(host);
+    return status;
+}
 
 /* --- the second process --- */
 
@@ -120,23 +144,48 @@ static size_t partner_fork(void)
         pause();
 }
 
+/* Queues work that takes a while, and releases the buffer behind it. */
+static loch_status partner_fill(loch_device *device, loch_buffer **buffer, size_t value)
+{
+    loch_stream *stream;
+    loch_status status = loch_stream_create(device, NULL, &stream);
+    if (status != LOCH_OK) return status;
+    for (size_t i = 0; i <= 200 && status == LOCH_OK; i++) {
+        const unsigned char byte = (unsigned char)(value + 200 - i);
+        status = loch_buffer_fill(*buffer, &byte, 1, stream);
+    }
+    loch_buffer_clear(buffer);
+    loch_stream_release(stream);
+    return status;
+}
+
+static loch_status partner_byte(loch_buffer *buffer, size_t value, size_t *out)
+{
+    const size_t bytes = loch_buffer_get_bytes(buffer);
+    unsigned char *host = malloc(bytes);
+    const loch_status status = loch_copy(host, loch_buffer_get_address(buffer), bytes);
+    for (size_t i = 0; i < bytes; i++)
+        *out += host[i] == (unsigned char)value;
+    free(host);
+    return status;
+}
+
 static void partner_do(partner_role *role, const partner_command *command, partner_answer *answer)
 {
     loch_buffer **buffer = &role->buffers[command->slot];
     loch_parcel_info info = {.size = sizeof info};
     const loch_parcel_import_options options = {
         .size = sizeof options, .users = command->users, .timeout_ns = command->timeout_ns};
-    const size_t bytes = loch_buffer_get_bytes(*buffer);
     switch (command->verb) {
     case PARTNER_RECEIVE: answer->status = loch_parcel_receive(role->device, role->parcels, &options, buffer); break;
     case PARTNER_IMPORT:
         answer->status = loch_parcel_import(role->device, command->token, command->token_bytes, &options, buffer);
         break;
     case PARTNER_RELEASE: loch_buffer_clear(buffer); break;
-    case PARTNER_WRITE: test_pattern_write(loch_buffer_get_address(*buffer), bytes, command->value); break;
-    case PARTNER_COMPARE:
-        answer->value = test_pattern_differs(loch_buffer_get_address(*buffer), bytes, command->value);
-        break;
+    case PARTNER_WRITE: answer->status = partner_put(*buffer, command->value); break;
+    case PARTNER_COMPARE: answer->status = partner_differs(*buffer, command->value, &answer->value); break;
+    case PARTNER_FILL: answer->status = partner_fill(role->device, buffer, command->value); break;
+    case PARTNER_BYTE: answer->status = partner_byte(*buffer, command->value, &answer->value); break;
     case PARTNER_ADDRESS: answer->value = (size_t)loch_buffer_get_address(*buffer); break;
     case PARTNER_ACCESS: answer->value = (size_t)loch_buffer_get_access(*buffer); break;
     case PARTNER_IMPORTED: answer->value = test_call_count(role->device, "handle_import"); break;
@@ -197,15 +246,14 @@ __attribute__((unused)) static partner partner_start(const char *device)
     char first[16], second[16];
     snprintf(first, sizeof first, "%d", commands[1]);
     snprintf(second, sizeof second, "%d", parcels[1]);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (!pid) {
-        fcntl(commands[1], F_SETFD, 0);
-        fcntl(parcels[1], F_SETFD, 0);
-        char *const arguments[] = {(char *)"/proc/self/exe", (char *)"partner", first, second, (char *)device, NULL};
-        execv(arguments[0], arguments);
-        _exit(127);
-    }
+    char *const arguments[] = {(char *)"/proc/self/exe", (char *)"partner", first, second, (char *)device, NULL};
+    posix_spawn_file_actions_t actions; /* a descriptor that is duplicated to itself is not closed */
+    pid_t pid;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, commands[1], commands[1]);
+    posix_spawn_file_actions_adddup2(&actions, parcels[1], parcels[1]);
+    assert_int_equal(posix_spawn(&pid, arguments[0], &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
     close(commands[1]);
     close(parcels[1]);
     return (partner){.pid = pid, .commands = commands[0], .parcels = parcels[0]};
