@@ -7,7 +7,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loch)
 file(RELATIVE_PATH LOCH_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" LOCH_PC_TO_PREFIX "${LOCH_PC_TO_PREFIX}")
 configure_file(cmake/loch.pc.in loch.pc @ONLY)
-configure_file(cmake/loch-insight.pc.in loch-insight.pc @ONLY)
+foreach(part IN LISTS loch_parts)
+    configure_file(cmake/loch-${part}.pc.in loch-${part}.pc @ONLY)
+endforeach()
 configure_package_config_file(cmake/loch-config.cmake.in ${PROJECT_BINARY_DIR}/loch-config.cmake
     INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/loch-config-version.cmake COMPATIBILITY SameMinorVersion)
@@ -31,5 +33,5 @@ install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
         DESTINATION ${package_dir})
-install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${PROJECT_BINARY_DIR}/loch-insight.pc
+install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${PROJECT_BINARY_DIR}/loch-insight.pc ${PROJECT_BINARY_DIR}/loch-share.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -16,7 +16,8 @@ loch_status share_peer_acquire(const share_token *token, const loch_parcel_impor
 /* Releases a use. A few connections without uses stay open for the next import. NULL does nothing. */
 void share_peer_release(share_owner *owner);
 
-/* Sends a request and waits for its reply. An import gets the number of its lease, in every case. The caller closes `*count` descriptors, in every case. E_NOT_FOUND: the
+/* Sends a request and waits for its reply. An import gets the number of its lease, in every
+ * case. The caller closes `*count` descriptors, in every case. E_NOT_FOUND: the
  * owner has gone. E_BUSY: no answer in time. E_LIMIT: this process has no descriptor left. E_IO: the reply is wrong. */
 loch_status share_peer_ask(share_owner *owner, share_request *request, uint64_t timeout_ns, share_reply *reply,
                            int *descriptors, size_t *count);
