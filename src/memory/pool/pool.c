@@ -23,6 +23,7 @@
 #include "memory/pool/nap.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
+#include "memory/pool/price.h"
 #include "memory/pool/process.h"
 #include "memory/pool/quick.h"
 #include "memory/pool/refuse.h"
@@ -192,6 +193,7 @@ static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
     lochi_pool *pool = self;
     lochi_pool_take_locks(pool);
     *released = lochi_pool_trim(pool, lochi_pool_cap_keep(pool, keep_bytes));
+    if (pool->is_exact) lochi_pool_forget_peak(pool, keep_bytes);
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);
     return LOCH_OK;

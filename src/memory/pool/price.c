@@ -129,6 +129,13 @@ size_t lochi_pool_may_hold(const lochi_pool *pool, size_t bytes)
     return most + (size_t)((double)most * PRICE_EXTRA_MIN);
 }
 
+void lochi_pool_forget_peak(lochi_pool *pool, size_t keep)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const size_t now = pool->used - pool->waiting_bytes;
+    if (now < pool->peak_used && keep < pool->peak_used - now) pool->peak_used = now + keep;
+}
+
 void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles)
 {
     lochi_lock_assert_held(&pool->lock);

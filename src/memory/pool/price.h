@@ -18,6 +18,8 @@ bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count);
 /* Returns the bytes that a pool of pinned memory may hold with `bytes` more in use than now: what was in use at most so
  * far, and a little more. */
 size_t lochi_pool_may_hold(const lochi_pool *pool, size_t bytes);
+/* Lowers what a pool of pinned memory may hold to what is in use now, and `keep` more. */
+void lochi_pool_forget_peak(lochi_pool *pool, size_t keep);
 
 /* Counts the time since `start_ns` (lochi_device_now_ns), in which `handles` were mapped, as time of driver calls. */
 void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles);

@@ -86,7 +86,7 @@ static void sizes_one_after_the_other_take_the_largest(void **state)
     uint64_t created[3];
     for (int round = 0; round < 3; round++) {
         for (size_t bytes = MIB; bytes <= 4 * GIB; bytes *= 2) {
-            void *block = pool_alloc(bench.pool, bytes + 1);
+            void *block = pool_alloc_on(bench.pool, bytes + 1, bench.a);
             expect_held(bench.pool, 1.02);
             CHECK_OK(loch_free(bench.pool, block));
         }
@@ -135,6 +135,22 @@ static void batches_of_varying_sizes_settle(void **state)
     assert_true(pool_info(bench.pool).handles_created - created <= 3); /* all of them have the largest size by then */
     for (size_t i = 0; i < 3; i++)
         CHECK_OK(loch_free(bench.pool, batches[i]));
+    pool_bench_close(&bench);
+}
+
+/* After a trim only what is in use then counts for what the pool may hold. */
+static void a_trim_forgets_the_most_in_use(void **state)
+{
+    (void)state;
+    pool_bench bench = open_pinned();
+    void *large = pool_alloc(bench.pool, GIB);
+    CHECK_OK(loch_free(bench.pool, large));
+    (void)pool_trim(bench.pool, 0);
+    for (size_t bytes = MIB; bytes <= 64 * MIB; bytes *= 2) {
+        void *block = pool_alloc(bench.pool, bytes + 1);
+        CHECK_OK(loch_free(bench.pool, block));
+    }
+    assert_true(pool_info(bench.pool).reserved_bytes <= 66 * MIB);
     pool_bench_close(&bench);
 }
 
@@ -293,12 +309,13 @@ static void a_host_without_memory_makes_the_pool_give_back(void **state)
 {
     (void)state;
     pool_bench bench = open_pinned();
-    void *first = pool_alloc(bench.pool, 200 * MIB), *second, *third;
+    void *second = pool_alloc(bench.pool, 8 * MIB), *first = pool_alloc(bench.pool, 50 * MIB);
+    void *third = pool_alloc(bench.pool, 150 * MIB);
     CHECK_OK(loch_free(bench.pool, first));
-    (void)pool_trim(bench.pool, 0); /* the pool needed 200 MiB once: it may keep a free segment */
-    second = pool_alloc(bench.pool, 8 * MIB);
-    first = pool_alloc(bench.pool, 50 * MIB);
-    CHECK_OK(loch_free(bench.pool, first));
+    CHECK_OK(loch_free(bench.pool, third));
+    CHECK_OK(loch_pool_set_idle(bench.pool, 60 * MIB));
+    CHECK_OK(loch_pool_set_idle(bench.pool, 0));
+    assert_int_equal(pool_info(bench.pool).reserved_bytes, 58 * MIB); /* it needed 208 MiB once, and may hold that */
     const loch_sim_fault once = {.size = sizeof once, .call = "pinned_alloc", .status = LOCH_E_HOST_MEMORY};
     CHECK_OK(loch_sim_set_fault(bench.device, &once));
     third = pool_alloc(bench.pool, 60 * MIB); /* is tried again after the free segment has gone back */
@@ -323,6 +340,7 @@ int main(void)
         POOL_TEST(sizes_one_after_the_other_take_the_largest),
         POOL_TEST(sizes_that_alternate_do_not_pin_again_and_again),
         POOL_TEST(batches_of_varying_sizes_settle),
+        POOL_TEST(a_trim_forgets_the_most_in_use),
         POOL_TEST(small_blocks_leave_large_free_segments_whole),
         POOL_TEST(many_small_blocks_use_a_large_free_segment),
         POOL_TEST(small_blocks_share_segments),
