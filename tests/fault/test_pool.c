@@ -258,11 +258,22 @@ static void program_addresses(program *p)
         STEP(give(p, 80 + i));
 }
 
+/* One size after the other: free segments of pinned memory make way for larger ones. */
+static void program_in_turn(program *p)
+{
+    if (p->ground->options.kind != LOCH_MEMORY_PINNED) return;
+    STEP(loch_allocator_trim(p->pool, 0, NULL));
+    for (size_t bytes = TEST_MIB + 1; bytes < 2 * TEST_MIB; bytes += 300 * TEST_KIB) {
+        STEP(take(p, 60, bytes, NULL));
+        STEP(give(p, 60));
+    }
+}
+
 static void program_work(program *p)
 {
-    static void (*const parts[])(program *) = {program_sizes,           program_streams,  program_pieces,
-                                               program_growable,        program_changes,  program_capture,
-                                               program_end_of_a_stream, program_addresses};
+    static void (*const parts[])(program *) = {program_sizes,           program_streams,   program_pieces,
+                                               program_growable,        program_changes,   program_capture,
+                                               program_end_of_a_stream, program_addresses, program_in_turn};
     STEP(loch_stream_create(p->notes.device, NULL, &p->one));
     STEP(loch_stream_create(p->notes.device, NULL, &p->two));
     STEP(loch_pool_create(p->notes.device, "pool", &p->ground->options, &p->pool));
@@ -370,6 +381,11 @@ static const ground grounds[] = {
     {"sim:64MiB,virtual=off", {.size = sizeof(loch_pool_options), .limit_bytes = 4 * LIMIT}},
     {"sim:64MiB,granule=64KiB",
      {.size = sizeof(loch_pool_options), .limit_bytes = 4 * LIMIT, .kind = LOCH_MEMORY_PINNED}},
+    {"sim:64MiB,granule=64KiB,backed",
+     {.size = sizeof(loch_pool_options),
+      .limit_bytes = 4 * LIMIT,
+      .kind = LOCH_MEMORY_PINNED,
+      .waits = LOCH_POOL_WAITS_NONE}},
     {"sim:64MiB,granule=64KiB",
      {.size = sizeof(loch_pool_options), .limit_bytes = 2 * LIMIT, .preset = LOCH_POOL_WHOLE_BLOCKS}},
     {"cpu", {.size = sizeof(loch_pool_options), .limit_bytes = 8 * LIMIT}},

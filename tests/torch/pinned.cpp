@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Calls of PyTorch's allocator of pinned memory, as C functions for ctypes: without a GPU Python cannot make them. They ask
-// whatever allocator is installed (at::getHostAllocator). A function that fails returns -1; pinned_error() has its text.
+// Calls of PyTorch's allocator of pinned memory, as C functions for ctypes: without a GPU Python cannot make them. They
+// ask whatever allocator is installed (at::getHostAllocator). A function that fails returns -1; pinned_error() has its
+// text.
 #include <ATen/core/CachingHostAllocator.h>
 
 #include <cstring>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Pinned memory: at::HostAllocator on pools of pinned memory, one for each device.
 //
-// PyTorch's own allocator rounds each size up to a power of two. Loch's pools hold what was asked for, on the NUMA node of
-// the GPU. The host fills a block as soon as it gets one, and no stream orders that. So all requests are made on a stream
-// of their own that never has work, every stream that uses a block is told to the pool, and the streams of these pools
-// do not wait for each other (LOCH_POOL_WAITS_NONE): a block comes back when its streams have passed it.
+// PyTorch's own allocator rounds each size up to a power of two. Loch's pools hold what was asked for, on the NUMA node
+// of the GPU. The host fills a block as soon as it gets one, and no stream orders that. So all requests are made on a
+// stream of their own that never has work, every stream that uses a block is told to the pool, and the streams of these
+// pools do not wait for each other (LOCH_POOL_WAITS_NONE): a block comes back when its streams have passed it.
 //
-// Graphs. A block that was handed out while its stream was captured belongs to the graph's private pool, which is a child
-// of the device's pool. If the capture used it, it is parked when it is freed: the graph uses it at every replay. Parked
-// blocks go back by empty_cache() after PyTorch has released the pool and the device has run its work.
+// Graphs. A block that was handed out while its stream was captured belongs to the graph's private pool, which is a
+// child of the device's pool. If the capture used it, it is parked when it is freed: the graph uses it at every replay.
+// Parked blocks go back by empty_cache() after PyTorch has released the pool and the device has run its work.
 //
 // Late blocks. An event cannot be recorded on a stream that is captured, and a pool knows the streams of its own device
 // only. A freed block with such a use is late: it waits here until an event on that stream has passed.
@@ -174,8 +174,8 @@ Host *make_host(Device &device)
     return host.release();
 }
 
-// Chooses the device whose node the memory is near to: the current one. If the program has not used that one, one that it
-// has used, because pinned memory serves all devices, and a context takes hundreds of MiB.
+// Chooses the device whose node the memory is near to: the current one. If the program has not used that one, one that
+// it has used, because pinned memory serves all devices, and a context takes hundreds of MiB.
 DeviceIndex choose_device()
 {
     const DeviceIndex current = current_device();
