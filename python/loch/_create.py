@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from . import _core
 from ._core import Pool, Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Shape = Union[int, Sequence[int]]
+Shape: TypeAlias = int | Sequence[int]
 
 
 def empty(
@@ -58,10 +58,11 @@ def arange(
         start, stop = 0, start
     if step == 0:
         raise ValueError("the step of a range is not 0")
-    if all(hasattr(number, "__index__") for number in (start, stop, step)):
-        numbers: Any = range(start.__index__(), stop.__index__(), step.__index__())  # type: ignore[union-attr]
+    bounds: list[Any] = [start, stop, step]
+    if all(hasattr(number, "__index__") for number in bounds):
+        numbers = range(*map(operator.index, bounds))
         return _core.tensor(numbers, "i64" if dtype is None else dtype, device, pool=pool)
-    count = max(0, -int(-((stop - start) / step) // 1))
+    count = max(0, math.ceil((stop - start) / step))
     return _core.tensor([start + step * at for at in range(count)], "f64" if dtype is None else dtype, device, pool=pool)
 
 

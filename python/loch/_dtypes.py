@@ -53,7 +53,7 @@ class DType:
         if isinstance(other, DType):
             return self is other
         try:
-            return _core.dtype_name(other) == self.name  # type: ignore[arg-type]
+            return _core.dtype_name(other) == self.name
         except TypeError:
             return False
 
