@@ -237,8 +237,7 @@ static bool scalar_fits(loch_dtype dtype, const loch_scalar *scalar)
         const double number = trunc(scalar->value.f), limit = ldexp(1, is_signed ? bits - 1 : bits);
         return number < limit && number >= (is_signed ? -limit : 0);
     }
-    if (scalar->dtype == LOCH_I64 && scalar->value.i < 0)
-        return is_signed && scalar->value.i >= -(int64_t)most - 1;
+    if (scalar->dtype == LOCH_I64 && scalar->value.i < 0) return is_signed && scalar->value.i >= -(int64_t)most - 1;
     return scalar->value.u <= most;
 }
 

@@ -6,15 +6,13 @@
 #include "core.h"
 
 typedef struct lochpy_session {
-    PyObject_HEAD
-    lochpy_gate gate;
+    PyObject_HEAD lochpy_gate gate;
     loch_session *handle;
     unsigned generation;
 } lochpy_session;
 
 typedef struct lochpy_block {
-    PyObject_HEAD
-    lochpy_gate gate;
+    PyObject_HEAD lochpy_gate gate;
     loch_allocator *allocator; /* a reference */
     void *address;
     size_t bytes;
@@ -128,8 +126,7 @@ static PyObject *block_detach(PyObject *object, PyObject *unused)
     (void)unused;
     lochpy_block *self = block_of(object);
     if (self->session) return lochpy_raise_text(LOCH_E_UNSUPPORTED, "a block of a session cannot be detached");
-    if (!lochpy_gate_try_close(&self->gate))
-        return lochpy_raise_text(LOCH_E_DOUBLE_FREE, "the block was freed before");
+    if (!lochpy_gate_try_close(&self->gate)) return lochpy_raise_text(LOCH_E_DOUBLE_FREE, "the block was freed before");
     return PyLong_FromVoidPtr(self->address);
 }
 

@@ -15,6 +15,7 @@ _Static_assert(sizeof(long) == 8, "formats of 64 bits");
 /* Sizes and strides of one export, in bytes. */
 typedef struct buffer_layout {
     Py_ssize_t shape[LOCH_DIMENSIONS_MAX], strides[LOCH_DIMENSIONS_MAX];
+    loch_allocator *counted; /* of lochpy_export_begin */
 } buffer_layout;
 
 static int buffer_refuse(const char *text)
@@ -61,7 +62,8 @@ int lochpy_tensor_get_buffer(PyObject *self, Py_buffer *view, int flags)
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
     view->obj = NULL;
     if (!buffer_formats[dtype]) {
-        PyErr_Format(PyExc_BufferError, "%s has no format of a buffer: .to(dtype=\"f32\"), or .view_as(\"%s\") for the bits",
+        PyErr_Format(PyExc_BufferError,
+                     "%s has no format of a buffer: .to(dtype=\"f32\"), or .view_as(\"%s\") for the bits",
                      loch_dtype_name(dtype), loch_dtype_bytes(dtype) == 2 ? "u16" : "u8");
         return -1;
     }
@@ -73,7 +75,9 @@ int lochpy_tensor_get_buffer(PyObject *self, Py_buffer *view, int flags)
     const bool is_read_only = loch_tensor_get_access(tensor) == LOCH_READ_ONLY || buffer_repeats(tensor);
     if (is_read_only && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) return buffer_refuse("the tensor is read-only");
     void *address = NULL;
-    if (lochpy_check(loch_tensor_get_address(tensor, &address)) != 0 || buffer_wait(tensor) != 0) return -1;
+    if (lochpy_check(loch_tensor_get_address(tensor, &address)) != 0 || lochpy_awake(tensor) != 0 ||
+        buffer_wait(tensor) != 0)
+        return -1;
     buffer_layout *layout = PyMem_Calloc(1, sizeof *layout);
     if (!layout) {
         PyErr_NoMemory();
@@ -102,6 +106,7 @@ int lochpy_tensor_get_buffer(PyObject *self, Py_buffer *view, int flags)
     if ((flags & PyBUF_FORMAT) != PyBUF_FORMAT) view->format = NULL;
     if ((flags & PyBUF_ND) != PyBUF_ND) view->shape = NULL;
     if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES) view->strides = NULL;
+    layout->counted = lochpy_export_begin(tensor);
     Py_INCREF(self);
     view->obj = self;
     return 0;
@@ -110,7 +115,9 @@ int lochpy_tensor_get_buffer(PyObject *self, Py_buffer *view, int flags)
 void lochpy_tensor_release_buffer(PyObject *self, Py_buffer *view)
 {
     (void)self;
-    PyMem_Free(view->internal);
+    buffer_layout *layout = view->internal;
+    lochpy_export_end(layout->counted);
+    PyMem_Free(layout);
 }
 
 /* --- import --- */
@@ -123,7 +130,8 @@ static loch_dtype buffer_dtype(const char *format, Py_ssize_t item)
                                              {LOCH_DTYPE_NONE, LOCH_F16, LOCH_F32, LOCH_F64}};
     static const char *const letters[3] = {"bhilqn", "cBHILQN", "efd"};
     if (!format) return LOCH_U8;
-    if (*format == '@' || *format == '=' || *format == '<' || (item == 1 && (*format == '>' || *format == '!'))) format++;
+    if (*format == '@' || *format == '=' || *format == '<' || (item == 1 && (*format == '>' || *format == '!')))
+        format++;
     if (!*format || format[1]) return LOCH_DTYPE_NONE;
     if (*format == '?') return LOCH_BOOL;
     const int log = item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : item == 8 ? 3 : -1;
@@ -144,7 +152,8 @@ static void buffer_import_end(void *address, size_t bytes, void *user)
 }
 
 /* Reads the layout of a buffer in elements, and the bytes before and after the element with all indices 0. */
-static int buffer_read_layout(const Py_buffer *view, lochpy_shape *shape, int64_t *strides, size_t *before, size_t *bytes)
+static int buffer_read_layout(const Py_buffer *view, lochpy_shape *shape, int64_t *strides, size_t *before,
+                              size_t *bytes)
 {
     Py_ssize_t low = 0, high = 0, dense = 1;
     shape->dimensions = (size_t)view->ndim;
@@ -152,8 +161,9 @@ static int buffer_read_layout(const Py_buffer *view, lochpy_shape *shape, int64_
         const Py_ssize_t size = view->shape[at];
         const Py_ssize_t stride = view->strides ? view->strides[at] : dense * view->itemsize;
         if (size > 1 && stride % view->itemsize != 0) {
-            (void)lochpy_raise_text(LOCH_E_INVALID, "a stride of %zd bytes is not a multiple of the %zd bytes of an element",
-                                    stride, view->itemsize);
+            (void)lochpy_raise_text(LOCH_E_INVALID,
+                                    "a stride of %zd bytes is not a multiple of the %zd bytes of an element", stride,
+                                    view->itemsize);
             return -1;
         }
         shape->sizes[at] = size;

@@ -223,8 +223,7 @@ int lochpy_add_block_types(PyObject *module);
 
 /* A tensor. Its members never change. */
 typedef struct lochpy_tensor {
-    PyObject_HEAD
-    loch_tensor *handle;
+    PyObject_HEAD loch_tensor *handle;
     unsigned generation;
     PyObject *weak; /* weak references */
 } lochpy_tensor;
@@ -262,6 +261,18 @@ int lochpy_read_memory(PyObject *device, PyObject *pool, PyObject *stream, PyObj
 void lochpy_memory_done(lochpy_memory *memory);
 
 int lochpy_add_tensor_type(PyObject *module);
+
+/* Memory of sleeping pools (awake.c). */
+
+/* Raises E_BUSY if the memory of a tensor sleeps and the host would access it. Called before contents are touched. */
+int lochpy_awake(loch_tensor *tensor);
+
+/* Checks that a pool may sleep, and notes that it does. */
+int lochpy_before_sleep(loch_allocator *pool, loch_tag tag);
+
+/* Counts an export of a tensor's memory. Returns what lochpy_export_end takes; NULL if nothing has to be counted. */
+loch_allocator *lochpy_export_begin(loch_tensor *tensor);
+void lochpy_export_end(const loch_allocator *pool);
 
 /* Indices (index.c). */
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key);

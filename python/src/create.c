@@ -34,8 +34,8 @@ PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords)
     (void)module;
     static char *names[] = {"shape", "value", "dtype", "device", "pool", "stream", "tag", NULL};
     PyObject *sizes, *value, *type = NULL, *device = NULL, *pool = NULL, *stream = NULL, *tag = NULL;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O$OOOO:full", names, &sizes, &value, &type, &device, &pool,
-                                     &stream, &tag))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O$OOOO:full", names, &sizes, &value, &type, &device,
+                                     &pool, &stream, &tag))
         return NULL;
     lochpy_shape shape;
     loch_dtype dtype;
@@ -187,8 +187,8 @@ static PyObject *create_of_sequence(PyObject *value, loch_dtype dtype, const loc
         if (lochpy_check(loch_scalar_store(numbers.all[at], dtype, data + at * bytes)) != 0) goto end;
     loch_tensor *made = NULL;
     loch_status status;
-    LOCHPY_WITHOUT_GIL(status = loch_tensor_create_from(dtype, numbers.shape.dimensions, numbers.shape.sizes, data,
-                                                        options, &made));
+    LOCHPY_WITHOUT_GIL(
+        status = loch_tensor_create_from(dtype, numbers.shape.dimensions, numbers.shape.sizes, data, options, &made));
     result = lochpy_made(status, made);
 end:
     free(data);
@@ -253,7 +253,8 @@ PyObject *lochpy_create_from(PyObject *module, PyObject *arguments, PyObject *ke
     static char *names[] = {"dtype", "shape", "contents", "device", NULL};
     PyObject *type, *sizes, *device = NULL;
     Py_buffer contents;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOy*|O:_create_from", names, &type, &sizes, &contents, &device))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOy*|O:_create_from", names, &type, &sizes, &contents,
+                                     &device))
         return NULL;
     PyObject *made = NULL;
     loch_dtype dtype;
@@ -270,14 +271,15 @@ PyObject *lochpy_create_from(PyObject *module, PyObject *arguments, PyObject *ke
         if (shape.sizes[at] > 0) left /= (size_t)shape.sizes[at];
     }
     if (!fits || (is_empty ? contents.len != 0 : left != 1)) {
-        (void)lochpy_raise_text(LOCH_E_CORRUPT, "%zd bytes are not the contents of a tensor of that shape", contents.len);
+        (void)lochpy_raise_text(LOCH_E_CORRUPT, "%zd bytes are not the contents of a tensor of that shape",
+                                contents.len);
         goto end;
     }
     if (lochpy_read_memory(device, NULL, NULL, NULL, NULL, &memory) != 0) goto end;
     loch_tensor *tensor = NULL;
     loch_status status;
-    LOCHPY_WITHOUT_GIL(status = loch_tensor_create_from(dtype, shape.dimensions, shape.sizes, contents.buf,
-                                                        &memory.options, &tensor));
+    LOCHPY_WITHOUT_GIL(
+        status = loch_tensor_create_from(dtype, shape.dimensions, shape.sizes, contents.buf, &memory.options, &tensor));
     lochpy_memory_done(&memory);
     made = lochpy_made(status, tensor);
 end:

@@ -3,8 +3,7 @@
 #include "core.h"
 
 typedef struct lochpy_device {
-    PyObject_HEAD
-    loch_device *handle;
+    PyObject_HEAD loch_device *handle;
     unsigned generation;
 } lochpy_device;
 
@@ -34,7 +33,8 @@ int lochpy_read_device(PyObject *argument, loch_device **out)
     } else if (PyObject_HasAttrString(argument, "type") && PyObject_HasAttrString(argument, "index")) {
         name = PyObject_Str(argument); /* a torch.device */
     } else {
-        PyErr_Format(PyExc_TypeError, "a device is a name such as 'cpu' or 'cuda:0', or a loch.Device, not %R", argument);
+        PyErr_Format(PyExc_TypeError, "a device is a name such as 'cpu' or 'cuda:0', or a loch.Device, not %R",
+                     argument);
     }
     if (!name) return -1;
     const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
@@ -144,11 +144,21 @@ static const struct {
     uint32_t bit;
     const char *name;
 } device_capability_names[] = {
-    {LOCH_CAN_HOST_ACCESS, "host_access"}, {LOCH_CAN_PINNED, "pinned"},     {LOCH_CAN_REGISTER, "register"},
-    {LOCH_CAN_MANAGED, "managed"},         {LOCH_CAN_VIRTUAL, "virtual"},   {LOCH_CAN_ALIAS, "alias"},
-    {LOCH_CAN_REMAP, "remap"},             {LOCH_CAN_COMMIT, "commit"},     {LOCH_CAN_ORDERED, "ordered"},
-    {LOCH_CAN_ASYNC, "async"},             {LOCH_CAN_TIMING, "timing"},     {LOCH_CAN_CAPTURE, "capture"},
-    {LOCH_CAN_PEER, "peer"},               {LOCH_CAN_RDMA, "rdma"},         {LOCH_CAN_SHARE_FD, "share_fd"},
+    {LOCH_CAN_HOST_ACCESS, "host_access"},
+    {LOCH_CAN_PINNED, "pinned"},
+    {LOCH_CAN_REGISTER, "register"},
+    {LOCH_CAN_MANAGED, "managed"},
+    {LOCH_CAN_VIRTUAL, "virtual"},
+    {LOCH_CAN_ALIAS, "alias"},
+    {LOCH_CAN_REMAP, "remap"},
+    {LOCH_CAN_COMMIT, "commit"},
+    {LOCH_CAN_ORDERED, "ordered"},
+    {LOCH_CAN_ASYNC, "async"},
+    {LOCH_CAN_TIMING, "timing"},
+    {LOCH_CAN_CAPTURE, "capture"},
+    {LOCH_CAN_PEER, "peer"},
+    {LOCH_CAN_RDMA, "rdma"},
+    {LOCH_CAN_SHARE_FD, "share_fd"},
     {LOCH_CAN_SHARE_FABRIC, "share_fabric"},
 };
 
@@ -173,14 +183,14 @@ static PyObject *device_properties(PyObject *self, void *unused)
     if (LOCHPY_TRY(loch_device_get_properties(device_of(self)->handle, &found)) != 0) return NULL;
     PyObject *capabilities = device_capabilities(found.capabilities);
     if (!capabilities) return NULL;
-    return Py_BuildValue(
-        "{s:s, s:s, s:N, s:i, s:i, s:n, s:n, s:n, s:n, s:(ii), s:i, s:n, s:n, s:s, s:s}", "driver", found.driver,
-        "model", found.model, "capabilities", capabilities, "index", found.index, "numa_node", found.numa_node,
-        "total_bytes", (Py_ssize_t)found.total_bytes, "granule_bytes", (Py_ssize_t)found.granule_bytes,
-        "alignment_bytes", (Py_ssize_t)found.alignment_bytes, "mapping_limit", (Py_ssize_t)found.mapping_limit,
-        "compute_capability", found.compute_major, found.compute_minor, "multiprocessors", found.multiprocessors,
-        "l2_bytes", (Py_ssize_t)found.l2_bytes, "shared_bytes", (Py_ssize_t)found.shared_bytes, "bus_id", found.bus_id,
-        "driver_version", found.driver_version);
+    return Py_BuildValue("{s:s, s:s, s:N, s:i, s:i, s:n, s:n, s:n, s:n, s:(ii), s:i, s:n, s:n, s:s, s:s}", "driver",
+                         found.driver, "model", found.model, "capabilities", capabilities, "index", found.index,
+                         "numa_node", found.numa_node, "total_bytes", (Py_ssize_t)found.total_bytes, "granule_bytes",
+                         (Py_ssize_t)found.granule_bytes, "alignment_bytes", (Py_ssize_t)found.alignment_bytes,
+                         "mapping_limit", (Py_ssize_t)found.mapping_limit, "compute_capability", found.compute_major,
+                         found.compute_minor, "multiprocessors", found.multiprocessors, "l2_bytes",
+                         (Py_ssize_t)found.l2_bytes, "shared_bytes", (Py_ssize_t)found.shared_bytes, "bus_id",
+                         found.bus_id, "driver_version", found.driver_version);
 }
 
 static PyObject *device_memory_info(PyObject *self, PyObject *unused)

@@ -3,6 +3,7 @@
 #include "core.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The structures of DLPack, as its header declares them. */
@@ -107,7 +108,8 @@ static int dlpack_consumer(loch_tensor *tensor, PyObject *argument, dlpack_place
         Py_XDECREF(number);
         PyErr_Clear();
         if (value == -1) return 0; /* no order is wanted */
-        (void)lochpy_raise_export(loch_error_set(LOCH_E_INVALID, NULL, 0, "host memory has no streams: pass stream=None"));
+        (void)lochpy_raise_export(
+            loch_error_set(LOCH_E_INVALID, NULL, 0, "host memory has no streams: pass stream=None"));
         return -1;
     }
     if (is_none) {
@@ -138,6 +140,54 @@ typedef struct dlpack_request {
     dlpack_place place;
 } dlpack_request;
 
+/* A structure for the receiver around the one of Loch: it counts the export until its deleter runs. */
+typedef struct dlpack_counted {
+    union {
+        dlpack_versioned versioned;
+        dlpack_legacy legacy;
+    } outer;
+    void *inner;
+    loch_allocator *counted; /* of lochpy_export_begin; kept alive by `inner` */
+    bool is_versioned;
+} dlpack_counted;
+
+static void dlpack_counted_end(dlpack_counted *record)
+{
+    lochpy_export_end(record->counted);
+    dlpack_delete(record->inner, record->is_versioned);
+    free(record);
+}
+
+static void dlpack_counted_versioned(dlpack_versioned *managed)
+{
+    dlpack_counted_end(managed->context);
+}
+
+static void dlpack_counted_legacy(dlpack_legacy *managed)
+{
+    dlpack_counted_end(managed->context);
+}
+
+/* Puts a counted structure around one of Loch. Returns NULL without host memory; `inner` is then unchanged. */
+static void *dlpack_count(void *inner, bool is_versioned, loch_allocator *counted)
+{
+    dlpack_counted *record = malloc(sizeof *record);
+    if (!record) return NULL;
+    record->inner = inner;
+    record->counted = counted;
+    record->is_versioned = is_versioned;
+    if (is_versioned) {
+        record->outer.versioned = *(dlpack_versioned *)inner;
+        record->outer.versioned.context = record;
+        record->outer.versioned.deleter = dlpack_counted_versioned;
+    } else {
+        record->outer.legacy = *(dlpack_legacy *)inner;
+        record->outer.legacy.context = record;
+        record->outer.legacy.deleter = dlpack_counted_legacy;
+    }
+    return &record->outer;
+}
+
 static PyObject *dlpack_make_capsule(loch_tensor *tensor, const dlpack_request *request, loch_stream *consumer)
 {
     const loch_dlpack_export options = {.size = sizeof options, .copy = request->copy, .consumer = consumer};
@@ -148,8 +198,18 @@ static PyObject *dlpack_make_capsule(loch_tensor *tensor, const dlpack_request *
                                                       : loch_tensor_to_dlpack_legacy(tensor, &options, &old));
     if (status != LOCH_OK) return lochpy_raise_export(status);
     void *managed = request->is_versioned ? (void *)new : (void *)old;
-    dlpack_tensor *exported = request->is_versioned ? &((dlpack_versioned *)managed)->tensor
-                                                    : &((dlpack_legacy *)managed)->tensor;
+    loch_allocator *counted = request->copy == LOCH_DLPACK_SHARE ? lochpy_export_begin(tensor) : NULL;
+    if (counted) {
+        void *outer = dlpack_count(managed, request->is_versioned, counted);
+        if (!outer) {
+            lochpy_export_end(counted);
+            dlpack_delete(managed, request->is_versioned);
+            return PyErr_NoMemory();
+        }
+        managed = outer;
+    }
+    dlpack_tensor *exported =
+        request->is_versioned ? &((dlpack_versioned *)managed)->tensor : &((dlpack_legacy *)managed)->tensor;
     exported->device_type = request->place.type; /* pinned memory may be exported as host memory */
     exported->device_id = request->place.id;
     if (request->is_versioned && request->is_copied) ((dlpack_versioned *)managed)->flags |= DLPACK_IS_COPIED;
@@ -206,13 +266,14 @@ PyObject *lochpy_tensor_dlpack(PyObject *self, PyObject *arguments, PyObject *ke
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names, &stream, &version, &device, &copy))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$OOOO:__dlpack__", names, &stream, &version, &device,
+                                     &copy))
         return NULL;
     loch_tensor *tensor = lochpy_tensor_of(self);
     dlpack_place place;
     long major = 0, minor = 0;
     const int copies = Py_IsNone(copy) ? -1 : PyObject_IsTrue(copy);
-    if (PyErr_Occurred() || dlpack_place_of(tensor, &place) != 0) return NULL;
+    if (PyErr_Occurred() || lochpy_awake(tensor) != 0 || dlpack_place_of(tensor, &place) != 0) return NULL;
     if (!Py_IsNone(version) && dlpack_read_pair("max_version", version, &major, &minor) != 0) return NULL;
     dlpack_request request = {major >= 1, false, copies == 1 ? LOCH_DLPACK_COPY : LOCH_DLPACK_SHARE, place};
     if (!Py_IsNone(device)) {
@@ -227,10 +288,9 @@ PyObject *lochpy_tensor_dlpack(PyObject *self, PyObject *arguments, PyObject *ke
         return dlpack_make_capsule(tensor, &request, consumer);
     }
     if (copies == 0 || request.place.type != DLPACK_CPU)
-        return lochpy_raise_export(loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                                                  "the tensor is not exported to DLPack's device (%d, %d)%s",
-                                                  (int)request.place.type, (int)request.place.id,
-                                                  copies == 0 ? " without a copy" : ""));
+        return lochpy_raise_export(
+            loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "the tensor is not exported to DLPack's device (%d, %d)%s",
+                           (int)request.place.type, (int)request.place.id, copies == 0 ? " without a copy" : ""));
     return dlpack_export_copy(tensor, &request);
 }
 
@@ -238,9 +298,9 @@ PyObject *lochpy_tensor_cuda_interface(PyObject *self, void *unused)
 {
     (void)unused;
     static const char *const types[LOCH_DTYPE_COUNT] = {
-        [LOCH_F64] = "<f8", [LOCH_F32] = "<f4", [LOCH_F16] = "<f2", [LOCH_I8] = "|i1",   [LOCH_I16] = "<i2",
-        [LOCH_I32] = "<i4", [LOCH_I64] = "<i8", [LOCH_U8] = "|u1",  [LOCH_U16] = "<u2",  [LOCH_U32] = "<u4",
-        [LOCH_U64] = "<u8", [LOCH_BOOL] = "|b1"};
+        [LOCH_F64] = "<f8", [LOCH_F32] = "<f4", [LOCH_F16] = "<f2", [LOCH_I8] = "|i1",
+        [LOCH_I16] = "<i2", [LOCH_I32] = "<i4", [LOCH_I64] = "<i8", [LOCH_U8] = "|u1",
+        [LOCH_U16] = "<u2", [LOCH_U32] = "<u4", [LOCH_U64] = "<u8", [LOCH_BOOL] = "|b1"};
     loch_tensor *tensor = lochpy_tensor_of(self);
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
     const loch_device *device = loch_tensor_get_device(tensor);
@@ -257,7 +317,8 @@ PyObject *lochpy_tensor_cuda_interface(PyObject *self, void *unused)
     if (lochpy_check(loch_tensor_get_address(tensor, &address)) != 0) return NULL;
     const size_t dimensions = loch_tensor_get_dimensions(tensor);
     PyObject *shape = lochpy_make_shape(dimensions, loch_tensor_get_shape(tensor), 1);
-    PyObject *strides = lochpy_make_shape(dimensions, loch_tensor_get_strides(tensor), (int64_t)loch_dtype_bytes(dtype));
+    PyObject *strides =
+        lochpy_make_shape(dimensions, loch_tensor_get_strides(tensor), (int64_t)loch_dtype_bytes(dtype));
     if (!shape || !strides) {
         Py_XDECREF(shape);
         Py_XDECREF(strides);
@@ -265,8 +326,8 @@ PyObject *lochpy_tensor_cuda_interface(PyObject *self, void *unused)
     }
     return Py_BuildValue("{s:N, s:s, s:(KN), s:N, s:i, s:i}", "shape", shape, "typestr", types[dtype], "data",
                          (unsigned long long)(uintptr_t)address,
-                         PyBool_FromLong(loch_tensor_get_access(tensor) == LOCH_READ_ONLY), "strides", strides, "version",
-                         3, "stream", 1);
+                         PyBool_FromLong(loch_tensor_get_access(tensor) == LOCH_READ_ONLY), "strides", strides,
+                         "version", 3, "stream", 1);
 }
 
 /* --- import --- */

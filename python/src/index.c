@@ -208,6 +208,7 @@ static int index_assign_tensor(loch_tensor *part, PyObject *value)
     if (!object) return -1;
     loch_tensor *wide = NULL;
     int result = lochpy_check(index_broadcast(lochpy_tensor_of(object), part, &wide));
+    if (result == 0) result = lochpy_awake(wide);
     if (result == 0) result = LOCHPY_TRY(loch_tensor_copy(part, wide, NULL));
     loch_tensor_release(wide);
     Py_DECREF(object);
@@ -223,8 +224,10 @@ int lochpy_tensor_set(PyObject *self, PyObject *key, PyObject *value)
     PyObject *view = lochpy_tensor_get(self, key);
     if (!view) return -1;
     loch_tensor *part = lochpy_tensor_of(view);
-    int result;
-    if (index_is_number(value)) {
+    int result = lochpy_awake(part);
+    if (result != 0) {
+        /* raised */
+    } else if (index_is_number(value)) {
         loch_scalar scalar;
         result = lochpy_read_scalar(value, loch_tensor_get_dtype(part), &scalar);
         if (result == 0) result = LOCHPY_TRY(loch_tensor_fill(part, scalar, NULL));

@@ -14,6 +14,8 @@ typedef struct number_row {
 
 static int number_read(loch_tensor *tensor, number_row *out)
 {
+    out->data = NULL;
+    if (lochpy_awake(tensor) != 0) return -1;
     out->dtype = loch_tensor_get_dtype(tensor);
     out->count = loch_tensor_get_elements(tensor);
     out->bytes = loch_dtype_bytes(out->dtype);
@@ -67,6 +69,7 @@ static PyObject *number_only(loch_tensor *tensor)
 {
     static const int64_t zeros[LOCH_DIMENSIONS_MAX];
     loch_scalar scalar;
+    if (lochpy_awake(tensor) != 0) return NULL;
     if (LOCHPY_TRY(loch_tensor_read_item(tensor, loch_tensor_get_dimensions(tensor), zeros, NULL, &scalar)) != 0)
         return NULL;
     return lochpy_make_scalar(scalar);
@@ -87,6 +90,7 @@ static PyObject *number_flat(loch_tensor *tensor, Py_ssize_t at)
     for (size_t axis = dimensions; axis-- > 0; at /= (Py_ssize_t)shape[axis])
         indices[axis] = at % shape[axis];
     loch_scalar scalar;
+    if (lochpy_awake(tensor) != 0) return NULL;
     if (LOCHPY_TRY(loch_tensor_read_item(tensor, dimensions, indices, NULL, &scalar)) != 0) return NULL;
     return lochpy_make_scalar(scalar);
 }
@@ -247,9 +251,11 @@ static PyObject *number_compare(loch_tensor *a, loch_tensor *b, const loch_scala
     }
     if (answers) {
         for (size_t at = 0; at < left.count; at++)
-            answers[at] = number_holds(number_order(number_at(&left, at), b ? number_at(&right, at) : *number), operation);
+            answers[at] =
+                number_holds(number_order(number_at(&left, at), b ? number_at(&right, at) : *number), operation);
         loch_tensor *made = NULL;
-        const loch_status status = loch_tensor_create_from(LOCH_BOOL, shape.dimensions, shape.sizes, answers, NULL, &made);
+        const loch_status status =
+            loch_tensor_create_from(LOCH_BOOL, shape.dimensions, shape.sizes, answers, NULL, &made);
         result = lochpy_made(status, made);
     }
     free(answers);

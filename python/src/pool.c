@@ -6,8 +6,7 @@
 #include <stdlib.h>
 
 typedef struct lochpy_pool {
-    PyObject_HEAD
-    lochpy_gate gate;
+    PyObject_HEAD lochpy_gate gate;
     loch_allocator *handle; /* owned until the gate is closed */
     unsigned generation;
     PyObject *weak;
@@ -83,7 +82,8 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
     static const char *const captures[] = {"watched", "none", "shared", NULL};
     static const char *const shares[] = {"none", "fd", "fabric", NULL};
     int preset, capture, share;
-    if (lochpy_read_bytes(from->limit, &out->limit_bytes) != 0 || lochpy_read_bytes(from->idle, &out->idle_bytes) != 0 ||
+    if (lochpy_read_bytes(from->limit, &out->limit_bytes) != 0 ||
+        lochpy_read_bytes(from->idle, &out->idle_bytes) != 0 ||
         lochpy_read_bytes(from->handle_bytes, &out->handle_bytes) != 0 ||
         lochpy_read_bytes(from->round_bytes, &out->round_bytes) != 0 ||
         lochpy_read_word("preset", from->preset, presets, &preset) != 0 ||
@@ -94,17 +94,18 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
     out->captures = (loch_pool_captures)capture;
     out->wipe = from->wipe ? LOCH_POOL_WIPE_FREED : LOCH_POOL_WIPE_NONE;
     if (share || from->rdma)
-        out->handle = (loch_handle_options){
-            .size = sizeof out->handle,
-            .share = share == 1 ? LOCH_SHARE_FD : share == 2 ? LOCH_SHARE_FABRIC : LOCH_SHARE_NONE,
-            .rdma = from->rdma ? LOCH_RDMA_ON : LOCH_RDMA_OFF};
+        out->handle = (loch_handle_options){.size = sizeof out->handle,
+                                            .share = share == 1   ? LOCH_SHARE_FD
+                                                     : share == 2 ? LOCH_SHARE_FABRIC
+                                                                  : LOCH_SHARE_NONE,
+                                            .rdma = from->rdma ? LOCH_RDMA_ON : LOCH_RDMA_OFF};
     return 0;
 }
 
 static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"device", "name",         "limit",       "idle", "kind",     "preset",
-                            "wipe",   "handle_bytes", "round_bytes", "captures", "share", "rdma", NULL};
+    static char *names[] = {"device",       "name",        "limit",    "idle",  "kind", "preset", "wipe",
+                            "handle_bytes", "round_bytes", "captures", "share", "rdma", NULL};
     static const char *const kinds[] = {"device", "pinned", "managed", NULL};
     PyObject *where = NULL;
     const char *name = NULL, *kind = NULL;
@@ -129,8 +130,8 @@ static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 static PyObject *pool_child(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"name",   "limit", "minimum",      "kind",        "idle",     "preset",
-                            "wipe",   "tag",   "handle_bytes", "round_bytes", "captures", "stream", NULL};
+    static char *names[] = {"name", "limit",        "minimum",     "kind",     "idle",   "preset", "wipe",
+                            "tag",  "handle_bytes", "round_bytes", "captures", "stream", NULL};
     static const char *const kinds[] = {"quota", "range", NULL};
     const char *name = NULL, *kind = NULL;
     PyObject *minimum = NULL, *tag = NULL, *stream = NULL;
@@ -238,12 +239,11 @@ static PyObject *pool_session(PyObject *self, PyObject *arguments, PyObject *key
 static loch_status pool_visit_block(const loch_block *block, void *user)
 {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *row = Py_BuildValue("{s:K, s:n, s:n, s:K, s:s, s:K, s:K}", "address",
-                                  (unsigned long long)(uintptr_t)block->address, "requested_bytes",
-                                  (Py_ssize_t)block->requested_bytes, "allocated_bytes",
-                                  (Py_ssize_t)block->allocated_bytes, "id", (unsigned long long)block->id, "tag",
-                                  loch_tag_name(block->tag), "stream_id", (unsigned long long)block->stream_id,
-                                  "time_ns", (unsigned long long)block->time_ns);
+    PyObject *row = Py_BuildValue(
+        "{s:K, s:n, s:n, s:K, s:s, s:K, s:K}", "address", (unsigned long long)(uintptr_t)block->address,
+        "requested_bytes", (Py_ssize_t)block->requested_bytes, "allocated_bytes", (Py_ssize_t)block->allocated_bytes,
+        "id", (unsigned long long)block->id, "tag", loch_tag_name(block->tag), "stream_id",
+        (unsigned long long)block->stream_id, "time_ns", (unsigned long long)block->time_ns);
     const bool is_added = row && PyList_Append(user, row) == 0;
     Py_XDECREF(row);
     PyGILState_Release(state);
@@ -320,8 +320,8 @@ static PyObject *pool_stats(PyObject *self, PyObject *arguments, PyObject *keywo
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
     loch_stats stats = {.size = sizeof stats};
-    const int result = LOCHPY_TRY(has_tag ? loch_allocator_get_tag_stats(pool, tag, &stats)
-                                          : loch_allocator_get_stats(pool, &stats));
+    const int result =
+        LOCHPY_TRY(has_tag ? loch_allocator_get_tag_stats(pool, tag, &stats) : loch_allocator_get_stats(pool, &stats));
     pool_leave(self);
     return result == 0 ? lochpy_make_stats(&stats) : NULL;
 }
@@ -492,9 +492,9 @@ static PyObject *pool_repr(PyObject *self)
     if (!lochpy_gate_enter(&pool_of(self)->gate)) return PyUnicode_FromString("<loch.Pool, closed>");
     loch_allocator *pool = pool_of(self)->handle;
     PyObject *name = lochpy_make_text(loch_allocator_get_name(pool));
-    PyObject *text = name ? PyUnicode_FromFormat("<loch.Pool %R on %s>", name,
-                                                 loch_device_get_name(loch_allocator_get_device(pool)))
-                          : NULL;
+    PyObject *text =
+        name ? PyUnicode_FromFormat("<loch.Pool %R on %s>", name, loch_device_get_name(loch_allocator_get_device(pool)))
+             : NULL;
     Py_XDECREF(name);
     pool_leave(self);
     return text;
@@ -503,8 +503,7 @@ static PyObject *pool_repr(PyObject *self)
 /* Two objects of one allocator are equal. */
 static PyObject *pool_compare(PyObject *self, PyObject *other, int operation)
 {
-    if ((operation != Py_EQ && operation != Py_NE) || !PyObject_TypeCheck(other, lochpy.pool))
-        Py_RETURN_NOTIMPLEMENTED;
+    if ((operation != Py_EQ && operation != Py_NE) || !PyObject_TypeCheck(other, lochpy.pool)) Py_RETURN_NOTIMPLEMENTED;
     const bool is_equal = pool_of(self)->handle == pool_of(other)->handle;
     return PyBool_FromLong(is_equal == (operation == Py_EQ));
 }

@@ -168,7 +168,8 @@ PyMethodDef lochpy_process_methods[] = {
     LOCHPY_NONE("recorder_stop", process_recorder_stop, "Stops recording."),
     LOCHPY_VARIABLE("recorder_save", process_recorder_save, "Writes the events of the ring to a file."),
     LOCHPY_VARIABLE("snapshot", process_snapshot, "snapshot(path)\n\nWrites a snapshot of the process."),
-    LOCHPY_KEYWORDS("collect", process_collect,
-                    "collect(wait=False)\n--\n\nFrees memory whose work has ended. Returns how many buffers still wait."),
+    LOCHPY_KEYWORDS(
+        "collect", process_collect,
+        "collect(wait=False)\n--\n\nFrees memory whose work has ended. Returns how many buffers still wait."),
     {NULL, NULL, 0, NULL},
 };

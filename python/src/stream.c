@@ -9,8 +9,7 @@
 #include <stdlib.h>
 
 typedef struct lochpy_stream {
-    PyObject_HEAD
-    lochpy_gate gate;
+    PyObject_HEAD lochpy_gate gate;
     loch_stream *handle;
     bool is_default; /* borrowed from the device, which `device` keeps open */
     loch_device *device;
@@ -133,7 +132,8 @@ int lochpy_read_stream(PyObject *argument, loch_device *device, lochpy_stream_us
     PyObject *handle = stream_foreign_handle(argument);
     if (!handle) {
         if (!PyErr_Occurred())
-            PyErr_Format(PyExc_TypeError, "a stream is None, a loch.Stream, a handle, or an object with __cuda_stream__, not %R",
+            PyErr_Format(PyExc_TypeError,
+                         "a stream is None, a loch.Stream, a handle, or an object with __cuda_stream__, not %R",
                          argument);
         return -1;
     }
@@ -226,7 +226,8 @@ static PyObject *stream_wrap_handle(PyObject *type, PyObject *arguments, PyObjec
     int result = PyErr_Occurred() ? -1 : 0;
     Py_XDECREF(foreign);
     if (result == 0 && (uintptr_t)native == 2) {
-        (void)lochpy_raise_text(LOCH_E_INVALID, "handle 2 is another stream in each thread: pass it to a call as stream=2");
+        (void)lochpy_raise_text(LOCH_E_INVALID,
+                                "handle 2 is another stream in each thread: pass it to a call as stream=2");
         result = -1;
     }
     if (result == 0) result = LOCHPY_TRY(loch_stream_wrap(device, native, &stream));
@@ -397,8 +398,7 @@ static PyType_Spec stream_spec = {
 
 /* An event allows one thread at a time: `gate` counts the call inside. */
 typedef struct lochpy_event {
-    PyObject_HEAD
-    loch_event *handle;
+    PyObject_HEAD loch_event *handle;
     loch_device *device;
     pthread_mutex_t lock; /* held without the GIL during calls with the handle */
     unsigned generation;

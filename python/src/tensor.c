@@ -174,7 +174,7 @@ static loch_status tensor_describe(const void *tensor, char *text, size_t bytes,
 static PyObject *tensor_str(PyObject *self)
 {
     const tensor_text text = {lochpy_tensor_of(self), {.size = sizeof text.options}};
-    return lochpy_print(tensor_print, &text);
+    return lochpy_awake(text.tensor) == 0 ? lochpy_print(tensor_print, &text) : NULL;
 }
 
 static PyObject *tensor_repr(PyObject *self)
@@ -205,15 +205,16 @@ static PyObject *tensor_format(PyObject *self, PyObject *arguments, PyObject *ke
     text.options.edge = (size_t)edge;
     text.options.width = (size_t)width;
     text.options.notation = (loch_notation)word;
-    return lochpy_print(tensor_print, &text);
+    return lochpy_awake(text.tensor) == 0 ? lochpy_print(tensor_print, &text) : NULL;
 }
 
 /* --- views --- */
 
-/* Calls a function that makes a tensor in `made`, and returns the object. */
+/* Calls a function that reads the elements and makes a tensor in `made`, and returns the object. */
 #define TENSOR_MADE(call)                                                                                              \
     do {                                                                                                               \
         loch_tensor *made = NULL;                                                                                      \
+        if (lochpy_awake(lochpy_tensor_of(self)) != 0) return NULL;                                                    \
         loch_status made_status;                                                                                       \
         LOCHPY_WITHOUT_GIL(made_status = (call));                                                                      \
         return lochpy_made(made_status, made);                                                                         \
@@ -352,7 +353,8 @@ static PyObject *tensor_chunk(PyObject *self, PyObject *arguments, PyObject *key
     Py_ssize_t chunks;
     int axis = 0;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "n|i:chunk", names, &chunks, &axis)) return NULL;
-    if (chunks < 1) return lochpy_raise_text(LOCH_E_INVALID, "a tensor is cut into at least one piece, not %zd", chunks);
+    if (chunks < 1)
+        return lochpy_raise_text(LOCH_E_INVALID, "a tensor is cut into at least one piece, not %zd", chunks);
     const int64_t size = loch_tensor_get_size(lochpy_tensor_of(self), axis);
     if (size > 0 && chunks > size) chunks = (Py_ssize_t)size; /* there are never more */
     if (chunks > 1 << 20) return lochpy_raise_text(LOCH_E_INVALID, "%zd pieces are too many", chunks);
@@ -387,9 +389,10 @@ static PyObject *tensor_copy_from(PyObject *self, PyObject *arguments, PyObject 
         return NULL;
     loch_tensor *to = lochpy_tensor_of(self), *from = lochpy_tensor_of(other);
     loch_device *device = loch_tensor_get_device(to);
-    if (!device || loch_tensor_is_on_host(to)) device = loch_tensor_get_device(from) ? loch_tensor_get_device(from) : device;
+    if (!device || loch_tensor_is_on_host(to))
+        device = loch_tensor_get_device(from) ? loch_tensor_get_device(from) : device;
     lochpy_stream_use use;
-    if (lochpy_read_stream(stream, device, &use) != 0) return NULL;
+    if (lochpy_awake(to) != 0 || lochpy_awake(from) != 0 || lochpy_read_stream(stream, device, &use) != 0) return NULL;
     const loch_tensor_copy_options options = {
         .size = sizeof options, .stream = use.stream, .overflow = (loch_overflow)word};
     const int result = LOCHPY_TRY(loch_tensor_copy(to, from, &options));
@@ -407,7 +410,7 @@ static PyObject *tensor_fill(PyObject *self, PyObject *arguments, PyObject *keyw
     loch_scalar scalar;
     lochpy_stream_use use;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:fill", names, &value, &stream) ||
-        lochpy_read_scalar(value, loch_tensor_get_dtype(tensor), &scalar) != 0 ||
+        lochpy_read_scalar(value, loch_tensor_get_dtype(tensor), &scalar) != 0 || lochpy_awake(tensor) != 0 ||
         lochpy_read_stream(stream, loch_tensor_get_device(tensor), &use) != 0)
         return NULL;
     const int result = LOCHPY_TRY(loch_tensor_fill(tensor, scalar, use.stream));
@@ -440,12 +443,13 @@ static PyObject *tensor_to(PyObject *self, PyObject *arguments, PyObject *keywor
     static char *names[] = {"device", "dtype", "pool", "stream", "copy", NULL};
     PyObject *device = NULL, *dtype = NULL, *pool = NULL, *stream = NULL;
     int copies = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OO$OOp:to", names, &device, &dtype, &pool, &stream, &copies))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OO$OOp:to", names, &device, &dtype, &pool, &stream,
+                                     &copies))
         return NULL;
     loch_dtype number;
     lochpy_memory memory;
     loch_tensor *tensor = lochpy_tensor_of(self), *made = NULL;
-    if (lochpy_read_dtype(dtype, &number) != 0 ||
+    if (lochpy_read_dtype(dtype, &number) != 0 || lochpy_awake(tensor) != 0 ||
         lochpy_read_memory(device, pool, stream, NULL, tensor, &memory) != 0)
         return NULL;
     loch_status status;
@@ -475,7 +479,8 @@ static PyObject *tensor_save(PyObject *self, PyObject *arguments, PyObject *keyw
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|p:save", names, PyUnicode_FSConverter, &path,
                                      &options.as_bits))
         return NULL;
-    const int result = LOCHPY_TRY(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
+    int result = lochpy_awake(lochpy_tensor_of(self));
+    if (result == 0) result = LOCHPY_TRY(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
     Py_DECREF(path);
     if (result != 0) return NULL;
     Py_RETURN_NONE;
@@ -530,7 +535,8 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_VARIABLE("reshape", tensor_reshape, "reshape(*shape)\n\nAnother shape: a view, or else a copy."),
     LOCHPY_VARIABLE("expand", tensor_expand, "expand(*shape)\n\nRepeats the tensor to a shape, as NumPy broadcasts."),
     LOCHPY_ONE("view_as", tensor_view_as, "view_as($self, dtype, /)\n--\n\nThe same bits as another type."),
-    LOCHPY_KEYWORDS("slice", tensor_slice, "slice(axis, start=None, stop=None, step=None)\n\nstart:stop:step of an axis."),
+    LOCHPY_KEYWORDS("slice", tensor_slice,
+                    "slice(axis, start=None, stop=None, step=None)\n\nstart:stop:step of an axis."),
     LOCHPY_KEYWORDS("index", tensor_index, "index(axis, at)\n\nOne index along an axis: one dimension less."),
     LOCHPY_VARIABLE("permute", tensor_permute, "permute(*axes)\n\nPermutes all axes."),
     LOCHPY_VARIABLE("transpose", tensor_transpose,
@@ -541,13 +547,15 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_KEYWORDS("chunk", tensor_chunk, "chunk(chunks, axis=0)\n\nCuts the tensor into at most that many pieces."),
     LOCHPY_KEYWORDS("copy_from", tensor_copy_from, "Copies the elements of a tensor of the same shape. Returns self."),
     LOCHPY_KEYWORDS("fill", tensor_fill, "fill(value, *, stream=None)\n\nSets all elements. Returns self."),
-    LOCHPY_NONE("contiguous", tensor_contiguous, "contiguous($self, /)\n--\n\nThe tensor itself, or a contiguous copy."),
+    LOCHPY_NONE("contiguous", tensor_contiguous,
+                "contiguous($self, /)\n--\n\nThe tensor itself, or a contiguous copy."),
     LOCHPY_NONE("clone", tensor_clone, "clone($self, /)\n--\n\nA copy on the same device."),
     LOCHPY_NONE("copy", tensor_clone, "copy($self, /)\n--\n\nA copy on the same device."),
     LOCHPY_NONE("__copy__", tensor_clone, "__copy__($self, /)\n--\n\nA copy, as of a NumPy array."),
     LOCHPY_ONE("__deepcopy__", tensor_deepcopy, "__deepcopy__($self, memo, /)\n--\n\nA copy."),
-    LOCHPY_KEYWORDS("to", tensor_to, "to(device=None, dtype=None, *, pool=None, stream=None, copy=False)\n\n"
-                                     "The tensor on a device, with a type: itself if nothing changes, else a copy."),
+    LOCHPY_KEYWORDS("to", tensor_to,
+                    "to(device=None, dtype=None, *, pool=None, stream=None, copy=False)\n\n"
+                    "The tensor on a device, with a type: itself if nothing changes, else a copy."),
     LOCHPY_KEYWORDS("save", tensor_save, "save(path, as_bits=False)\n\nWrites a .npy file."),
     LOCHPY_ONE("record_use", tensor_record_use,
                "record_use($self, stream, /)\n--\n\nKeeps the memory until the work queued on a stream has ended."),
