@@ -12,7 +12,7 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test browser-test fuzz models soak bench docs install clean help
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -92,12 +92,22 @@ format: ## applies .clang-format to every C file
 gpu-test: ## the tests that need a GPU; a skip is a failure
 	@scripts/gpu-test $(BUILD) $(JOBS)
 
-torch-test: ## the exchange with PyTorch on the CPU; installs 5 GB into the cache the first time
+torch-test: ## the shim and the exchange with a real PyTorch, without a GPU; installs 5 GB into the cache the first time
 	@scripts/setup build torch
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/torch/bin/python $(BUILD)/lib
+	@tests/torch/run $(BUILD) $(CACHE)/torch/bin/python
 	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) tests/python/test_torch.py
 	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
+
+torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads 2 GB the first time
+	@scripts/setup build torch torch-headers
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_shared
+	@for headers in $(CACHE)/torch/bin/python $(CACHE)/torch-headers/*/torch/include; do \
+	    LOCH_WERROR=1 JOBS=$(JOBS) CUDA_HOME=$$(echo $(CACHE)/torch/lib/python3*/site-packages/nvidia/cu1*) \
+	        scripts/build-torch-shim $$headers $(BUILD)/lib || exit 1; done
 
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser

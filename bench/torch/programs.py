@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Real programs for an allocator: python3 programs.py NAME --allocator native|loch runs one in this process.
+"""Real programs for an allocator: python3 programs.py NAME --allocator native|loch|plugin runs one in this process.
 
 Each program is a function that takes a Stopwatch and returns its losses. Weights are random, seeds fixed: with the
 same kernels the losses are the same, whatever the allocator. The last line of the output is one JSON object. run.py
@@ -7,6 +7,7 @@ runs them in all ways and compares.
 """
 import argparse
 import json
+import os
 import random
 import sys
 
@@ -14,6 +15,9 @@ import torch
 
 import models
 import plugin
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "torch"))
+import door  # noqa: E402  loads the shim
 
 GPU = "cuda"
 
@@ -216,12 +220,12 @@ def make_repeatable():
     torch.manual_seed(7)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cudnn.benchmark = False  # calls functions that plug-ins do not have
+    torch.backends.cudnn.benchmark = False
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def native_figures():
-    """What PyTorch's own allocator counted. A freed block that a second stream still uses stays in its requested bytes,
+    """What torch.cuda.memory_stats counted. A freed block that a second stream still uses stays in its requested bytes,
     and leaves its allocated ones, which are rounded up: the lower of the two peaks is what the program held."""
     stats = torch.cuda.memory_stats()
     segments = torch.cuda.memory_snapshot()
@@ -236,13 +240,15 @@ def native_figures():
     }
 
 
-def loch_figures(loch):
+def plugin_figures(loch):
     stats = loch.stats()
     return dict(stats, peak_held=stats["peak_requested"])
 
 
 def run(name, allocator, library, is_quick):
-    loch = plugin.Loch(library) if allocator == "loch" else None
+    loch = plugin.Loch(library) if allocator == "plugin" else None
+    if allocator == "loch":
+        door.install("loch")
     torch.cuda.init()
     torch.cuda.synchronize()
     if loch:
@@ -253,7 +259,7 @@ def run(name, allocator, library, is_quick):
     watch = Stopwatch(is_quick)
     losses = PROGRAMS[name](watch)
     times = watch.milliseconds()
-    figures = loch_figures(loch) if loch else native_figures()
+    figures = plugin_figures(loch) if loch else native_figures()
     losses = [float(loss) for loss in losses]
     torch.cuda.empty_cache()  # has to work too
     return dict(figures, losses=losses, step_ms=times)
@@ -262,8 +268,8 @@ def run(name, allocator, library, is_quick):
 def main():
     parser = argparse.ArgumentParser(description="Runs one program in this process; prints one JSON object.")
     parser.add_argument("program", choices=PROGRAMS)
-    parser.add_argument("--allocator", choices=("native", "loch"), default="native")
-    parser.add_argument("--library", default=plugin.BUILT, help="libloch_torch.so")
+    parser.add_argument("--allocator", choices=("native", "loch", "plugin"), default="native")
+    parser.add_argument("--library", default=plugin.BUILT, help="libloch_torch.so, for the plug-in; LOCH_TORCH_SHIM names the shim")
     parser.add_argument("--quick", action="store_true", help="a quarter of the steps")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Runs real PyTorch programs with PyTorch's allocator, with its expandable segments, and with Loch, and compares.
 
+"loch" is the shim (build/lib/loch_torch_2_11.so or LOCH_TORCH_SHIM), "plugin" the plug-in of libloch_torch.so.
+
 Each run is a process of its own. Exits with 1 when a program failed or its losses differ from those of the native run.
 """
 import argparse
@@ -16,7 +18,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILT = os.path.join(HERE, "..", "..", "build", "lib", "libloch_torch.so")
 PROGRAMS = ("llm_serve", "gpt_train", "unet_infer", "moe_train", "offload_train")
-WAYS = ("native", "expandable", "loch")
+WAYS = ("native", "expandable", "loch", "plugin")
 TOLERANCE = 0.02  # of a loss, relative
 PROBE = """
 import json, torch
@@ -44,7 +46,7 @@ def tail(text, lines=12):
 def run_once(program, way, arguments):
     """Runs one program; returns a dictionary with its results, or with "failure"."""
     command = [sys.executable, os.path.join(HERE, "programs.py"), program, "--library", arguments.library,
-               "--allocator", "loch" if way == "loch" else "native"]
+               "--allocator", way if way in ("loch", "plugin") else "native"]
     if arguments.quick:
         command.append("--quick")
     start = time.monotonic()
@@ -150,7 +152,7 @@ def names(text, known, what):
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="some of " + ", ".join(PROGRAMS))
-    parser.add_argument("--ways", default=",".join(WAYS), help="some of " + ", ".join(WAYS))
+    parser.add_argument("--ways", default="native,expandable,loch", help="some of " + ", ".join(WAYS))
     parser.add_argument("--repeat", type=int, default=1, help="runs of each; times are medians")
     parser.add_argument("--quick", action="store_true", help="a quarter of the steps")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
@@ -162,7 +164,7 @@ def read_arguments():
     if arguments.repeat < 1:
         sys.exit("run.py: --repeat takes a number from 1")
     arguments.library = os.path.realpath(arguments.library)
-    if "loch" in arguments.ways and not os.path.exists(arguments.library):
+    if "plugin" in arguments.ways and not os.path.exists(arguments.library):
         sys.exit(f"run.py: there is no {arguments.library}; build it with make, or name it with --library")
     return arguments
 

@@ -14,23 +14,35 @@ import torch
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
 
+class Part(ctypes.Structure):
+    """loch_torch_sleep_part."""
+
+    _fields_ = [("tag", ctypes.c_char_p), ("contents", ctypes.c_int), ("directory", ctypes.c_char_p)]
+
+
+CONTENTS = ("drop", "pinned", "host", "file")  # loch_sleep_contents
+
+
 class Door(ctypes.Structure):
     """loch_torch_door of adapters/torch/door.h."""
 
-    TEXT = [ctypes.c_char_p, ctypes.c_size_t]
-    CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *TEXT)
+    ERROR = [ctypes.c_void_p, ctypes.c_size_t]
+    TEXT = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), *ERROR]
     _fields_ = [
         ("size", ctypes.c_size_t),
         ("version", ctypes.c_char_p),
-        ("install", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *TEXT)),
+        ("install", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *ERROR)),
         ("is_installed", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("get_pool", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)),
-        ("print_stats", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *TEXT, ctypes.POINTER(ctypes.c_size_t), *TEXT)),
-        ("print_report", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT, ctypes.POINTER(ctypes.c_size_t), *TEXT)),
-        ("region_begin", CALL),
-        ("region_end", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT)),
-        ("sleep", CALL),
-        ("wake", CALL),
+        ("print_stats", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *TEXT)),
+        ("print_report", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT)),
+        ("region_begin", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *ERROR)),
+        ("region_end", ctypes.CFUNCTYPE(ctypes.c_int, *ERROR)),
+        ("sleep", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Part), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), *ERROR)),
+        ("wake", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t, ctypes.c_int,
+                                  ctypes.POINTER(ctypes.c_size_t), *ERROR)),
+        ("find_tag", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)),
+        ("print_pools", ctypes.CFUNCTYPE(ctypes.c_int, *TEXT)),
     ]
 
 
@@ -67,7 +79,7 @@ def get():
 def call(function, *arguments):
     """Calls a function of the table; raises RuntimeError with its sentence."""
     error = ctypes.create_string_buffer(2000)
-    if function(*arguments, error, len(error)):
+    if function(*arguments, ctypes.addressof(error), len(error)):
         raise RuntimeError(error.value.decode())
 
 
@@ -91,7 +103,7 @@ def print_text(function, *arguments):
     length = ctypes.c_size_t()
     call(function, *arguments, None, 0, ctypes.byref(length))
     text = ctypes.create_string_buffer(length.value + 1)
-    call(function, *arguments, text, len(text), None)
+    call(function, *arguments, ctypes.addressof(text), len(text), None)
     return text.value.decode()
 
 
@@ -102,15 +114,22 @@ class region:
         self.tag = tag
 
     def __enter__(self):
-        call(get().region_begin, self.tag.encode(), None)
+        call(get().region_begin, self.tag.encode())
 
     def __exit__(self, *_):
         call(get().region_end)
 
 
-def sleep(tags=None, options=None):
-    call(get().sleep, tags and tags.encode(), options and options.encode())
+def sleep(*tags, contents="pinned"):
+    """Puts memory to sleep; returns the bytes given back."""
+    parts = (Part * len(tags))(*(Part(tag.encode(), CONTENTS.index(contents), None) for tag in tags))
+    released = ctypes.c_size_t()
+    call(get().sleep, parts, len(tags), ctypes.byref(released))
+    return released.value
 
 
-def wake(tags=None, options=None):
-    call(get().wake, tags and tags.encode(), options and options.encode())
+def wake(keeps_host=False):
+    """Wakes all memory; returns the bytes of contents restored."""
+    restored = ctypes.c_size_t()
+    call(get().wake, None, 0, int(keeps_host), ctypes.byref(restored))
+    return restored.value

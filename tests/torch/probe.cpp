@@ -159,3 +159,9 @@ PROBE int probe_empty_cache(unsigned long long first, unsigned long long second)
 {
     return guarded([=] { get()->emptyCache({first, second}); });
 }
+
+// What PyTorch calls when CUDA is used for the first time.
+PROBE int probe_init(int device_count)
+{
+    return guarded([=] { get()->init(device_count); });
+}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""Installing the shim: once, early, with options that are checked."""
+
+import door
+import pytest
+import torch
+
+
+def test_the_allocator_has_loch_s_name():
+    assert torch.cuda.get_allocator_backend() == "loch"
+    assert door.get().is_installed() == 1
+    assert door.get().version.decode() == ".".join(torch.__version__.split(".")[:2])
+
+
+def test_a_second_installation_does_nothing_or_is_refused():
+    door.install("loch")
+    with pytest.raises(RuntimeError, match="installed already, with other options"):
+        door.install("loch", "limit=1GiB")
+
+
+LATE = """
+torch._C._cuda_cudaCachingAllocator_raw_alloc  # there is no GPU here: init() is what a first use calls
+import ctypes
+path = %r
+probe = ctypes.PyDLL(path)
+assert probe.probe_init(1) == 0
+try:
+    door.install("loch")
+    print(json.dumps("installed"))
+except RuntimeError as error:
+    print(json.dumps([str(error), torch.cuda.get_allocator_backend()]))
+"""
+
+
+def test_a_late_installation_is_refused(fresh, probe):
+    text, backend = fresh(LATE % str(probe.library._name), is_installed=False)
+    assert text.startswith("too late: PyTorch has used CUDA already") and backend == "native"
+
+
+@pytest.mark.parametrize("options,text", [("limit=lots", "size like 40GiB"), ("nonsense", "name=value"), ("colour=red", "no option \"colour\""),
+                                          ("pinned=perhaps", "on or off")])
+def test_wrong_options_are_refused_and_nothing_is_installed(fresh, options, text):
+    program = f"""
+try:
+    door.install("loch", {options!r})
+except RuntimeError as error:
+    print(json.dumps([str(error), torch.cuda.get_allocator_backend(), door.get().is_installed()]))
+"""
+    message, backend, is_installed = fresh(program, is_installed=False)
+    assert text in message and backend == "native" and is_installed == 0
+    assert "\n" not in message
+
+
+def test_a_device_that_does_not_exist(fresh):
+    program = """
+try:
+    torch._C._cuda_cudaCachingAllocator_raw_alloc(100, 0)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "Loch could not open a device" in fresh(program, {"LOCH_TORCH_DEVICE": "nothing:%d"})
+
+
+def test_a_limit(fresh):
+    program = """
+keep = torch._C._cuda_cudaCachingAllocator_raw_alloc(40 << 20, 0)
+try:
+    torch._C._cuda_cudaCachingAllocator_raw_alloc(40 << 20, 0)
+except torch.OutOfMemoryError as error:
+    print(json.dumps(str(error)))
+"""
+    for environment in ({"LOCH_TORCH_LIMIT": "64MiB"}, {"LOCH_TORCH_LIMIT": "67108864"}):
+        text = fresh(program, environment)
+        assert text.startswith("CUDA out of memory. Tried to allocate 40.00 MiB.") and "64 MiB" in text
+
+
+def test_nothing_is_printed_at_the_end_of_the_process(fresh):
+    program = """
+keep = [torch._C._cuda_cudaCachingAllocator_raw_alloc(size, 0) for size in (10, 5000, 9 << 20)]
+print(json.dumps("done"))
+"""
+    assert fresh(program) == "done"
+    assert fresh("print(json.dumps('done'))") == "done"
+
+
+def test_registration_of_all_tensors_is_switched_off_with_a_word(fresh):
+    program = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+print(json.dumps(libc.getenv(b"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK").decode()))
+"""
+    assert fresh(program, {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "0"}) == "0"
+    with pytest.raises(AssertionError, match="Register a torch.cuda.MemPool"):
+        fresh(program, {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1"})
+
+
+def test_reports():
+    address = torch._C._cuda_cudaCachingAllocator_raw_alloc(123_456, 0)
+    assert "torch cuda:0" in door.print_text(door.get().print_report)
+    assert "requested_bytes" in door.print_text(door.get().print_stats, 0)
+    assert door.get().get_pool(0) and not door.get().get_pool(5)
+    torch._C._cuda_cudaCachingAllocator_raw_delete(address)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Private pools of PyTorch: routes, use counts, live blocks, checkpoints."""
+
+import itertools
+
+import pytest
+import torch
+
+MIB = 1 << 20
+numbers = itertools.count(1001)
+
+
+@pytest.fixture
+def pool(probe):
+    """A pool in use, with a number of its own."""
+    pool_id = (next(numbers), 0)
+    probe.create_pool(*pool_id)
+    yield pool_id
+    while probe.pool_use_count(*pool_id) > 0:
+        probe.release_pool(*pool_id)
+
+
+def inside(probe, pool, blocks, *sizes):
+    probe.begin_pool(*pool)
+    try:
+        return [blocks.alloc(size) for size in sizes]
+    finally:
+        probe.end_pool(*pool)
+        probe.release_pool(*pool)
+
+
+def is_live(pool, *addresses):
+    return torch._C._cuda_checkPoolLiveAllocations(0, pool, set(addresses))
+
+
+def test_use_counts(probe, pool):
+    assert probe.pool_use_count(*pool) == 1
+    probe.create_pool(*pool)
+    assert probe.pool_use_count(*pool) == 2
+    probe.begin_pool(*pool)
+    assert probe.pool_use_count(*pool) == 3
+    with pytest.raises(RuntimeError):
+        probe.begin_pool(*pool)  # is recording to it already
+    probe.end_pool(*pool)
+    with pytest.raises(RuntimeError):
+        probe.end_pool(*pool)
+    for left in (2, 1):
+        probe.release_pool(*pool)
+        assert probe.pool_use_count(*pool) == left
+
+
+def test_a_route_sends_blocks_to_the_pool(probe, pool, blocks):
+    outside = blocks.alloc(3 * MIB)
+    a, b = inside(probe, pool, blocks, 2 * MIB, 700)
+    after = blocks.alloc(700)
+    assert is_live(pool, a, b) and not is_live(pool, a) and not is_live(pool, a, b, outside)
+    blocks.free(a)
+    assert is_live(pool, b) and after not in (a, b)
+    blocks.free(b)
+    assert is_live(pool)
+
+
+def test_memory_of_a_pool_stays_with_it_until_it_is_released(probe, pool, blocks):
+    (first,) = inside(probe, pool, blocks, 64 * MIB)
+    blocks.free(first)
+    assert blocks.alloc(64 * MIB) != first
+    torch._C._cuda_emptyCache()
+    (again,) = inside(probe, pool, blocks, 64 * MIB)
+    assert again == first
+    blocks.free(again)
+    held = torch.cuda.memory_reserved(0)
+    probe.release_pool(*pool)
+    torch._C._cuda_emptyCache()
+    assert torch.cuda.memory_reserved(0) <= held - 64 * MIB
+
+
+def test_a_block_outlives_its_pool(probe, pool, blocks):
+    (block,) = inside(probe, pool, blocks, 5 * MIB)
+    probe.release_pool(*pool)
+    torch._C._cuda_emptyCache()
+    others = [blocks.alloc(5 * MIB) for _ in range(4)]
+    assert block not in others
+    allocated = torch.cuda.memory_allocated(0)
+    blocks.free(block)
+    assert torch.cuda.memory_allocated(0) <= allocated - 5 * MIB
+
+
+def test_figures_count_pools(probe, pool, blocks):
+    before = torch.cuda.memory_stats(0)
+    inside(probe, pool, blocks, 10 * MIB, 100)
+    after = torch.cuda.memory_stats(0)
+    assert after["requested_bytes.all.current"] - before["requested_bytes.all.current"] == 10 * MIB + 100
+    assert after["allocation.all.current"] - before["allocation.all.current"] == 2
+    assert after["reserved_bytes.all.current"] - before["reserved_bytes.all.current"] >= 10 * MIB
+
+
+def test_a_checkpoint_brings_live_blocks_back_at_their_addresses(probe, pool, blocks):
+    a, b = inside(probe, pool, blocks, 3 * MIB, 4000)
+    state = torch._C._cuda_getCheckpointState(0, pool)
+    blocks.free(a)
+    (c,) = inside(probe, pool, blocks, 2 * MIB)
+    assert is_live(pool, b, c)
+    torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+    assert is_live(pool, a, b)
+    blocks.live.add(a)
+    blocks.live.discard(c)
+    (d,) = inside(probe, pool, blocks, 8 * MIB)
+    assert d not in (a, b) and is_live(pool, a, b, d)
+    blocks.free(a, b, d)
+    assert is_live(pool)
