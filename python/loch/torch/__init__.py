@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _core
+from .._files import get_library
 from .._process import record
 from . import _shim
 
@@ -89,14 +90,11 @@ def _install_shim(settings: dict[str, Any]) -> None:
 def _install_plugin(settings: dict[str, Any], reason: str) -> None:
     """Installs the plug-in: memory from Loch, but without what PyTorch keeps from plug-ins."""
     global _plugin
-    path = _shim.BUILT / "libloch_torch.so"
-    if not path.is_file():
-        raise RuntimeError(f"Loch has no shim for PyTorch {torch.__version__}: {reason}")
+    name = get_library("torch")
     if settings["limit"] is not None:
         os.environ["LOCH_TORCH_LIMIT"] = str(settings["limit"])
     if settings["device"]:
         os.environ["LOCH_TORCH_DEVICE"] = settings["device"]
-    name = os.fspath(path)
     plugin = torch.cuda.memory.CUDAPluggableAllocator(name, "loch_torch_malloc_or_raise", "loch_torch_free")
     plugin.allocator().set_record_stream_fn(_core.torch_symbol(name, "loch_torch_record_stream"))
     plugin.allocator().set_reset_fn(_core.torch_symbol(name, "loch_torch_empty_cache"))

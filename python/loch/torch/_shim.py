@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+from .._files import get_include, get_library
+
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-BUILT = _PACKAGE / "_torch"  # loch_torch_2_11.so and so on, and libloch_torch.so
-SOURCE = BUILT / "source"  # what scripts/build-torch-shim of the tree needs, in the places of the tree
+BUILT = _PACKAGE / "_torch"  # loch_torch_2_11.so and so on
+SOURCE = BUILT / "source"  # what a shim is compiled from, in the places that the files have in Loch's tree
 
 
 class ShimError(RuntimeError):
@@ -36,10 +38,12 @@ def find_built(version: str, folder: pathlib.Path | None = None) -> pathlib.Path
 
 def _hash_source(source: pathlib.Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(source.rglob("*")):
-        if path.is_file():
-            digest.update(str(path.relative_to(source)).encode())
-            digest.update(path.read_bytes())
+    for folder in ("adapters/torch", "scripts"):
+        for path in sorted((source / folder).rglob("*")):
+            if path.suffix in (".cpp", ".h", ".map") or path.name == "build-torch-shim":
+                digest.update(str(path.relative_to(source)).encode())
+                digest.update(path.read_bytes())
+    digest.update(pathlib.Path(get_library()).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -56,20 +60,22 @@ def _check_owner(folder: pathlib.Path) -> None:
         raise ShimError(f"{folder} belongs to another user or can be written by others")
 
 
-def _run_build(source: pathlib.Path, out: pathlib.Path, library: pathlib.Path) -> pathlib.Path:
-    environment = dict(os.environ)
-    environment["CXXFLAGS"] = f"{environment.get('CXXFLAGS', '')} -Wl,-rpath,{library}"
+def _run_build(source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """Runs the script in the folder `out`, which is empty."""
+    library = pathlib.Path(get_library())
+    for path in library.parent.glob("libloch*.so*"):  # the linker looks for names without a version
+        (out / path.name.partition(".so")[0]).with_suffix(".so").symlink_to(path)
+    flags = [os.environ.get("CXXFLAGS", ""), f"-I{get_include()}", f"-Wl,-rpath,{library.parent}"]
     done = subprocess.run(
-        ["sh", str(source / "scripts" / "build-torch-shim"), sys.executable, str(out), str(library)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False)
+        ["sh", str(source / "scripts" / "build-torch-shim"), sys.executable, str(out), str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        env={**os.environ, "CXXFLAGS": " ".join(flags)})
     if done.returncode != 0:
         raise ShimError(f"the shim does not compile: {done.stdout.strip()[-2000:]}")
     return next(out.glob("loch_torch_*.so"))
 
 
-def compile_shim(
-    version: str, source: pathlib.Path | None = None, library: pathlib.Path | None = None
-) -> pathlib.Path:
+def compile_shim(version: str, source: pathlib.Path | None = None) -> pathlib.Path:
     """Compiles the shim for a PyTorch of this Python, or finds it compiled, and returns its path."""
     source = source or SOURCE
     if not (source / "scripts" / "build-torch-shim").is_file():
@@ -84,7 +90,7 @@ def compile_shim(
     if shutil.which(compiler) is None:
         raise ShimError(f"there is no C++ compiler ({compiler})")
     with tempfile.TemporaryDirectory(dir=folder) as work:  # processes that start together compile side by side
-        os.replace(_run_build(source, pathlib.Path(work), library or _PACKAGE / "lib"), path)
+        os.replace(_run_build(source, pathlib.Path(work)), path)
     return path
 
 
