@@ -24,7 +24,7 @@ CONTENTS = ("drop", "pinned", "host", "file")  # loch_sleep_contents
 
 
 class Door(ctypes.Structure):
-    """loch_torch_door of adapters/torch/door.h."""
+    """The first members of loch_torch_door in adapters/torch/door.h; loch.torch has regions and sleep."""
 
     ERROR = [ctypes.c_void_p, ctypes.c_size_t]
     TEXT = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), *ERROR]

@@ -15,8 +15,8 @@ import tempfile
 from .._files import get_include, get_library
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-BUILT = _PACKAGE / "_torch"  # loch_torch_2_11.so and so on
-SOURCE = BUILT / "source"  # what a shim is compiled from, in the places that the files have in Loch's tree
+BUILT = _PACKAGE / "lib"  # loch_torch_2_11.so and so on, beside libloch.so
+SOURCE = _PACKAGE / "torch" / "_source"  # what a shim is compiled from, in the places that the files have in Loch's tree
 
 
 class ShimError(RuntimeError):
