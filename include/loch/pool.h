@@ -62,7 +62,11 @@ typedef enum loch_pool_preset {
     /** Whole blocks are cached and reused without cutting them: a block above 1 MiB serves a request that is smaller
      *  by less than 1 MiB. Without `idle_bytes`, free blocks above 1 MiB are kept, and beside them up to 1 GiB of
      *  other free memory. */
-    LOCH_POOL_WHOLE_BLOCKS
+    LOCH_POOL_WHOLE_BLOCKS,
+    /** Every block is a segment of its own, also a small one: memory from one call of the device or of `source`, in
+     *  steps of 8 KiB. For memory that is registered or shared by the block. A freed segment serves a request that is
+     *  smaller by less than 1 MiB, or fits in 1 MiB. The pool has no virtual memory. */
+    LOCH_POOL_NO_SPLIT
 } loch_pool_preset;
 
 /** Whether streams may be captured into graphs while the pool serves them. */
@@ -116,10 +120,17 @@ typedef struct loch_pool_options {
     /** What happens to the contents of freed memory; a child wipes at least as much as its parent. */
     loch_pool_wipe wipe;
     loch_pool_waits waits; /**< whether a stream may wait on the device for another one */
+    /** Allocator from which the pool gets its memory in segments, instead of from the device; NULL for the device.
+     *  Retained until the pool ends. The pool has no virtual memory then, so it does not remap and does not sleep. The
+     *  source must be thread safe. It is called without locks of the pool, from the threads that use the pool: it gets
+     *  requests of whole segments, aligned to 64 KiB, on the stream of the request that needs memory, and each segment
+     *  back when no work uses it. It must not allocate from this pool. A child with a quota has the source of its
+     *  parent, unless it names another one. `kind` says what kind of memory the source has. */
+    loch_allocator *source;
 } loch_pool_options;
 
-/** Creates a pool on a device. E_INVALID: an option is not valid. E_UNSUPPORTED: the device does not have this kind
- *  of memory.
+/** Creates a pool on a device. E_INVALID: an option is not valid, or the source is not thread safe, of another device
+ *  or a parent of the pool. E_UNSUPPORTED: the device does not have this kind of memory.
  *  @param name  for people; copied; NULL for "pool"
  *  @param out   the caller's reference; give it back with loch_allocator_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_create(loch_device *device, const char *name,

@@ -13,6 +13,7 @@
 #define STACK_PARTS_MAX 16
 #define STACK_PART_MAX 32
 #define CASES_MAX 32
+#define STACK_OWN_CAPACITY (8 * TEST_USER_CAPACITY)      /* a segment for each small block */
 #define STACK_DEFERRED_CAPACITY (4 * TEST_USER_CAPACITY) /* of all that one case allocates */
 
 /* Thread sanitizers take ten times as long: they get what differs in its locks. */
@@ -32,7 +33,8 @@ const char *const test_stacks[] = {
     "direct-pinned",
     "pool",
     "pool-pinned",
-    STACK_ELSEWHERE("direct-zones", "pool-whole", "pool-idle", "child-range", "child-quota")
+    STACK_ELSEWHERE("direct-zones", "pool-whole", "pool-idle", "child-range", "child-quota", "pool-on-direct",
+                    "pool-on-user", "pool-on-pool", "pool-own")
     /* each wrapper */
     "wrapper/user",
     "limit/direct",
@@ -152,11 +154,23 @@ loch_status test_stack_wrap(const char *kind, loch_allocator *wrapped, loch_allo
     return status;
 }
 
+static loch_status stack_base(loch_device *device, const char *kind, loch_allocator **out);
+
 /* Pools with a limit on what they hold: whole granules, and what rounding takes. */
 static loch_status stack_pool(loch_device *device, const char *kind, loch_allocator **out)
 {
     loch_pool_options options = {.size = sizeof options, .limit_bytes = TEST_USER_CAPACITY};
-    if (!strcmp(kind, "pool-pinned"))
+    if (!strncmp(kind, "pool-on-", 8)) { /* on a source */
+        const loch_status made = stack_base(device, kind + 8, &options.source);
+        if (made != LOCH_OK) return made;
+        const loch_status status = loch_pool_create(device, NULL, &options, out);
+        loch_allocator_release(options.source);
+        return status;
+    }
+    if (!strcmp(kind, "pool-own")) {
+        options.preset = LOCH_POOL_NO_SPLIT;
+        options.limit_bytes = STACK_OWN_CAPACITY;
+    } else if (!strcmp(kind, "pool-pinned"))
         options.kind = LOCH_MEMORY_PINNED;
     else if (!strcmp(kind, "pool-whole"))
         options.preset = LOCH_POOL_WHOLE_BLOCKS;
@@ -290,7 +304,9 @@ void test_subject_begin(test_subject *subject, void **state)
     assert_non_null(subject->allocator);
     subject->traits = loch_allocator_get_traits(subject->allocator);
     subject->reuses = !test_stack_has(subject->stack, "direct-deferred");
-    subject->capacity = subject->reuses ? TEST_USER_CAPACITY : STACK_DEFERRED_CAPACITY;
+    subject->capacity = test_stack_has(subject->stack, "pool-own") ? STACK_OWN_CAPACITY
+                        : subject->reuses                          ? TEST_USER_CAPACITY
+                                                                   : STACK_DEFERRED_CAPACITY;
 }
 
 void test_subject_end(test_subject *subject)

@@ -20,9 +20,8 @@
 #include "memory/pool/process.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/slab.h"
-
-#define ALLOC_WHOLE_SLACK                                                                                              \
-    ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: a big block exceeds the request by less than this */
+#include "memory/pool/source.h"
+#include "memory/pool/supply.h"
 
 /* --- large blocks --- */
 
@@ -31,7 +30,7 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
 {
     pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
     if (!block || -block->start & (want->alignment - 1)) return NULL;
-    if (block->bytes > POOL_WHOLE_BIG && block->bytes - want->bytes >= ALLOC_WHOLE_SLACK) return NULL;
+    if (!lochi_pool_is_near(block, want->bytes)) return NULL;
     lochi_pool_bins_remove(&want->lane->bins, block);
     if (block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
     return block;
@@ -149,7 +148,7 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
 /* Tells whether a request is served from slabs. Sets its class. */
 static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
 {
-    if (bytes > POOL_SMALL_MAX || alignment > POOL_SMALL_MAX) return false;
+    if (bytes > POOL_SMALL_MAX || alignment > POOL_SMALL_MAX || pool->is_unsplit) return false;
     if (alignment > pool->unit) bytes = (bytes + alignment - 1) & ~(alignment - 1); /* slab.c: then it is aligned */
     *class = lochi_pool_class(pool, bytes);
     return true;
@@ -237,22 +236,26 @@ static LOCHI_RARE loch_status alloc_at(lochi_pool *pool, const loch_request *req
     return alloc_hand_out(pool, cache, block, request, out);
 }
 
-static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, void **out)
+/* Tries once. `dry` is why the source of the pool has no segment, if the request has to do without one; otherwise
+ * LOCH_OK. */
+static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, loch_status dry, void **out)
 {
     const bool is_mapped = request->max_bytes || request->address; /* the request itself maps memory */
-    if (is_mapped)
+    if (is_mapped || dry != LOCH_OK)
         lochi_pool_take_locks(pool);
     else
         lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
-    if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
+    if (dry != LOCH_OK) pool->dry = dry; /* for the holder of the supply lock */
+    if (lochi_pool_is_out_of_use(pool))  /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
     else if (is_mapped)
         status = request->max_bytes ? lochi_pool_make_growable(pool, request, out) : alloc_at(pool, request, out);
     else
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
+    if (dry != LOCH_OK) pool->dry = LOCH_OK;
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);
     return status;
@@ -272,6 +275,12 @@ bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loc
     return is_open;
 }
 
+/* Tells whether memory is short: of the device, or up to a limit. */
+static bool alloc_is_short(loch_status status)
+{
+    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT;
+}
+
 /* Asks other pools to give back unused memory if that can help. Returns the bytes given back. */
 static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, loch_status status)
 {
@@ -285,9 +294,56 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
     return gone;
 }
 
+/* Gets a segment for a request from the source of a pool. */
+static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bool may_retry)
+{
+    const size_t rounded = lochi_request_round(request);
+    uint32_t class;
+    const bool is_small = alloc_is_small(pool, lochi_pool_round_request(pool, rounded), request->alignment, &class);
+    const size_t bytes = is_small ? pool->slab_bytes[class] : lochi_pool_round_large(pool, rounded);
+    const uint32_t flags = may_retry ? request->flags & LOCH_ALLOC_NO_RETRY : LOCH_ALLOC_NO_RETRY;
+    const size_t alignment = is_small ? POOL_PAGE : request->alignment;
+    pool_handle *segment;
+    lochi_lock_take(&pool->lock);
+    const pool_segment_size size = lochi_pool_size_segment(pool, bytes, alignment);
+    lochi_lock_drop(&pool->lock);
+    LOCH_TRY_RETURN(lochi_pool_fetch_segment(pool, &size, request->stream, flags, &segment));
+    lochi_pool_take_locks(pool);
+    const loch_status status = lochi_pool_enter_fetched(pool, segment, request->stream);
+    lochi_pool_drop_locks(pool);
+    if (status != LOCH_OK) lochi_pool_refund_segment(pool, segment);
+    return status;
+}
+
+/* Serves a request that needs a segment of the source. If there is none, takes all other steps, and asks again if the
+ * pool gave segments back on the way. Another thread may use up what was fetched, so this may take several rounds. */
+static LOCHI_RARE loch_status alloc_from_source(lochi_pool *pool, const loch_request *request, void **out)
+{
+    loch_status status = POOL_NEEDS_SEGMENT;
+    const loch_error saved = lochi_error_save();
+    for (bool may_retry = false; status == POOL_NEEDS_SEGMENT; may_retry = true) {
+        const loch_status dry = alloc_fetch(pool, request, may_retry);
+        lochi_lock_take(&pool->lock);
+        const uint64_t released = pool->handles_released;
+        lochi_lock_drop(&pool->lock);
+        lochi_error_restore(&saved);
+        status = alloc_try(pool, request, false, dry, out);
+        lochi_lock_take(&pool->lock);
+        const bool has_given = pool->handles_released != released;
+        lochi_lock_drop(&pool->lock);
+        if (dry != LOCH_OK && alloc_is_short(status) && (has_given || !may_retry)) status = POOL_NEEDS_SEGMENT;
+    }
+    return status;
+}
+
 loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request, loch_status status, void **out)
 {
-    if (alloc_ask_others(pool, request, status)) status = alloc_try(pool, request, true, out);
+    const bool has_source = pool->options.source != NULL;
+    if (has_source && status == POOL_NEEDS_SEGMENT) status = alloc_from_source(pool, request, out);
+    if (status != LOCH_OK && alloc_ask_others(pool, request, status)) {
+        status = alloc_try(pool, request, true, LOCH_OK, out);
+        if (has_source && status == POOL_NEEDS_SEGMENT) status = alloc_from_source(pool, request, out);
+    }
     if (status != LOCH_OK) lochi_failure_count(&pool->failures);
     return status;
 }
@@ -301,6 +357,6 @@ loch_status lochi_pool_alloc(void *self, const loch_request *request, void **out
         status = LOCH_FAIL(DEVICE_MEMORY, "the address space has no room for %s aligned to %s", LOCHI_SIZE(rounded),
                            LOCHI_SIZE(request->alignment));
     else
-        status = alloc_try(pool, request, false, out);
+        status = alloc_try(pool, request, false, LOCH_OK, out);
     return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);
 }

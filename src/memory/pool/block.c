@@ -17,6 +17,10 @@ size_t lochi_pool_round_request(const lochi_pool *pool, size_t bytes)
 size_t lochi_pool_round_large(const lochi_pool *pool, size_t bytes)
 {
     bytes = lochi_pool_round_request(pool, bytes);
+    if (LOCHI_UNLIKELY(pool->is_unsplit)) { /* a whole segment */
+        const size_t step = pool->step_bytes;
+        return (bytes + step - 1) / step * step;
+    }
     if (bytes <= POOL_PAGE)
         bytes = POOL_PAGE + 1; /* a large block is longer than a page, so at most one block starts in a page */
     return (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1);

@@ -181,5 +181,5 @@ loch_status loch_pool_walk_children(loch_allocator *pool, loch_child_visitor *vi
 
 loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool)
 {
-    return pool->range ? pool->family.parent->allocator : NULL;
+    return pool->range ? pool->family.parent->allocator : pool->options.source;
 }

@@ -99,6 +99,9 @@ static loch_status exact_take(lochi_pool *pool, const pool_want *want, pool_bloc
     bool is_bare;
     LOCH_TRY_RETURN(exact_look(pool, want, &block, &is_bare));
     if (is_bare) LOCH_TRY_RETURN(exact_supply(pool, want, &block));
+    if (pool->is_unsplit && block->start != want->at)
+        return LOCH_FAIL(INVALID, "no segment of pool \"%s\" starts at %p", loch_allocator_get_name(pool->allocator),
+                         (void *)want->at);
     const uintptr_t end = want->at + want->bytes;
     const bool is_alone = block->lane == want->lane && block->start + block->bytes >= end;
     if (block->is_piece && is_alone && block->start == want->at) { /* handed out whole, as before */

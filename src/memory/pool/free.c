@@ -157,6 +157,6 @@ loch_status lochi_pool_record_use(void *self, void *address, loch_stream *stream
         if (status == LOCH_OK) lochi_pool_set_elsewhere(&found);
     }
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }

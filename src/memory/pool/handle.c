@@ -504,6 +504,14 @@ void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
     lochi_free(handle);
 }
 
+void lochi_pool_set_aside(lochi_pool *pool, pool_handle *segment)
+{
+    lochi_pool_assert_both(pool);
+    segment->source = loch_allocator_retain(pool->options.source);
+    segment->next = pool->returned;
+    pool->returned = segment;
+}
+
 /* --- the end --- */
 
 void lochi_pool_drop_all(lochi_pool *pool)
@@ -524,13 +532,16 @@ void lochi_pool_drop_all(lochi_pool *pool)
         if (handle->handle) {
             loch_handle_destroy(handle->handle);
             status = loch_virtual_unmap((void *)handle->at);
-        } else if (!pool->range) {
+        } else if (!pool->range && !pool->options.source) {
             lochi_ranges_let(handle->raw, NULL); /* the range stays in the table if the driver refuses */
             status = loch_raw_free(handle->raw);
         }
         if (status != LOCH_OK)
             LOCHI_LOG(ERROR, "%s are lost: %s", LOCHI_SIZE(handle->bytes), loch_error_get()->sentence);
         lochi_pool_unlink_handle(&pool->handles, handle);
-        lochi_free(handle);
+        if (!pool->options.source || pool->range)
+            lochi_free(handle);
+        else
+            lochi_pool_set_aside(pool, handle);
     }
 }

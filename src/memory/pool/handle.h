@@ -82,6 +82,8 @@ void lochi_pool_settle(lochi_pool *pool);
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block);
 /* Gives a loose handle back to the device. */
 void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle);
+/* Sets a segment aside that goes back to the source of the pool when the locks are dropped (source.c). */
+void lochi_pool_set_aside(lochi_pool *pool, pool_handle *segment);
 /* Gives all handles and addresses of a pool that ends back, whatever lies in them. */
 void lochi_pool_drop_all(lochi_pool *pool);
 

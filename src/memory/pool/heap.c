@@ -207,6 +207,7 @@ static pool_bins *heap_bins(const pool_block *block)
 
 static inline loch_status heap_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
+    if (LOCHI_UNLIKELY(pool->is_unsplit) && start == block->start) bytes = block->bytes; /* a whole segment */
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
@@ -238,6 +239,7 @@ pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_wa
 static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
+    if (block && LOCHI_UNLIKELY(pool->is_unsplit) && !lochi_pool_is_near(block, want->bytes)) return NULL;
     return block ? lochi_pool_fit_in(pool, block, want, status) : NULL;
 }
 

@@ -14,6 +14,14 @@ typedef struct pool_want {
     uintptr_t at;       /* the address that the request is for; 0 for any */
 } pool_want;
 
+#define POOL_WHOLE_SLACK ((size_t)1 << 20)
+
+/* Tells whether a block may be handed out uncut for `bytes`: a big block exceeds them by less than POOL_WHOLE_SLACK. */
+static inline bool lochi_pool_is_near(const pool_block *block, size_t bytes)
+{
+    return block->bytes <= POOL_WHOLE_BIG || block->bytes - bytes < POOL_WHOLE_SLACK;
+}
+
 /* Makes sure that `count` records, at most one batch, are available. Returns false without host memory. */
 bool lochi_pool_stock_records(lochi_pool *pool, size_t count);
 /* Takes a record. The caller has stocked it. */

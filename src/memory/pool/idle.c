@@ -25,6 +25,7 @@
 #include "memory/pool/outside.h"
 #include "memory/pool/release.h"
 #include "memory/pool/shrunk.h"
+#include "memory/pool/source.h"
 #include "memory/pool/uses.h"
 
 #define IDLE_WALK 1024 /* blocks that one call may visit, or saves as credit for a longer walk */
@@ -170,10 +171,18 @@ void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
     if (!is_mine) idle_drop_supply(pool);
 }
 
-void lochi_pool_drop_locks(lochi_pool *pool)
+pool_handle *lochi_pool_drop_both(lochi_pool *pool)
 {
     if (LOCHI_UNLIKELY(lochi_lock_is_mine(&pool->supply)) && !pool->is_outside) idle_drop_supply(pool);
+    pool_handle *returned = pool->is_outside ? NULL : lochi_pool_take_returned(pool);
     lochi_lock_drop(&pool->lock);
+    return returned;
+}
+
+void lochi_pool_drop_locks(lochi_pool *pool)
+{
+    pool_handle *returned = lochi_pool_drop_both(pool); /* last access to the pool */
+    if (LOCHI_UNLIKELY(returned != NULL)) lochi_pool_give_returned(returned);
 }
 
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)

@@ -56,7 +56,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
         return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
     if ((unsigned)options->waits > LOCH_POOL_WAITS_NONE)
         return LOCH_FAIL(INVALID, "waits %d of a pool is unknown", (int)options->waits);
-    if ((unsigned)options->preset > LOCH_POOL_WHOLE_BLOCKS || (unsigned)options->captures > LOCH_POOL_CAPTURES_SHARED ||
+    if ((unsigned)options->preset > LOCH_POOL_NO_SPLIT || (unsigned)options->captures > LOCH_POOL_CAPTURES_SHARED ||
         (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
         return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d is unknown", (int)options->preset,
                          (int)options->captures, (int)options->wipe);
@@ -67,13 +67,38 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->limit = options->limit_bytes;
     pool->idle = options->idle_bytes;
     pool->is_of_graphs = options->captures == LOCH_POOL_CAPTURES_SHARED;
-    pool->is_whole = options->preset == LOCH_POOL_WHOLE_BLOCKS;
+    pool->is_whole = options->preset != LOCH_POOL_STANDARD;
+    pool->is_unsplit = options->preset == LOCH_POOL_NO_SPLIT;
     pool->is_unwaiting = options->waits == LOCH_POOL_WAITS_NONE;
     pool->is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
-    pool->is_small_capped = pool->is_whole && !pool->idle;
+    pool->is_small_capped = options->preset == LOCH_POOL_WHOLE_BLOCKS && !pool->idle;
     if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;
     pool->is_capped = pool->idle != 0;
     pool->is_obedient = pool->idle || pool->limit;
+    return LOCH_OK;
+}
+
+/* Checks the source of a pool and retains it. A child without one has that of its parent. */
+static loch_status pool_read_source(lochi_pool *pool, const pool_descent *descent)
+{
+    const bool is_range = descent && descent->options.kind == LOCH_CHILD_RANGE;
+    loch_allocator *source = pool->options.source;
+    pool->options.source = NULL; /* nothing to release yet */
+    if (is_range && (source || pool->is_unsplit))
+        return LOCH_FAIL(INVALID, "a child with a range has the memory of its parent: it has no source, and is split");
+    if (!source && descent && !is_range) source = descent->parent->options.source;
+    if (!source) return LOCH_OK;
+    if (loch_allocator_get_device(source) != pool->device)
+        return LOCH_FAIL(INVALID, "the source \"%s\" of a pool of %s is an allocator of %s",
+                         loch_allocator_get_name(source), pool->device->name, loch_allocator_get_device(source)->name);
+    if (!(loch_allocator_get_traits(source) & LOCH_TRAIT_THREAD_SAFE))
+        return LOCH_FAIL(INVALID, "the source \"%s\" of a pool is not thread safe: wrap it by loch_locked_create",
+                         loch_allocator_get_name(source));
+    for (const lochi_pool *above = descent ? descent->parent : NULL; above; above = above->family.parent)
+        if (above == lochi_pool_of(source))
+            return LOCH_FAIL(INVALID, "the source \"%s\" is a parent of the pool: its memory would count twice",
+                             loch_allocator_get_name(source));
+    pool->options.source = loch_allocator_retain(source);
     return LOCH_OK;
 }
 
@@ -85,12 +110,14 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
         [LOCH_MEMORY_DEVICE] = 0, [LOCH_MEMORY_PINNED] = LOCH_CAN_PINNED, [LOCH_MEMORY_MANAGED] = LOCH_CAN_MANAGED};
     if (!loch_device_can(pool->device, needed[pool->kind]))
         return LOCH_FAIL(UNSUPPORTED, "%s has no %s memory", pool->device->name, loch_memory_kind_name(pool->kind));
-    pool->is_virtual = pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL) && !is_range;
-    pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : POOL_RAW_CELL;
+    const bool is_fine = pool->options.source || pool->is_unsplit; /* segments of any size */
+    pool->is_virtual =
+        pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL) && !is_range && !is_fine;
+    pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : is_fine ? POOL_CELL_MIN : POOL_RAW_CELL;
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
-    pool->is_exact = pool->kind == LOCH_MEMORY_PINNED && !is_range;
-    pool->step_bytes = pool->is_exact ? POOL_PAGE : pool->cell_bytes;
-    pool->smallest = pool->is_exact ? POOL_EXACT_MIN : pool->cell_bytes;
+    pool->is_exact = pool->kind == LOCH_MEMORY_PINNED && !is_range && !is_fine;
+    pool->step_bytes = pool->is_exact || pool->is_unsplit ? POOL_PAGE : pool->cell_bytes;
+    pool->smallest = pool->is_exact ? POOL_EXACT_MIN : pool->step_bytes;
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
     pool->is_watched =
         pool->options.captures != LOCH_POOL_CAPTURES_NONE && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
@@ -157,6 +184,7 @@ static void pool_destroy(void *self)
     lochi_pool_close_records(pool);
     lochi_ledger_destroy(pool->tags);
     pool_close_peers(pool);
+    loch_allocator_release(pool->options.source);
     lochi_child_close(pool);
     lochi_lock_fini(&pool->lock);
     lochi_lock_fini(&pool->supply);
@@ -175,7 +203,7 @@ static loch_status pool_get_stats(void *self, loch_tag tag, loch_stats *out)
     lochi_lock_take(&pool->lock);
     lochi_pool_try_obey(pool, true);
     lochi_pool_read_stats(pool, out);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return LOCH_OK;
 }
 
@@ -202,6 +230,7 @@ static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
 static loch_attributes pool_get_attributes(void *self)
 {
     const lochi_pool *pool = self;
+    if (pool->options.source) return loch_allocator_get_attributes(pool->options.source);
     static const uint32_t bits[] = {[LOCH_MEMORY_PINNED] = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE |
                                                            LOCH_ATTRIBUTE_NIC_COMPATIBLE,
                                     [LOCH_MEMORY_MANAGED] = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
@@ -264,6 +293,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     pool->fading_end = &pool->fading;
     LOCH_TRY(lochi_live_prepare(), fail);
     LOCH_TRY(pool_read_options(pool, options), fail);
+    LOCH_TRY(pool_read_source(pool, descent), fail);
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
     pool->family.limit = pool->limit;
@@ -396,7 +426,7 @@ loch_status loch_pool_get_info(loch_allocator *pool, loch_pool_info *out)
     lochi_lock_take(&self->lock);
     lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     lochi_sized_write(out, &info, sizeof info);
     return LOCH_OK;
 }

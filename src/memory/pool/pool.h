@@ -70,7 +70,8 @@ uint64_t lochi_pool_count_drops(loch_allocator *allocator, loch_tag tag);
 /* Returns the number of sleeps of all pools of the process that have dropped contents. */
 uint64_t lochi_pool_count_all_drops(void);
 
-/* Returns the allocator whose block a pool uses as its memory: the parent's for LOCH_CHILD_RANGE, otherwise NULL. */
+/* Returns the allocator whose blocks a pool uses as its memory: the parent for LOCH_CHILD_RANGE, or the source; NULL
+ * for none. */
 loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool);
 
 /* Returns the alignment of buffers that ask for none, for allocators that are pools: the device's, if the pool aligns

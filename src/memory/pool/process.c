@@ -12,6 +12,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
+#include "memory/pool/source.h"
 #include "memory/pool/transfer.h"
 #include "memory/pool/trim.h"
 
@@ -20,9 +21,20 @@ static lochi_pool *process_pools; /* guarded by process_lock */
 
 /* --- threads that end, and forks --- */
 
+/* Drops the locks of a pool. Adds its segments for its source to `*returned`, until the list of pools is unlocked. */
+static void process_drop_locks(lochi_pool *pool, pool_handle **returned)
+{
+    pool_handle *more = lochi_pool_drop_both(pool), **end = &more;
+    while (*end)
+        end = &(*end)->next;
+    *end = *returned;
+    *returned = more;
+}
+
 /* Gives back what an ending thread cached. Leaves memory of a device that did not survive a fork alone. */
 static void process_thread_ends(uint32_t slot)
 {
+    pool_handle *returned = NULL;
     lochi_lock_take(&process_lock);
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {
         if (pool->is_forked || !atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed)) continue;
@@ -38,9 +50,10 @@ static void process_thread_ends(uint32_t slot)
             lochi_pool_go(pool);
         }
         lochi_pool_look_at_idle(pool);
-        lochi_lock_drop(&pool->lock);
+        process_drop_locks(pool, &returned);
     }
     lochi_lock_drop(&process_lock);
+    lochi_pool_give_returned(returned);
 }
 
 void lochi_pool_drop_cache(lochi_pool *pool)
@@ -50,7 +63,7 @@ void lochi_pool_drop_cache(lochi_pool *pool)
     lochi_lock_take(&pool->lock);
     pool_cache *caches = lochi_pool_take_caches(pool, slot);
     lochi_pool_look_at_idle(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     lochi_pool_end_caches(pool, caches);
 }
 
@@ -126,20 +139,23 @@ loch_status lochi_pool_visit_all(pool_visitor *visit, void *user)
 size_t lochi_pool_ask_siblings(lochi_pool *pool)
 {
     size_t gone = 0;
+    pool_handle *returned = NULL;
     lochi_lock_take(&process_lock);
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
         if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
         lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, 0);
-        lochi_pool_drop_locks(other);
+        process_drop_locks(other, &returned);
     }
     lochi_lock_drop(&process_lock);
+    lochi_pool_give_returned(returned);
     return gone;
 }
 
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
 {
     size_t gone = 0;
+    pool_handle *returned = NULL;
     const lochi_pool *full = lochi_family_find_full(pool, bytes);
     if (!full) return 0;
     lochi_lock_take(&process_lock);
@@ -147,8 +163,9 @@ size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
         if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
         lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, lochi_family_get_keep(other));
-        lochi_pool_drop_locks(other);
+        process_drop_locks(other, &returned);
     }
     lochi_lock_drop(&process_lock);
+    lochi_pool_give_returned(returned);
     return gone;
 }

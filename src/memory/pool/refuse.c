@@ -57,6 +57,10 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
     if (want->bytes <= lochi_pool_free_bytes(pool) + room)
         return LOCH_FAIL(FRAGMENTED, "%s are not free in one piece in pool \"%s\": " REFUSE_FIGURES,
                          LOCHI_SIZE(want->bytes), loch_allocator_get_name(pool->allocator), REFUSE_READ(pool));
+    if (pool->options.source)
+        return LOCH_FAIL(DEVICE_MEMORY, "the source \"%s\" has no %s more for pool \"%s\": " REFUSE_FIGURES,
+                         loch_allocator_get_name(pool->options.source), LOCHI_SIZE(want->bytes),
+                         loch_allocator_get_name(pool->allocator), REFUSE_READ(pool));
     if (pool->kind == LOCH_MEMORY_PINNED)
         return LOCH_FAIL(DEVICE_MEMORY, "the host has no %s more that %s can pin, for pool \"%s\": " REFUSE_FIGURES,
                          LOCHI_SIZE(want->bytes), pool->device->name, loch_allocator_get_name(pool->allocator),

@@ -156,7 +156,7 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
     const size_t idle = lochi_pool_count_idle(self);
-    lochi_lock_drop(&self->lock);
+    lochi_pool_drop_locks(self);
     lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(pool), self->device->name);
     lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, limit %s\n",
                      LOCHI_SIZE(info.reserved_bytes), info.handles, LOCHI_SIZE(info.peak_reserved_bytes),

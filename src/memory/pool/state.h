@@ -137,7 +137,7 @@ typedef enum pool_rest {
 /* A handle, or a raw segment. */
 typedef struct pool_handle {
     loch_handle *handle; /* NULL for a raw segment */
-    void *raw;           /* address of a raw segment, as the driver returned it */
+    void *raw;           /* address of a raw segment, as the driver or the source returned it */
     size_t raw_bytes;    /* of which `bytes` from `at` on are used */
     uintptr_t at;
     size_t bytes;
@@ -149,6 +149,7 @@ typedef struct pool_handle {
     uint64_t freed_epoch;
     pool_rest rest;
     struct pool_nap *nap;            /* its sleep; NULL if it is awake */
+    loch_allocator *source;          /* retained for a segment in `returned` */
     struct pool_handle *prev, *next; /* list of mapped, loose or sleeping handles */
 } pool_handle;
 
@@ -374,16 +375,16 @@ struct lochi_pool {
     size_t span;
     unsigned cell_shift;
     bool is_virtual;
-    bool is_exact;       /* pinned memory: segments have the sizes of requests (supply.c) */
-    uint8_t checker;     /* pool_checker */
-    bool is_watched;     /* the driver is asked whether streams are captured */
-    bool is_at_once;     /* queued work is done at once: all streams share one lane */
-    bool is_host;        /* and the memory is the host's: memset and memcpy do for fills and copies */
-    bool is_whole;       /* blocks are handed out whole */
-    bool is_capped;      /* free memory has a cap: threads cache no large blocks */
-    bool is_unwaiting;   /* no stream waits for another one on the device */
-    bool is_shared;      /* several threads have used it; written with the gate stopped */
-    uint32_t cache_slot; /* of the first thread, plus 1 */
+    bool is_exact;             /* pinned memory: segments have the sizes of requests (supply.c) */
+    uint8_t checker;           /* pool_checker */
+    bool is_watched;           /* the driver is asked whether streams are captured */
+    bool is_at_once;           /* queued work is done at once: all streams share one lane */
+    bool is_host;              /* and the memory is the host's: memset and memcpy do for fills and copies */
+    bool is_whole, is_unsplit; /* blocks are handed out whole; and each is a segment of its own */
+    bool is_capped;            /* free memory has a cap: threads cache no large blocks */
+    bool is_unwaiting;         /* no stream waits for another one on the device */
+    bool is_shared;            /* several threads have used it; written with the gate stopped */
+    uint32_t cache_slot;       /* of the first thread, plus 1 */
     loch_stream *default_stream;
     _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
     _Atomic uint64_t *starts[POOL_START_LEVELS]; /* bits of the groups of pages with an entry, by level (bounds.c) */
@@ -435,6 +436,8 @@ struct lochi_pool {
     pool_block *spare;                      /* unused records */
     struct pool_records *records;
     size_t records_count;
+    pool_handle *returned;        /* segments that go back to the source when the locks are dropped (source.c) */
+    loch_status dry;              /* why the source has no segment, while a request tries to do without one */
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
     size_t wide_from;      /* `reserved` from which more of the table of pages gets large pages */
@@ -495,11 +498,10 @@ struct lochi_pool {
     unsigned moving_forbidden;                      /* loch_pool_forbid_moving calls not undone yet */
     loch_move_function *move_hook;
     void *move_hook_user;
-    uint64_t compactions;  /* number of the last compaction */
-    uint64_t moves;        /* blocks moved so far */
-    uint64_t moved_bytes;  /* bytes in them */
-    uint32_t freezes;      /* number of the last freeze */
-    atomic_size_t guarded; /* number of protected blocks */
+    uint64_t compactions;        /* number of the last compaction */
+    uint64_t moves, moved_bytes; /* blocks moved so far, and the bytes in them */
+    uint32_t freezes;            /* number of the last freeze */
+    atomic_size_t guarded;       /* number of protected blocks */
 };
 
 /* --- fields --- */

@@ -5,6 +5,7 @@
 #include "memory/pool/supply.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/text.h"
 #include "device/driver.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
@@ -14,6 +15,7 @@
 #include "memory/pool/release.h"
 #include "memory/pool/segment.h"
 
+#define SUPPLY_SOURCE_MIN ((size_t)2 << 20)  /* of segments of a source, unless the source has less */
 #define SUPPLY_TRIES 3                       /* plans that may remove old mappings */
 #define SUPPLY_SHARED_MIN ((size_t)1 << 20)  /* bytes of segments of pinned memory that several blocks share: */
 #define SUPPLY_SHARED_MAX ((size_t)16 << 20) /* between these two, the following part of what the pool holds */
@@ -187,21 +189,49 @@ static void supply_make_way(lochi_pool *pool, const pool_want *want, size_t byte
     lochi_error_restore(&saved);
 }
 
+pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t alignment)
+{
+    lochi_lock_assert_held(&pool->lock);
+    pool_segment_size size = {.alignment = pool->cell_bytes};
+    if (pool->is_unsplit && alignment > size.alignment) size.alignment = alignment; /* the block starts with it */
+    const size_t slack = alignment > size.alignment ? alignment : 0, step = pool->step_bytes;
+    size.needed = (bytes + slack + step - 1) / step * step;
+    if (pool->is_unsplit)
+        size.wished = size.needed;
+    else if (pool->is_exact)
+        size.wished = supply_choose_exact(pool, bytes + slack, size.needed);
+    else
+        size.wished = lochi_pool_choose_handle(pool, size.needed > pool->reserved ? size.needed : pool->reserved);
+    if (pool->options.source && !pool->is_unsplit && !pool->options.handle_bytes && size.wished < SUPPLY_SOURCE_MIN)
+        size.wished = SUPPLY_SOURCE_MIN;
+    if (size.wished < size.needed) size.wished = size.needed;
+    return size;
+}
+
+/* Ends the attempt of a request that needs a segment of the pool's source. The caller gets the segment without locks,
+ * and tries again. */
+static loch_status supply_ask_source(lochi_pool *pool, const pool_segment_size *size)
+{
+    if (pool->dry != LOCH_OK)
+        return loch_error_set(pool->dry, NULL, 0, "the source of pool \"%s\" has no segment of %s",
+                              loch_allocator_get_name(pool->allocator), LOCHI_SIZE(size->needed));
+    LOCH_TRY_RETURN(lochi_pool_check_limit(pool, size->needed));
+    return LOCH_FAIL(NOT_FOUND, "pool \"%s\" needs a segment of %s", loch_allocator_get_name(pool->allocator),
+                     LOCHI_SIZE(size->needed)); /* POOL_NEEDS_SEGMENT */
+}
+
 /* Takes a raw segment for the request, or a smaller one if the device has no larger one. */
 static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 {
-    const size_t slack = want->alignment > pool->cell_bytes ? want->alignment : 0;
-    const size_t step = pool->step_bytes, needed = (want->bytes + slack + step - 1) / step * step;
-    const size_t wished = pool->is_exact
-                              ? supply_choose_exact(pool, want->bytes + slack, needed)
-                              : lochi_pool_choose_handle(pool, needed > pool->reserved ? needed : pool->reserved);
-    if (pool->is_exact) supply_make_way(pool, want, wished > needed ? wished : needed);
-    if (wished > needed) {
+    const pool_segment_size size = lochi_pool_size_segment(pool, want->bytes, want->alignment);
+    if (pool->options.source) return supply_ask_source(pool, &size);
+    if (pool->is_exact) supply_make_way(pool, want, size.wished);
+    if (size.wished > size.needed) {
         const loch_error saved = lochi_error_save();
-        if (lochi_pool_take_segment(pool, wished, want->lane) == LOCH_OK) return LOCH_OK;
+        if (lochi_pool_take_segment(pool, size.wished, size.alignment, want->lane) == LOCH_OK) return LOCH_OK;
         lochi_error_restore(&saved);
     }
-    return lochi_pool_take_segment(pool, needed, want->lane);
+    return lochi_pool_take_segment(pool, size.needed, size.alignment, want->lane);
 }
 
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
