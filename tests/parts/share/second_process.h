@@ -4,6 +4,7 @@
 #ifndef LOCH_TEST_SECOND_PROCESS_H
 #define LOCH_TEST_SECOND_PROCESS_H
 
+#include "faulty_driver.h"
 #include "test.h"
 #include <dirent.h>
 #include <errno.h>
@@ -38,6 +39,8 @@ typedef enum partner_verb {
     PARTNER_COUNT,    /* imports of the parcel of a slot */
     PARTNER_FILL,     /* queue fills, the last one with the byte `value`, and release the slot without waiting */
     PARTNER_BYTE,     /* number of bytes of a slot that are `value` */
+    PARTNER_FAULT,    /* the driver call behind `value` others fails; for devices faulty:NAME */
+    PARTNER_HOLDS,    /* pieces of bookkeeping that the process holds */
     PARTNER_PING
 } partner_verb;
 
@@ -174,6 +177,7 @@ static void partner_do(partner_role *role, const partner_command *command, partn
 {
     loch_buffer **buffer = &role->buffers[command->slot];
     loch_parcel_info info = {.size = sizeof info};
+    loch_host_usage usage = {.size = sizeof usage};
     const loch_parcel_import_options options = {
         .size = sizeof options, .users = command->users, .timeout_ns = command->timeout_ns};
     switch (command->verb) {
@@ -201,6 +205,11 @@ static void partner_do(partner_role *role, const partner_command *command, partn
     case PARTNER_COUNT:
         answer->status = loch_parcel_get_info(role->offered[command->slot], &info);
         answer->value = info.imports;
+        break;
+    case PARTNER_FAULT: test_faulty_set(TEST_FAILING_ONCE, command->value); break;
+    case PARTNER_HOLDS:
+        answer->status = loch_host_get_usage(&usage);
+        answer->value = usage.blocks;
         break;
     case PARTNER_PING: break;
     }
