@@ -41,12 +41,14 @@ struct Host {
     loch_stream *idle; // of all requests; never has work
 };
 
-// A private pool of PyTorch.
+// A private pool of PyTorch. Its blocks keep it.
 struct Private {
     MempoolId_t id{0, 0};
     int use_count = 0;
+    bool is_dropped = false;                                 // the device has run all work of its graphs
     std::map<Host *, loch_allocator *> children;             // by device
     std::vector<std::pair<loch_allocator *, void *>> parked; // freed blocks that its graphs use
+    ~Private();
 };
 
 // A stream of a device that a pool cannot be told of.
@@ -59,7 +61,7 @@ struct Use {
 struct Block {
     Host *host = nullptr;
     loch_allocator *pool = nullptr; // the device's, or a child of it
-    Private *owner = nullptr;       // nullptr: no private pool
+    std::shared_ptr<Private> owner; // nullptr: no private pool
     size_t bytes = 0;               // as taken from the pool
     bool is_captured = false;       // its stream was captured when it was handed out
     bool is_used = false;           // by a stream that was captured
@@ -89,8 +91,8 @@ std::atomic<size_t> routes_count{0};
 
 std::mutex lock; // guards what follows
 std::unordered_map<void *, Block> blocks;
-std::unordered_map<void *, size_t> segments; // of the pools, with their sizes
-std::vector<std::unique_ptr<Private>> privates;
+std::unordered_map<void *, size_t> segments;    // of the pools, with their sizes
+std::vector<std::shared_ptr<Private>> privates; // those that may be used again
 std::vector<Route> routes;
 std::vector<Late> late;
 at::HostStats stats;
@@ -277,15 +279,23 @@ void collect_late()
 
 // --- private pools ---
 
-Private *find_private(MempoolId_t id)
+Private::~Private()
+{
+    const Inside inside;
+    for (const auto &[host, child] : children)
+        loch_allocator_release(child);
+}
+
+// Finds a private pool. `lock` is held.
+std::shared_ptr<Private> find_private(MempoolId_t id)
 {
     for (const auto &one : privates)
-        if (one->id == id) return one.get();
+        if (one->id == id) return one;
     return nullptr;
 }
 
 // Returns the private pool that an allocation goes to, and whether its stream is captured.
-Private *find_route(const Host &host, bool *is_captured)
+std::shared_ptr<Private> find_route(const Host &host, bool *is_captured)
 {
     *is_captured = false;
     if (C10_LIKELY(!routes_count.load(std::memory_order_relaxed))) return nullptr;
@@ -334,25 +344,26 @@ loch_allocator *open_child(Private &owner, Host &host)
 // Gives back what released private pools hold. Their graphs are gone, but the device may still run them.
 void drop_released()
 {
-    std::vector<std::unique_ptr<Private>> released;
+    std::vector<std::shared_ptr<Private>> released;
     {
         const std::lock_guard<std::mutex> held(lock);
-        for (auto &one : privates)
-            if (!one->use_count) released.push_back(std::move(one));
-        privates.erase(std::remove(privates.begin(), privates.end(), nullptr), privates.end());
-        for (auto &[ptr, block] : blocks)
-            for (const auto &one : released)
-                if (block.owner == one.get()) block.owner = nullptr; // freed like any other block from now on
+        const auto first =
+            std::stable_partition(privates.begin(), privates.end(), [](const auto &one) { return one->use_count > 0; });
+        released.assign(std::make_move_iterator(first), std::make_move_iterator(privates.end()));
+        privates.erase(first, privates.end());
     }
     if (released.empty()) return;
     for (auto &host : hosts)
         if (Host *open = host.load(std::memory_order_acquire)) (void)!loch_device_sync(open->device->loch);
     for (const auto &one : released) {
-        for (const auto &[pool, ptr] : one->parked)
+        std::vector<std::pair<loch_allocator *, void *>> parked;
+        {
+            const std::lock_guard<std::mutex> held(lock);
+            one->is_dropped = true; // its live blocks are freed like others from now on
+            parked.swap(one->parked);
+        }
+        for (const auto &[pool, ptr] : parked)
             give_back(pool, ptr);
-        const Inside inside;
-        for (const auto &[host, child] : one->children)
-            loch_allocator_release(child); // live blocks keep it
     }
 }
 
@@ -417,7 +428,7 @@ void free_pinned(void *ptr)
         trace(TraceEntry::FREE_REQUESTED, ptr, block.bytes, id_of(block), context ? context : block.context);
         trace(TraceEntry::FREE_COMPLETED, ptr, block.bytes, id_of(block), context ? context : block.context);
 #endif
-        if (block.owner && block.is_captured && block.is_used) {
+        if (block.owner && block.is_captured && block.is_used && !block.owner->is_dropped) {
             block.owner->parked.emplace_back(block.pool, ptr);
             return;
         }
@@ -561,11 +572,11 @@ class HostAllocator final : public at::HostAllocator
         const std::lock_guard<std::mutex> held(lock);
         for (const Route &route : routes)
             TORCH_CHECK(route.id != id, "beginAllocateToPool: already recording to mempool_id");
-        Private *owner = find_private(id);
+        std::shared_ptr<Private> owner = find_private(id);
         if (!owner) {
-            privates.push_back(std::make_unique<Private>());
-            owner = privates.back().get();
+            owner = std::make_shared<Private>();
             owner->id = id;
+            privates.push_back(owner);
         }
         owner->use_count++;
         routes.push_back({id, std::move(filter)});
@@ -585,7 +596,7 @@ class HostAllocator final : public at::HostAllocator
     void release_pool(MempoolId_t id) override
     {
         const std::lock_guard<std::mutex> held(lock);
-        Private *owner = find_private(id);
+        const std::shared_ptr<Private> owner = find_private(id);
         TORCH_CHECK(owner && owner->use_count > 0, "there is no private pool of pinned memory with this id");
         owner->use_count--;
     }
