@@ -12,7 +12,7 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install clean help
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install wheel python-test clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -108,6 +108,13 @@ torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads
 	@for headers in $(CACHE)/torch/bin/python $(CACHE)/torch-headers/*/torch/include; do \
 	    LOCH_WERROR=1 JOBS=$(JOBS) CUDA_HOME=$$(echo $(CACHE)/torch/lib/python3*/site-packages/nvidia/cu1*) \
 	        scripts/build-torch-shim $$headers $(BUILD)/lib || exit 1; done
+
+wheel: ## the Python package as dist/*.whl, checked, and tried in an empty environment
+	@scripts/setup build wheel
+	@scripts/wheel dist
+
+python-test: wheel ## the wheel, type hints of the package, and its tests on the installed wheel
+	@scripts/python-test dist
 
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser

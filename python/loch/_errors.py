@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import builtins
-
 
 class Error(RuntimeError):
     """A call of Loch that failed: a sentence for people, and the name of its status ("E_LIMIT")."""
@@ -14,7 +12,7 @@ class Error(RuntimeError):
         self.sentence = sentence
         self.status = status
 
-    def __reduce__(self) -> tuple[builtins.type[Error], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
         return type(self), (self.sentence, self.status)
 
 
@@ -26,7 +24,7 @@ class InvalidError(Error, ValueError):
     """An argument is not valid, or contents are damaged."""
 
 
-class OverflowError(Error, builtins.OverflowError, ValueError):
+class SizeError(OutOfMemoryError, OverflowError, ValueError):
     """A size does not fit the address space."""
 
 
@@ -52,7 +50,7 @@ class KeyTypeError(IndexError, TypeError):
 
 _CLASSES: dict[str, type[Error]] = {
     "E_INVALID": InvalidError,
-    "E_OVERFLOW": OverflowError,
+    "E_OVERFLOW": SizeError,
     "E_HOST_MEMORY": OutOfMemoryError,
     "E_DEVICE_MEMORY": OutOfMemoryError,
     "E_LIMIT": OutOfMemoryError,

@@ -13,6 +13,15 @@ PyObject *lochpy_make_text(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+const char *lochpy_text_of(PyObject *string)
+{
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(string, &length);
+    if (!text || strlen(text) == (size_t)length) return text;
+    PyErr_SetString(PyExc_ValueError, "embedded null character");
+    return NULL;
+}
+
 /* --- shapes --- */
 
 static int shape_read_size(PyObject *argument, int64_t *out)
@@ -43,7 +52,10 @@ int lochpy_read_shape(PyObject *argument, lochpy_shape *out)
     memset(out, 0, sizeof *out);
     if (PyIndex_Check(argument)) {
         out->dimensions = 1;
-        return shape_read_size(argument, out->sizes);
+        if (shape_read_size(argument, out->sizes) == 0) return 0;
+        if (!PyErr_ExceptionMatches(PyExc_TypeError) || !PySequence_Check(argument)) return -1;
+        PyErr_Clear(); /* an array of sizes has the slot and refuses */
+        memset(out, 0, sizeof *out);
     }
     if (PyUnicode_Check(argument) || PyBytes_Check(argument)) {
         PyErr_SetString(PyExc_TypeError, "a shape is an integer or a sequence of integers, not text");
@@ -124,7 +136,7 @@ int lochpy_read_dtype(PyObject *argument, loch_dtype *out)
         name = lochpy_call("loch._dtypes", "name_of", "(O)", argument);
         if (!name) return -1;
     }
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    const char *text = lochpy_text_of(name);
     const int result = text ? dtype_find(text, out) : -1;
     Py_DECREF(name);
     return result;
@@ -178,7 +190,7 @@ int lochpy_read_bytes(PyObject *argument, size_t *out)
     *out = 0;
     if (!argument || Py_IsNone(argument)) return 0;
     if (PyUnicode_Check(argument)) {
-        const char *text = PyUnicode_AsUTF8AndSize(argument, NULL);
+        const char *text = lochpy_text_of(argument);
         return text ? bytes_read_text(text, out) : -1;
     }
     PyObject *number = PyNumber_Index(argument);
@@ -275,6 +287,10 @@ int lochpy_read_scalar(PyObject *argument, loch_dtype dtype, loch_scalar *out)
                 *out = loch_scalar_from_double(value);
                 return value == -1.0 && PyErr_Occurred() ? -1 : 0;
             }
+            if (is_outside && dtype == LOCH_BOOL) { /* not zero */
+                *out = (loch_scalar){.dtype = LOCH_BOOL, .value.u = 1};
+                return 0;
+            }
             return scalar_outside(argument, dtype);
         }
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
@@ -335,7 +351,7 @@ int lochpy_read_tag(PyObject *argument, loch_tag *out)
         PyErr_Format(PyExc_TypeError, "a tag is a name, not %R", argument);
         return -1;
     }
-    const char *name = PyUnicode_AsUTF8AndSize(argument, NULL);
+    const char *name = lochpy_text_of(argument);
     if (!name) return -1;
     return lochpy_check(loch_tag_create(name, out));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The buffer protocol, in both directions: memoryview(tensor), and tensors on the memory of bytes, arrays and mappings. */
+/* The buffer protocol in both directions: memoryview(tensor), and tensors on memory of bytes, arrays and mappings. */
 #include "core.h"
 
 #include <string.h>

@@ -157,6 +157,9 @@ int lochpy_read_tag(PyObject *argument, loch_tag *out);
 /* Tag of allocations of this thread through this module; 0 for none. */
 extern _Thread_local loch_tag lochpy_thread_tag;
 
+/* Returns the UTF-8 of a str, borrowed from it. Text with a zero inside raises a ValueError. */
+const char *lochpy_text_of(PyObject *string);
+
 /* Makes text with UTF-8 that may be damaged. */
 PyObject *lochpy_make_text(const char *text);
 
@@ -211,6 +214,30 @@ PyObject *lochpy_pool_compact(loch_allocator *pool, PyObject *arguments, PyObjec
 
 /* Makes the dictionary of statistics; a loch.Stats. */
 PyObject *lochpy_make_stats(const loch_stats *stats);
+
+/* Makes the dictionary of a pool's figures; a loch.PoolInfo. */
+PyObject *lochpy_make_info(const loch_pool_info *info);
+
+/* Makes a list of the live blocks of an allocator. */
+PyObject *lochpy_list_blocks(loch_allocator *pool);
+
+/* Items that a visitor collects. A walk may hold a lock of the library: its visitor must not take the GIL, nor make
+ * objects, because either may wait for a thread that waits for the lock. */
+typedef struct lochpy_list {
+    void **items;
+    size_t count, room;
+} lochpy_list;
+
+/* Adds an item; needs no GIL. Returns -1 without host memory. */
+int lochpy_list_add(lochpy_list *list, void *item);
+
+/* Adds a copy of a text; needs no GIL. */
+loch_status lochpy_list_add_text(lochpy_list *list, const char *text);
+
+/* Makes a list of Python after a walk that returned `status`, and drops all items. `drop` may be NULL. */
+PyObject *lochpy_list_end(lochpy_list *list, loch_status status, PyObject *(*make)(void *item),
+                          void (*drop)(void *item));
+PyObject *lochpy_list_make_text(void *item);
 
 /* Text that a function of Loch prints. */
 typedef loch_status lochpy_printer(const void *object, char *text, size_t bytes, size_t *length);
@@ -273,6 +300,11 @@ int lochpy_before_sleep(loch_allocator *pool, loch_tag tag);
 /* Counts an export of a tensor's memory. Returns what lochpy_export_end takes; NULL if nothing has to be counted. */
 loch_allocator *lochpy_export_begin(loch_tensor *tensor);
 void lochpy_export_end(const loch_allocator *pool);
+
+/* Text (text.c). */
+PyObject *lochpy_tensor_str(PyObject *self);
+PyObject *lochpy_tensor_repr(PyObject *self);
+PyObject *lochpy_tensor_format(PyObject *self, PyObject *arguments, PyObject *keywords);
 
 /* Indices (index.c). */
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key);

@@ -2,6 +2,8 @@
 /* Device: a place where memory lives. Never closed while the object exists: the handle needs no gate. */
 #include "core.h"
 
+#include <stdlib.h>
+
 typedef struct lochpy_device {
     PyObject_HEAD loch_device *handle;
     unsigned generation;
@@ -37,7 +39,7 @@ int lochpy_read_device(PyObject *argument, loch_device **out)
                      argument);
     }
     if (!name) return -1;
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    const char *text = lochpy_text_of(name);
     const int result = text ? device_open(text, out) : -1;
     Py_DECREF(name);
     return result;
@@ -45,24 +47,16 @@ int lochpy_read_device(PyObject *argument, loch_device **out)
 
 static loch_status devices_visit(const char *name, void *user)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *text = lochpy_make_text(name);
-    const bool is_added = text && PyList_Append(user, text) == 0;
-    Py_XDECREF(text);
-    PyGILState_Release(state);
-    return is_added ? LOCH_OK : LOCH_E_HOST_MEMORY;
+    return lochpy_list_add_text(user, name);
 }
 
 PyObject *lochpy_devices(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *list = PyList_New(0);
-    if (!list) return NULL;
+    lochpy_list names = {NULL, 0, 0};
     loch_status status;
-    LOCHPY_WITHOUT_GIL(status = loch_device_walk(devices_visit, list));
-    if (status == LOCH_OK) return list;
-    Py_DECREF(list);
-    return PyErr_Occurred() ? NULL : lochpy_raise(status);
+    LOCHPY_WITHOUT_GIL(status = loch_device_walk(devices_visit, &names));
+    return lochpy_list_end(&names, status, lochpy_list_make_text, free);
 }
 
 /* --- the type --- */

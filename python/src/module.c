@@ -56,24 +56,6 @@ PyTypeObject *lochpy_add_type(PyObject *module, PyType_Spec *spec)
     return (PyTypeObject *)type;
 }
 
-PyObject *lochpy_print(lochpy_printer *printer, const void *object)
-{
-    size_t bytes = 4096, length = 0;
-    for (;;) {
-        char *text = PyMem_Malloc(bytes);
-        if (!text) return PyErr_NoMemory();
-        loch_status status;
-        LOCHPY_WITHOUT_GIL(status = printer(object, text, bytes, &length));
-        PyObject *result = NULL;
-        const bool fits = status == LOCH_OK && length < bytes;
-        if (status != LOCH_OK) (void)lochpy_raise(status);
-        if (fits) result = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
-        PyMem_Free(text);
-        if (fits || status != LOCH_OK) return result;
-        bytes = length + length / 8 + 1; /* figures may grow meanwhile */
-    }
-}
-
 /* --- the module --- */
 
 static PyObject *module_version(PyObject *module, PyObject *unused)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Pool: an allocator that caches, splits and remaps the memory of a device. Closing a Pool gives up the reference of the
- * object; blocks and tensors of the pool stay valid. */
+/* Pool: an allocator that caches, splits and remaps the memory of a device. Closing a Pool gives up the reference of
+ * the object; blocks and tensors of the pool stay valid. */
 #include "core.h"
-
-#include <stdlib.h>
 
 typedef struct lochpy_pool {
     PyObject_HEAD lochpy_gate gate;
@@ -236,78 +234,17 @@ static PyObject *pool_session(PyObject *self, PyObject *arguments, PyObject *key
     return session;
 }
 
-static loch_status pool_visit_block(const loch_block *block, void *user)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *row = Py_BuildValue(
-        "{s:K, s:n, s:n, s:K, s:s, s:K, s:K}", "address", (unsigned long long)(uintptr_t)block->address,
-        "requested_bytes", (Py_ssize_t)block->requested_bytes, "allocated_bytes", (Py_ssize_t)block->allocated_bytes,
-        "id", (unsigned long long)block->id, "tag", loch_tag_name(block->tag), "stream_id",
-        (unsigned long long)block->stream_id, "time_ns", (unsigned long long)block->time_ns);
-    const bool is_added = row && PyList_Append(user, row) == 0;
-    Py_XDECREF(row);
-    PyGILState_Release(state);
-    return is_added ? LOCH_OK : LOCH_E_HOST_MEMORY;
-}
-
-/* Copies of the blocks that a walk visits. The visitor must not take the GIL: a walk may hold the lock of the pool, and
- * the thread with the GIL may wait for that lock. */
-typedef struct pool_blocks {
-    loch_block *rows;
-    size_t count, room;
-} pool_blocks;
-
-static loch_status pool_copy_block(const loch_block *block, void *user)
-{
-    pool_blocks *all = user;
-    if (all->count == all->room) {
-        const size_t room = all->room ? 2 * all->room : 64;
-        loch_block *rows = realloc(all->rows, room * sizeof *rows);
-        if (!rows) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a list of blocks");
-        all->rows = rows;
-        all->room = room;
-    }
-    all->rows[all->count++] = *block;
-    return LOCH_OK;
-}
-
 static PyObject *pool_list_blocks(PyObject *self, PyObject *unused)
 {
     (void)unused;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
-    pool_blocks all = {NULL, 0, 0};
-    int result = LOCHPY_TRY(loch_allocator_walk(pool, pool_copy_block, &all));
+    PyObject *list = lochpy_list_blocks(pool);
     pool_leave(self);
-    PyObject *list = result == 0 ? PyList_New(0) : NULL;
-    for (size_t at = 0; list && at < all.count; at++)
-        if (pool_visit_block(&all.rows[at], list) != LOCH_OK) Py_CLEAR(list);
-    free(all.rows);
     return list;
 }
 
 /* --- figures --- */
-
-PyObject *lochpy_make_stats(const loch_stats *stats)
-{
-    PyObject *figures = PyDict_New();
-    if (!figures) return NULL;
-#define POOL_FIGURE(name, sum, text) {#name, stats->name},
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {LOCH_STATS_LIST(POOL_FIGURE)};
-#undef POOL_FIGURE
-    for (size_t at = 0; at < sizeof rows / sizeof *rows; at++) {
-        PyObject *value = PyLong_FromUnsignedLongLong(rows[at].value);
-        const int result = value ? PyDict_SetItemString(figures, rows[at].name, value) : -1;
-        Py_XDECREF(value);
-        if (result == 0) continue;
-        Py_DECREF(figures);
-        return NULL;
-    }
-    return lochpy_call("loch._stats", "Stats", "(N)", figures);
-}
 
 static PyObject *pool_stats(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
@@ -341,20 +278,7 @@ static PyObject *pool_info(PyObject *self, PyObject *unused)
     (void)unused;
     loch_pool_info info;
     if (pool_read_info(self, &info) != 0) return NULL;
-    PyObject *figures = Py_BuildValue(
-        "{s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:K, s:K, s:K, s:K, s:K, s:K, s:K, s:n}",
-        "limit_bytes", (Py_ssize_t)info.limit_bytes, "idle_bytes", (Py_ssize_t)info.idle_bytes, "reserved_bytes",
-        (Py_ssize_t)info.reserved_bytes, "peak_reserved_bytes", (Py_ssize_t)info.peak_reserved_bytes, "used_bytes",
-        (Py_ssize_t)info.used_bytes, "free_bytes", (Py_ssize_t)info.free_bytes, "waiting_bytes",
-        (Py_ssize_t)info.waiting_bytes, "thread_bytes", (Py_ssize_t)info.thread_bytes, "captured_bytes",
-        (Py_ssize_t)info.captured_bytes, "largest_free_bytes", (Py_ssize_t)info.largest_free_bytes, "handles",
-        (Py_ssize_t)info.handles, "streams", (Py_ssize_t)info.streams, "handles_created",
-        (unsigned long long)info.handles_created, "handles_moved", (unsigned long long)info.handles_moved,
-        "handles_released", (unsigned long long)info.handles_released, "events_recorded",
-        (unsigned long long)info.events_recorded, "waits_on_device", (unsigned long long)info.waits_on_device,
-        "waits_on_host", (unsigned long long)info.waits_on_host, "handles_revived",
-        (unsigned long long)info.handles_revived, "asleep_bytes", (Py_ssize_t)info.asleep_bytes);
-    return figures ? lochpy_call("loch._stats", "PoolInfo", "(N)", figures) : NULL;
+    return lochpy_make_info(&info);
 }
 
 static PyObject *pool_reset_stats(PyObject *self, PyObject *unused)
@@ -459,12 +383,19 @@ static PyObject *pool_parent(PyObject *self, void *unused)
 
 static loch_status pool_visit_child(loch_allocator *child, void *user)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *object = lochpy_make_pool(loch_allocator_retain(child));
-    const bool is_added = object && PyList_Append(user, object) == 0;
-    Py_XDECREF(object);
-    PyGILState_Release(state);
-    return is_added ? LOCH_OK : LOCH_E_HOST_MEMORY;
+    if (lochpy_list_add(user, loch_allocator_retain(child)) == 0) return LOCH_OK;
+    loch_allocator_release(child);
+    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a list");
+}
+
+static PyObject *pool_make_child(void *item)
+{
+    return lochpy_make_pool(loch_allocator_retain(item));
+}
+
+static void pool_drop_child(void *item)
+{
+    loch_allocator_release(item);
 }
 
 static PyObject *pool_children(PyObject *self, void *unused)
@@ -472,13 +403,12 @@ static PyObject *pool_children(PyObject *self, void *unused)
     (void)unused;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
-    PyObject *list = PyList_New(0);
-    loch_status status = LOCH_OK;
-    if (list) LOCHPY_WITHOUT_GIL(status = loch_pool_walk_children(pool, pool_visit_child, list));
+    lochpy_list children = {NULL, 0, 0};
+    loch_status status;
+    LOCHPY_WITHOUT_GIL(status = loch_pool_walk_children(pool, pool_visit_child, &children));
+    PyObject *list = lochpy_list_end(&children, status, pool_make_child, pool_drop_child);
     pool_leave(self);
-    if (!list || status == LOCH_OK) return list;
-    Py_DECREF(list);
-    return PyErr_Occurred() ? NULL : lochpy_raise(status);
+    return list;
 }
 
 static PyObject *pool_closed(PyObject *self, void *unused)
@@ -504,7 +434,8 @@ static PyObject *pool_repr(PyObject *self)
 static PyObject *pool_compare(PyObject *self, PyObject *other, int operation)
 {
     if ((operation != Py_EQ && operation != Py_NE) || !PyObject_TypeCheck(other, lochpy.pool)) Py_RETURN_NOTIMPLEMENTED;
-    const bool is_equal = pool_of(self)->handle == pool_of(other)->handle;
+    const bool is_open = !lochpy_gate_is_closed(&pool_of(self)->gate) && !lochpy_gate_is_closed(&pool_of(other)->gate);
+    const bool is_equal = self == other || (is_open && pool_of(self)->handle == pool_of(other)->handle);
     return PyBool_FromLong(is_equal == (operation == Py_EQ));
 }
 

@@ -2,6 +2,8 @@
 /* Settings and records of the whole process: options, tags, recordings, snapshots. */
 #include "core.h"
 
+#include <stdlib.h>
+
 /* --- options --- */
 
 static PyObject *process_get_option(PyObject *module, PyObject *arguments)
@@ -23,7 +25,7 @@ static PyObject *process_set_option(PyObject *module, PyObject *arguments)
     PyObject *string = NULL;
     if (!Py_IsNone(value)) {
         string = PyObject_Str(value);
-        text = string ? PyUnicode_AsUTF8AndSize(string, NULL) : NULL;
+        text = string ? lochpy_text_of(string) : NULL;
         if (!text) {
             Py_XDECREF(string);
             return NULL;
@@ -37,21 +39,23 @@ static PyObject *process_set_option(PyObject *module, PyObject *arguments)
 
 static loch_status process_visit_option(const loch_option *option, void *user)
 {
-    PyObject *row = Py_BuildValue("{s:s, s:s, s:s, s:s, s:s}", "name", option->name, "environment", option->environment,
-                                  "type", option->type, "default", option->fallback, "text", option->text);
-    const bool is_added = row && PyList_Append(user, row) == 0;
-    Py_XDECREF(row);
-    return is_added ? LOCH_OK : LOCH_E_HOST_MEMORY;
+    if (lochpy_list_add(user, (void *)(uintptr_t)option) == 0) return LOCH_OK;
+    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a list");
+}
+
+static PyObject *process_make_option(void *item)
+{
+    const loch_option *option = item;
+    return Py_BuildValue("{s:s, s:s, s:s, s:s, s:s}", "name", option->name, "environment", option->environment, "type",
+                         option->type, "default", option->fallback, "text", option->text);
 }
 
 static PyObject *process_options(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *list = PyList_New(0);
-    if (!list) return NULL;
-    if (loch_option_walk(process_visit_option, list) == LOCH_OK) return list;
-    Py_DECREF(list);
-    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    lochpy_list rows = {NULL, 0, 0};
+    const loch_status status = loch_option_walk(process_visit_option, &rows);
+    return lochpy_list_end(&rows, status, process_make_option, NULL);
 }
 
 /* --- tags --- */
@@ -77,20 +81,15 @@ static PyObject *process_thread_tag(PyObject *module, PyObject *unused)
 static loch_status process_visit_tag(loch_tag tag, const char *name, void *user)
 {
     (void)tag;
-    PyObject *text = lochpy_make_text(name);
-    const bool is_added = text && PyList_Append(user, text) == 0;
-    Py_XDECREF(text);
-    return is_added ? LOCH_OK : LOCH_E_HOST_MEMORY;
+    return lochpy_list_add_text(user, name);
 }
 
 static PyObject *process_tags(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *list = PyList_New(0);
-    if (!list) return NULL;
-    if (loch_tag_walk(process_visit_tag, list) == LOCH_OK) return list;
-    Py_DECREF(list);
-    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    lochpy_list names = {NULL, 0, 0};
+    const loch_status status = loch_tag_walk(process_visit_tag, &names);
+    return lochpy_list_end(&names, status, lochpy_list_make_text, free);
 }
 
 /* --- recordings and snapshots --- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Stream and Event, and the argument `stream=` of all calls.
  *
- * A stream of another library is wrapped once for each handle and kept until the process ends: a free that is ordered on
- * it may come long after the call that named it. */
+ * A stream of another library is wrapped once for each handle and kept until the process ends: a free that is ordered
+ * on it may come long after the call that named it. */
 #include "core.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensor: properties, views and copies. Indices are in index.c, numbers in number.c, exchange in dlpack.c and buffer.c. */
+/* Tensor: properties, views and copies. Text is in text.c, indices in index.c, numbers in number.c, exchange in
+ * dlpack.c and buffer.c. */
 #include "core.h"
 
 #include <string.h>
@@ -151,61 +152,6 @@ static PyObject *tensor_references(PyObject *self, void *unused)
 {
     (void)unused;
     return PyLong_FromSize_t(loch_buffer_get_references(loch_tensor_get_buffer(lochpy_tensor_of(self))));
-}
-
-/* --- text --- */
-
-typedef struct tensor_text {
-    loch_tensor *tensor;
-    loch_print_options options;
-} tensor_text;
-
-static loch_status tensor_print(const void *what, char *text, size_t bytes, size_t *length)
-{
-    const tensor_text *printed = what;
-    return loch_tensor_print(printed->tensor, &printed->options, text, bytes, length);
-}
-
-static loch_status tensor_describe(const void *tensor, char *text, size_t bytes, size_t *length)
-{
-    return loch_tensor_describe((loch_tensor *)tensor, text, bytes, length);
-}
-
-static PyObject *tensor_str(PyObject *self)
-{
-    const tensor_text text = {lochpy_tensor_of(self), {.size = sizeof text.options}};
-    return lochpy_awake(text.tensor) == 0 ? lochpy_print(tensor_print, &text) : NULL;
-}
-
-static PyObject *tensor_repr(PyObject *self)
-{
-    PyObject *text = lochpy_print(tensor_describe, lochpy_tensor_of(self));
-    PyObject *result = text ? PyUnicode_FromFormat("<loch %U>", text) : NULL;
-    Py_XDECREF(text);
-    return result;
-}
-
-static PyObject *tensor_format(PyObject *self, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"precision", "threshold", "edge", "width", "notation", "separator", NULL};
-    static const char *const notations[] = {"auto", "fixed", "scientific", NULL};
-    Py_ssize_t threshold = 0, edge = 0, width = 0;
-    const char *notation = NULL;
-    int word;
-    tensor_text text = {lochpy_tensor_of(self), {.size = sizeof text.options}};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$innnsz:format", names, &text.options.precision, &threshold,
-                                     &edge, &width, &notation, &text.options.separator) ||
-        lochpy_read_word("notation", notation, notations, &word) != 0)
-        return NULL;
-    if (threshold < 0 || edge < 0 || width < 0) {
-        PyErr_SetString(PyExc_ValueError, "threshold, edge and width are not negative");
-        return NULL;
-    }
-    text.options.threshold = (size_t)threshold;
-    text.options.edge = (size_t)edge;
-    text.options.width = (size_t)width;
-    text.options.notation = (loch_notation)word;
-    return lochpy_awake(text.tensor) == 0 ? lochpy_print(tensor_print, &text) : NULL;
 }
 
 /* --- views --- */
@@ -559,7 +505,7 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_KEYWORDS("save", tensor_save, "save(path, as_bits=False)\n\nWrites a .npy file."),
     LOCHPY_ONE("record_use", tensor_record_use,
                "record_use($self, stream, /)\n--\n\nKeeps the memory until the work queued on a stream has ended."),
-    LOCHPY_KEYWORDS("format", tensor_format, "The elements as text, as NumPy's array2string."),
+    LOCHPY_KEYWORDS("format", lochpy_tensor_format, "The elements as text, as NumPy's array2string."),
     LOCHPY_NONE("tolist", lochpy_tensor_tolist, "tolist($self, /)\n--\n\nThe elements in nested lists."),
     LOCHPY_VARIABLE("item", lochpy_tensor_item, "item(*index)\n\nOne element as a number of Python."),
     LOCHPY_NONE("numpy", tensor_numpy, "numpy($self, /)\n--\n\nAn array of NumPy that shares the memory."),
@@ -599,8 +545,8 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_doc, "A tensor: a type, a shape and strides on memory of a device. Views share the memory and keep it.\n\n"
                 "Made by loch.empty, loch.zeros, loch.tensor, loch.from_numpy, loch.from_dlpack and loch.load."},
     {Py_tp_dealloc, LOCHPY_SLOT(tensor_dealloc)},
-    {Py_tp_repr, LOCHPY_SLOT(tensor_repr)},
-    {Py_tp_str, LOCHPY_SLOT(tensor_str)},
+    {Py_tp_repr, LOCHPY_SLOT(lochpy_tensor_repr)},
+    {Py_tp_str, LOCHPY_SLOT(lochpy_tensor_str)},
     {Py_tp_richcompare, LOCHPY_SLOT(lochpy_tensor_compare)},
     {Py_tp_hash, LOCHPY_SLOT(tensor_hash)},
     {Py_tp_iter, LOCHPY_SLOT(tensor_iterate)},

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""New tensors, assignment and numbers, as NumPy's users expect them."""
+
+import operator
+
+import loch
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from test_numpy import TYPES
+
+
+def test_new_tensors():
+    assert loch.zeros(3).tolist() == [0, 0, 0] and loch.zeros(3).dtype == "f32" and loch.zeros(()).shape == ()
+    assert loch.ones((2, 2), "i8").tolist() == [[1, 1], [1, 1]]
+    assert loch.full((2,), 7).dtype == "i64" and loch.full((2,), 2.5).dtype == "f64" and loch.full(2, True).dtype == "bool"
+    assert loch.full([2, 1], 3, "bf16").tolist() == [[3], [3]]
+    assert loch.empty((0, 3)).tolist() == [] and loch.empty(np.array([2, 3])).shape == (2, 3)
+    assert loch.zeros((2, 3), device="sim:16MiB,backed").device == "sim:16MiB,backed"
+
+
+@pytest.mark.parametrize("wrong", [(-1,), (2, -3), (1,) * 17, (2**40, 2**40), (2**62, 4)])
+def test_shapes_that_cannot_be(wrong):
+    for make in (loch.empty, loch.zeros, loch.ones):
+        with pytest.raises(ValueError):
+            make(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["ab", 2.5, (1.5,), None, [[1]], object(), {1.5}])
+def test_things_that_are_no_shape(wrong):
+    with pytest.raises(TypeError):
+        loch.zeros(wrong)
+
+
+def test_memory_that_is_not_there():
+    with pytest.raises(MemoryError):
+        loch.zeros((1 << 50,), "u8")
+
+
+@given(st.integers(-20, 20), st.integers(-20, 20), st.integers(-5, 5).filter(bool))
+def test_arange(start, stop, step):
+    assert loch.arange(start, stop, step).tolist() == np.arange(start, stop, step).tolist()
+    assert loch.arange(stop).tolist() == np.arange(stop).tolist()
+    floats = loch.arange(start / 4, stop / 4, step / 8)
+    assert floats.dtype == "f64" and floats.tolist() == np.arange(start / 4, stop / 4, step / 8).tolist()
+
+
+def test_arange_types():
+    assert loch.arange(5).dtype == "i64" and loch.arange(5, dtype="f16").dtype == "f16" and loch.arange(1.0).dtype == "f64"
+    with pytest.raises(ValueError):
+        loch.arange(1, 5, 0)
+
+
+NESTED = st.recursive(
+    st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans(), lambda inner: st.lists(inner, max_size=3), max_leaves=20
+)
+
+
+@given(NESTED)
+def test_nested_lists_are_numpys(values):
+    try:
+        expected = np.array(values)
+    except ValueError:
+        expected = None
+    if expected is None or expected.dtype == object:
+        with pytest.raises((ValueError, OverflowError)):
+            loch.tensor(values)
+        return
+    got = loch.tensor(values)
+    assert got.shape == expected.shape and got.dtype == expected.dtype
+    assert got.tolist() == expected.tolist()
+
+
+def test_lists_of_other_things():
+    assert loch.tensor(range(4)).tolist() == [0, 1, 2, 3]
+    assert loch.tensor([np.arange(2), [3, 4], (5, np.int8(6))]).tolist() == [[0, 1], [3, 4], [5, 6]]
+    assert loch.tensor([loch.tensor([1, 2]), loch.tensor([3, 4])]).tolist() == [[1, 2], [3, 4]]
+    assert loch.tensor([loch.tensor(3), np.array(4)]).tolist() == [3, 4]
+    assert loch.tensor([np.bool_(True), False]).tolist() == [1, 0]
+    assert loch.tensor(np.float32(2.5)).item() == 2.5 and loch.tensor(np.arange(3), "f16").dtype == "f16"
+    assert loch.tensor(b"ab").tolist() == [97, 98]
+    circle = []
+    circle.append(circle)
+    with pytest.raises(ValueError):
+        loch.tensor(circle)
+    for wrong in ("text", ["a"], [None], object(), [1j], {}, [b"x"]):
+        with pytest.raises((TypeError, ValueError)):
+            loch.tensor(wrong)
+
+
+def test_a_list_that_changes_while_it_is_read():
+    values = []
+
+    class Sly:
+        def __index__(self):
+            values.clear()
+            return 1
+
+    values.extend([Sly(), 2, 3])
+    assert loch.tensor(values).tolist() == [1, 2, 3]
+
+
+def test_tensor_copies():
+    source = np.arange(4.0)
+    tensor = loch.tensor(source)
+    tensor[0] = 9
+    assert source[0] == 0
+    again = loch.tensor(tensor)
+    again[1] = 8
+    assert tensor[1].item() == 1
+    pool = loch.Pool()
+    assert loch.tensor(source, pool=pool).pool == pool and loch.tensor([1], pool=pool).pool == pool
+    assert loch.tensor(source, device="sim:16MiB,backed").tolist() == source.tolist()
+
+
+@pytest.mark.parametrize("name", TYPES)
+@given(value=st.integers(-(2**70), 2**70) | st.floats() | st.booleans())
+def test_numbers_that_fit_are_those_of_numpy(name, value):
+    array = np.zeros(2, TYPES[name])
+    tensor = loch.zeros(2, name)
+    try:
+        with np.errstate(all="ignore"):
+            array[0] = value
+    except (OverflowError, ValueError) as error:
+        if name[0] == "f" or name == "bool":
+            return  # NumPy refuses integers beyond 64 bits for floats of 16 bits
+        with pytest.raises((OverflowError, ValueError)):
+            tensor[0] = value
+        assert isinstance(error, (OverflowError, ValueError)) and tensor.tolist() == [0, 0]
+        return
+    if isinstance(value, float) and name[0] in "iu":
+        return  # NumPy leaves the wrap of floats open
+    tensor[0] = value
+    assert np.array_equal(np.asarray(tensor), array, equal_nan=name[0] == "f")
+
+
+def test_assignment_broadcasts_as_numpy():
+    array, tensor = np.zeros((2, 3), "i8"), loch.zeros((2, 3), "i8")
+    for value in ([1, 2, 3], [[4], [5]], np.array([[[6, 7, 8]]]), 9, np.arange(3), [10]):
+        array[...] = value
+        tensor[...] = value
+        assert tensor.tolist() == array.tolist()
+    for wrong in ([1, 2], [[1, 2, 3]] * 3, [[[1, 2, 3]]] * 2):
+        with pytest.raises(ValueError):
+            tensor[...] = wrong
+    for wrong in ("a", None, {}, object(), b"abc"):
+        with pytest.raises((TypeError, ValueError)):
+            tensor[...] = wrong
+    with pytest.raises(TypeError):
+        del tensor[0]
+    tensor[0] = tensor[1]
+    tensor[::-1] = tensor
+    tensor[True and 1] = 3
+
+
+@given(
+    npst.arrays(st.sampled_from([np.float64, np.int64, np.uint64, np.int8]), npst.array_shapes(max_dims=3, max_side=3)),
+    st.integers(-(2**66), 2**66) | st.floats(allow_nan=True),
+)
+def test_order(array, number):
+    tensor = loch.from_numpy(array)
+    for operation in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+        answer = operation(tensor, number)
+        expected = [operation(value, number) for value in array.ravel().tolist()]  # exact, as Python compares
+        assert answer.shape == array.shape and answer.reshape(-1).tolist() == expected
+        assert operation(tensor, tensor).tolist() == operation(array, array).tolist()
+
+
+def test_items():
+    tensor = loch.arange(6).reshape(2, 3)
+    array = np.arange(6).reshape(2, 3)
+    for index in ((0,), (5,), (-1,), (1, 2), (-1, -1), ((1, 0),)):
+        assert tensor.item(*index) == array.item(*index)
+    for wrong in ((6,), (-7,), (2, 0)):
+        with pytest.raises(IndexError):
+            tensor.item(*wrong)
+    with pytest.raises(ValueError):
+        tensor.item()
+    assert tensor.item(np.int64(3)) == 3
+
+
+def test_shapes_of_numpy():
+    tensor, array = loch.arange(24).reshape(2, 3, 4), np.arange(24).reshape(2, 3, 4)
+    assert tensor.T.shape == array.T.shape and tensor.T.tolist() == array.T.tolist()
+    assert tensor.transpose().tolist() == array.transpose().tolist()
+    assert tensor.transpose((1, 2, 0)).tolist() == array.transpose((1, 2, 0)).tolist()
+    assert tensor.transpose(1, 2, 0).tolist() == array.transpose(1, 2, 0).tolist()
+    assert tensor.permute(2, 0, 1).tolist() == array.transpose(2, 0, 1).tolist()
+    assert tensor.swapaxes(0, 2).tolist() == array.swapaxes(0, 2).tolist()
+    assert tensor.reshape(4, -1).tolist() == array.reshape(4, -1).tolist() == tensor.reshape((4, -1)).tolist()
+    assert (tensor.ndim, tensor.size, tensor.nbytes, len(tensor)) == (array.ndim, array.size, array.nbytes, len(array))
+    for wrong in ((5, 5), (-1, -1), (7, -1)):
+        with pytest.raises(ValueError):
+            tensor.reshape(wrong)
+    with pytest.raises((ValueError, TypeError)):
+        tensor.permute(0, 0, 1)
+    with pytest.raises(ValueError):
+        tensor.permute(0, 1, 2**40)
+    assert tensor.squeeze().shape == (2, 3, 4) and tensor[None].squeeze(0).shape == (2, 3, 4)
+
+
+@given(npst.arrays(np.int32, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)), st.data())
+def test_indices_are_numpys(array, data):
+    keys = data.draw(npst.basic_indices(array.shape, allow_newaxis=True, allow_ellipsis=True, min_dims=0))
+    tensor = loch.from_numpy(array)
+    part = tensor[keys]
+    expected = array[keys]
+    assert part.shape == np.shape(expected) and part.tolist() == np.asarray(expected).tolist()
+    part.fill(7)
+    assert np.all(array[keys] == 7)
+
+
+@pytest.mark.parametrize("key", [1.0, True, "a", [0], np.array([0, 1]), b"x", object(), (0, 1.5), ([0],), loch.zeros(2)])
+def test_things_that_are_no_index(key):
+    tensor = loch.zeros((2, 2))
+    with pytest.raises((IndexError, TypeError)):
+        tensor[key]
+    with pytest.raises((IndexError, TypeError)):
+        tensor[key] = 1
+    assert tensor.tolist() == [[0, 0], [0, 0]]
+
+
+def test_files(tmp_path):
+    path = tmp_path / "x.npy"
+    loch.save(path, [[1, 2], [3, 4]])
+    assert loch.load(path).tolist() == np.load(path).tolist() == [[1, 2], [3, 4]]
+    loch.save(str(path), loch.ones(3, "bf16"), as_bits=True)
+    assert loch.load(path, "bf16").tolist() == [1, 1, 1]
+    assert loch.load(path, "bf16", device="sim:16MiB,backed").device.startswith("sim")
+    with pytest.raises(FileNotFoundError):
+        loch.load(tmp_path / "missing.npy")
+    with pytest.raises(OSError):
+        loch.save("/no/such/folder/x.npy", [1])
+    for wrong in (5.5, None, "a\0b"):
+        with pytest.raises((TypeError, ValueError)):
+            loch.load(wrong)
