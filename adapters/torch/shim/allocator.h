@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -66,18 +67,28 @@ constexpr int kDevicesMax = 128;              // PyTorch numbers devices by a si
 
 struct Device;
 
-// A Loch pool and what PyTorch knows of it. The main pool of a device has id {0, 0} and is never released.
+// Counts that several threads change.
+struct Counts {
+    std::atomic<int64_t> count{0}, requested{0}, allocated{0}; // blocks, bytes asked for, bytes taken
+};
+
+// A Loch pool and what PyTorch knows of it. The main pool of a device has id {0, 0} and is never released. Records of
+// private pools are never freed, because a search may hold one; they are used again.
 struct Pool {
     loch_allocator *loch = nullptr; // owned until is_released; after that the live blocks keep it
     Device *device = nullptr;
     MempoolId_t id{0, 0};
-    std::string tag;                       // of a region; empty for others
-    uint16_t number = 0;                   // index in the table of pools; 0 for none
-    int use_count = 0;                     // under Device::lock
+    uint16_t number = 0;      // in the table of owners; 0 for none
+    bool is_private = false;  // a graph's, a MemPool's, a region's
+    bool is_direct = false;   // straight from the driver
+    Counts live;              // blocks in use; of private pools only
+    std::string tag;          // of a region; empty for others
+    std::shared_mutex ending; // shared for frees of private pools; those of a released pool take Device::lock as well
+    // Under Device::lock:
+    int use_count = 0;
     bool is_on_oom = false;                // other pools may take its free memory before they fail
-    bool is_unsplit = false;               // every block is a segment of its own
-    bool is_released = false;              // use_count fell to 0; under Device::lock
-    std::atomic<int64_t> live{0};          // blocks handed out; not counted for main pools
+    bool is_unsplit = false;               // every block has granules of its own
+    bool is_released = false;              // use_count fell to 0, and the reference was released
     std::shared_ptr<CUDAAllocator> source; // foreign allocator of its segments
 };
 
@@ -87,6 +98,7 @@ struct Route {
     std::function<bool(cudaStream_t)> filter;
     Pool *pool;
 };
+using Routes = std::vector<Route>;
 
 // A stream that was used on a device. Never changed, never freed: PyTorch does not destroy its streams.
 struct Stream {
@@ -96,28 +108,32 @@ struct Stream {
 };
 constexpr size_t kStreamBuckets = 64;
 
-// Counts of one thread on one device, which only that thread writes.
+// Counts of one thread on one device, which only that thread writes. Loch counts the blocks and bytes in use of the
+// main pool, with their peaks; the rest of what PyTorch shows is here.
 struct Tally {
-    std::atomic<int64_t> requested{0}, allocated{0};                             // bytes handed out so far
-    std::atomic<int64_t> large_count{0}, large_requested{0}, large_allocated{0}; // of large blocks in use
-    std::atomic<int64_t> large_count_peak{0}, large_requested_peak{0}, large_allocated_peak{0};
-    std::atomic<int64_t> large_allocs{0}, large_requested_total{0}, large_allocated_total{0};
-    std::atomic<bool> is_taken{true}; // by a thread that lives
+    Counts made;                              // so far
+    Counts large_made, large_freed;           // blocks above kSmallMax so far
+    Counts large_peak;                        // most of them in use, as far as this thread made and freed them
+    std::atomic<const void *> owner{nullptr}; // thread; nullptr after its end
     Tally *next = nullptr;
 };
+
+struct Base; // what the figures of a device count from (statistics.cpp)
 
 struct Device {
     int number = 0;
     loch_device *loch = nullptr;
     Pool main;
-    loch_allocator *direct = nullptr; // serves while caching is off
+    Pool direct; // serves while caching is off; made on first use
     size_t total_bytes = 0;
+    std::atomic<int64_t> retries{0}, ooms{0};
     std::atomic<Stream *> streams[kStreamBuckets] = {}; // by native handle; grown under `lock`, read without it
     std::atomic<Tally *> tallies{nullptr};
+    Base *base = nullptr; // never changed after opening
 
     std::mutex lock; // guards what follows. No filter, observer, callback or foreign allocator is called under it.
-    std::vector<Pool *> pools; // private ones and regions, in use or with live blocks
-    std::vector<Route> routes;
+    std::vector<Pool *> pools;            // private ones: in use, or with live blocks
+    std::shared_ptr<const Routes> routes; // replaced, never changed; first match wins
     double fraction = 1.0;
 };
 
@@ -157,20 +173,27 @@ inline void check(const char *what, loch_status status)
 
 // --- devices.cpp ---
 
-Device &open_device(DeviceIndex number);  // opens it on first use; throws
-Device *find_device(int number) noexcept; // nullptr if it was not opened
-int device_count() noexcept;              // devices that init() announced; numbers up to it may be opened
-void set_device_count(int count);
+Device &open_device(DeviceIndex number);                       // opens it on first use; throws
+Device *find_device(int number) noexcept;                      // nullptr if it was not opened
+int device_count() noexcept;                                   // devices that init() announced
 loch_stream *find_stream(Device &device, cudaStream_t native); // throws
+cudaStream_t find_native(Device &device, uint64_t stream_id);  // of a stream of Loch; nullptr for the default one
 DeviceIndex current_device();
-cudaStream_t current_stream(DeviceIndex number);
+
+// Which device a thread without further question is on.
+enum class World {
+    kMany,     // c10 knows
+    kOne,      // number 0: there is one device only
+    kSimulated // number 0, on the default stream
+};
+extern std::atomic<World> world;
 
 // --- owners.cpp: from addresses to pools ---
 
-uint16_t add_owner(Pool &pool);         // gives the pool a number
-void remove_owner(Pool &pool);          // takes the number back; the pool has no blocks
-void mark_owner(Pool &pool, void *ptr); // notes that a new block is the pool's
-Pool *find_owner(const void *ptr);      // the pool of a live block; nullptr for memory that is not Loch's
+void add_owner(Pool &pool);        // gives the pool a number
+void remove_owner(Pool &pool);     // takes the number back; the pool has no blocks
+void hide_owner(Pool &pool);       // searches no longer look into the pool
+Pool *find_owner(const void *ptr); // the pool of a live block; nullptr for memory that is not Loch's
 
 // --- allocate.cpp ---
 
@@ -178,20 +201,34 @@ void delete_block(void *ptr); // the deleter of every DataPtr; equals raw_delete
 DataPtr make_data_ptr(void *ptr, DeviceIndex number);
 // Allocates from one pool on a stream, without routes. Takes the steps for short memory and throws in the end.
 void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream);
-void free_to(Pool &pool, void *ptr);
+// Counts, marks and reports a block that was made in a pool by another call.
+void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream);
+void free_to(Pool &pool, void *ptr); // frees a live block of the pool; throws
+// Returns the pool, the device and the stream that the thread allocates from now.
+Pool &choose_pool(Device **device, cudaStream_t *stream);
 
 // --- oom.cpp ---
 
-// Tries again after a failure: callbacks, pools that may be used, caches. Throws c10::OutOfMemoryError in the end.
-void *reclaim_and_allocate(Pool &pool, size_t bytes, loch_stream *stream, loch_status status);
+// Tries again after a failure: callbacks, pools that may be used, caches. Sets `pool` to the pool that served. Throws
+// c10::OutOfMemoryError in the end.
+void *reclaim_and_allocate(Pool *&pool, const loch_request &request, loch_status status);
+
+// --- statistics.cpp ---
+
+Base *make_base();
+std::pair<size_t, size_t> sum_bytes(Device &device); // allocated and reserved bytes, of all pools of a device
+void note_private_peak(Device &device);              // a private pool has allocated
+Pool &direct_pool(Device &device);
 
 // --- pools.cpp ---
 
-Pool *find_route(Device &device, cudaStream_t stream); // the private pool that a stream's allocations go to, or nullptr
-Pool *find_pool(Device &device, MempoolId_t id);       // takes the lock; nullptr for none
-// Makes a child pool of the device's main pool. Device::lock is held.
+Pool *find_route(Device &device, cudaStream_t stream); // private pool for a stream's allocations, or nullptr
+Pool *find_pool(Device &device, MempoolId_t id);       // nullptr for none. Device::lock is held.
+// Makes a child pool of the device's main pool, with use_count 1. Device::lock is held.
 Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_pool_options *options);
-void retire_if_empty(Pool &pool); // ends a released pool whose last block is gone
+void release_pool(Pool &pool);              // takes one from use_count; ends the pool at 0. Device::lock is not held.
+void retire_if_empty(Pool &pool);           // forgets a pool that is gone and whose last block was freed
+void release_waiting_pools(Device &device); // ends pools whose end had to wait for captures
 
 // --- history.cpp: called while kRareHistory is set ---
 

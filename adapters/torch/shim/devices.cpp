@@ -13,7 +13,8 @@ namespace loch_torch
 
 static std::mutex devices_lock; // held to add a device
 static std::atomic<Device *> devices[kDevicesMax];
-static std::atomic<int> count;
+static std::atomic<int> count; // devices that init() announced
+std::atomic<World> world{World::kMany};
 
 // CUDA's handle of the per-thread default stream: one value that means a different stream in each thread.
 static const auto stream_of_thread = reinterpret_cast<cudaStream_t>(2);
@@ -27,7 +28,13 @@ bool Allocator::initialized()
 
 void Allocator::init(int device_count)
 {
-    set_device_count(device_count);
+    const int wanted = std::min(device_count, kDevicesMax);
+    int seen = count.load();
+    while (seen < wanted && !count.compare_exchange_weak(seen, wanted)) {}
+    if (settings().is_simulated)
+        world.store(World::kSimulated);
+    else
+        world.store(count.load() == 1 ? World::kOne : World::kMany);
 }
 
 std::string Allocator::name()
@@ -40,25 +47,12 @@ int device_count() noexcept
     return count.load(std::memory_order_acquire);
 }
 
-void set_device_count(int wanted)
-{
-    if (wanted > kDevicesMax) wanted = kDevicesMax;
-    int seen = count.load();
-    while (seen < wanted && !count.compare_exchange_weak(seen, wanted)) {}
-}
-
 DeviceIndex current_device()
 {
     DeviceIndex number = 0;
-    if (C10_UNLIKELY(settings().is_simulated)) return number;
+    if (world.load(std::memory_order_relaxed) != World::kMany || settings().is_simulated) return number;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&number));
     return number;
-}
-
-cudaStream_t current_stream(DeviceIndex number)
-{
-    if (C10_UNLIKELY(settings().is_simulated)) return nullptr;
-    return c10::cuda::getCurrentCUDAStream(number).stream();
 }
 
 // --- devices ---
@@ -91,6 +85,7 @@ static Device *make_device(int number)
     check("make a pool", loch_pool_create(device->loch, pool_name.c_str(), &options, &device->main.loch));
     device->main.device = device.get();
     device->main.use_count = 1;
+    device->base = make_base();
     add_owner(device->main);
     return device.release();
 }
@@ -149,6 +144,14 @@ loch_stream *find_stream(Device &device, cudaStream_t native)
     *added = Stream{native, found, bucket.load(std::memory_order_relaxed)};
     bucket.store(added.release(), std::memory_order_release);
     return found;
+}
+
+cudaStream_t find_native(Device &device, uint64_t stream_id)
+{
+    for (std::atomic<Stream *> &bucket : device.streams)
+        for (const Stream *seen = bucket.load(std::memory_order_acquire); seen; seen = seen->next)
+            if (loch_stream_get_id(seen->loch) == stream_id) return seen->native;
+    return nullptr;
 }
 
 } // namespace loch_torch

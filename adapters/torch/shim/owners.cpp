@@ -8,10 +8,10 @@ namespace loch_torch
 std::atomic<Leaf *> leaves[kLeaves];
 std::atomic<bool> has_many_pools{false};
 
-static constexpr size_t kPoolsMax = UINT16_MAX;
-static std::mutex owners_lock; // held to change the table of pools
-static std::atomic<Pool *> owners[kPoolsMax + 1];
-static size_t owners_used; // highest number so far; under the lock
+std::atomic<Pool *> owners[kPoolsMax + 1];
+
+static std::mutex owners_lock; // held to change the table of pools, and to search it
+static size_t owners_used;     // highest number so far
 
 void make_leaf(const void *ptr)
 {
@@ -27,7 +27,7 @@ void make_leaf(const void *ptr)
     std::free(leaf);
 }
 
-uint16_t add_owner(Pool &pool)
+void add_owner(Pool &pool)
 {
     const std::lock_guard<std::mutex> held(owners_lock);
     size_t number = 1;
@@ -36,8 +36,8 @@ uint16_t add_owner(Pool &pool)
     TORCH_CHECK(number <= kPoolsMax, "Loch serves at most ", kPoolsMax, " pools under PyTorch");
     if (number > owners_used) owners_used = number;
     if (number > 1) has_many_pools.store(true);
+    pool.number = static_cast<uint16_t>(number);
     owners[number].store(&pool, std::memory_order_release);
-    return pool.number = static_cast<uint16_t>(number);
 }
 
 void remove_owner(Pool &pool)
@@ -47,13 +47,12 @@ void remove_owner(Pool &pool)
     pool.number = 0;
 }
 
-void mark_owner(Pool &pool, void *ptr)
+// From now on the blocks of the pool alone keep its allocator.
+void hide_owner(Pool &pool)
 {
-    if (!find_leaf(ptr)) make_leaf(ptr);
-    Leaf *leaf = find_leaf(ptr);
-    if (!leaf) return;
-    std::atomic<uint16_t> &entry = leaf->owners[slot_of(ptr)];
-    if (entry.load(std::memory_order_relaxed) != pool.number) entry.store(pool.number, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> held(owners_lock);
+    const std::lock_guard<std::shared_mutex> alone(pool.ending);
+    pool.is_released = true;
 }
 
 static bool owns(const Pool &pool, const void *ptr)
@@ -63,22 +62,15 @@ static bool owns(const Pool &pool, const void *ptr)
     return loch_allocator_find(pool.loch, ptr, &block) == LOCH_OK;
 }
 
-Pool *guess_owner(const void *ptr)
-{
-    Leaf *leaf = has_many_pools.load(std::memory_order_relaxed) ? find_leaf(ptr) : nullptr;
-    const size_t number = leaf ? leaf->owners[slot_of(ptr)].load(std::memory_order_relaxed) : 0;
-    return owners[number ? number : 1].load(std::memory_order_acquire);
-}
-
 Pool *find_owner(const void *ptr)
 {
     if (!ptr) return nullptr;
-    Pool *pool = guess_owner(ptr);
-    if (pool && owns(*pool, ptr)) return pool;
     const std::lock_guard<std::mutex> held(owners_lock);
+    Pool *pool = guess_owner(ptr);
+    if (pool && (pool->is_released || owns(*pool, ptr))) return pool;
     for (size_t i = 1; i <= owners_used; i++) {
         pool = owners[i].load(std::memory_order_relaxed);
-        if (pool && owns(*pool, ptr)) return pool;
+        if (pool && !pool->is_released && owns(*pool, ptr)) return pool;
     }
     return nullptr;
 }

@@ -74,6 +74,32 @@ inline bool take_large(const void *ptr, Large *out)
 
 void make_leaf(const void *ptr); // nothing happens without host memory
 
+// Pools by number. Number 1 is the first pool of the process.
+constexpr size_t kPoolsMax = UINT16_MAX;
+extern std::atomic<Pool *> owners[kPoolsMax + 1];
+
+// Notes that a new block is the pool's. Every allocation does so once there are several pools.
+inline void mark_owner(const Pool &pool, const void *ptr)
+{
+    if (C10_UNLIKELY(!find_leaf(ptr))) make_leaf(ptr);
+    Leaf *leaf = find_leaf(ptr);
+    if (C10_UNLIKELY(!leaf)) return;
+    std::atomic<uint16_t> &entry = leaf->owners[slot_of(ptr)];
+    if (C10_UNLIKELY(entry.load(std::memory_order_relaxed) != pool.number))
+        entry.store(pool.number, std::memory_order_relaxed);
+}
+
+// Returns the pool of a live block, as marked. Wrong only for memory that is not Loch's, and where host memory for marks
+// was missing.
+inline Pool *guess_owner(const void *ptr)
+{
+    size_t number = 1;
+    if (has_many_pools.load(std::memory_order_relaxed))
+        if (Leaf *leaf = find_leaf(ptr))
+            if (const size_t marked = leaf->owners[slot_of(ptr)].load(std::memory_order_relaxed)) number = marked;
+    return owners[number].load(std::memory_order_acquire);
+}
+
 // Remembers a large block that was just handed out.
 inline void put_large(const void *ptr, size_t requested)
 {

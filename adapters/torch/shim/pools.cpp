@@ -1,66 +1,276 @@
 // SPDX-License-Identifier: MIT
-// Private pools: of graphs, of MemPools.
+// Private pools: of graphs, of MemPools. Each is a child pool whose memory belongs to graphs: what was freed serves later
+// requests of the pool on the same stream, and stays mapped until the pool ends.
+//
+// A pool ends when its use count falls to 0. Its free memory goes back then, and the memory of live blocks when they are
+// freed. The end waits for the device, which no capture allows; so while something is routed to a pool, the end waits
+// for that, too.
 #include "allocator.h"
+#include "source.h"
 
 namespace loch_torch
 {
 
-Pool *find_route(Device &, cudaStream_t)
+static std::string print_id(MempoolId_t id)
 {
+    return "(" + std::to_string(id.first) + ", " + std::to_string(id.second) + ")";
+}
+
+static bool is_main(MempoolId_t id)
+{
+    return id.first == 0 && id.second == 0;
+}
+
+// Counts the routes of all devices: allocations look for routes while there are some.
+static void count_routes(int more)
+{
+    static std::mutex lock;
+    static int count;
+    const std::lock_guard<std::mutex> held(lock);
+    count += more;
+    set_rare(kRareRoutes, count > 0);
+}
+
+// --- finding ---
+
+Pool *find_route(Device &device, cudaStream_t stream)
+{
+    std::shared_ptr<const Routes> routes;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        routes = device.routes;
+    }
+    if (!routes) return nullptr;
+    for (const Route &route : *routes) // without the lock: a filter may call the driver or take Python's lock
+        if (route.filter(stream)) return route.pool;
     return nullptr;
 }
 
-Pool *find_pool(Device &, MempoolId_t)
+Pool *find_pool(Device &device, MempoolId_t id)
 {
+    if (is_main(id)) return &device.main;
+    for (Pool *pool : device.pools)
+        if (pool->id == id && pool->use_count > 0) return pool;
     return nullptr;
 }
 
-Pool *make_pool(Device &, MempoolId_t, const char *, const loch_pool_options *)
+static Pool &require_pool(Device &device, MempoolId_t id)
 {
-    TORCH_CHECK(false, "Loch has no private pools yet");
+    Pool *pool = find_pool(device, id);
+    TORCH_CHECK(pool, "there is no memory pool with id ", print_id(id), " on device ", device.number);
+    return *pool;
 }
 
-void retire_if_empty(Pool &)
+// --- making ---
+
+static std::vector<Pool *> spare_pools; // records that can be used again; under spare_lock
+static std::mutex spare_lock;
+
+static Pool *take_record()
 {
+    const std::lock_guard<std::mutex> held(spare_lock);
+    if (spare_pools.empty()) return new Pool;
+    Pool *pool = spare_pools.back();
+    spare_pools.pop_back();
+    return pool;
 }
 
-void Allocator::beginAllocateToPool(DeviceIndex, MempoolId_t, std::function<bool(cudaStream_t)>)
+static void leave_record(Pool *pool)
 {
-    TORCH_CHECK(false, "Loch has no private pools yet");
+    const std::lock_guard<std::mutex> held(spare_lock);
+    spare_pools.push_back(pool);
 }
 
-void Allocator::endAllocateToPool(DeviceIndex, MempoolId_t)
+Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_pool_options *options)
 {
+    loch_child_options child{};
+    child.size = sizeof child;
+    child.kind = LOCH_CHILD_QUOTA;
+    child.pool = options;
+    loch_allocator *made = nullptr;
+    check("make a private pool", loch_pool_create_child(device.main.loch, name, &child, &made));
+    Pool *pool = take_record();
+    pool->loch = made;
+    pool->device = &device;
+    pool->id = id;
+    pool->is_private = true;
+    pool->use_count = 1;
+    pool->is_on_oom = pool->is_unsplit = pool->is_released = false;
+    pool->tag.clear();
+    pool->source = nullptr;
+    add_owner(*pool);
+    device.pools.push_back(pool);
+    return pool;
 }
 
-void Allocator::releasePool(DeviceIndex, MempoolId_t)
+static Pool *make_private(Device &device, MempoolId_t id, const std::string &tag, std::shared_ptr<CUDAAllocator> source)
 {
+    loch_pool_options options{};
+    options.size = sizeof options;
+    options.captures = LOCH_POOL_CAPTURES_SHARED;
+    options.handle = handle_options(device.loch);
+    const std::string name = "torch cuda:" + std::to_string(device.number) + " pool " + print_id(id);
+    Pool *pool = make_pool(device, id, name.c_str(), &options);
+    if (source) {
+        loch_allocator_release(pool->loch);
+        pool->loch = make_source(device, source);
+    }
+    pool->source = std::move(source);
+    pool->tag = tag;
+    return pool;
 }
 
-int Allocator::getPoolUseCount(DeviceIndex, MempoolId_t)
+// --- ending ---
+
+// Ends a pool without users, unless something is routed to a pool.
+static void end_pool(Pool &pool)
 {
-    return 0;
+    Device &device = *pool.device;
+    loch_allocator *ended = nullptr;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        if (pool.use_count > 0 || pool.is_released || (device.routes && !device.routes->empty())) return;
+        hide_owner(pool);
+        ended = pool.loch;
+    }
+    loch_allocator_release(ended);
+    retire_if_empty(pool);
 }
 
-void Allocator::createOrIncrefPool(DeviceIndex, MempoolId_t, std::shared_ptr<CUDAAllocator>)
+void retire_if_empty(Pool &pool)
 {
-    TORCH_CHECK(false, "Loch has no private pools yet");
+    Device &device = *pool.device;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        if (!pool.is_released || pool.live.count.load() != 0) return;
+        const auto place = std::find(device.pools.begin(), device.pools.end(), &pool);
+        if (place == device.pools.end()) return; // another thread was faster
+        device.pools.erase(place);
+    }
+    remove_owner(pool);
+    leave_record(&pool);
 }
 
-void Allocator::setUseOnOOM(DeviceIndex, MempoolId_t, bool)
+void release_pool(Pool &pool)
 {
+    {
+        const std::lock_guard<std::mutex> held(pool.device->lock);
+        TORCH_CHECK(pool.use_count > 0, "memory pool ", print_id(pool.id), " has no users");
+        if (--pool.use_count > 0) return;
+    }
+    end_pool(pool);
 }
 
-void Allocator::setNoSplit(DeviceIndex, MempoolId_t)
+void release_waiting_pools(Device &device)
 {
+    std::vector<Pool *> waiting;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        for (Pool *pool : device.pools)
+            if (pool->use_count == 0 && !pool->is_released) waiting.push_back(pool);
+    }
+    for (Pool *pool : waiting)
+        end_pool(*pool);
 }
 
-bool Allocator::checkPoolLiveAllocations(DeviceIndex, MempoolId_t, const std::unordered_set<void *> &)
+// --- PyTorch's calls ---
+
+void Allocator::createOrIncrefPool(DeviceIndex number, MempoolId_t id, std::shared_ptr<CUDAAllocator> source)
 {
-    return true;
+    Device &device = open_device(number);
+    const std::string tag = current_tag();
+    const std::lock_guard<std::mutex> held(device.lock);
+    if (Pool *pool = find_pool(device, id))
+        pool->use_count++;
+    else
+        make_private(device, id, tag, std::move(source));
+}
+
+void Allocator::beginAllocateToPool(DeviceIndex number, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
+{
+    Device &device = open_device(number);
+    const std::string tag = current_tag();
+    const std::lock_guard<std::mutex> held(device.lock);
+    auto routes = device.routes ? std::make_shared<Routes>(*device.routes) : std::make_shared<Routes>();
+    for (const Route &route : *routes)
+        TORCH_CHECK(route.id != id, "beginAllocateToPool: already recording to mempool_id");
+    Pool *pool = find_pool(device, id);
+    if (pool)
+        pool->use_count++;
+    else
+        pool = make_private(device, id, tag, nullptr);
+    routes->push_back({id, std::move(filter), pool});
+    device.routes = std::move(routes);
+    count_routes(1);
+}
+
+void Allocator::endAllocateToPool(DeviceIndex number, MempoolId_t id)
+{
+    Device &device = open_device(number);
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        auto routes = device.routes ? std::make_shared<Routes>(*device.routes) : std::make_shared<Routes>();
+        const auto place =
+            std::find_if(routes->begin(), routes->end(), [&](const Route &route) { return route.id == id; });
+        TORCH_CHECK(place != routes->end(), "endAllocatePool: not currently recording to mempool_id");
+        routes->erase(place);
+        device.routes = std::move(routes);
+        count_routes(-1);
+    }
+    release_waiting_pools(device);
+}
+
+void Allocator::releasePool(DeviceIndex number, MempoolId_t id)
+{
+    Device &device = open_device(number);
+    Pool *pool;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        pool = &require_pool(device, id);
+    }
+    if (pool->is_private) release_pool(*pool);
+}
+
+int Allocator::getPoolUseCount(DeviceIndex number, MempoolId_t id)
+{
+    Device &device = open_device(number);
+    const std::lock_guard<std::mutex> held(device.lock);
+    const Pool *pool = find_pool(device, id);
+    return pool ? pool->use_count : 0;
+}
+
+void Allocator::setUseOnOOM(DeviceIndex number, MempoolId_t id, bool use_on_oom)
+{
+    Device &device = open_device(number);
+    const std::lock_guard<std::mutex> held(device.lock);
+    require_pool(device, id).is_on_oom = use_on_oom;
+}
+
+void Allocator::setNoSplit(DeviceIndex number, MempoolId_t id)
+{
+    Device &device = open_device(number);
+    const std::lock_guard<std::mutex> held(device.lock);
+    require_pool(device, id).is_unsplit = true;
+}
+
+static loch_status note_block(const loch_block *block, void *user)
+{
+    static_cast<std::vector<void *> *>(user)->push_back(block->address);
+    return LOCH_OK;
+}
+
+bool Allocator::checkPoolLiveAllocations(DeviceIndex number, MempoolId_t id, const std::unordered_set<void *> &expected)
+{
+    Device &device = open_device(number);
+    std::vector<void *> live;
+    const std::lock_guard<std::mutex> held(device.lock);
+    check("walk a pool", loch_allocator_walk(require_pool(device, id).loch, note_block, &live));
+    return live.size() == expected.size() &&
+           std::all_of(live.begin(), live.end(), [&](void *ptr) { return expected.count(ptr) == 1; });
 }
 
 #if LOCH_TORCH_AT_LEAST(13)
+// Loch's pools notice captures by themselves.
 void Allocator::markCaptureBegin(DeviceIndex)
 {
 }
@@ -69,5 +279,41 @@ void Allocator::markCaptureEnd(DeviceIndex)
 {
 }
 #endif
+
+// --- caches ---
+
+// Gives the free memory of a private pool back. Graphs may use it as long as the pool lives, so only a pool without
+// blocks is emptied, by a new one in its place. As with the native allocator, the caller knows that no graph needs it.
+static void empty_private(Device &device, MempoolId_t id)
+{
+    loch_allocator *old = nullptr;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        Pool *pool = find_pool(device, id);
+        if (!pool || pool->live.count.load() != 0 || (device.routes && !device.routes->empty())) return;
+        Pool *fresh = make_private(device, id, pool->tag, pool->source);
+        fresh->use_count = pool->use_count;
+        fresh->is_on_oom = pool->is_on_oom;
+        fresh->is_unsplit = pool->is_unsplit;
+        pool->use_count = 0;
+        hide_owner(*pool);
+        old = pool->loch;
+    }
+    loch_allocator_release(old);
+    release_waiting_pools(device);
+}
+
+void Allocator::emptyCache(MempoolId_t id)
+{
+    for (int i = 0; i < kDevicesMax; i++) {
+        Device *device = find_device(i);
+        if (!device) continue;
+        release_waiting_pools(*device);
+        if (is_main(id))
+            check("trim a pool", loch_allocator_trim(device->main.loch, 0, nullptr));
+        else
+            empty_private(*device, id);
+    }
+}
 
 } // namespace loch_torch

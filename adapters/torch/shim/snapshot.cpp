@@ -159,7 +159,7 @@ void Collection::add_pools(MempoolId_t wanted)
     {
         const std::lock_guard<std::mutex> held(device.lock);
         for (const Pool *pool : device.pools) {
-            if (!is_all && pool->id != wanted) continue;
+            if ((!is_all && pool->id != wanted) || (pool->is_released && pool->source)) continue;
             if (pool->is_released)
                 add_pool(pool->loch, pool->id);
             else
