@@ -24,7 +24,9 @@ import torch  # noqa: E402
 MIB = 1 << 20
 
 
-def pytest_configure(config):
+@pytest.fixture(scope="session")
+def installed():
+    """Makes Loch PyTorch's allocator, from the build folder. A process has it once: files run in processes of their own."""
     door.install("loch")
     torch.cuda._initialized = True
 
@@ -63,7 +65,7 @@ class Probe:
 
 
 @pytest.fixture(scope="session")
-def probe(tmp_path_factory):
+def probe(installed, tmp_path_factory):
     """Compiles probe.cpp against this PyTorch."""
     root = pathlib.Path(torch.__file__).parent
     cuda = next((root.parent / "nvidia").glob("cu*/include"), None) or root.parent / "nvidia" / "cuda_runtime" / "include"
@@ -94,7 +96,7 @@ class Blocks:
 
 
 @pytest.fixture
-def blocks():
+def blocks(installed):
     result = Blocks()
     yield result
     result.free(*list(result.live))
@@ -114,4 +116,5 @@ def run_fresh(program, environment=None, is_installed=True):
 
 @pytest.fixture
 def fresh():
+    """Returns run_fresh."""
     return run_fresh

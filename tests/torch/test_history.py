@@ -133,7 +133,28 @@ def test_entries_of_a_block(history, blocks):
         assert entry["size"] == 7 * MIB + 1 and entry["stream"] == 0
         assert before - 50_000 <= entry["time_us"] <= after + 50_000
     assert [entry["time_us"] for entry in mine] == sorted(entry["time_us"] for entry in mine)
-    assert history.entries()[-1]["action"] == "snapshot"
+    assert history.entries()[-1]["action"] == "snapshot"  # of the snapshot before
+
+
+def test_a_snapshot_does_not_show_itself(history, blocks):
+    address = blocks.alloc(100)
+    assert history.entries()[-1]["addr"] == address
+    (entry,) = history.entries("snapshot")
+    assert entry["size"] == torch._C._cuda_memoryStats(0)["active_bytes"]["all"]["current"]
+
+
+def empty_here():
+    torch._C._cuda_emptyCache()
+
+
+def test_the_stack_of_memory_that_goes(history, blocks):
+    for when, function in ((ALL, "empty_here"), (ALLOC, "allocate_here")):
+        torch._C._cuda_emptyCache()
+        history.start(when=when)
+        blocks.free(allocate_here(blocks, 64 * MIB))
+        empty_here()
+        gone = history.entries("segment_unmap")
+        assert gone and all(function in names(entry) for entry in gone)
 
 
 def test_memory_is_mapped_before_it_is_used_and_unmapped_after(history, blocks):
@@ -201,10 +222,9 @@ def test_the_oldest_entries_go(history, blocks):
     for size in range(1, 50):
         blocks.free(blocks.alloc(size))
     trace = history.entries()
-    assert len(trace) == 7 and trace[-1]["action"] == "snapshot" and trace[-2] == {**trace[-2], "action": "free_completed", "size": 49}
+    assert len(trace) == 7 and trace[-1] == {**trace[-1], "action": "free_completed", "size": 49}
     history.start(entries=3, clear=0)  # fewer of them: the newest stay
-    trace = history.entries()
-    assert len(trace) == 3 and trace[0]["size"] == 49
+    assert [entry["action"] for entry in history.entries()] == ["free_requested", "free_completed", "snapshot"]
 
 
 def test_clearing(history, blocks):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Installing the shim: once, early, with options that are checked."""
 
+import subprocess
+
 import door
 import pytest
 import torch
+
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def test_the_allocator_has_loch_s_name():
@@ -19,11 +23,11 @@ def test_a_second_installation_does_nothing_or_is_refused():
 
 
 LATE = """
-torch._C._cuda_cudaCachingAllocator_raw_alloc  # there is no GPU here: init() is what a first use calls
 import ctypes
-path = %r
-probe = ctypes.PyDLL(path)
-assert probe.probe_init(1) == 0
+_, plug, probe = %r
+pluggable = torch.cuda.memory.CUDAPluggableAllocator(plug, "plug_alloc", "plug_free")
+torch.cuda.memory.change_current_allocator(pluggable)
+assert ctypes.PyDLL(probe).probe_init(1) == 0  # what PyTorch calls at the first use of CUDA
 try:
     door.install("loch")
     print(json.dumps("installed"))
@@ -32,9 +36,13 @@ except RuntimeError as error:
 """
 
 
-def test_a_late_installation_is_refused(fresh, probe):
-    text, backend = fresh(LATE % str(probe.library._name), is_installed=False)
-    assert text.startswith("too late: PyTorch has used CUDA already") and backend == "native"
+def test_a_late_installation_is_refused(fresh, probe, tmp_path):
+    """There is no GPU, so another allocator stands for PyTorch's own: it can be initialised."""
+    (tmp_path / "plug.c").write_text("void *plug_alloc(unsigned long n, int d, void *s) { return 0; }\nvoid plug_free(void *p, unsigned long n, int d, void *s) {}\n")
+    plug = tmp_path / "plug.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", tmp_path / "plug.c", "-o", plug], check=True)
+    text, backend = fresh(LATE % ((str(tmp_path), str(plug), str(probe.library._name)),), is_installed=False)
+    assert text.startswith("too late: PyTorch has used CUDA already") and backend == "pluggable"
 
 
 @pytest.mark.parametrize("options,text", [("limit=lots", "size like 40GiB"), ("nonsense", "name=value"), ("colour=red", "no option \"colour\""),

@@ -236,6 +236,7 @@ void note_request(Pool &pool, cudaStream_t stream);                        // be
 void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation
 void note_use(const void *ptr);                                            // a further stream uses the block
 void note_free(Pool &pool, void *ptr);                                     // before the free
+void note_giving(bool is_begin); // before and after cached memory is given back by emptyCache, without any lock
 // Records a failure and calls the observers, without any lock, before the exception is thrown. Always called.
 void note_oom(Device &device, size_t bytes, size_t free_bytes);
 

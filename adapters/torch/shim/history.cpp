@@ -145,6 +145,13 @@ void note_request(Pool &pool, cudaStream_t stream)
     request.context = gather(RecordContext::STATE);
 }
 
+void note_giving(bool is_begin)
+{
+    Request request;
+    if (is_begin) request.context = gather(RecordContext::ALL);
+    std::swap(request, current_request());
+}
+
 // Records the end of waiting blocks that overlap addresses. The lock is held.
 static void complete_overlap(size_t start, size_t bytes, std::deque<TraceEntry> &gone)
 {

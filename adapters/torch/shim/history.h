@@ -18,7 +18,7 @@ using Context = std::shared_ptr<c10::GatheredContext>;
 
 // --- history.cpp ---
 
-// The allocation that the calling thread is in: from note_request to note_alloc or note_oom.
+// What the calling thread is in: an allocation, from note_request to note_alloc or note_oom, or emptyCache.
 struct Request {
     const Pool *pool = nullptr; // nullptr outside an allocation
     cudaStream_t stream = nullptr;

@@ -98,6 +98,7 @@ static void give(Device &device, uintptr_t address)
         segments.pieces[device.number].erase(found);
         trackers = segments.trackers;
     }
+    if (current_request().context) piece.context = current_request().context; // what made it go
     tell(device.number, address, piece, false, trackers);
 }
 

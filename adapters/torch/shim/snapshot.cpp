@@ -184,11 +184,16 @@ static std::vector<SegmentInfo> snapshot_device(Device &device, MempoolId_t id)
     }
     std::sort(all.segments.begin(), all.segments.end(),
               [](const SegmentInfo &a, const SegmentInfo &b) { return a.address < b.address; });
+    return std::move(all.segments);
+}
+
+// Notes the snapshot in the trace: a later one shows it.
+static void record_snapshot(const Device &device, const std::vector<SegmentInfo> &segments, MempoolId_t id)
+{
     size_t active = 0;
-    for (const SegmentInfo &segment : all.segments)
+    for (const SegmentInfo &segment : segments)
         active += segment.active_size;
     record(device.number, TraceEntry::SNAPSHOT, 0, active, nullptr, id, nullptr);
-    return std::move(all.segments);
 }
 
 // --- PyTorch's call ---
@@ -222,19 +227,19 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
     int count = device_count();
     for (int number = count; number < kDevicesMax; number++)
         if (find_device(number)) count = number + 1;
-    result.device_traces.resize(static_cast<size_t>(count));
+    if (include_traces) result.device_traces.resize(static_cast<size_t>(count));
     for (int number = 0; number < count; number++) {
         Device *device = find_device(number);
         if (!device) continue;
         std::vector<SegmentInfo> segments = snapshot_device(*device, id);
+        if (include_traces) result.device_traces[static_cast<size_t>(number)] = read_trace(number);
+        record_snapshot(*device, segments, id);
         std::move(segments.begin(), segments.end(), std::back_inserter(result.segments));
-        if (!include_traces) continue;
-        std::vector<TraceEntry> &trace = result.device_traces[static_cast<size_t>(number)];
-        trace = read_trace(number);
-        for (TraceEntry &entry : trace)
-            entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
     }
     if (include_traces) result.external_annotations = read_annotations();
+    for (std::vector<TraceEntry> &trace : result.device_traces)
+        for (TraceEntry &entry : trace)
+            entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
     for (auto &entry : result.external_annotations)
         entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
     result.config_metadata = read_config();

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Features of PyTorch on a GPU, with PyTorch's own allocator and with Loch's.
 
-LOCH_TORCH_ALLOCATOR (native, loch or plugin; loch if it is not set) names the allocator of this process. `run` in this
-folder runs every file with each allocator. LOCH_TORCH_PROGRESS names a file that gets a line before and after each
+LOCH_TORCH_ALLOCATOR (native, loch or plugin; loch if it is not set) names the allocator of this process; with "package" the
+test itself calls loch.torch.enable(). `run` in this folder runs every file with each allocator. LOCH_TORCH_PROGRESS names a file that gets a line before and after each
 test, so that `run` knows which test ended the process.
 """
 
@@ -27,7 +27,8 @@ PREFIX = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(DOOR)!r}]; import doo
 def pytest_configure(config):
     if not torch.cuda.is_available():
         pytest.exit("these tests need a GPU", returncode=1)
-    door.install()
+    if door.name() != "package":
+        door.install()
 
 
 def note(**what):
