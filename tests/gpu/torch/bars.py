@@ -6,7 +6,6 @@ Each measurement is a process of its own; the allocators take turns. Exits with 
 nothing else uses: memory of the process is read from the driver.
 """
 import argparse
-import ctypes
 import hashlib
 import json
 import os
@@ -22,36 +21,6 @@ sys.path[:0] = [str(HERE), str(TREE / "tests" / "torch")]
 
 
 # --- measured in a process of its own ---
-
-
-def compile_pair():
-    """Compiles bench/torch/pair.cpp against the PyTorch of this Python; returns its path."""
-    import torch
-
-    path = pathlib.Path(os.environ.get("OUT", "/tmp")) / f"loch-pair-{os.getuid()}.so"
-    root = pathlib.Path(torch.__file__).parent
-    candidates = [*root.parent.glob("nvidia/cu*/include"), root.parent / "nvidia/cuda_runtime/include", "/usr/local/cuda/include"]
-    cuda = next(folder for folder in candidates if (pathlib.Path(folder) / "cuda_runtime_api.h").exists())
-    command = ["c++", "-std=c++17", "-O2", "-shared", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1", "-isystem", root / "include", "-isystem", cuda,
-               TREE / "bench/torch/pair.cpp", "-o", path, f"-L{root / 'lib'}", "-lc10", "-lc10_cuda", f"-Wl,-rpath,{root / 'lib'}"]
-    subprocess.run(list(map(str, command)), check=True)
-    return path
-
-
-def measure_pair(library):
-    """Nanoseconds of allocate + free, for several sizes: the best of some rounds."""
-    import torch
-
-    functions = ctypes.CDLL(library)
-    functions.pair_ns.restype = functions.pair_ring_ns.restype = ctypes.c_double
-    torch.empty(1, device="cuda")
-    torch.cuda.synchronize()
-    result = {}
-    for size in (512, 64 << 10, 2 << 20, 20 << 20):
-        rounds = [functions.pair_ns(ctypes.c_size_t(size), ctypes.c_long(200_000)) for _ in range(5)]
-        result[str(size)] = min(rounds)
-    result["ring"] = min(functions.pair_ring_ns(ctypes.c_size_t(64 << 10), ctypes.c_long(200_000), 16) for _ in range(5))
-    return result
 
 
 def measure_pinned():
@@ -160,12 +129,11 @@ def measure_sleep(allocator):
     return result
 
 
-def measure(what, allocator, argument):
+def measure(what, allocator):
     import door
 
     kept = door.install(allocator)
-    print(json.dumps({"pair": lambda: measure_pair(argument), "pinned": measure_pinned, "sleep": lambda: measure_sleep(allocator)}[what]()))
-    sys.stdout.flush()
+    print(json.dumps(measure_pinned() if what == "pinned" else measure_sleep(allocator)), flush=True)
     return kept
 
 
@@ -190,9 +158,9 @@ class Table:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def in_process(what, allocator, argument="", timeout=150):
+def in_process(what, allocator, timeout=150):
     env = {**os.environ, "LOCH_TORCH_ALLOCATOR": allocator, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, str(HERE / "bars.py"), "--measure", what, "--allocator", allocator, "--argument", str(argument)],
+    done = subprocess.run([sys.executable, str(HERE / "bars.py"), "--measure", what, "--allocator", allocator],
                           env=env, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
@@ -201,17 +169,27 @@ def in_process(what, allocator, argument="", timeout=150):
 
 
 def bar_pair(table):
-    library = compile_pair()
-    rounds = {allocator: [] for allocator in ("native", "plugin", "loch")}
-    for turn in range(2):
-        for allocator in list(rounds)[turn:] + list(rounds)[:turn]:
-            rounds[allocator].append(in_process("pair", allocator, library))
-    for size in rounds["loch"][0]:
-        best = {allocator: min(run[size] for run in runs) for allocator, runs in rounds.items()}
-        text = f"{best['loch']:.0f} ns (native {best['native']:.0f}, plug-in {best['plugin']:.0f})"
-        name = "16 live blocks of 64 KiB" if size == "ring" else f"{int(size) >> 10} KiB" if int(size) >= 1024 else f"{size} B"
-        # 80 ns is the bar of a cached tensor that is allocated and freed
-        table.add(f"allocate + free, {name}", best, text, "<= 80 ns", best["loch"] <= 80) if size != "ring" else table.add(f"allocate + free, {name}", best, text)
+    """bench/torch/pair.py, with fewer rounds: allocate + free through PyTorch's C++ calls."""
+    import tempfile
+
+    sys.path.insert(0, str(TREE / "bench" / "torch"))
+    import pair
+
+    ways = ("native", "plugin", "shim")
+    best = {way: {} for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        library = pair.build(folder)
+        for turn in range(2):
+            for way in ways[turn:] + ways[:turn]:
+                done = subprocess.run([sys.executable, pair.__file__, "--way", way, "--library", str(library), "--rounds", "300000"],
+                                      check=True, capture_output=True, text=True, timeout=150)
+                for case, value in json.loads(done.stdout.splitlines()[-1]).items():
+                    best[way][case] = min(value, best[way].get(case, value))
+    for case in best["shim"]:
+        row = {way: best[way][case] for way in ways}
+        text = f"{row['shim']:.0f} ns (native {row['native']:.0f}, plug-in {row['plugin']:.0f})"
+        is_bar = "pair_many" not in case
+        table.add(f"pair: {case}", row, text, "<= 80 ns" if is_bar else None, row["shim"] <= 80 if is_bar else None)
 
 
 def bar_pinned(table):
@@ -267,10 +245,9 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--allocator", help=argparse.SUPPRESS)
-    parser.add_argument("--argument", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        measure(arguments.measure, arguments.allocator, arguments.argument)
+        measure(arguments.measure, arguments.allocator)
         return 0
     table = Table()
     bars = {"pair": bar_pair, "pinned": bar_pinned, "sleep": bar_sleep,
