@@ -63,8 +63,10 @@ def _check_owner(folder: pathlib.Path) -> None:
 def _run_build(source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     """Runs the script in the folder `out`, which is empty."""
     library = pathlib.Path(get_library())
-    for path in library.parent.glob("libloch*.so*"):  # the linker looks for names without a version
-        (out / path.name.partition(".so")[0]).with_suffix(".so").symlink_to(path)
+    for path in sorted(library.parent.glob("libloch*.so*")):
+        name = out / (path.name.partition(".so")[0] + ".so")  # the linker looks for names without a version
+        if not name.exists():
+            name.symlink_to(path)
     flags = [os.environ.get("CXXFLAGS", ""), f"-I{get_include()}", f"-Wl,-rpath,{library.parent}"]
     done = subprocess.run(
         ["sh", str(source / "scripts" / "build-torch-shim"), sys.executable, str(out), str(out)],
