@@ -183,7 +183,7 @@ DeviceIndex choose_device()
     const DeviceIndex current = current_device();
     if (settings().is_simulated || hosts[current].load(std::memory_order_acquire)) return current;
     const std::optional<DeviceIndex> used = c10::cuda::getDeviceIndexWithPrimaryContext();
-    if (!device_count()) set_device_count(c10::cuda::device_count());
+    if (!device_count()) allocator()->init(c10::cuda::device_count());
     return used.value_or(current);
 }
 
