@@ -54,7 +54,7 @@ static void sleep_faulted(test_round *round, const void *user)
         assert_true(loch_error_get()->sentence[0] != '\0');
     }
     expect_state(&rig, on->is_waking == (status != LOCH_OK), held);
-    /* A device on which all calls fail for good, the waits too, still runs what was queued: a real one would be lost. */
+    /* All calls fail for good, waits too, but the device still runs what was queued: a real one would be lost. */
     if (status != LOCH_OK && round->mode == TEST_FAILING_FOREVER) (void)!loch_sim_clear_violations(rig.device);
     if (status != LOCH_OK && !on->is_waking) graph_run(&rig, 3); /* nothing has changed */
     if (status != LOCH_OK && !on->is_waking) CHECK_OK(loch_pool_sleep(rig.pool, &how, NULL));
