@@ -160,7 +160,8 @@ static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t c
     loch_status status;
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
-    const pool_want want = {pool->slab_bytes[class], POOL_PAGE, lane, pool->slab_bytes[class], 0};
+    const size_t bytes = pool->slab_bytes[class];
+    const pool_want want = {bytes, lochi_pool_slab_alignment(pool, class), lane, bytes, 0};
     pool_block *block = alloc_take_block(pool, NULL, &want, &status);
     if (block)
         lochi_pool_slab_make(pool, slab, lane, block);

@@ -7,7 +7,7 @@
  *
  * A small block needs the slab that it was in. Slabs start on pages, so several slabs of a class can have a block at
  * one address. A slab that ended has left marks in the table of pages; without them, the first slab that fits is
- * made. */
+ * made. In pools of graphs the address tells the slab (lochi_pool_slab_alignment). */
 #include "memory/pool/exact.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -175,14 +175,16 @@ static loch_status exact_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t c
 static loch_status exact_remake_slab(lochi_pool *pool, pool_lane *lane, uint32_t class, uintptr_t address,
                                      pool_slab **out)
 {
-    uintptr_t start = address & ~(uintptr_t)(POOL_PAGE - 1);
-    const uintptr_t page = lochi_pool_find_page(pool, address), marked = start - POOL_SLAB_MARK_INDEX(page) * POOL_PAGE;
+    const size_t alignment = lochi_pool_slab_alignment(pool, class);
+    uintptr_t start = address & ~(uintptr_t)(alignment - 1);
+    const uintptr_t page = lochi_pool_find_page(pool, address),
+                    marked = (address & ~(uintptr_t)(POOL_PAGE - 1)) - POOL_SLAB_MARK_INDEX(page) * POOL_PAGE;
     if (page & POOL_IS_FREED && POOL_SLAB_MARK_CLASS(page) == class && exact_has(pool, class, marked, address) &&
         exact_make_slab(pool, lane, class, marked, out) == LOCH_OK)
         return LOCH_OK;
     loch_status status =
         LOCH_FAIL(INVALID, "no block of %s starts at %p", LOCHI_SIZE(pool->class_bytes[class]), (void *)address);
-    for (; address - start < pool->slab_bytes[class]; start -= POOL_PAGE) {
+    for (; address - start < pool->slab_bytes[class]; start -= alignment) {
         if (!exact_has(pool, class, start, address) || !exact_find(pool, start)) continue;
         status = exact_make_slab(pool, lane, class, start, out);
         if (status != LOCH_E_BUSY) break;

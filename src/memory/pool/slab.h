@@ -11,6 +11,14 @@
 #define POOL_SLAB_MARK_CLASS(page) ((uint32_t)((page) >> 16 & 0xff) - 1)
 #define POOL_SLAB_MARK_INDEX(page) ((page) >> 24)
 
+/* Returns the alignment of the slabs of a class. In a pool of graphs it is the size of the slab, so that an address and
+ * a class have one slab only: a block can always come back to an address that it had (exact.c). Elsewhere slabs are
+ * packed more tightly. */
+static inline size_t lochi_pool_slab_alignment(const lochi_pool *pool, uint32_t class)
+{
+    return pool->is_of_graphs ? pool->slab_bytes[class] : POOL_PAGE;
+}
+
 /* Computes the classes of a new pool. */
 void lochi_pool_lay_out_classes(lochi_pool *pool);
 /* Frees all slab records of a pool that ends. */

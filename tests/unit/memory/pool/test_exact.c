@@ -420,6 +420,7 @@ typedef struct block {
     char *address;
     size_t bytes, alignment;
     int stream;
+    bool is_small; /* up to 20000 bytes */
     uint64_t seed;
 } block;
 
@@ -431,7 +432,7 @@ static size_t random_bytes(test_random *random)
 static void block_take(const pool_bench *bench, test_random *random, block *b, void *address)
 {
     if (!address) {
-        b->bytes = random_bytes(random);
+        b->bytes = b->is_small ? 1 + test_random_below(random, 20000) : random_bytes(random);
         b->alignment = test_random_below(random, 4) ? 0 : (size_t)1 << test_random_below(random, 15);
         b->stream = (int)test_random_below(random, 3);
     }
@@ -529,6 +530,97 @@ static void a_live_set_comes_back(void **state)
         }
 }
 
+/* A pool of graphs goes back to an old set of blocks, whatever was allocated in between: what a program does that
+ * captures one graph after the other from a state that it keeps. */
+static void a_pool_of_graphs_returns_to_an_old_set(void **state)
+{
+    (void)state;
+    static const char *const some[] = {SIM, SIM ",alias=off", RAW, "cpu"};
+    test_random random = {test_seed(17)};
+    for (size_t d = 0; d < 4; d++)
+        for (size_t round = 0; round < ROUNDS; round++) {
+            const loch_pool_options options = {.size = sizeof options, .captures = LOCH_POOL_CAPTURES_SHARED};
+            pool_bench bench = pool_bench_open(some[d], &options);
+            block sets[2][SLOTS] = {{{0}}};
+            size_t order[SLOTS];
+            const bool is_captured = round % 2 && d < 2;
+            loch_sim_graph *graph = NULL;
+            if (is_captured) CHECK_OK(loch_sim_capture_begin(bench.streams[0]));
+            for (size_t step = 0; step < 2 * STEPS; step++) { /* the first set, then another one in its place */
+                block *blocks = sets[step >= STEPS], *b = &blocks[test_random_below(&random, SLOTS)];
+                if (step == STEPS)
+                    for (size_t i = 0; i < SLOTS; i++)
+                        CHECK_OK(loch_free(bench.pool, sets[0][i].address));
+                b->is_small = step >= STEPS || round >= 2; /* slabs lie elsewhere in the second set */
+                if (!b->address) {
+                    block_take(&bench, &random, b, NULL);
+                } else {
+                    CHECK_OK(loch_free(bench.pool, b->address));
+                    b->address = NULL;
+                }
+            }
+            for (size_t i = 0; i < SLOTS; i++)
+                CHECK_OK(loch_free(bench.pool, sets[1][i].address));
+            shuffle(&random, order, SLOTS);
+            for (size_t i = 0; i < SLOTS; i++) {
+                block *b = &sets[0][order[i]];
+                if (b->address) block_take(&bench, &random, b, b->address);
+            }
+            pool_expect_whole(bench.pool);
+            if (is_captured) CHECK_OK(loch_sim_capture_end(bench.streams[0], &graph));
+            if (!is_captured) CHECK_OK(loch_device_sync(bench.device));
+            for (size_t i = 0; i < SLOTS; i++) {
+                if (sets[0][i].address && !is_captured) block_expect(&sets[0][i]);
+                CHECK_OK(loch_free(bench.pool, sets[0][i].address));
+            }
+            loch_sim_graph_destroy(graph);
+            CHECK_OK(loch_device_sync(bench.device));
+            pool_bench_end_streams(&bench);
+            loch_allocator_release(bench.pool);
+            loch_device_release(bench.device);
+        }
+}
+
+/* Two slabs of a class could have a block at one address. In a pool of graphs the right one is made, although slabs of
+ * another class have been there since. */
+static void a_slab_comes_back_among_its_neighbours(void **state)
+{
+    (void)state;
+    static const size_t shifts[] = {9000, 20000, 28000, 36000};
+    for (size_t k = 0; k < 4; k++) {
+        const loch_pool_options options = {.size = sizeof options, .captures = LOCH_POOL_CAPTURES_SHARED};
+        pool_bench bench = pool_bench_open(SIM, &options);
+        enum { SMALL = 64, OTHERS = 120 };
+        void *small[SMALL], *others[OTHERS];
+        void *before = pool_alloc_on(bench.pool, shifts[k], bench.a);
+        for (size_t i = 0; i < SMALL; i++)
+            small[i] = pool_alloc_on(bench.pool, 512, bench.a);
+        void *behind = pool_alloc_on(bench.pool, 20000, bench.a);
+        CHECK_OK(loch_free(bench.pool, before));
+        CHECK_OK(loch_free(bench.pool, behind));
+        for (size_t i = 0; i < SMALL; i++)
+            CHECK_OK(loch_free(bench.pool, small[i]));
+        expect_put(bench.pool, before, 60000, bench.a); /* ends the slabs, which are empty */
+        CHECK_OK(loch_free(bench.pool, before));
+        for (size_t i = 0; i < OTHERS; i++)
+            others[i] = pool_alloc_on(bench.pool, 8000, bench.a);
+        for (size_t i = 0; i < OTHERS; i++)
+            CHECK_OK(loch_free(bench.pool, others[i]));
+        for (size_t i = SMALL; i--;) /* those near the end of their slab first */
+            expect_put(bench.pool, small[i], 512, bench.a);
+        expect_put(bench.pool, behind, 20000, bench.a);
+        expect_put(bench.pool, before, shifts[k], bench.a);
+        pool_expect_whole(bench.pool);
+        CHECK_OK(loch_free(bench.pool, before));
+        CHECK_OK(loch_free(bench.pool, behind));
+        for (size_t i = 0; i < SMALL; i++)
+            CHECK_OK(loch_free(bench.pool, small[i]));
+        pool_bench_end_streams(&bench);
+        loch_allocator_release(bench.pool);
+        loch_device_release(bench.device);
+    }
+}
+
 /* Addresses at random: each call places the block there or changes nothing. */
 static void random_addresses_do_no_harm(void **state)
 {
@@ -590,6 +682,8 @@ int main(void)
         POOL_TEST(wrappers_pass_the_address_on),
         POOL_TEST(sessions_and_buffers_take_blocks_at_addresses),
         POOL_TEST(a_live_set_comes_back),
+        POOL_TEST(a_pool_of_graphs_returns_to_an_old_set),
+        POOL_TEST(a_slab_comes_back_among_its_neighbours),
         POOL_TEST(random_addresses_do_no_harm),
     };
     return cmocka_run_group_tests_name("blocks at addresses", tests, NULL, NULL);
