@@ -51,6 +51,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     loch_pool_options *options = &pool->options;
     options->size = sizeof *options;
     LOCH_TRY_RETURN(lochi_sized_read("a struct of pool options", given, options, sizeof *options));
+    loch_allocator_retain(options->source); /* released by pool_destroy */
     if (options->kind != LOCH_MEMORY_DEVICE && options->kind != LOCH_MEMORY_PINNED &&
         options->kind != LOCH_MEMORY_MANAGED)
         return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
@@ -78,15 +79,15 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     return LOCH_OK;
 }
 
-/* Checks the source of a pool and retains it. A child without one has that of its parent. */
+/* Checks the source of a pool, which is retained. A child without one has that of its parent. */
 static loch_status pool_read_source(lochi_pool *pool, const pool_descent *descent)
 {
     const bool is_range = descent && descent->options.kind == LOCH_CHILD_RANGE;
     loch_allocator *source = pool->options.source;
-    pool->options.source = NULL; /* nothing to release yet */
     if (is_range && (source || pool->is_unsplit))
         return LOCH_FAIL(INVALID, "a child with a range has the memory of its parent: it has no source, and is split");
-    if (!source && descent && !is_range) source = descent->parent->options.source;
+    if (!source && descent && !is_range)
+        source = pool->options.source = loch_allocator_retain(descent->parent->options.source);
     if (!source) return LOCH_OK;
     if (loch_allocator_get_device(source) != pool->device)
         return LOCH_FAIL(INVALID, "the source \"%s\" of a pool of %s is an allocator of %s",
@@ -98,7 +99,6 @@ static loch_status pool_read_source(lochi_pool *pool, const pool_descent *descen
         if (above == lochi_pool_of(source))
             return LOCH_FAIL(INVALID, "the source \"%s\" is a parent of the pool: its memory would count twice",
                              loch_allocator_get_name(source));
-    pool->options.source = loch_allocator_retain(source);
     return LOCH_OK;
 }
 

@@ -367,6 +367,11 @@ static void wrong_sources_are_refused(void **state)
     CHECK_FAILS(loch_pool_create_child(parent, NULL, &quota, &child), INVALID);
     loch_child_options range = {.size = sizeof range, .kind = LOCH_CHILD_RANGE, .limit_bytes = MIB, .pool = &options};
     CHECK_FAILS(loch_pool_create_child(parent, NULL, &range, &child), INVALID);
+    options.preset = LOCH_POOL_NO_SPLIT + 1; /* refused before the source is looked at */
+    for (int i = 0; i < 3; i++)
+        CHECK_FAILS(loch_pool_create(device, NULL, &options, &pool), INVALID);
+    void *block = pool_alloc(parent, 100); /* the references of the source are as before */
+    CHECK_OK(loch_free(parent, block));
     options = (loch_pool_options){.size = sizeof options, .preset = LOCH_POOL_NO_SPLIT};
     CHECK_FAILS(loch_pool_create_child(parent, NULL, &range, &child), INVALID);
     options.preset = LOCH_POOL_NO_SPLIT + 1;
