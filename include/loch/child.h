@@ -34,7 +34,8 @@ typedef struct loch_child_options {
     loch_stream *stream;
     loch_tag tag; /**< tag of the range in the parent's statistics */
     /** Preset, idle cap (not for a range), handle options, captures and wiping of the child; limit_bytes is ignored,
-     *  and the kind of memory is the parent's; NULL for defaults. A child always wipes if its parent does. */
+     *  and the kind of memory is the parent's; NULL for defaults. A child always wipes if its parent does, and has the
+     *  parent's handle options if its own have no size. */
     const loch_pool_options *pool;
 } loch_child_options;
 

@@ -165,3 +165,32 @@ PROBE int probe_init(int device_count)
 {
     return guarded([=] { get()->init(device_count); });
 }
+
+// --- memory of other processes ---
+
+PROBE int probe_share(size_t address, char *handle, size_t *bytes, size_t *offset)
+{
+    return guarded([=] {
+        const ShareableHandle shared = get()->shareIpcHandle(reinterpret_cast<void *>(address));
+        TORCH_CHECK(shared.handle.size() <= *bytes, "the handle has ", shared.handle.size(), " bytes");
+        std::memcpy(handle, shared.handle.data(), shared.handle.size());
+        *bytes = shared.handle.size();
+        *offset = static_cast<size_t>(shared.offset);
+    });
+}
+
+static std::vector<std::shared_ptr<void>> opened;
+
+// Opens a handle; `base` is its address here. Each is closed by its number, in the order of opening from 0.
+PROBE int probe_open(const char *handle, size_t bytes, size_t *base)
+{
+    return guarded([=] {
+        opened.push_back(get()->getIpcDevPtr(std::string(handle, bytes)));
+        *base = reinterpret_cast<size_t>(opened.back().get());
+    });
+}
+
+PROBE int probe_close(size_t number)
+{
+    return guarded([=] { opened.at(number).reset(); });
+}

@@ -345,6 +345,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
     pool.kind = descent.parent->kind;
     pool.limit_bytes = 0;
     if (pool.wipe < descent.parent->options.wipe) pool.wipe = descent.parent->options.wipe;
+    if (!pool.handle.size) pool.handle = descent.parent->options.handle;
     return pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
 

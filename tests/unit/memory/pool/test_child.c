@@ -7,6 +7,33 @@
 #define MIB TEST_MIB
 #define KIB TEST_KIB
 
+/* --- options --- */
+
+/* What the parent's memory can do, that of its children can too. */
+static void a_child_has_the_handle_options_of_its_parent(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:1GiB,backed");
+    const loch_pool_options shared = {.size = sizeof shared,
+                                      .handle = {.size = sizeof shared.handle, .share = LOCH_SHARE_FD}},
+                            others = {.size = sizeof others, .captures = LOCH_POOL_CAPTURES_NONE},
+                            plain = {.size = sizeof plain, .handle = {.size = sizeof plain.handle}};
+    const loch_pool_options *const given[] = {NULL, &others, &plain};
+    loch_allocator *parent, *child;
+    CHECK_OK(loch_pool_create(device, "parent", &shared, &parent));
+    for (size_t i = 0; i < 3; i++) {
+        const loch_child_options options = {.size = sizeof options, .pool = given[i]};
+        loch_virtual_info info = {.size = sizeof info};
+        CHECK_OK(loch_pool_create_child(parent, NULL, &options, &child));
+        void *block = family_alloc(child, 3 * MIB, 1);
+        CHECK_OK(loch_virtual_find(block, &info));
+        assert_int_equal(info.share, i < 2 ? LOCH_SHARE_FD : LOCH_SHARE_NONE);
+        family_free(child, block, 3 * MIB, 1);
+        loch_allocator_release(child);
+    }
+    pool_end(parent, device);
+}
+
 /* --- ranges --- */
 
 /* Any size from the smallest on; blocks of all sizes come and go, and what lies beside them stays. */
@@ -430,6 +457,7 @@ static void bad_children_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        POOL_TEST(a_child_has_the_handle_options_of_its_parent),
         POOL_TEST(a_range_of_any_size_holds_blocks_of_all_sizes),
         POOL_TEST(a_range_is_a_block_of_its_parent),
         POOL_TEST(a_parent_may_be_of_any_kind_and_wrapped),
