@@ -7,6 +7,9 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
@@ -94,4 +97,46 @@ PROBE long pinned_end(unsigned long first, unsigned long second)
 PROBE long pinned_release(unsigned long first, unsigned long second)
 {
     return guarded([&] { return get()->release_pool({first, second}), 0; });
+}
+
+// Allocates, writes, records, checks and frees blocks of random sizes. Several threads may run it. Returns 0, or 1 if a
+// block was written by another thread.
+PROBE long pinned_churn(unsigned long seed, size_t rounds)
+{
+    return guarded([&] {
+        std::vector<std::pair<c10::DataPtr, size_t>> own(16);
+        const int fill = static_cast<int>(seed % 251) + 1;
+        long wrong = 0;
+        for (size_t i = 0; i < rounds; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            auto &[block, bytes] = own[seed >> 60];
+            if (block && !pinned_check(block.get(), bytes, fill)) wrong = 1;
+            block = c10::DataPtr();
+            bytes = ((seed >> 33) % (i % 64 ? 20000 : 3 << 20)) + 1;
+            block = get()->allocate(bytes);
+            std::memset(block.get(), fill, bytes);
+            if (i % 3 == 0) get()->record_event(block.get(), block.get_context(), default_stream());
+        }
+        return wrong;
+    });
+}
+
+// Forks while the process has live blocks. The child frees them, allocates and ends. Returns its exit code.
+PROBE long pinned_fork(void *ptr)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool is_ours = get()->record_event(ptr, ptr, default_stream());
+        live.clear();
+        try {
+            (void)get()->allocate(100);
+            _exit(2);
+        } catch (const std::exception &) {
+        }
+        get()->empty_cache();
+        _exit(is_ours ? 3 : 0);
+    }
+    int code = -1;
+    waitpid(child, &code, 0);
+    return WIFEXITED(code) ? WEXITSTATUS(code) : 100;
 }

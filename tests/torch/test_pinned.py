@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import subprocess
+import threading
 
 import pytest
 import torch
@@ -165,6 +166,39 @@ def test_huge_sizes_fail_with_a_sentence(pinned):
     with pytest.raises(RuntimeError, match="Loch could not pin host memory: "):
         pinned.alloc(1 << 62)
     pinned.alloc(MIB)
+
+
+def test_threads(pinned):
+    function, wrong = pinned.library.pinned_churn, []
+    function.restype, function.argtypes = ctypes.c_long, [ctypes.c_ulong, ctypes.c_size_t]
+    threads = [threading.Thread(target=lambda seed=seed: wrong.append(function(seed, 3000))) for seed in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        torch._C._host_emptyCache()
+        stats()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0] * 8
+
+
+def test_the_child_of_a_fork_leaves_the_blocks_alone(pinned):
+    block = pinned.alloc(3 * MIB, 9)
+    done = threading.Event()
+    function = pinned.library.pinned_churn
+    function.restype, function.argtypes = ctypes.c_long, [ctypes.c_ulong, ctypes.c_size_t]
+
+    def run():
+        while not done.is_set():
+            function(3, 100)
+
+    thread = threading.Thread(target=run)  # a fork finds the other thread anywhere
+    thread.start()
+    codes = [pinned.call("fork", block) for _ in range(20)]
+    done.set()
+    thread.join()
+    assert codes == [0] * 20
+    assert pinned.call("check", block, 3 * MIB, 9) == 1
 
 
 # --- graphs ---

@@ -17,7 +17,7 @@
 // | checkpoint.cpp | the live blocks of a private pool, saved and restored at the same addresses |
 // | peer.cpp | copies between devices |
 // | ipc.cpp | tensors shared between processes |
-// | host.cpp | pinned memory |
+// | host.cpp, host_graphs.cpp, host_history.cpp | pinned memory (host.h) |
 // | history.cpp, snapshot.cpp, segments.cpp | traces, contexts, snapshots, observers of segments |
 // | sleep.cpp | regions and sleep |
 #pragma once
