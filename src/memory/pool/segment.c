@@ -62,8 +62,10 @@ static loch_status segment_get_raw(lochi_pool *pool, pool_handle *segment, size_
     segment->bytes = bytes;
     loch_status status = segment_alloc(pool, segment, bytes, alignment);
     if (status == LOCH_E_UNSUPPORTED && pool->is_unsplit) status = segment_try_luck(pool, segment, alignment);
-    if (status == LOCH_E_UNSUPPORTED) /* the driver aligns less: take more bytes */
+    if (status == LOCH_E_UNSUPPORTED) { /* the driver aligns less: take more bytes, and fewer segments from now on */
+        pool->is_exact = false;
         status = segment_alloc(pool, segment, bytes + alignment, 0);
+    }
     segment->at = ((uintptr_t)segment->raw + alignment - 1) & ~(uintptr_t)(alignment - 1);
     if (status == LOCH_OK) lochi_ranges_let(segment->raw, &pool->tenant);
     return status;

@@ -238,6 +238,23 @@ static void segments_that_streams_use_do_not_make_way(void **state)
     pool_bench_close(&bench);
 }
 
+/* A segment of a driver that does not align costs a cell more. The pool takes few of them. */
+static void a_driver_that_does_not_align_gets_few_calls(void **state)
+{
+    (void)state;
+    pool_bench bench = open_pinned();
+    const loch_sim_fault refusal = {.size = sizeof refusal, .call = "pinned_alloc", .status = LOCH_E_UNSUPPORTED};
+    CHECK_OK(loch_sim_set_fault(bench.device, &refusal)); /* of the first, aligned block */
+    void *blocks[200];
+    for (size_t i = 0; i < 200; i++)
+        blocks[i] = pool_alloc(bench.pool, MIB + 1);
+    pool_expect_whole(bench.pool);
+    assert_true(pool_info(bench.pool).handles <= 40);
+    for (size_t i = 0; i < 200; i++)
+        CHECK_OK(loch_free(bench.pool, blocks[i]));
+    pool_bench_close(&bench);
+}
+
 /* --- memory that the host uses at once --- */
 
 /* Blocks of a stream without work, used by other streams: what is handed out has been left by all of them. */
@@ -347,6 +364,7 @@ int main(void)
         POOL_TEST(a_limit_holds_to_the_page),
         POOL_TEST(segments_that_streams_use_do_not_make_way),
         POOL_TEST(a_host_without_memory_makes_the_pool_give_back),
+        POOL_TEST(a_driver_that_does_not_align_gets_few_calls),
         POOL_TEST(a_pool_without_waits_hands_out_what_no_stream_uses),
         POOL_TEST(a_full_pool_without_waits_waits_on_the_host),
         POOL_TEST(an_unknown_kind_of_waits_is_refused),
