@@ -15,7 +15,10 @@ OURS = pathlib.Path(importlib.util.find_spec("loch").submodule_search_locations[
 
 def find_package(name):
     """The folder of an installed package."""
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # the package that it lies in
+        spec = None
     if spec is None or not spec.submodule_search_locations:
         pytest.skip(f"{name} is not installed")
     return pathlib.Path(spec.submodule_search_locations[0])
