@@ -166,7 +166,7 @@ PyObject *lochpy_make_text(const char *text);
 /* Reads a duration: seconds as a number, as nanoseconds. None gives 0. */
 int lochpy_read_seconds(PyObject *argument, uint64_t *out_ns);
 
-/* --- devices and streams (device.c, stream.c) --- */
+/* --- devices and streams (device.c, stream.c, event.c) --- */
 
 /* Reads a device: a name, a Device, a device of PyTorch. The caller releases it. None and NULL give NULL. */
 int lochpy_read_device(PyObject *argument, loch_device **out);
@@ -184,14 +184,23 @@ int lochpy_read_stream(PyObject *argument, loch_device *device, lochpy_stream_us
 /* Ends the use of a stream. Does nothing for an empty one. */
 void lochpy_stream_done(lochpy_stream_use *use);
 
-/* Returns a wrapper of a queue of the driver's, which is kept until the process ends. Borrowed. */
-int lochpy_stream_of_handle(loch_device *device, void *native, loch_stream **out);
+/* Returns a wrapper of a queue of the driver's. Borrowed, as long as the caller has a reference on `owner`, the object
+ * that the queue belongs to; NULL if there is none. */
+int lochpy_stream_of_handle(loch_device *device, void *native, PyObject *owner, loch_stream **out);
 
 /* Returns the handle of a stream that an argument names, as an integer for DLPack: 1 for the default stream. */
 PyObject *lochpy_stream_number(PyObject *argument);
 
 int lochpy_add_device_type(PyObject *module);
-int lochpy_add_stream_types(PyObject *module);
+int lochpy_add_stream_type(PyObject *module);
+int lochpy_add_event_type(PyObject *module);
+
+/* Makes the answer of a query: LOCH_OK means that the work has ended, E_BUSY that it has not. */
+PyObject *lochpy_answer(loch_status status);
+
+/* Makes later work on a Stream wait for an Event (event.c). */
+PyObject *lochpy_stream_wait(PyObject *self, PyObject *event);
+
 PyObject *lochpy_devices(PyObject *self, PyObject *unused);
 
 /* --- allocators (pool.c, block.c) --- */

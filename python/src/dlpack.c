@@ -131,7 +131,7 @@ static int dlpack_consumer(loch_tensor *tensor, PyObject *argument, dlpack_place
         *out = loch_stream_get_default(device);
         return 0;
     }
-    return lochpy_stream_of_handle(device, native, out);
+    return lochpy_stream_of_handle(device, native, PyIndex_Check(argument) ? NULL : argument, out);
 }
 
 typedef struct dlpack_request {

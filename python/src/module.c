@@ -96,8 +96,8 @@ static PyMethodDef module_methods[] = {
 
 static int module_add_types(PyObject *module)
 {
-    if (lochpy_add_device_type(module) != 0 || lochpy_add_stream_types(module) != 0 ||
-        lochpy_add_pool_type(module) != 0 || lochpy_add_block_types(module) != 0)
+    if (lochpy_add_device_type(module) != 0 || lochpy_add_stream_type(module) != 0 ||
+        lochpy_add_event_type(module) != 0 || lochpy_add_pool_type(module) != 0 || lochpy_add_block_types(module) != 0)
         return -1;
     return lochpy_add_tensor_type(module);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Stream and Event, and the argument `stream=` of all calls.
+/* Stream, and the argument `stream=` of all calls.
  *
- * A stream of another library is wrapped once for each handle and kept until the process ends: a free that is ordered
- * on it may come long after the call that named it. */
+ * A stream of another library is wrapped once for each handle. The wrapper is kept, because a free that is ordered on it
+ * may come long after the call that named it, and keeps the object that owns the queue: the driver must not destroy the
+ * queue before. A handle that is passed as a number has no owner here. */
 #include "core.h"
 
 #include <pthread.h>
@@ -23,17 +24,51 @@ static lochpy_stream *stream_of(PyObject *self)
 
 /* --- streams of other libraries --- */
 
+/* Wrappers without other owners of their queue are closed when there are this many. */
+#define STREAM_WRAPPED_MAX 64
+
 typedef struct stream_wrapped {
     loch_device *device; /* kept open by the stream */
     void *native;
     loch_stream *stream;
+    PyObject *owner; /* keeps the queue alive; NULL if the caller passed a number */
     struct stream_wrapped *next;
 } stream_wrapped;
 
-static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
-static stream_wrapped *stream_all; /* lock held; entries are never removed */
+static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER; /* no code of Python runs under it */
+static stream_wrapped *stream_all;                              /* lock held */
+static size_t stream_count;                                     /* lock held */
 
-static loch_status stream_wrap(loch_device *device, void *native, loch_stream **out)
+/* Takes one wrapper out of the list whose owner has no other reference, if there are many. A call that uses a wrapper
+ * holds a reference on its owner. */
+static stream_wrapped *stream_take_idle(void)
+{
+    if (stream_count < STREAM_WRAPPED_MAX) return NULL;
+    for (stream_wrapped **at = &stream_all; *at; at = &(*at)->next) {
+        stream_wrapped *found = *at;
+        if (!found->owner || Py_REFCNT(found->owner) != 1) continue;
+        *at = found->next;
+        stream_count--;
+        return found;
+    }
+    return NULL;
+}
+
+static void stream_close_idle(void)
+{
+    for (;;) {
+        pthread_mutex_lock(&stream_lock);
+        stream_wrapped *idle = stream_take_idle();
+        pthread_mutex_unlock(&stream_lock);
+        if (!idle) return;
+        LOCHPY_WITHOUT_GIL(loch_stream_close(idle->stream));
+        Py_DECREF(idle->owner);
+        free(idle);
+    }
+}
+
+/* Finds or adds a wrapper. Lock held. */
+static loch_status stream_wrap(loch_device *device, void *native, PyObject *owner, loch_stream **out)
 {
     for (const stream_wrapped *seen = stream_all; seen; seen = seen->next) {
         if (seen->device != device || seen->native != native) continue;
@@ -47,23 +82,23 @@ static loch_status stream_wrap(loch_device *device, void *native, loch_stream **
         free(added);
         return status;
     }
-    *added = (stream_wrapped){device, native, *out, stream_all};
+    Py_XINCREF(owner);
+    *added = (stream_wrapped){device, native, *out, owner, stream_all};
     stream_all = added;
+    stream_count++;
     return LOCH_OK;
 }
 
-int lochpy_stream_of_handle(loch_device *device, void *native, loch_stream **out)
+int lochpy_stream_of_handle(loch_device *device, void *native, PyObject *owner, loch_stream **out)
 {
     const uintptr_t handle = (uintptr_t)native;
     *out = NULL;
     if (handle == 0 || handle == 1) return 0; /* CUDA's legacy default stream */
     if (handle == 2) return LOCHPY_TRY(loch_stream_require_thread_default(device, out));
-    loch_status status;
-    PyThreadState *thread = PyEval_SaveThread();
+    stream_close_idle();
     pthread_mutex_lock(&stream_lock);
-    status = stream_wrap(device, native, out);
+    const loch_status status = stream_wrap(device, native, owner, out);
     pthread_mutex_unlock(&stream_lock);
-    PyEval_RestoreThread(thread);
     return lochpy_check(status);
 }
 
@@ -96,7 +131,7 @@ static PyObject *stream_foreign_handle(PyObject *argument)
     return NULL;
 }
 
-static int stream_read_handle(PyObject *number, loch_device *device, lochpy_stream_use *out)
+static int stream_read_handle(PyObject *number, PyObject *owner, loch_device *device, lochpy_stream_use *out)
 {
     if (PyBool_Check(number) || !PyIndex_Check(number)) {
         PyErr_Format(PyExc_TypeError, "the handle of a stream is an integer, not %R", number);
@@ -111,7 +146,7 @@ static int stream_read_handle(PyObject *number, loch_device *device, lochpy_stre
         (void)lochpy_raise_text(LOCH_E_INVALID, "the handle of a stream needs a device");
         return -1;
     }
-    return lochpy_stream_of_handle(device, native, &out->stream);
+    return lochpy_stream_of_handle(device, native, owner, &out->stream);
 }
 
 int lochpy_read_stream(PyObject *argument, loch_device *device, lochpy_stream_use *out)
@@ -128,7 +163,7 @@ int lochpy_read_stream(PyObject *argument, loch_device *device, lochpy_stream_us
         *out = (lochpy_stream_use){stream->handle, argument};
         return 0;
     }
-    if (PyIndex_Check(argument)) return stream_read_handle(argument, device, out);
+    if (PyIndex_Check(argument)) return stream_read_handle(argument, NULL, device, out);
     PyObject *handle = stream_foreign_handle(argument);
     if (!handle) {
         if (!PyErr_Occurred())
@@ -137,7 +172,7 @@ int lochpy_read_stream(PyObject *argument, loch_device *device, lochpy_stream_us
                          argument);
         return -1;
     }
-    const int result = stream_read_handle(handle, device, out);
+    const int result = stream_read_handle(handle, argument, device, out);
     Py_DECREF(handle);
     return result;
 }
@@ -276,8 +311,7 @@ static PyObject *stream_sync(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* Makes the answer of a query: LOCH_OK means that the work has ended. */
-static PyObject *stream_answer(loch_status status)
+PyObject *lochpy_answer(loch_status status)
 {
     if (status == LOCH_OK) Py_RETURN_TRUE;
     if (status == LOCH_E_BUSY) Py_RETURN_FALSE;
@@ -291,7 +325,7 @@ static PyObject *stream_query(PyObject *self, PyObject *unused)
     if (lochpy_read_stream(self, NULL, &use) != 0) return NULL;
     loch_status status;
     LOCHPY_WITHOUT_GIL(status = loch_stream_query(use.stream));
-    PyObject *answer = stream_answer(status);
+    PyObject *answer = lochpy_answer(status);
     lochpy_stream_done(&use);
     return answer;
 }
@@ -342,7 +376,6 @@ static PyObject *stream_repr(PyObject *self)
                                 lochpy_gate_is_closed(&stream_of(self)->gate) ? ", closed" : "");
 }
 
-static PyObject *stream_wait(PyObject *self, PyObject *event);
 static PyObject *stream_enter(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -362,7 +395,8 @@ static PyMethodDef stream_methods[] = {
     {"default", stream_default, METH_CLASS | METH_O, "default(device, /)\n--\n\nThe default stream of a device."},
     LOCHPY_NONE("sync", stream_sync, "sync($self, /)\n--\n\nWaits until the work queued so far has ended."),
     LOCHPY_NONE("query", stream_query, "query($self, /)\n--\n\nWhether the work queued so far has ended."),
-    LOCHPY_ONE("wait", stream_wait, "wait($self, event, /)\n--\n\nMakes later work on the stream wait for an event."),
+    LOCHPY_ONE("wait", lochpy_stream_wait,
+               "wait($self, event, /)\n--\n\nMakes later work on the stream wait for an event."),
     LOCHPY_NONE("close", stream_close, "close($self, /)\n--\n\nEnds the stream. Work already queued still runs."),
     LOCHPY_NONE("__cuda_stream__", stream_cuda, "__cuda_stream__($self, /)\n--\n\nVersion 0 and the driver's handle."),
     LOCHPY_NONE("__enter__", stream_enter, "__enter__($self, /)\n--\n\nThe stream itself."),
@@ -394,189 +428,8 @@ static PyType_Spec stream_spec = {
     .slots = stream_slots,
 };
 
-/* --- Event --- */
-
-/* An event allows one thread at a time: `gate` counts the call inside. */
-typedef struct lochpy_event {
-    PyObject_HEAD loch_event *handle;
-    loch_device *device;
-    pthread_mutex_t lock; /* held without the GIL during calls with the handle */
-    unsigned generation;
-} lochpy_event;
-
-static lochpy_event *event_of(PyObject *self)
-{
-    return (lochpy_event *)(void *)self;
-}
-
-static PyObject *event_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"device", "timed", NULL};
-    PyObject *where;
-    int timed = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$p:Event", names, &where, &timed)) return NULL;
-    loch_device *device;
-    if (lochpy_read_device(where, &device) != 0) return NULL;
-    loch_event *event = NULL;
-    if (LOCHPY_TRY(loch_event_create(device, timed ? LOCH_EVENT_TIMED : LOCH_EVENT_PLAIN, &event)) != 0) {
-        loch_device_release(device);
-        return NULL;
-    }
-    lochpy_event *self = lochpy_new(type);
-    if (!self) {
-        loch_event_destroy(event);
-        loch_device_release(device);
-        return NULL;
-    }
-    pthread_mutex_init(&self->lock, NULL);
-    self->handle = event;
-    self->device = device;
-    self->generation = lochpy_generation;
-    return (PyObject *)self;
-}
-
-static void event_dealloc(PyObject *object)
-{
-    lochpy_event *self = event_of(object);
-    if (self->handle && lochpy_is_own(self->generation)) {
-        LOCHPY_WITHOUT_GIL({
-            loch_event_destroy(self->handle);
-            loch_device_release(self->device);
-        });
-        pthread_mutex_destroy(&self->lock);
-    }
-    lochpy_free(object);
-}
-
-/* Calls a function with the event and a stream, one thread at a time. */
-static loch_status event_call(lochpy_event *self, loch_status (*function)(loch_event *, loch_stream *),
-                              loch_stream *stream)
-{
-    PyThreadState *thread = PyEval_SaveThread();
-    pthread_mutex_lock(&self->lock);
-    const loch_status status = function(self->handle, stream);
-    pthread_mutex_unlock(&self->lock);
-    PyEval_RestoreThread(thread);
-    return status;
-}
-
-static loch_status event_do_query(loch_event *event, loch_stream *unused)
-{
-    (void)unused;
-    return loch_event_query(event);
-}
-
-static loch_status event_do_sync(loch_event *event, loch_stream *unused)
-{
-    (void)unused;
-    return loch_event_sync(event);
-}
-
-static loch_status event_do_wait(loch_event *event, loch_stream *stream)
-{
-    return loch_stream_wait(stream, event);
-}
-
-static PyObject *event_record(PyObject *self, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"stream", NULL};
-    PyObject *argument = NULL;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:record", names, &argument)) return NULL;
-    lochpy_stream_use use;
-    if (lochpy_read_stream(argument, event_of(self)->device, &use) != 0) return NULL;
-    const loch_status status = event_call(event_of(self), loch_event_record, use.stream);
-    lochpy_stream_done(&use);
-    if (lochpy_check(status) != 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *event_query(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    return stream_answer(event_call(event_of(self), event_do_query, NULL));
-}
-
-static PyObject *event_sync(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    if (lochpy_check(event_call(event_of(self), event_do_sync, NULL)) != 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *event_elapsed(PyObject *self, PyObject *end)
-{
-    if (!PyObject_TypeCheck(end, lochpy.event)) {
-        PyErr_Format(PyExc_TypeError, "an Event is needed, not %R", end);
-        return NULL;
-    }
-    lochpy_event *first = event_of(self), *second = event_of(end);
-    lochpy_event *low = first < second ? first : second, *high = first < second ? second : first;
-    uint64_t ns = 0;
-    PyThreadState *thread = PyEval_SaveThread();
-    pthread_mutex_lock(&low->lock);
-    if (low != high) pthread_mutex_lock(&high->lock);
-    const loch_status status = loch_event_elapsed(first->handle, second->handle, &ns);
-    if (low != high) pthread_mutex_unlock(&high->lock);
-    pthread_mutex_unlock(&low->lock);
-    PyEval_RestoreThread(thread);
-    if (lochpy_check(status) != 0) return NULL;
-    return PyLong_FromUnsignedLongLong(ns);
-}
-
-static PyObject *stream_wait(PyObject *self, PyObject *event)
-{
-    if (!PyObject_TypeCheck(event, lochpy.event)) {
-        PyErr_Format(PyExc_TypeError, "an Event is needed, not %R", event);
-        return NULL;
-    }
-    lochpy_stream_use use;
-    if (lochpy_read_stream(self, NULL, &use) != 0) return NULL;
-    const loch_status status = event_call(event_of(event), event_do_wait, use.stream);
-    lochpy_stream_done(&use);
-    if (lochpy_check(status) != 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *event_device(PyObject *self, void *unused)
-{
-    (void)unused;
-    return lochpy_make_text(loch_device_get_name(event_of(self)->device));
-}
-
-static PyMethodDef event_methods[] = {
-    LOCHPY_KEYWORDS("record", event_record,
-                    "record($self, /, stream=None)\n--\n\nPlaces the mark after the work queued so far."),
-    LOCHPY_NONE("query", event_query, "query($self, /)\n--\n\nWhether the mark has passed."),
-    LOCHPY_NONE("sync", event_sync, "sync($self, /)\n--\n\nWaits until the mark has passed."),
-    LOCHPY_ONE("elapsed_ns", event_elapsed,
-               "elapsed_ns($self, end, /)\n--\n\nNanoseconds on the device from this mark to another."),
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef event_members[] = {
-    {"device", event_device, NULL, "Name of the device.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyType_Slot event_slots[] = {
-    {Py_tp_doc, "Event(device, *, timed=False)\n--\n\nA mark in a stream."},
-    {Py_tp_new, LOCHPY_SLOT(event_make)},
-    {Py_tp_dealloc, LOCHPY_SLOT(event_dealloc)},
-    {Py_tp_methods, event_methods},
-    {Py_tp_getset, event_members},
-    {0, NULL},
-};
-
-static PyType_Spec event_spec = {
-    .name = "loch.Event",
-    .basicsize = sizeof(lochpy_event),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = event_slots,
-};
-
-int lochpy_add_stream_types(PyObject *module)
+int lochpy_add_stream_type(PyObject *module)
 {
     lochpy.stream = lochpy_add_type(module, &stream_spec);
-    lochpy.event = lochpy.stream ? lochpy_add_type(module, &event_spec) : NULL;
-    return lochpy.event ? 0 : -1;
+    return lochpy.stream ? 0 : -1;
 }
