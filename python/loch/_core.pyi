@@ -404,7 +404,7 @@ def load(
     path: _Path,
     dtype: Any = None,
     *,
-    mapped: bool | None = None,
+    mapped: bool | None = False,
     read_only: bool = False,
     device: _Device | None = None,
     pool: Pool | None = None,

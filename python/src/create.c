@@ -291,7 +291,7 @@ PyObject *lochpy_load(PyObject *module, PyObject *arguments, PyObject *keywords)
 {
     (void)module;
     static char *names[] = {"path", "dtype", "mapped", "read_only", "device", "pool", NULL};
-    PyObject *path, *type = NULL, *mapped = Py_None, *device = NULL, *pool = NULL;
+    PyObject *path, *type = NULL, *mapped = Py_False, *device = NULL, *pool = NULL;
     int is_read_only = 0;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|O$OpOO:load", names, PyUnicode_FSConverter, &path, &type,
                                      &mapped, &is_read_only, &device, &pool))

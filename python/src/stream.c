@@ -14,6 +14,7 @@ typedef struct lochpy_stream {
     loch_stream *handle;
     bool is_default; /* borrowed from the device, which `device` keeps open */
     loch_device *device;
+    PyObject *owner; /* of a wrapped queue; kept as long as this object */
     unsigned generation;
 } lochpy_stream;
 
@@ -89,12 +90,21 @@ static loch_status stream_wrap(loch_device *device, void *native, PyObject *owne
     return LOCH_OK;
 }
 
+/* Refuses numbers that are no address: a driver would follow them. */
+static int stream_check_handle(void *native)
+{
+    if ((uintptr_t)native < 2 || (intptr_t)native >= 4096) return 0;
+    (void)lochpy_raise_text(LOCH_E_INVALID, "%lld is not the handle of a stream", (long long)(intptr_t)native);
+    return -1;
+}
+
 int lochpy_stream_of_handle(loch_device *device, void *native, PyObject *owner, loch_stream **out)
 {
     const uintptr_t handle = (uintptr_t)native;
     *out = NULL;
     if (handle == 0 || handle == 1) return 0; /* CUDA's legacy default stream */
     if (handle == 2) return LOCHPY_TRY(loch_stream_require_thread_default(device, out));
+    if (stream_check_handle(native) != 0) return -1;
     stream_close_idle();
     pthread_mutex_lock(&stream_lock);
     const loch_status status = stream_wrap(device, native, owner, out);
@@ -254,10 +264,9 @@ static PyObject *stream_wrap_handle(PyObject *type, PyObject *arguments, PyObjec
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:wrap", names, &handle, &where)) return NULL;
     loch_device *device;
     if (lochpy_read_device(where, &device) != 0) return NULL;
-    PyObject *foreign = PyIndex_Check(handle) ? NULL : stream_foreign_handle(handle);
+    PyObject *foreign = lochpy_stream_number(handle);
     loch_stream *stream = NULL;
-    void *native = NULL;
-    if (!PyErr_Occurred()) native = PyLong_AsVoidPtr(foreign ? foreign : handle);
+    void *native = foreign ? PyLong_AsVoidPtr(foreign) : NULL;
     int result = PyErr_Occurred() ? -1 : 0;
     Py_XDECREF(foreign);
     if (result == 0 && (uintptr_t)native == 2) {
@@ -265,10 +274,15 @@ static PyObject *stream_wrap_handle(PyObject *type, PyObject *arguments, PyObjec
                                 "handle 2 is another stream in each thread: pass it to a call as stream=2");
         result = -1;
     }
+    if (result == 0) result = stream_check_handle(native);
     if (result == 0) result = LOCHPY_TRY(loch_stream_wrap(device, native, &stream));
     const bool is_default = stream && stream == loch_stream_get_default(device);
     PyObject *made = result == 0 ? stream_make_object((PyTypeObject *)type, stream, is_default) : NULL;
     loch_device_release(device);
+    if (made && !PyIndex_Check(handle)) {
+        Py_INCREF(handle);
+        stream_of(made)->owner = handle;
+    }
     return made;
 }
 
@@ -290,6 +304,7 @@ static void stream_dealloc(PyObject *object)
     lochpy_stream *self = stream_of(object);
     if (self->handle && lochpy_gate_close(&self->gate)) stream_end(self);
     if (lochpy_is_own(self->generation)) loch_device_release(self->device);
+    Py_XDECREF(self->owner);
     lochpy_free(object);
 }
 

@@ -226,6 +226,9 @@ def test_files(tmp_path):
     path = tmp_path / "x.npy"
     loch.save(path, [[1, 2], [3, 4]])
     assert loch.load(path).tolist() == np.load(path).tolist() == [[1, 2], [3, 4]]
+    kept = loch.load(path)
+    path.write_bytes(b"")  # as a program that writes the file anew
+    assert kept.tolist() == [[1, 2], [3, 4]]
     loch.save(str(path), loch.ones(3, "bf16"), as_bits=True)
     assert loch.load(path, "bf16").tolist() == [1, 1, 1]
     assert loch.load(path, "bf16", device="sim:16MiB,backed").device.startswith("sim")

@@ -139,6 +139,13 @@ def test_errors_of_other_streams_come_through():
         loch.zeros(3, stream=Odd())
 
 
+@pytest.mark.parametrize("wrong", [-1, 3, 4095, -(2**63)])
+def test_numbers_that_are_no_handle(wrong):
+    for call in (lambda: loch.zeros(3, stream=wrong), lambda: loch.Pool().alloc(3, stream=Torch(wrong))):
+        with pytest.raises(loch.Error, match="handle"):
+            call()
+
+
 def test_wrong_streams():
     stream = loch.Stream(SIM)
     with pytest.raises(loch.Error):
