@@ -88,8 +88,8 @@ PROBE int probe_attach_oom_observer()
     });
 }
 
-// Entries of segments as action, device, address, bytes, first number of the pool. One tracker throws, as NCCL's does for
-// a segment that it does not know.
+// Entries of segments as action, device, address, bytes, first number of the pool. One tracker throws, as NCCL's does
+// for a segment that it does not know.
 PROBE int probe_attach_tracker(int is_throwing)
 {
     return guarded([=] {

@@ -192,6 +192,12 @@ static void count_private(Pool &pool, const Large &block, int64_t sign)
     }
 }
 
+// Returns whether an allocation is noted. Segments of private pools always know their pool: NCCL registers them by it.
+static inline bool is_noted(const Pool &pool)
+{
+    return pool.is_private || rare.load(std::memory_order_relaxed) & kRareHistory;
+}
+
 void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
 {
     Device &device = *pool.device;
@@ -201,7 +207,7 @@ void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
     const Large block = pool.is_private || is_reported ? sizes_of(pool, ptr) : Large{0, bytes};
     if (pool.is_private) count_private(pool, block, 1);
     if (!pool.is_direct) count_bytes(*last.tally, ptr, bytes);
-    if (rare.load(std::memory_order_relaxed) & kRareHistory) note_alloc(pool, ptr, bytes, stream);
+    if (is_noted(pool)) note_alloc(pool, ptr, bytes, stream);
     if (is_reported) report(device, ptr, static_cast<int64_t>(block.allocated));
 }
 
@@ -220,7 +226,7 @@ void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
     follow(*pool.device, stream);
     loch_request request = request_for(bytes, last.stream);
     if (pool.is_unsplit) request.alignment = request.round_bytes = kGranule;
-    if (C10_UNLIKELY(rare.load(std::memory_order_relaxed) & kRareHistory)) note_request(pool, stream);
+    if (is_noted(pool)) note_request(pool, stream);
     Pool *served = &pool;
     void *ptr = nullptr;
     const loch_status status = loch_allocator_alloc(pool.loch, &request, &ptr);

@@ -176,6 +176,7 @@ inline void check(const char *what, loch_status status)
 Device &open_device(DeviceIndex number);                       // opens it on first use; throws
 Device *find_device(int number) noexcept;                      // nullptr if it was not opened
 int device_count() noexcept;                                   // devices that init() announced
+void set_device_count(int device_count);                       // numbers below it may be opened; never falls
 loch_stream *find_stream(Device &device, cudaStream_t native); // throws
 cudaStream_t find_native(Device &device, uint64_t stream_id);  // of a stream of Loch; nullptr for the default one
 DeviceIndex current_device();
@@ -230,7 +231,7 @@ void release_pool(Pool &pool);              // takes one from use_count; ends th
 void retire_if_empty(Pool &pool);           // forgets a pool that is gone and whose last block was freed
 void release_waiting_pools(Device &device); // ends pools whose end had to wait for captures
 
-// --- history.cpp: called while kRareHistory is set ---
+// --- history.cpp: called while kRareHistory is set; note_request and note_alloc for private pools always ---
 
 void note_request(Pool &pool, cudaStream_t stream);                        // before an allocation, without any lock
 void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation
@@ -246,7 +247,7 @@ void prepare_trackers();          // before PyTorch gets the allocator
 void note_device(Device &device); // a device was opened
 void note_recording(bool is_on);  // the history is switched on or off
 // A foreign allocator gave a segment, or is about to get it back.
-void note_segment(Pool &pool, void *address, size_t bytes, bool is_taken) noexcept;
+void note_segment(Device &device, MempoolId_t pool, void *address, size_t bytes, bool is_taken) noexcept;
 
 // --- snapshot.cpp ---
 

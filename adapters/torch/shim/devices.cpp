@@ -28,6 +28,11 @@ bool Allocator::initialized()
 
 void Allocator::init(int device_count)
 {
+    set_device_count(device_count);
+}
+
+void set_device_count(int device_count)
+{
     const int wanted = std::min(device_count, kDevicesMax);
     int seen = count.load();
     while (seen < wanted && !count.compare_exchange_weak(seen, wanted)) {}

@@ -188,7 +188,7 @@ static Live find_live(Pool &pool, const void *ptr)
     loch_block block{};
     block.size = sizeof block;
     if (loch_allocator_find(pool.loch, ptr, &block) != LOCH_OK) return {};
-    return {block.requested_bytes, native_of(*pool.device, block.stream_id), nullptr, false};
+    return {block.requested_bytes, find_native(*pool.device, block.stream_id), nullptr, false};
 }
 
 void note_use(const void *ptr)
@@ -254,14 +254,6 @@ std::unordered_map<const void *, Context> read_contexts()
     for (const auto &[address, live] : history.live)
         if (live.context) result.emplace(address, live.context);
     return result;
-}
-
-cudaStream_t native_of(const Device &device, uint64_t stream_id)
-{
-    for (const auto &bucket : device.streams)
-        for (const Stream *seen = bucket.load(std::memory_order_acquire); seen; seen = seen->next)
-            if (loch_stream_get_id(seen->loch) == stream_id) return seen->native;
-    return nullptr;
 }
 
 // --- failures ---

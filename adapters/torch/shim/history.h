@@ -51,7 +51,6 @@ std::unordered_map<const void *, Context> read_contexts();
 
 std::vector<TraceEntry> read_trace(int device);
 std::vector<AnnotationEntry> read_annotations();
-cudaStream_t native_of(const Device &device, uint64_t stream_id); // nullptr if the stream is not known
 
 // --- segments.cpp ---
 

@@ -14,7 +14,8 @@ namespace loch_torch
 
 static bool is_short(loch_status status)
 {
-    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED;
+    return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
+           status == LOCH_E_OVERFLOW; // more than there are addresses: PyTorch has no other word for it
 }
 
 static bool run_callbacks()

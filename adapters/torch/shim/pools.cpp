@@ -110,11 +110,11 @@ static Pool *make_private(Device &device, MempoolId_t id, const std::string &tag
     options.captures = LOCH_POOL_CAPTURES_SHARED;
     options.handle = handle_options(device.loch);
     const std::string name = "torch cuda:" + std::to_string(device.number) + " pool " + print_id(id);
+    const auto release = [](loch_allocator *loch) { loch_allocator_release(loch); };
+    const std::unique_ptr<loch_allocator, decltype(release)> foreign(source ? make_source(device, id, source) : nullptr,
+                                                                     release);
+    options.source = foreign.get();
     Pool *pool = make_pool(device, id, name.c_str(), &options);
-    if (source) {
-        loch_allocator_release(pool->loch);
-        pool->loch = make_source(device, source);
-    }
     pool->source = std::move(source);
     pool->tag = tag;
     return pool;
@@ -305,6 +305,8 @@ static void empty_private(Device &device, MempoolId_t id)
 
 void Allocator::emptyCache(MempoolId_t id)
 {
+    const bool is_noted = rare.load(std::memory_order_relaxed) & kRareHistory;
+    if (is_noted) note_giving(true);
     for (int i = 0; i < kDevicesMax; i++) {
         Device *device = find_device(i);
         if (!device) continue;
@@ -314,6 +316,7 @@ void Allocator::emptyCache(MempoolId_t id)
         else
             empty_private(*device, id);
     }
+    if (is_noted) note_giving(false);
 }
 
 } // namespace loch_torch

@@ -103,22 +103,20 @@ static void give(Device &device, uintptr_t address)
 }
 
 // Makes the piece that the calling thread's allocation takes.
-static Piece make_piece(const Pool *pool, size_t bytes, bool is_whole)
+static Piece make_piece(MempoolId_t pool, size_t bytes, bool is_whole)
 {
     const Request &request = current_request();
-    if (!pool) pool = request.pool;
-    return {bytes,          0, is_whole, pool ? pool->id : MempoolId_t{0, 0}, request.pool ? request.stream : nullptr,
-            request.context};
+    return {bytes, 0, is_whole, pool, request.pool ? request.stream : nullptr, request.context};
 }
 
-void note_segment(Pool &pool, void *address, size_t bytes, bool is_taken) noexcept
+void note_segment(Device &device, MempoolId_t pool, void *address, size_t bytes, bool is_taken) noexcept
 {
     const auto start = reinterpret_cast<uintptr_t>(address);
     try {
         if (is_taken)
-            take(*pool.device, start, make_piece(&pool, bytes, true));
+            take(device, start, make_piece(pool, bytes, true));
         else
-            give(*pool.device, start);
+            give(device, start);
     } catch (const std::exception &) { // no host memory: a snapshot does not know the segment's number
     }
 }
@@ -131,12 +129,13 @@ static void observe(loch_range_event event, const loch_range *range, void *user)
     const bool is_mapping = range->memory != nullptr;
     if (range->kind != LOCH_MEMORY_DEVICE || is_mapping != segments.has_mappings[device.number]) return;
     const auto start = reinterpret_cast<uintptr_t>(range->address);
+    const Pool *pool = current_request().pool;
     try {
         if (event == LOCH_RANGE_TAKEN)
-            take(device, start, make_piece(nullptr, range->bytes, !is_mapping));
+            take(device, start, make_piece(pool ? pool->id : MempoolId_t{0, 0}, range->bytes, !is_mapping));
         else
             give(device, start);
-    } catch (const std::exception &) { // no host memory, as above
+    } catch (const std::exception &) { // no host memory: a snapshot does not know the range
     }
 }
 

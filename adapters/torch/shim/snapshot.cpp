@@ -34,8 +34,9 @@ void prepare_clock()
 
 // A walk over the memory of a pool. C calls the visitor, so an exception is kept until the walk has ended.
 struct Walk {
-    const Device &device;
+    Device &device;
     MempoolId_t id;
+    bool is_unsplit; // every block is a segment
     const std::unordered_map<const void *, Context> &contexts;
     const std::unordered_map<size_t, Waiting> &waiting;
     std::map<uint64_t, cudaStream_t> streams{};
@@ -53,13 +54,13 @@ cudaStream_t Walk::stream_of(uint64_t id)
 {
     const auto found = streams.find(id);
     if (found != streams.end()) return found->second;
-    return streams[id] = native_of(device, id);
+    return streams[id] = find_native(device, id);
 }
 
 void Walk::begin_segment(const loch_memory_piece &piece)
 {
-    const auto start = reinterpret_cast<uintptr_t>(piece.range_address);
-    const Segment known = find_segment(device, start, piece.range_bytes);
+    const auto start = reinterpret_cast<uintptr_t>(is_unsplit ? piece.address : piece.range_address);
+    const Segment known = find_segment(device, start, is_unsplit ? piece.bytes : piece.range_bytes);
     SegmentInfo &segment = segments.emplace_back();
     segment.device = static_cast<DeviceIndex>(device.number);
     segment.registration_counter = std::max(known.counter, 0);
@@ -80,7 +81,7 @@ static bool is_live(const loch_memory_piece &piece)
 void Walk::add(const loch_memory_piece &piece)
 {
     const auto address = reinterpret_cast<size_t>(piece.address);
-    if (segments.empty() || segments.back().address != reinterpret_cast<size_t>(piece.range_address))
+    if (is_unsplit || segments.empty() || segments.back().address != reinterpret_cast<size_t>(piece.range_address))
         begin_segment(piece);
     SegmentInfo &segment = segments.back();
     const bool is_free = !is_live(piece) && piece.state != LOCH_PIECE_WAITING;
@@ -134,13 +135,13 @@ struct Collection {
     std::unordered_set<size_t> waiting_seen{};
     std::vector<SegmentInfo> segments{};
 
-    void add_pool(loch_allocator *loch, MempoolId_t id);
+    void add_pool(loch_allocator *loch, MempoolId_t id, bool is_unsplit);
     void add_pools(MempoolId_t wanted);
 };
 
-void Collection::add_pool(loch_allocator *loch, MempoolId_t id)
+void Collection::add_pool(loch_allocator *loch, MempoolId_t id, bool is_unsplit)
 {
-    Walk walk{device, id, contexts, waiting};
+    Walk walk{device, id, is_unsplit, contexts, waiting};
     const loch_status status = loch_pool_walk_memory(loch, visit, &walk);
     if (walk.failure) std::rethrow_exception(walk.failure);
     check("walk over a pool", status);
@@ -148,28 +149,31 @@ void Collection::add_pool(loch_allocator *loch, MempoolId_t id)
     std::move(walk.segments.begin(), walk.segments.end(), std::back_inserter(segments));
 }
 
-// Walks over the pools with an id, or over all for {0, 0}. A pool in use is kept by a reference. A released pool lives as
-// long as its last block, which is freed under the device's lock.
+// Walks over the pools with an id, or over all for {0, 0}. A pool in use is kept by a reference. A released pool lives
+// as long as its last block, which is freed under the device's lock.
 void Collection::add_pools(MempoolId_t wanted)
 {
+    struct Kept {
+        std::unique_ptr<loch_allocator, void (*)(loch_allocator *)> loch;
+        MempoolId_t id;
+        bool is_unsplit;
+    };
     const bool is_all = wanted == MempoolId_t{0, 0};
-    const auto release = [](loch_allocator *loch) { loch_allocator_release(loch); };
-    std::vector<std::pair<std::unique_ptr<loch_allocator, decltype(release)>, MempoolId_t>> kept;
-    if (is_all) add_pool(device.main.loch, device.main.id);
+    std::vector<Kept> kept;
+    if (is_all) add_pool(device.main.loch, device.main.id, false);
     {
         const std::lock_guard<std::mutex> held(device.lock);
         for (const Pool *pool : device.pools) {
             if ((!is_all && pool->id != wanted) || (pool->is_released && pool->source)) continue;
             if (pool->is_released)
-                add_pool(pool->loch, pool->id);
+                add_pool(pool->loch, pool->id, pool->is_unsplit);
             else
-                kept.emplace_back(
-                    std::unique_ptr<loch_allocator, decltype(release)>(loch_allocator_retain(pool->loch), release),
-                    pool->id);
+                kept.push_back(
+                    {{loch_allocator_retain(pool->loch), loch_allocator_release}, pool->id, pool->is_unsplit});
         }
     }
-    for (const auto &[loch, id] : kept)
-        add_pool(loch.get(), id);
+    for (const Kept &pool : kept)
+        add_pool(pool.loch.get(), pool.id, pool.is_unsplit);
 }
 
 static std::vector<SegmentInfo> snapshot_device(Device &device, MempoolId_t id)

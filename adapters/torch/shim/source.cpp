@@ -6,6 +6,8 @@ namespace loch_torch
 {
 
 struct Source {
+    Device &device;
+    MempoolId_t id; // of the pool
     std::shared_ptr<CUDAAllocator> allocator;
 };
 
@@ -23,17 +25,21 @@ template <typename Function> static loch_status guarded(const char *what, Functi
 static loch_status source_alloc(void *self, const loch_request *request, void **out)
 {
     return guarded("allocate", [&] {
-        *out = static_cast<Source *>(self)->allocator->raw_alloc(request->bytes);
+        const Source &source = *static_cast<Source *>(self);
+        *out = source.allocator->raw_alloc(request->bytes);
+        if (*out) note_segment(source.device, source.id, *out, request->bytes, true);
         if (*out) return LOCH_OK;
         return loch_error_set(LOCH_E_DEVICE_MEMORY, nullptr, 0, "a pool's own allocator has no %zu bytes",
                               request->bytes);
     });
 }
 
-static loch_status source_free(void *self, void *address, size_t, loch_stream *)
+static loch_status source_free(void *self, void *address, size_t bytes, loch_stream *)
 {
     return guarded("free", [&] {
-        static_cast<Source *>(self)->allocator->raw_delete(address);
+        const Source &source = *static_cast<Source *>(self);
+        note_segment(source.device, source.id, address, bytes, false);
+        source.allocator->raw_delete(address);
         return LOCH_OK;
     });
 }
@@ -43,7 +49,7 @@ static void source_destroy(void *self)
     delete static_cast<Source *>(self);
 }
 
-loch_allocator *make_source(Device &device, const std::shared_ptr<CUDAAllocator> &source)
+loch_allocator *make_source(Device &device, MempoolId_t id, const std::shared_ptr<CUDAAllocator> &source)
 {
     loch_allocator_ops ops{};
     ops.size = sizeof ops;
@@ -52,7 +58,7 @@ loch_allocator *make_source(Device &device, const std::shared_ptr<CUDAAllocator>
     ops.alloc = source_alloc;
     ops.free = source_free;
     ops.destroy = source_destroy;
-    auto self = std::make_unique<Source>(Source{source});
+    auto self = std::make_unique<Source>(Source{device, id, source});
     loch_allocator *made = nullptr;
     const std::string name = "torch cuda:" + std::to_string(device.number) + " " + source->name();
     check("use a pool's own allocator",
