@@ -20,11 +20,12 @@ static PyObject *torch_raise(const char *sentence)
     return PyErr_Format(PyExc_RuntimeError, "%s", sentence);
 }
 
-/* Returns the table, or NULL with an exception if no shim was loaded. */
+/* Returns the table, or NULL with an exception if Loch does not serve PyTorch. */
 static const loch_torch_door *torch_require(void)
 {
-    if (!torch_door) PyErr_SetString(PyExc_RuntimeError, "loch.torch is not enabled: call loch.torch.enable() first");
-    return torch_door;
+    if (torch_door && torch_door->is_installed()) return torch_door;
+    PyErr_SetString(PyExc_RuntimeError, "loch.torch is not enabled: call loch.torch.enable() first");
+    return NULL;
 }
 
 /* --- loading --- */
@@ -74,11 +75,11 @@ PyDoc_STRVAR(doc_install, "torch_install(options)\n--\n\nMakes the shim PyTorch'
 static PyObject *torch_install(PyObject *module, PyObject *argument)
 {
     (void)module;
-    const loch_torch_door *door = torch_require();
-    const char *options = door ? PyUnicode_AsUTF8AndSize(argument, NULL) : NULL;
+    const char *options = PyUnicode_AsUTF8AndSize(argument, NULL);
     if (!options) return NULL;
+    if (!torch_door) return PyErr_Format(PyExc_RuntimeError, "no shim was loaded");
     char error[SENTENCE_MAX];
-    if (door->install(options, error, sizeof error) != 0) return torch_raise(error);
+    if (torch_door->install(options, error, sizeof error) != 0) return torch_raise(error);
     Py_RETURN_NONE;
 }
 

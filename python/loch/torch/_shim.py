@@ -67,11 +67,14 @@ def _run_build(source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
         name = out / (path.name.partition(".so")[0] + ".so")  # the linker looks for names without a version
         if not name.exists():
             name.symlink_to(path)
-    flags = [os.environ.get("CXXFLAGS", ""), f"-I{get_include()}", f"-Wl,-rpath,{library.parent}"]
+    flags = {
+        "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -I{get_include()}",
+        "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} -Wl,-rpath,{library.parent}",
+    }
     done = subprocess.run(
         ["sh", str(source / "scripts" / "build-torch-shim"), sys.executable, str(out), str(out)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        env={**os.environ, "CXXFLAGS": " ".join(flags)})
+        env={**os.environ, **flags})
     if done.returncode != 0:
         raise ShimError(f"the shim does not compile: {done.stdout.strip()[-2000:]}")
     return next(out.glob("loch_torch_*.so"))
