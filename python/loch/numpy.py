@@ -34,7 +34,7 @@ _settings: tuple[str, int | str | None] | None = None
 
 
 def _get_core() -> Any:
-    return getattr(numpy, "_core", None) or numpy.core  # type: ignore[attr-defined]
+    return getattr(numpy, "_core", None) or numpy.core
 
 
 def _set(handler: object) -> object:

@@ -121,7 +121,7 @@ static int memory_read_stream(memory_object *memory, PyObject *argument, loch_st
     return lochpy_check(memory_find_stream(memory, native, PyLong_Check(argument) ? NULL : argument, out));
 }
 
-PyDoc_STRVAR(doc_alloc, "alloc(bytes, stream=None)\n--\n\n"
+PyDoc_STRVAR(doc_alloc, "alloc($self, bytes, stream=None, /)\n--\n\n"
                         "Allocates bytes for work on a stream of any library and returns the address.");
 
 static PyObject *memory_alloc(PyObject *self, PyObject *args)
@@ -138,7 +138,7 @@ static PyObject *memory_alloc(PyObject *self, PyObject *args)
     return PyLong_FromVoidPtr(block);
 }
 
-PyDoc_STRVAR(doc_free, "free(address, stream=None)\n--\n\n"
+PyDoc_STRVAR(doc_free, "free($self, address, stream=None, /)\n--\n\n"
                        "Frees a block in the order of a stream; None for the stream of its allocation.");
 
 static PyObject *memory_free(PyObject *self, PyObject *args)

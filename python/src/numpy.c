@@ -109,7 +109,7 @@ static numpy_handler *numpy_create(loch_allocator *pool)
 
 /* --- the functions of the module --- */
 
-PyDoc_STRVAR(doc_handler, "numpy_handler(pool)\n--\n\n"
+PyDoc_STRVAR(doc_handler, "numpy_handler(pool, /)\n--\n\n"
                           "Creates a memory handler for NumPy on a pool whose memory the host can read.");
 
 static PyObject *numpy_make_handler(PyObject *module, PyObject *argument)
@@ -133,7 +133,7 @@ static PyObject *numpy_make_handler(PyObject *module, PyObject *argument)
 }
 
 PyDoc_STRVAR(doc_set,
-             "numpy_set(api, handler)\n--\n\n"
+             "numpy_set(api, handler, /)\n--\n\n"
              "Makes NumPy use a handler in this context; None for NumPy's own. Returns the handler before it.");
 
 static PyObject *numpy_set(PyObject *module, PyObject *args)

@@ -36,7 +36,7 @@ static PyObject *torch_refuse_library(const char *path)
     return PyErr_Format(PyExc_ImportError, "%s cannot be loaded: %s", path, reason ? reason : "no reason given");
 }
 
-PyDoc_STRVAR(doc_load, "torch_load(path)\n--\n\nLoads a shim and returns the version of PyTorch that it is for.");
+PyDoc_STRVAR(doc_load, "torch_load(path, /)\n--\n\nLoads a shim and returns the version of PyTorch that it is for.");
 
 static PyObject *torch_load(PyObject *module, PyObject *argument)
 {
@@ -56,7 +56,8 @@ static PyObject *torch_load(PyObject *module, PyObject *argument)
     return PyUnicode_FromString(door->version);
 }
 
-PyDoc_STRVAR(doc_symbol, "torch_symbol(path, name)\n--\n\nReturns the address of a function of a library as an int.");
+PyDoc_STRVAR(doc_symbol,
+             "torch_symbol(path, name, /)\n--\n\nReturns the address of a function of a library as an int.");
 
 static PyObject *torch_symbol(PyObject *module, PyObject *args)
 {
@@ -70,7 +71,7 @@ static PyObject *torch_symbol(PyObject *module, PyObject *args)
     return PyLong_FromVoidPtr(address);
 }
 
-PyDoc_STRVAR(doc_install, "torch_install(options)\n--\n\nMakes the shim PyTorch's allocator.");
+PyDoc_STRVAR(doc_install, "torch_install(options, /)\n--\n\nMakes the shim PyTorch's allocator.");
 
 static PyObject *torch_install(PyObject *module, PyObject *argument)
 {
@@ -137,7 +138,8 @@ static PyObject *torch_report(PyObject *module, PyObject *unused)
     return door ? torch_print(door->print_report) : NULL;
 }
 
-PyDoc_STRVAR(doc_stats, "torch_stats(device)\n--\n\nReturns the statistics of one device as JSON; -1 for all devices.");
+PyDoc_STRVAR(doc_stats,
+             "torch_stats(device, /)\n--\n\nReturns the statistics of one device as JSON; -1 for all devices.");
 
 static PyObject *torch_stats(PyObject *module, PyObject *argument)
 {
@@ -152,7 +154,7 @@ static PyObject *torch_stats(PyObject *module, PyObject *argument)
 
 /* --- regions and sleep --- */
 
-PyDoc_STRVAR(doc_region_begin, "torch_region_begin(tag)\n--\n\n"
+PyDoc_STRVAR(doc_region_begin, "torch_region_begin(tag, /)\n--\n\n"
                                "Lets this thread allocate memory of a tag; \"\" for memory outside of regions.");
 
 static PyObject *torch_region_begin(PyObject *module, PyObject *argument)
@@ -203,7 +205,7 @@ static PyObject *torch_sleep_parts(const loch_torch_door *door, PyObject *tuple,
     return failed ? torch_raise(error) : PyLong_FromSize_t(released);
 }
 
-PyDoc_STRVAR(doc_sleep, "torch_sleep(parts)\n--\n\n"
+PyDoc_STRVAR(doc_sleep, "torch_sleep(parts, /)\n--\n\n"
                         "Puts the memory of tags to sleep, all or nothing: tuples (tag, contents, directory).");
 
 static PyObject *torch_sleep(PyObject *module, PyObject *argument)
@@ -240,7 +242,7 @@ end:
 }
 
 PyDoc_STRVAR(doc_wake,
-             "torch_wake(tags, keep_host)\n--\n\nWakes the memory of tags, all or nothing; None for all tags.");
+             "torch_wake(tags, keep_host, /)\n--\n\nWakes the memory of tags, all or nothing; None for all tags.");
 
 static PyObject *torch_wake(PyObject *module, PyObject *args)
 {
@@ -255,7 +257,7 @@ static PyObject *torch_wake(PyObject *module, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(doc_find_tag, "torch_find_tag(address)\n--\n\n"
+PyDoc_STRVAR(doc_find_tag, "torch_find_tag(address, /)\n--\n\n"
                            "Returns the tag of a block; None for memory that is not Loch's.");
 
 static PyObject *torch_find_tag(PyObject *module, PyObject *argument)

@@ -156,7 +156,7 @@ def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
     its allocations, and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
     """
-    found = {}
+    found: dict[int, dict[str, Any]] = {}
     for number, pools in _read_pools()["devices"].items():
         figures = json.loads(_core.torch_stats(int(number)))
         figures.update({name: sum(pool[name] for pool in pools) for name in _SUMS})
@@ -165,7 +165,8 @@ def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     if device is None:
         return found
     index = torch.device(device).index if isinstance(device, (str, torch.device)) else device
-    return found.get(index or 0, {})
+    figures = found.get(index or 0)
+    return dict(figures) if figures else {}
 
 
 def _show(size: int) -> str:
