@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The type DeviceMemory: a pool for a Python library that has CUDA streams of its own (CuPy, cuda.core, Numba).
  *
- * A stream comes as the Python object that owns the driver's handle. The handle is wrapped once. The owner is kept, so that the handle cannot be destroyed and used again for another stream while the pool orders memory by it. A
- * stream whose owner is referenced by nothing else is closed when the next stream is added. */
+ * A stream comes as the Python object that owns the driver's handle. The handle is wrapped once. The owner is kept, so
+ * that the handle cannot be destroyed and used again for another stream while the pool orders memory by it. A stream
+ * whose owner is referenced by nothing else is closed when the next stream is added. */
 #include "doors.h"
 
 #include <pthread.h>

@@ -140,6 +140,46 @@ def test_regions_nest_and_belong_to_their_thread():
     assert tags == {"inner": "inner", "outer": "outer", "thread": "", "none": ""}
 
 
+class PrivatePool:
+    """A pool as a graph has it: allocations of this thread go to it."""
+
+    def __init__(self, number):
+        self.id = (number, 0)
+
+    def __enter__(self):
+        torch._C._cuda_beginAllocateCurrentThreadToPool(0, self.id)
+
+    def __exit__(self, *_):
+        torch._C._cuda_endAllocateToPool(0, self.id)
+
+    def release(self):
+        torch._C._cuda_releasePool(0, self.id)
+
+
+def test_private_pools_belong_to_the_region_that_made_them():
+    inside, outside = PrivatePool(77), PrivatePool(78)
+    with loch.torch.region("graphs"), inside:
+        first = Block(3 * MIB, 8)
+        Block(5 * MIB, 9).free()  # graphs also write into free memory: it stays mapped
+    with outside:
+        second = Block(3 * MIB, 7)
+    with inside:  # outside of the region the pool keeps its tag
+        third = Block(MIB, 6)
+    assert [loch.torch.get_tag(block) for block in (first, second, third)] == ["graphs", "", "graphs"]
+    assert get_sum("reserved_bytes", "graphs") >= 8 * MIB
+    loch.torch.sleep("graphs")
+    assert get_sum("reserved_bytes", "graphs") == 0
+    with inside, pytest.raises(RuntimeError, match="asleep"):
+        Block(MIB)
+    loch.torch.sleep("")
+    assert sum(pool["reserved_bytes"] for pool in get_pools()) == 0
+    loch.torch.wake()
+    assert [block.read() for block in (first, second, third)] == [{8}, {7}, {6}]
+    for block in (first, second, third):
+        block.free()
+    inside.release(), outside.release()
+
+
 def test_end_of_a_region_that_is_not_open():
     with pytest.raises(RuntimeError, match="no region"):
         loch.torch._core.torch_region_end()

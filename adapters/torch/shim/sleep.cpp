@@ -109,6 +109,7 @@ Pool &make_region(Device &device, Tag &tag)
     const std::string name = "torch cuda:" + std::to_string(device.number) + " " + tag.name;
     loch_pool_options options{};
     options.size = sizeof options;
+    options.handle = handle_options(device.loch);
     Pool *pool = make_pool(device, MempoolId_t{0, 0}, name.substr(0, 63).c_str(), &options);
     pool->tag = tag.name;
     tag.pools[device.number].store(pool, std::memory_order_release);
