@@ -129,6 +129,22 @@ static void a_device_without_data_sleeps_by_dropping(void **state)
     pool_end_sim(pool, device);
 }
 
+/* Contents that fill both halves of the stage exactly. */
+static void whole_stages_come_back(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++)
+        for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_FILE; contents++)
+            for (size_t halves = 1; halves <= 4; halves++) {
+                bed b = bed_open(devices[d], NULL);
+                bed_take(&b, halves * 4 * MIB, 0, NULL);
+                put_to_sleep(&b, contents, 0);
+                assert_int_equal(wake(&b), halves * 4 * MIB);
+                bed_expect(&b);
+                bed_close(&b);
+            }
+}
+
 /* --- tags --- */
 
 static void a_tag_sleeps_alone(void **state)
@@ -429,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(threads_work_on_while_a_tag_sleeps),
         POOL_TEST(contents_come_back),
+        POOL_TEST(whole_stages_come_back),
         POOL_TEST(contents_may_be_dropped),
         POOL_TEST(dropped_contents_are_never_read),
         POOL_TEST(a_device_without_data_sleeps_by_dropping),
