@@ -60,7 +60,7 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture
-def pinned(library):
+def pinned(installed, library):
     """Every test starts and ends without memory."""
     result = Pinned(library)
     torch._C._host_emptyCache()
