@@ -20,6 +20,9 @@
 #define SUPPLY_SHARED_MIN ((size_t)1 << 20)  /* bytes of segments of pinned memory that several blocks share: */
 #define SUPPLY_SHARED_MAX ((size_t)16 << 20) /* between these two, the following part of what the pool holds */
 #define SUPPLY_SHARED_PART 256
+#define SUPPLY_UNALIGNED_MIN ((size_t)16 << 20)
+#define SUPPLY_UNALIGNED_MAX ((size_t)256 << 20)
+#define SUPPLY_UNALIGNED_PART 8
 
 /* Fills held addresses with new handles. */
 static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap)
@@ -171,6 +174,17 @@ static size_t supply_choose_exact(const lochi_pool *pool, size_t bytes, size_t n
     return count > 1 ? (count * bytes + step - 1) / step * step : needed;
 }
 
+/* Chooses the size of a segment of pinned memory from a driver that does not align it, so that each segment costs a cell
+ * more: an eighth of what the pool holds, between 16 and 256 MiB. */
+static size_t supply_choose_unaligned(const lochi_pool *pool)
+{
+    const size_t part = pool->reserved / SUPPLY_UNALIGNED_PART;
+    if (pool->options.handle_bytes) return pool->options.handle_bytes;
+    return part < SUPPLY_UNALIGNED_MIN   ? SUPPLY_UNALIGNED_MIN
+           : part > SUPPLY_UNALIGNED_MAX ? SUPPLY_UNALIGNED_MAX
+                                         : part / pool->step_bytes * pool->step_bytes;
+}
+
 /* Gives free segments back before the pool takes `bytes` more than it may keep. None of them fits the request. So each
  * byte that goes is paid for by a byte that has to be pinned anyway: giving back takes a third of the time of pinning,
  * and never more than twice the bytes go. A later request that would have fitted finds the new segment, which is
@@ -200,6 +214,8 @@ pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t
         size.wished = size.needed;
     else if (pool->is_exact)
         size.wished = supply_choose_exact(pool, bytes + slack, size.needed);
+    else if (pool->kind == LOCH_MEMORY_PINNED && !pool->options.source)
+        size.wished = supply_choose_unaligned(pool);
     else
         size.wished = lochi_pool_choose_handle(pool, size.needed > pool->reserved ? size.needed : pool->reserved);
     if (pool->options.source && !pool->is_unsplit && !pool->options.handle_bytes && size.wished < SUPPLY_SOURCE_MIN)
