@@ -35,7 +35,7 @@ static lochpy_block *block_of(PyObject *self)
 static int block_read_request(PyObject *arguments, PyObject *keywords, loch_allocator *allocator, loch_request *out,
                               lochpy_stream_use *use)
 {
-    static char *names[] = {"bytes", "stream", "alignment", "tag", "zeroed", "timeout", "address", NULL};
+    static char *names[] = {"bytes", "stream", "alignment", "tag", "zeroed", "timeout", NULL};
     PyObject *bytes, *stream = NULL, *alignment = NULL, *tag = NULL, *timeout = NULL;
     int is_zeroed = 0;
     *use = (lochpy_stream_use){NULL, NULL};
@@ -345,7 +345,9 @@ static PyObject *session_ended(PyObject *self, void *unused)
 }
 
 static PyMethodDef session_methods[] = {
-    LOCHPY_KEYWORDS("alloc", session_alloc, "Allocates a block that is freed at the end of the session."),
+    LOCHPY_KEYWORDS("alloc", session_alloc,
+                    "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
+                    "timeout=None)\n--\n\nAllocates a block that is freed at the end of the session."),
     LOCHPY_NONE("stats", session_stats, "stats($self, /)\n--\n\nBlocks, bytes and most bytes of the session."),
     LOCHPY_KEYWORDS("end", session_end,
                     "end($self, /, stream=None)\n--\n\nEnds the session and frees its blocks. Returns their bytes."),

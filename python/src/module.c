@@ -84,13 +84,25 @@ static PyMethodDef module_methods[] = {
     LOCHPY_ONE("_set_dtypes", module_set_dtypes, "Sets the objects of the types of elements."),
     LOCHPY_ONE("dtype_name", module_dtype_name, "dtype_name(dtype, /)\n--\n\nLoch's name of a type of elements."),
     LOCHPY_NONE("devices", lochpy_devices, "devices()\n--\n\nNames of the devices of this machine."),
-    LOCHPY_KEYWORDS("empty", lochpy_empty, "A tensor with undefined contents, or zeros."),
-    LOCHPY_KEYWORDS("full", lochpy_full, "A tensor with all elements equal."),
-    LOCHPY_KEYWORDS("tensor", lochpy_tensor_of_numbers, "A tensor of numbers in nested lists, or a copy of an array."),
-    LOCHPY_KEYWORDS("from_dlpack", lochpy_from_dlpack, "A tensor that shares the memory of another library's."),
-    LOCHPY_KEYWORDS("from_buffer", lochpy_from_buffer, "A tensor on the memory of an object with a buffer."),
-    LOCHPY_KEYWORDS("load", lochpy_load, "The tensor of a .npy file."),
-    LOCHPY_KEYWORDS("_create_from", lochpy_create_from, "A tensor with contents from bytes."),
+    LOCHPY_KEYWORDS("empty", lochpy_empty,
+                    "empty(shape, dtype=None, *, device=None, pool=None, stream=None, tag=None, zeroed=False)\n--\n\nA "
+                    "tensor with undefined contents, or zeros."),
+    LOCHPY_KEYWORDS("full", lochpy_full,
+                    "full(shape, value, dtype=None, *, device=None, pool=None, stream=None, tag=None)\n--\n\nA tensor "
+                    "with all elements equal."),
+    LOCHPY_KEYWORDS("tensor", lochpy_tensor_of_numbers,
+                    "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
+                    "numbers in nested lists, or a copy of an array."),
+    LOCHPY_KEYWORDS(
+        "from_dlpack", lochpy_from_dlpack,
+        "from_dlpack(source, *, stream=None, copy=None)\n--\n\nA tensor that shares the memory of another library's."),
+    LOCHPY_KEYWORDS("from_buffer", lochpy_from_buffer,
+                    "from_buffer(source, *, copy=False)\n--\n\nA tensor on the memory of an object with a buffer."),
+    LOCHPY_KEYWORDS("load", lochpy_load,
+                    "load(path, dtype=None, *, mapped=False, read_only=False, device=None, pool=None)\n--\n\nThe "
+                    "tensor of a .npy file."),
+    LOCHPY_KEYWORDS("_create_from", lochpy_create_from,
+                    "_create_from(dtype, shape, contents, device=None)\n--\n\nA tensor with contents from bytes."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -501,18 +501,30 @@ static PyObject *pool_handle(PyObject *self, void *unused)
 }
 
 static PyMethodDef pool_methods[] = {
-    LOCHPY_KEYWORDS("child", pool_child, "A pool inside this pool, with a limit of its own."),
-    LOCHPY_KEYWORDS("alloc", pool_alloc, "Allocates a block of bytes: a Block."),
-    LOCHPY_KEYWORDS("free", pool_free, "Frees a block by its address."),
-    LOCHPY_KEYWORDS("session", pool_session, "Begins a session: its blocks are freed together."),
+    LOCHPY_KEYWORDS("child", pool_child,
+                    "child($self, /, name=None, *, limit=None, minimum=None, kind='quota', idle=None, "
+                    "preset='standard', wipe=False, tag=None, handle_bytes=None, round_bytes=None, captures='watched', "
+                    "stream=None)\n--\n\nA pool inside this pool, with a limit of its own."),
+    LOCHPY_KEYWORDS("alloc", pool_alloc,
+                    "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
+                    "timeout=None)\n--\n\nAllocates a block of bytes: a Block."),
+    LOCHPY_KEYWORDS("free", pool_free, "free($self, /, address, *, stream=None)\n--\n\nFrees a block by its address."),
+    LOCHPY_KEYWORDS("session", pool_session,
+                    "session($self, /, name=None)\n--\n\nBegins a session: its blocks are freed together."),
     LOCHPY_NONE("blocks", pool_list_blocks, "blocks($self, /)\n--\n\nThe live blocks, as a list of dictionaries."),
-    LOCHPY_KEYWORDS("stats", pool_stats, "Statistics of the pool, or of the blocks with a tag."),
+    LOCHPY_KEYWORDS("stats", pool_stats,
+                    "stats($self, /, tag=None)\n--\n\nStatistics of the pool, or of the blocks with a tag."),
     LOCHPY_NONE("info", pool_info, "info($self, /)\n--\n\nFigures of the pool at one moment."),
     LOCHPY_NONE("reset_stats", pool_reset_stats, "reset_stats($self, /)\n--\n\nSets peaks and counts to the present."),
     LOCHPY_NONE("report", pool_report, "report($self, /)\n--\n\nText for people: what the pool holds and why."),
-    LOCHPY_KEYWORDS("trim", pool_trim, "Gives cached memory back to the device. Returns the bytes."),
-    LOCHPY_KEYWORDS("compact", pool_compact, "Joins free memory by moving movable blocks."),
-    LOCHPY_KEYWORDS("sleep", pool_sleep, "Gives the memory back and keeps the addresses. Returns the bytes."),
+    LOCHPY_KEYWORDS("trim", pool_trim,
+                    "trim($self, /, keep=0)\n--\n\nGives cached memory back to the device. Returns the bytes."),
+    LOCHPY_KEYWORDS("compact", pool_compact,
+                    "compact($self, /, contiguous=None, *, budget=None, stream=None)\n--\n\nJoins free memory by "
+                    "moving movable blocks."),
+    LOCHPY_KEYWORDS("sleep", pool_sleep,
+                    "sleep($self, /, contents='drop', *, tag=None, path=None, pool=None)\n--\n\nGives the memory back "
+                    "and keeps the addresses. Returns the bytes."),
     LOCHPY_NONE("wake", pool_wake, "wake($self, /)\n--\n\nRestores a sleeping pool. Returns the bytes of contents."),
     LOCHPY_NONE("close", pool_close, "close($self, /)\n--\n\nGives up this object's reference. Blocks stay valid."),
     LOCHPY_NONE("__enter__", pool_enter_with, "__enter__($self, /)\n--\n\nThe pool itself."),

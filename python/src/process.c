@@ -157,16 +157,20 @@ static PyObject *process_collect(PyObject *module, PyObject *arguments, PyObject
 }
 
 PyMethodDef lochpy_process_methods[] = {
-    LOCHPY_VARIABLE("get_option", process_get_option, "get_option(name)\n\nValue of an option, as text."),
-    LOCHPY_VARIABLE("set_option", process_set_option, "set_option(name, value)\n\nSets an option; None resets it."),
+    LOCHPY_VARIABLE("get_option", process_get_option, "get_option(name, /)\n--\n\nValue of an option, as text."),
+    LOCHPY_VARIABLE("set_option", process_set_option,
+                    "set_option(name, value, /)\n--\n\nSets an option; None resets it."),
     LOCHPY_NONE("options", process_options, "options()\n--\n\nThe table of options, as a list of dictionaries."),
-    LOCHPY_ONE("set_thread_tag", process_set_thread_tag, "Sets the tag of this thread. Returns the one before."),
+    LOCHPY_ONE("set_thread_tag", process_set_thread_tag,
+               "set_thread_tag(name, /)\n--\n\nSets the tag of this thread. Returns the one before."),
     LOCHPY_NONE("thread_tag", process_thread_tag, "thread_tag()\n--\n\nThe tag of this thread, or None."),
     LOCHPY_NONE("tags", process_tags, "tags()\n--\n\nNames of all tags of the process."),
-    LOCHPY_KEYWORDS("recorder_start", process_recorder_start, "Starts recording."),
+    LOCHPY_KEYWORDS("recorder_start", process_recorder_start,
+                    "recorder_start(path=None, *, ring=None, stack_depth=0, pool=None)\n--\n\nStarts recording."),
     LOCHPY_NONE("recorder_stop", process_recorder_stop, "Stops recording."),
-    LOCHPY_VARIABLE("recorder_save", process_recorder_save, "Writes the events of the ring to a file."),
-    LOCHPY_VARIABLE("snapshot", process_snapshot, "snapshot(path)\n\nWrites a snapshot of the process."),
+    LOCHPY_VARIABLE("recorder_save", process_recorder_save,
+                    "recorder_save(path, /)\n--\n\nWrites the events of the ring to a file."),
+    LOCHPY_VARIABLE("snapshot", process_snapshot, "snapshot(path, /)\n--\n\nWrites a snapshot of the process."),
     LOCHPY_KEYWORDS(
         "collect", process_collect,
         "collect(wait=False)\n--\n\nFrees memory whose work has ended. Returns how many buffers still wait."),
