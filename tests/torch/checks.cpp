@@ -66,7 +66,7 @@ int64_t reserved()
 
 auto all_streams = [](cudaStream_t) { return true; };
 
-// Routes all allocations to a pool while it lives.
+// Routes allocations to a pool while it lives. The use of the pool stays until releasePool.
 struct Routed {
     MempoolId_t id;
     explicit Routed(MempoolId_t wanted, std::function<bool(cudaStream_t)> filter = all_streams) : id(wanted)
@@ -457,6 +457,8 @@ void checkpoints_restore_blocks_at_their_addresses()
     REQUIRE(get()->checkPoolLiveAllocations(0, id, {})); // the result was dropped
     REQUIRE_THROWS(get()->getCheckpointState(0, next_id()), "Could not find private pool");
     get()->releasePool(0, id);
+    get()->releasePool(0, id);
+    REQUIRE_EQUAL(get()->getPoolUseCount(0, id), 0);
 }
 
 void a_new_block_does_not_hit_restored_ones()
@@ -486,6 +488,7 @@ void a_new_block_does_not_hit_restored_ones()
         for (const auto &range : ranges)
             REQUIRE(start + 20000 <= range.first || range.first + range.second <= start);
     }
+    get()->releasePool(0, id);
 }
 
 #if TORCH_VERSION_MINOR >= 13

@@ -29,7 +29,7 @@ def names():
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory):
+def library(installed, tmp_path_factory):
     """Compiles checks.cpp against this PyTorch."""
     root = pathlib.Path(torch.__file__).parent
     cuda = next((root.parent / "nvidia").glob("cu*/include"), None) or root.parent / "nvidia" / "cuda_runtime" / "include"

@@ -26,7 +26,8 @@ bool Allocator::initialized()
     return count.load(std::memory_order_acquire) > 0;
 }
 
-void Allocator::init(int device_count)
+// Notes that there are at least so many devices.
+static void announce(int device_count)
 {
     set_device_count(device_count);
 }
@@ -40,6 +41,11 @@ void set_device_count(int device_count)
         world.store(World::kSimulated);
     else
         world.store(count.load() == 1 ? World::kOne : World::kMany);
+}
+
+void Allocator::init(int device_count)
+{
+    announce(device_count);
 }
 
 std::string Allocator::name()
@@ -112,6 +118,7 @@ Device &open_device(DeviceIndex number)
     device = make_device(number);
     devices[number].store(device, std::memory_order_release);
     held.unlock();
+    if (settings().is_simulated) announce(number + 1); // nothing else does: there is no CUDA to initialise
     note_device(*device);
     return *device;
 }

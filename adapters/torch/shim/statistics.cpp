@@ -314,6 +314,8 @@ std::vector<StreamSegmentSize> Allocator::getExpandableSegmentSizes(DeviceIndex 
 void Allocator::cacheInfo(DeviceIndex number, size_t *largest)
 {
     if (!*largest) *largest = getMemoryInfo(number).first;
+    // Merges what threads have cached; gives nothing back.
+    check("merge free memory", loch_allocator_trim(open_device(number).main.loch, SIZE_MAX, nullptr));
     *largest = std::max(*largest, static_cast<size_t>(info_of(open_device(number).main).largest_free_bytes));
 }
 
