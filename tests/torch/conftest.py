@@ -24,7 +24,7 @@ import torch  # noqa: E402
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def installed():
     """Makes Loch PyTorch's allocator, from the build folder. A process has it once: files run in processes of their own."""
     door.install("loch")

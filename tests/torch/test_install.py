@@ -7,8 +7,6 @@ import door
 import pytest
 import torch
 
-pytestmark = pytest.mark.usefixtures("installed")
-
 
 def test_the_allocator_has_loch_s_name():
     assert torch.cuda.get_allocator_backend() == "loch"

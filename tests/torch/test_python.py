@@ -7,7 +7,6 @@ import pytest
 import torch
 
 MIB, GIB = 1 << 20, 1 << 30
-pytestmark = pytest.mark.usefixtures("installed")
 
 
 def stats():
