@@ -38,9 +38,9 @@ def find_built(version: str, folder: pathlib.Path | None = None) -> pathlib.Path
 
 def _hash_source(source: pathlib.Path) -> str:
     digest = hashlib.sha256()
-    for folder in ("adapters/torch", "scripts"):
+    for folder in ("adapters/torch", "parts/share", "scripts"):
         for path in sorted((source / folder).rglob("*")):
-            if path.suffix in (".cpp", ".h", ".map") or path.name == "build-torch-shim":
+            if path.suffix in (".c", ".cpp", ".h", ".map") or path.name == "build-torch-shim":
                 digest.update(str(path.relative_to(source)).encode())
                 digest.update(path.read_bytes())
     digest.update(pathlib.Path(get_library()).read_bytes())
@@ -68,6 +68,7 @@ def _run_build(source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
         if not name.exists():
             name.symlink_to(path)
     flags = {
+        "CFLAGS": f"{os.environ.get('CFLAGS', '')} -I{get_include()}",
         "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -I{get_include()}",
         "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} -Wl,-rpath,{library.parent}",
     }
