@@ -68,8 +68,8 @@ typedef struct loch_torch_door {
     const char *(*find_tag)(const void *address);
 
     /* Writes tags, and pools with their figures by device, as one JSON object:
-     * {"tags": {"weights": false}, "devices": {"0": [{"name": ..., "tag": ..., "id": [0, 0], ...}]}}. The value of a
-     * tag says whether it sleeps. */
+     * {"tags": {"weights": false}, "host_bytes": {"0": 0}, "devices": {"0": [{"name": ..., "tag": ..., "id": [0, 0],
+     * ...}]}}. The value of a tag says whether it sleeps; host_bytes is the pinned memory held for saved contents. */
     int (*print_pools)(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
 } loch_torch_door;
 

@@ -88,6 +88,17 @@ def test_files_are_in_the_folder_and_go_with_the_wake(tmp_path):
     assert block.read() == {9}
 
 
+def test_pinned_memory_is_held_only_while_asleep():
+    make("kept", value=7)
+    loch.torch.sleep("kept")
+    assert loch.torch.stats()[0]["host_bytes"] >= 8 * MIB
+    loch.torch.wake("kept", keep_host=True)
+    assert loch.torch.stats()[0]["host_bytes"] >= 8 * MIB
+    loch.torch.sleep("kept")
+    loch.torch.wake("kept")
+    assert loch.torch.stats()[0]["host_bytes"] == 0
+
+
 def test_dropped_contents_cannot_be_taken_for_data():
     block = make("dropped", value=7)
     loch.torch.sleep("dropped", "drop")

@@ -49,10 +49,10 @@ struct Tag {
 };
 
 std::mutex sleep_lock;
-std::mutex tags_lock;                // guards the table of tags; the last lock that is taken
-std::vector<Tag *> tags;             // in order of creation
-size_t regions_open;                 // regions of all threads; under tags_lock
-loch_allocator *pinned[kDevicesMax]; // for saved contents, made on first use; under sleep_lock
+std::mutex tags_lock;                              // guards the table of tags; the last lock that is taken
+std::vector<Tag *> tags;                           // in order of creation
+size_t regions_open;                               // regions of all threads; under tags_lock
+std::atomic<loch_allocator *> pinned[kDevicesMax]; // for saved contents; made under sleep_lock, kept for good
 
 // Regions of the thread, innermost last. nullptr stands for "outside of regions".
 thread_local std::vector<Tag *> open_regions;
@@ -170,19 +170,18 @@ void for_each_device(const std::function<void(Device &)> &function)
 
 // --- one pool ---
 
-// Returns the pool for the saved contents of a device.
+// Returns the pool for the saved contents of a device. Makes it on first use.
 loch_status require_pinned(int number, loch_allocator **out)
 {
-    if (!pinned[number]) {
-        loch_pool_options options{};
-        options.size = sizeof options;
-        options.kind = LOCH_MEMORY_PINNED;
-        const std::string name = "torch sleep cuda:" + std::to_string(number);
-        const loch_status status = loch_pool_create(find_device(number)->loch, name.c_str(), &options, &pinned[number]);
-        if (status != LOCH_OK) return status;
-    }
-    *out = pinned[number];
-    return LOCH_OK;
+    *out = pinned[number].load(std::memory_order_relaxed);
+    if (*out) return LOCH_OK;
+    loch_pool_options options{};
+    options.size = sizeof options;
+    options.kind = LOCH_MEMORY_PINNED;
+    const std::string name = "torch sleep cuda:" + std::to_string(number);
+    const loch_status status = loch_pool_create(find_device(number)->loch, name.c_str(), &options, out);
+    if (status == LOCH_OK) pinned[number].store(*out, std::memory_order_release);
+    return status;
 }
 
 loch_status put_to_sleep(const Sleeper &sleeper, size_t *released)
@@ -269,8 +268,8 @@ void trim_awake()
 
 void trim_pinned()
 {
-    for (loch_allocator *pool : pinned)
-        if (pool) (void)!loch_allocator_trim(pool, 0, nullptr);
+    for (const auto &place : pinned)
+        if (loch_allocator *pool = place.load(std::memory_order_relaxed)) (void)!loch_allocator_trim(pool, 0, nullptr);
 }
 
 size_t sleep_tags(const loch_torch_sleep_part *parts, size_t count)
@@ -382,9 +381,18 @@ std::string print_tags()
     return "{" + text + "}";
 }
 
+// Returns the bytes of pinned host memory that are held for saved contents of a device.
+size_t sum_host_bytes(int number)
+{
+    loch_pool_info info{};
+    info.size = sizeof info;
+    loch_allocator *pool = pinned[number].load(std::memory_order_acquire);
+    return pool && loch_pool_get_info(pool, &info) == LOCH_OK ? info.reserved_bytes : 0;
+}
+
 std::string print_pools()
 {
-    std::string devices;
+    std::string devices, host;
     for_each_device([&](Device &device) {
         std::string pools = print_pool_figures(device.main);
         {
@@ -392,9 +400,11 @@ std::string print_pools()
             for (const Pool *pool : device.pools)
                 if (!pool->is_released) pools += ", " + print_pool_figures(*pool);
         }
+        host += (host.empty() ? "\"" : ", \"") + std::to_string(device.number) +
+                "\": " + std::to_string(sum_host_bytes(device.number));
         devices += (devices.empty() ? "" : ", ") + ("\"" + std::to_string(device.number) + "\": [") + pools + "]";
     });
-    return "{\"tags\": " + print_tags() + ", \"devices\": {" + devices + "}}";
+    return "{\"tags\": " + print_tags() + ", \"host_bytes\": {" + host + "}, \"devices\": {" + devices + "}}";
 }
 
 // Calls a function that may throw, and writes what it throws to `error`.

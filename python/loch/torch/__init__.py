@@ -154,12 +154,14 @@ def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     """Returns Loch's own figures: a dict by the number of the device, or the figures of one device.
 
     Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
-    its allocations, and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
+    its allocations, host_bytes (pinned memory held for contents that sleep), and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
     """
     found: dict[int, dict[str, Any]] = {}
-    for number, pools in _read_pools()["devices"].items():
+    read = _read_pools()
+    for number, pools in read["devices"].items():
         figures = json.loads(_core.torch_stats(int(number)))
         figures.update({name: sum(pool[name] for pool in pools) for name in _SUMS})
+        figures["host_bytes"] = read["host_bytes"][number]
         figures["pools"] = pools
         found[int(number)] = figures
     if device is None:
