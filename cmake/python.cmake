@@ -90,7 +90,10 @@ else()
         file(CREATE_LINK ../../${folder} ${python_folder}/${folder} SYMBOLIC)
     endforeach()
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include ${python_folder}/include SYMBOLIC)
-    # What loch.torch compiles a shim from.
+    # What loch.torch compiles a shim from. A link of an earlier build would lead into the source tree.
+    if(IS_SYMLINK ${python_folder}/torch/_source)
+        file(REMOVE ${python_folder}/torch/_source)
+    endif()
     file(MAKE_DIRECTORY ${python_folder}/torch/_source)
     foreach(folder IN ITEMS adapters parts scripts)
         file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${python_folder}/torch/_source/${folder} SYMBOLIC)
