@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from conftest import HERE, MIB
+from conftest import HERE
 
 HEAD = f"""
 import ctypes, sys
@@ -92,7 +91,7 @@ say(ctypes.string_at(base + int(small_at), 1000) == b"s" * 1000, ctypes.string_a
 ctypes.memmove(base + int(small_at), b"here", 4)
 ctypes.memset(other + int(large_at) + 999, ord("!"), 1)
 for number in range(3): need(probe.probe_close(ctypes.c_size_t(number)))
-assert str(other)[:-4] and not any(hex(base)[2:] == line.split("-")[0] for line in open("/proc/self/maps"))
+assert not any(hex(base)[2:] == line.split("-")[0] for line in open("/proc/self/maps"))  # unmapped
 """
     assert run(probe, program, small, small_at, beside, beside_at, large, large_at) == ["True"] * 3
     assert ask(owner, "read") == ["here", "!"]

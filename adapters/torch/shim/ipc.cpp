@@ -54,16 +54,22 @@ static bool is_stale(const loch_parcel *parcel)
     return loch_parcel_get_info(parcel, &info) != LOCH_OK || info.state == LOCH_PARCEL_STALE;
 }
 
+// Offers a range. Nothing is queued on the stream of the parcel: a receiver waits for PyTorch's own event alone, and not
+// for work of streams that have nothing to do with the tensor.
 static loch_parcel *make_parcel(const Device &device, const Range &range)
 {
     loch_external external{};
+    loch_parcel_options options{};
     loch_buffer *buffer = nullptr;
     loch_parcel *parcel = nullptr;
+    options.size = sizeof options;
+    check("share a tensor", loch_stream_create(device.loch, nullptr, &options.stream));
     external.size = sizeof external;
     external.device = device.loch;
-    check("share a tensor", loch_buffer_wrap(reinterpret_cast<void *>(range.first), range.second, &external, &buffer));
-    const loch_status status = loch_parcel_create(buffer, nullptr, &parcel);
+    loch_status status = loch_buffer_wrap(reinterpret_cast<void *>(range.first), range.second, &external, &buffer);
+    if (status == LOCH_OK) status = loch_parcel_create(buffer, &options, &parcel);
     loch_buffer_release(buffer);
+    loch_stream_release(options.stream);
     check("share a tensor", status);
     return parcel;
 }
