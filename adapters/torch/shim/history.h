@@ -28,7 +28,7 @@ Request &current_request();
 
 bool is_recording() noexcept;
 
-// Adds an entry to the trace of a device, unless its action is skipped. `context` is kept if stacks are wanted for traces.
+// Adds an entry to the trace of a device, unless its action is skipped. `context` is kept if traces have stacks.
 void record(int device, TraceEntry::Action action, size_t address, size_t bytes, void *stream, MempoolId_t pool,
             Context context);
 

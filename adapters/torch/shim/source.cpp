@@ -2,6 +2,10 @@
 // An allocator of Loch on top of a CUDAAllocator: the segments of a MemPool that was made with an allocator of its own.
 #include "source.h"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+
+#include <optional>
+
 namespace loch_torch
 {
 
@@ -9,6 +13,15 @@ struct Source {
     Device &device;
     MempoolId_t id; // of the pool
     std::shared_ptr<CUDAAllocator> allocator;
+};
+
+// Lets the thread call the driver while a stream is captured: a foreign allocator may call what a capture forbids.
+struct Relaxed {
+    std::optional<c10::cuda::CUDAStreamCaptureModeGuard> guard;
+    Relaxed()
+    {
+        if (!settings().is_simulated) guard.emplace(cudaStreamCaptureModeRelaxed);
+    }
 };
 
 // Exceptions must not pass through Loch.
@@ -26,6 +39,7 @@ static loch_status source_alloc(void *self, const loch_request *request, void **
 {
     return guarded("allocate", [&] {
         const Source &source = *static_cast<Source *>(self);
+        const Relaxed relaxed;
         *out = source.allocator->raw_alloc(request->bytes);
         if (*out) note_segment(source.device, source.id, *out, request->bytes, true);
         if (*out) return LOCH_OK;
@@ -39,6 +53,7 @@ static loch_status source_free(void *self, void *address, size_t bytes, loch_str
     return guarded("free", [&] {
         const Source &source = *static_cast<Source *>(self);
         note_segment(source.device, source.id, address, bytes, false);
+        const Relaxed relaxed;
         source.allocator->raw_delete(address);
         return LOCH_OK;
     });

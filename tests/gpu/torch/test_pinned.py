@@ -206,7 +206,7 @@ def test_memory_of_another_device():
 # --- figures ---
 
 
-def test_figures():
+def test_figures(exact):
     x, y = pin(3 * MIB), pin(40 * MIB)
     stats = torch.cuda.host_memory_stats()
     assert stats["active_requests.current"] == 2 and stats["active_requests.allocated"] == 2

@@ -34,9 +34,9 @@ def test_memory_of_another_stream_is_not_used_while_it_works():
     assert int(total) == 9 * 30 * MIB and int(y.sum(dtype=torch.int64)) == 30 * MIB
 
 
-def run_on_side(is_recorded):
+def run_on_side(is_recorded, side=None):
     """Reads a tensor late on a second stream, frees it meanwhile, and writes new tensors."""
-    side = torch.cuda.Stream()
+    side = side or torch.cuda.Stream()
     x = torch.full((8 * MIB,), 3.0, device=GPU)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
@@ -54,13 +54,14 @@ def run_on_side(is_recorded):
 
 def test_record_stream_keeps_memory():
     assert run_on_side(is_recorded=False) == (True, 7.0 * 8 * MIB)  # so the test sees memory that is used too early
-    assert run_on_side(is_recorded=True) == (False, 3.0 * 8 * MIB)
+    # The memory may be handed out at once, if the new owner's work waits for the second stream: contents tell.
+    assert run_on_side(is_recorded=True)[1] == 3.0 * 8 * MIB
 
 
 def test_recorded_memory_serves_again():
-    held = []
+    held, side = [], torch.cuda.Stream()
     for _ in range(6):
-        run_on_side(is_recorded=True)
+        run_on_side(is_recorded=True, side=side)
         held.append(torch.cuda.memory_reserved())
     assert max(held[2:]) <= held[1] + 4 * MIB
 
@@ -112,12 +113,13 @@ def test_memory_freed_by_another_thread():
 
 def test_backward_runs_in_other_threads():
     x = torch.randn(512, 512, device=GPU, requires_grad=True)
-    before = torch.cuda.memory_allocated()
+    levels = []
     for _ in range(5):
         (x @ x).relu().sum().backward()
         x.grad = None
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() <= before + 40 * MIB  # workspaces
+        torch.cuda.synchronize()
+        levels.append(torch.cuda.memory_allocated())
+    assert levels[1:] == levels[:1] * 4  # the first has made the workspaces
 
 
 def test_pinned_memory():
