@@ -4,7 +4,7 @@
  * The shim of the PyTorch that runs is loaded once and stays until the process ends. */
 #include "doors.h"
 
-#include "door.h"
+#include <door.h>
 
 #include <dlfcn.h>
 #include <stdlib.h>

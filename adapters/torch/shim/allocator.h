@@ -23,7 +23,7 @@
 #pragma once
 
 #include "version.h"
-#include "../door.h"
+#include <door.h>
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <loch/child.h>
