@@ -89,10 +89,10 @@ typedef struct loch_request {
     /** Places the block exactly at this address of a pool; NULL for any address. For blocks that have to come back to
      *  the addresses that they had: all of it must be free on the stream of the request, or have no memory yet. A
      *  block that the pool handed out fits there again with its old size and alignment: up to 8 KiB always in a pool
-     *  of graphs (LOCH_POOL_CAPTURES_SHARED), elsewhere while no small blocks of other sizes were there. E_BUSY: a part of it is in
-     *  use, waits for streams, or is asleep. E_OUT_OF_RANGE: not the pool's addresses. E_INVALID: no block of this size
-     *  and alignment can start there, or the block is growable. E_UNSUPPORTED: the allocator is not a pool, or a
-     *  wrapper around it moves blocks (red zones). Nothing changes then. */
+     *  of graphs (LOCH_POOL_CAPTURES_SHARED), elsewhere while no small blocks of other sizes were there. E_BUSY: a
+     *  part of it is in use, waits for streams, or is asleep. E_OUT_OF_RANGE: not the pool's addresses. E_INVALID: no
+     *  block of this size and alignment can start there, or the block is growable. E_UNSUPPORTED: the allocator is
+     *  not a pool, or a wrapper around it moves blocks (red zones). Nothing changes then. */
     void *address;
 } loch_request;
 
