@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Stream, and the argument `stream=` of all calls.
  *
- * A stream of another library is wrapped once for each handle. The wrapper is kept, because a free that is ordered on it
- * may come long after the call that named it, and keeps the object that owns the queue: the driver must not destroy the
- * queue before. A handle that is passed as a number has no owner here. */
+ * A stream of another library is wrapped once for each handle. The wrapper is kept, because a free that is ordered on
+ * it may come long after the call that named it, and keeps the object that owns the queue: the driver must not destroy
+ * the queue before. A handle that is passed as a number has no owner here. */
 #include "core.h"
 
 #include <pthread.h>
