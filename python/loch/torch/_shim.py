@@ -50,7 +50,7 @@ def _hash_source(source: pathlib.Path) -> str:
 def get_cache(version: str, source: pathlib.Path | None = None) -> pathlib.Path:
     """Returns the folder for compiled shims of one PyTorch and one state of the sources."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "loch" / "torch" / f"{version}-{_hash_source(source or SOURCE)}"
+    return pathlib.Path(base) / "loch" / "torch-shims" / f"{version}-{_hash_source(source or SOURCE)}"
 
 
 def _check_owner(folder: pathlib.Path) -> None:
