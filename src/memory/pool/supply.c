@@ -174,7 +174,7 @@ static size_t supply_choose_exact(const lochi_pool *pool, size_t bytes, size_t n
     return count > 1 ? (count * bytes + step - 1) / step * step : needed;
 }
 
-/* Chooses the size of a segment of pinned memory from a driver that does not align it, so that each segment costs a cell
+/* Chooses the size of a segment of pinned memory from a driver that does not align it, so that each one costs a cell
  * more: an eighth of what the pool holds, between 16 and 256 MiB. */
 static size_t supply_choose_unaligned(const lochi_pool *pool)
 {
