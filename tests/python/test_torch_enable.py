@@ -204,7 +204,7 @@ def test_compiled_shims_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = make_source(tmp_path / "source", f"echo run >>{tmp_path}/runs; echo code >$2/loch_torch_2_99.so")
     path = _shim.compile_shim("2.99.0", source)
-    assert path.read_text() == "code\n" and path.is_relative_to(tmp_path / "cache" / "loch" / "torch")
+    assert path.read_text() == "code\n" and path.is_relative_to(tmp_path / "cache" / "loch" / "torch-shims")
     assert _shim.compile_shim("2.99.0", source) == path
     assert (tmp_path / "runs").read_text() == "run\n"
     assert [entry.name for entry in path.parent.iterdir()] == ["loch_torch.so"]
