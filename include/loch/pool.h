@@ -76,7 +76,11 @@ typedef enum loch_pool_captures {
     LOCH_POOL_CAPTURES_NONE,
     /** All memory of the pool, captured or not, belongs to graphs that are launched one after the other: see "Graphs"
      *  above. */
-    LOCH_POOL_CAPTURES_SHARED
+    LOCH_POOL_CAPTURES_SHARED,
+    /** Streams may be captured, but the caller asks this pool for nothing on a stream while it is captured: graphs have
+     *  memory of other pools. Allocations do not ask whether the stream is captured, and the fast path serves all
+     *  streams. No call of the pool ends a capture. */
+    LOCH_POOL_CAPTURES_ELSEWHERE
 } loch_pool_captures;
 
 /** What happens to the contents of freed memory. */

@@ -418,6 +418,29 @@ void segments_come_from_the_pools_own_allocator()
     REQUIRE(foreign->calls > 0);
 }
 
+void blocks_of_an_unsplit_pool_are_segments()
+{
+    const MempoolId_t id = next_id();
+    get()->createOrIncrefPool(0, id);
+    get()->setNoSplit(0, id);
+    REQUIRE_EQUAL(get()->getPoolUseCount(0, id), 1);
+    void *a = nullptr, *b = nullptr;
+    {
+        const Routed routed(id);
+        a = get()->raw_alloc(1000);
+        b = get()->raw_alloc(1000);
+        REQUIRE_THROWS(get()->setNoSplit(0, id), "has blocks");
+    }
+    const auto segments = get()->snapshot(id).segments;
+    REQUIRE_EQUAL(segments.size(), size_t{2});
+    for (const auto &segment : segments)
+        REQUIRE(segment.address == reinterpret_cast<size_t>(a) || segment.address == reinterpret_cast<size_t>(b));
+    get()->raw_delete(a);
+    get()->raw_delete(b);
+    get()->releasePool(0, id);
+    get()->releasePool(0, id);
+}
+
 // --- checkpoints ---
 
 void checkpoints_restore_blocks_at_their_addresses()
@@ -559,6 +582,7 @@ const Check checks[] = {
     CHECK(a_pool_lends_its_memory_before_a_failure),
     CHECK(the_peak_covers_private_pools),
     CHECK(segments_come_from_the_pools_own_allocator),
+    CHECK(blocks_of_an_unsplit_pool_are_segments),
     CHECK(checkpoints_restore_blocks_at_their_addresses),
     CHECK(a_new_block_does_not_hit_restored_ones),
 #if TORCH_VERSION_MINOR >= 13

@@ -17,7 +17,6 @@ namespace loch_torch
 {
 
 constexpr size_t kBytesMax = size_t{1} << 60;
-constexpr size_t kGranule = size_t{2} << 20; // of CUDA's mapped memory
 
 // The device and the stream that the thread used last: programs stay with them for long.
 struct Last {
@@ -224,8 +223,7 @@ static inline loch_request request_for(size_t bytes, loch_stream *stream)
 void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
 {
     follow(*pool.device, stream);
-    loch_request request = request_for(bytes, last.stream);
-    if (pool.is_unsplit) request.alignment = request.round_bytes = kGranule;
+    const loch_request request = request_for(bytes, last.stream);
     if (is_noted(pool)) note_request(pool, stream);
     Pool *served = &pool;
     void *ptr = nullptr;

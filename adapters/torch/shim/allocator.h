@@ -176,7 +176,6 @@ inline void check(const char *what, loch_status status)
 Device &open_device(DeviceIndex number);                       // opens it on first use; throws
 Device *find_device(int number) noexcept;                      // nullptr if it was not opened
 int device_count() noexcept;                                   // devices that init() announced
-void set_device_count(int device_count);                       // numbers below it may be opened; never falls
 loch_stream *find_stream(Device &device, cudaStream_t native); // throws
 cudaStream_t find_native(Device &device, uint64_t stream_id);  // of a stream of Loch; nullptr for the default one
 DeviceIndex current_device();

@@ -29,11 +29,6 @@ bool Allocator::initialized()
 // Notes that there are at least so many devices.
 static void announce(int device_count)
 {
-    set_device_count(device_count);
-}
-
-void set_device_count(int device_count)
-{
     const int wanted = std::min(device_count, kDevicesMax);
     int seen = count.load();
     while (seen < wanted && !count.compare_exchange_weak(seen, wanted)) {}
@@ -93,6 +88,7 @@ static Device *make_device(int number)
     check("read a device's properties", loch_device_get_properties(device->loch, &properties));
     device->total_bytes = properties.total_bytes;
     options.handle = handle_options(device->loch);
+    options.captures = LOCH_POOL_CAPTURES_ELSEWHERE; // PyTorch routes the requests of captures to private pools
     check("make a pool", loch_pool_create(device->loch, pool_name.c_str(), &options, &device->main.loch));
     device->main.device = device.get();
     device->main.use_count = 1;

@@ -8,6 +8,8 @@
 #include "allocator.h"
 #include "source.h"
 
+#include <c10/util/ScopeExit.h>
+
 namespace loch_torch
 {
 
@@ -103,20 +105,22 @@ Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_poo
     return pool;
 }
 
-static Pool *make_private(Device &device, MempoolId_t id, const std::string &tag, std::shared_ptr<CUDAAllocator> source)
+static Pool *make_private(Device &device, MempoolId_t id, const std::string &tag, std::shared_ptr<CUDAAllocator> source,
+                          bool is_unsplit)
 {
     loch_pool_options options{};
     options.size = sizeof options;
     options.captures = LOCH_POOL_CAPTURES_SHARED;
     options.handle = handle_options(device.loch);
+    if (is_unsplit) options.preset = LOCH_POOL_NO_SPLIT;
     const std::string name = "torch cuda:" + std::to_string(device.number) + " pool " + print_id(id);
-    const auto release = [](loch_allocator *loch) { loch_allocator_release(loch); };
-    const std::unique_ptr<loch_allocator, decltype(release)> foreign(source ? make_source(device, id, source) : nullptr,
-                                                                     release);
-    options.source = foreign.get();
+    const std::unique_ptr<loch_allocator, void (*)(loch_allocator *)> segments(
+        source ? make_source(device, id, source) : nullptr, loch_allocator_release); // the pool keeps it
+    options.source = segments.get();
     Pool *pool = make_pool(device, id, name.c_str(), &options);
     pool->source = std::move(source);
     pool->tag = tag;
+    pool->is_unsplit = is_unsplit;
     return pool;
 }
 
@@ -151,6 +155,19 @@ void retire_if_empty(Pool &pool)
     leave_record(&pool);
 }
 
+// Forgets all pools that were released and have no blocks.
+static void retire_empty_pools(Device &device)
+{
+    std::vector<Pool *> released;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        for (Pool *pool : device.pools)
+            if (pool->is_released) released.push_back(pool);
+    }
+    for (Pool *pool : released)
+        retire_if_empty(*pool);
+}
+
 void release_pool(Pool &pool)
 {
     {
@@ -173,6 +190,27 @@ void release_waiting_pools(Device &device)
         end_pool(*pool);
 }
 
+// Puts a new pool in the place of one without blocks, so that the memory of the old one goes back. Returns false if the
+// pool has blocks, or something is routed to a pool.
+static bool replace_pool(Device &device, MempoolId_t id, bool is_unsplit)
+{
+    loch_allocator *old = nullptr;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        Pool &pool = require_pool(device, id);
+        if (!pool.is_private || pool.live.count.load() != 0 || (device.routes && !device.routes->empty())) return false;
+        Pool *fresh = make_private(device, id, pool.tag, pool.source, is_unsplit);
+        fresh->use_count = pool.use_count;
+        fresh->is_on_oom = pool.is_on_oom;
+        pool.use_count = 0;
+        hide_owner(pool);
+        old = pool.loch;
+    }
+    loch_allocator_release(old);
+    retire_empty_pools(device);
+    return true;
+}
+
 // --- PyTorch's calls ---
 
 void Allocator::createOrIncrefPool(DeviceIndex number, MempoolId_t id, std::shared_ptr<CUDAAllocator> source)
@@ -183,7 +221,7 @@ void Allocator::createOrIncrefPool(DeviceIndex number, MempoolId_t id, std::shar
     if (Pool *pool = find_pool(device, id))
         pool->use_count++;
     else
-        make_private(device, id, tag, std::move(source));
+        make_private(device, id, tag, std::move(source), false);
 }
 
 void Allocator::beginAllocateToPool(DeviceIndex number, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
@@ -198,7 +236,7 @@ void Allocator::beginAllocateToPool(DeviceIndex number, MempoolId_t id, std::fun
     if (pool)
         pool->use_count++;
     else
-        pool = make_private(device, id, tag, nullptr);
+        pool = make_private(device, id, tag, nullptr, false);
     routes->push_back({id, std::move(filter), pool});
     device.routes = std::move(routes);
     count_routes(1);
@@ -248,9 +286,8 @@ void Allocator::setUseOnOOM(DeviceIndex number, MempoolId_t id, bool use_on_oom)
 
 void Allocator::setNoSplit(DeviceIndex number, MempoolId_t id)
 {
-    Device &device = open_device(number);
-    const std::lock_guard<std::mutex> held(device.lock);
-    require_pool(device, id).is_unsplit = true;
+    TORCH_CHECK(replace_pool(open_device(number), id, true),
+                "setNoSplit: the pool has blocks already, or allocations are routed to a pool");
 }
 
 static loch_status note_block(const loch_block *block, void *user)
@@ -283,40 +320,37 @@ void Allocator::markCaptureEnd(DeviceIndex)
 // --- caches ---
 
 // Gives the free memory of a private pool back. Graphs may use it as long as the pool lives, so only a pool without
-// blocks is emptied, by a new one in its place. As with the native allocator, the caller knows that no graph needs it.
+// blocks is emptied. As with the native allocator, the caller knows that no graph needs it.
 static void empty_private(Device &device, MempoolId_t id)
 {
-    loch_allocator *old = nullptr;
+    bool is_unsplit = false;
     {
         const std::lock_guard<std::mutex> held(device.lock);
-        Pool *pool = find_pool(device, id);
-        if (!pool || pool->live.count.load() != 0 || (device.routes && !device.routes->empty())) return;
-        Pool *fresh = make_private(device, id, pool->tag, pool->source);
-        fresh->use_count = pool->use_count;
-        fresh->is_on_oom = pool->is_on_oom;
-        fresh->is_unsplit = pool->is_unsplit;
-        pool->use_count = 0;
-        hide_owner(*pool);
-        old = pool->loch;
+        const Pool *pool = find_pool(device, id);
+        if (!pool) return;
+        is_unsplit = pool->is_unsplit;
     }
-    loch_allocator_release(old);
+    (void)replace_pool(device, id, is_unsplit);
+}
+
+static void empty_device(Device &device, MempoolId_t id)
+{
     release_waiting_pools(device);
+    if (is_main(id))
+        check("trim a pool", loch_allocator_trim(device.main.loch, 0, nullptr));
+    else
+        empty_private(device, id);
 }
 
 void Allocator::emptyCache(MempoolId_t id)
 {
     const bool is_noted = rare.load(std::memory_order_relaxed) & kRareHistory;
     if (is_noted) note_giving(true);
-    for (int i = 0; i < kDevicesMax; i++) {
-        Device *device = find_device(i);
-        if (!device) continue;
-        release_waiting_pools(*device);
-        if (is_main(id))
-            check("trim a pool", loch_allocator_trim(device->main.loch, 0, nullptr));
-        else
-            empty_private(*device, id);
-    }
-    if (is_noted) note_giving(false);
+    const auto done = c10::make_scope_exit([&] {
+        if (is_noted) note_giving(false);
+    });
+    for (int i = 0; i < kDevicesMax; i++)
+        if (Device *device = find_device(i)) empty_device(*device, id);
 }
 
 } // namespace loch_torch

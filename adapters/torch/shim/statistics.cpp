@@ -109,7 +109,7 @@ static Figures look_at_private(Device &device, Look *look)
         const Figures live = read(pool->live);
         sum = sum + live;
         if (!look) continue;
-        if (pool->is_released || pool->source)
+        if (pool->is_released)
             look->reserved += live.allocated;
         else
             add_memory(*look, *pool);
@@ -232,7 +232,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex number)
     out.max_split_size = -1; // no limit, as the native allocator says it
 #if LOCH_TORCH_AT_LEAST(13)
     for (Pool *pool : device->pools) {
-        if (pool->is_released || pool->source || !pool->tag.empty()) continue;
+        if (pool->is_released || !pool->tag.empty()) continue;
         const auto reserved = static_cast<int64_t>(info_of(*pool).reserved_bytes);
         out.reserved_bytes_by_private_pools[pool->id] = make_whole(reserved, reserved, reserved, 0);
     }

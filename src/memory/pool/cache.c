@@ -57,11 +57,11 @@ void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t reques
 
 /* Lets a cache serve its lane's stream on the fast path, without the lock. The stream may be a new one. A stream
  * that can be captured is asked for its capture state at every allocation, except in a pool of graphs, where captured
- * work uses the memory of the stream. */
+ * work uses the memory of the stream, and in a pool that has no requests of captures. */
 static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
 {
     const pool_lane *lane = cache->lane;
-    const bool is_asked = pool->is_watched && !pool->is_of_graphs && lane->stream != pool->default_stream;
+    const bool is_asked = pool->is_asking && lane->stream != pool->default_stream;
     cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
     cache->store = lane->store;
     return cache;

@@ -387,9 +387,9 @@ pool_lane *lochi_pool_find_lane(const lochi_pool *pool, const loch_stream *strea
 pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *status)
 {
     lochi_lock_assert_held(&pool->lock);
-    uint64_t capture = POOL_CAPTURE_SHARED;
+    uint64_t capture = pool->is_of_graphs ? POOL_CAPTURE_SHARED : 0;
     if (pool->is_at_once) stream = pool->default_stream; /* queued work is done at once: one lane serves all streams */
-    *status = pool->is_of_graphs ? LOCH_OK : lane_get_capture(pool, stream, &capture);
+    *status = pool->is_asking ? lane_get_capture(pool, stream, &capture) : LOCH_OK;
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
     if (!lane) lane = lane_make(pool, stream, capture);

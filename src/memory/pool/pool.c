@@ -57,7 +57,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
         return LOCH_FAIL(INVALID, "a pool cannot hand out %s memory", loch_memory_kind_name(options->kind));
     if ((unsigned)options->waits > LOCH_POOL_WAITS_NONE)
         return LOCH_FAIL(INVALID, "waits %d of a pool is unknown", (int)options->waits);
-    if ((unsigned)options->preset > LOCH_POOL_NO_SPLIT || (unsigned)options->captures > LOCH_POOL_CAPTURES_SHARED ||
+    if ((unsigned)options->preset > LOCH_POOL_NO_SPLIT || (unsigned)options->captures > LOCH_POOL_CAPTURES_ELSEWHERE ||
         (unsigned)options->wipe > LOCH_POOL_WIPE_FREED)
         return LOCH_FAIL(INVALID, "preset %d, captures %d or wipe %d is unknown", (int)options->preset,
                          (int)options->captures, (int)options->wipe);
@@ -121,6 +121,7 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
     pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
     pool->is_watched =
         pool->options.captures != LOCH_POOL_CAPTURES_NONE && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
+    pool->is_asking = pool->is_watched && pool->options.captures == LOCH_POOL_CAPTURES_WATCHED;
     pool->is_at_once = lochi_device_is_at_once(pool->device);
     pool->is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
                     (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));

@@ -378,6 +378,7 @@ struct lochi_pool {
     bool is_exact;   /* pinned memory, and the driver aligns: segments have the sizes of requests (supply.c) */
     uint8_t checker; /* pool_checker */
     bool is_watched; /* the driver is asked whether streams are captured */
+    bool is_asking;  /* at every allocation, too */
     bool is_at_once; /* queued work is done at once: all streams share one lane */
     bool is_host;    /* and the memory is the host's: memset and memcpy do for fills and copies */
     bool is_whole, is_unsplit; /* blocks are handed out whole; and each is a segment of its own */

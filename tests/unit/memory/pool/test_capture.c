@@ -324,6 +324,35 @@ static void a_pool_without_captures_asks_no_stream(void **state)
     pool_bench_close(&it);
 }
 
+/* Graphs have memory elsewhere: requests ask no stream, and no call disturbs a capture on a stream with free memory. */
+static void a_pool_with_captures_elsewhere_asks_late(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {
+        .size = sizeof options, .captures = LOCH_POOL_CAPTURES_ELSEWHERE, .limit_bytes = 40 * MIB};
+    pool_bench it = pool_bench_open(BACKED, &options);
+    const uint64_t before = test_call_count(it.device, "stream_capture");
+    for (int i = 0; i < 20; i++)
+        CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 1000, it.a)));
+    assert_int_equal(test_call_count(it.device, "stream_capture"), before);
+    char *old = pool_alloc_on(it.pool, 30 * MIB, it.a), *used = pool_alloc_on(it.pool, MIB, it.b);
+    CHECK_OK(loch_fill_on(old, 30 * MIB, "x", 1, it.a)); /* work is under way */
+    CHECK_OK(loch_allocator_record_use(it.pool, used, it.a));
+    (void)capture_begin(it.a);
+    CHECK_OK(loch_free(it.pool, old));
+    CHECK_OK(loch_free(it.pool, used));
+    void *block = NULL;
+    const loch_request request = {.size = sizeof request, .bytes = 20 * MIB, .stream = it.b};
+    assert_int_not_equal(loch_allocator_alloc(it.pool, &request, &block), LOCH_OK); /* needs what `a` has */
+    (void)pool_trim(it.pool, 0);
+    loch_sim_graph *graph = capture_end(it.a); /* still valid */
+    assert_non_null(graph);
+    loch_sim_graph_destroy(graph);
+    CHECK_OK(loch_free(it.pool, pool_alloc_on(it.pool, 20 * MIB, it.b)));
+    assert_int_equal(sim_violations(it.device, NULL), 0);
+    pool_bench_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +367,7 @@ int main(void)
         POOL_TEST(many_captures_come_and_go),
         POOL_TEST(a_released_capture_is_wiped_before_others_use_it),
         POOL_TEST(a_pool_without_captures_asks_no_stream),
+        POOL_TEST(a_pool_with_captures_elsewhere_asks_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
