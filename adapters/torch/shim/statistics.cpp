@@ -2,8 +2,8 @@
 // DeviceStats, the memory fraction, cache info, and caching on and off.
 //
 // Where the figures come from, so that allocate and free pay next to nothing for them:
-// - Blocks and bytes in use of the main pool, and their peaks, are Loch's own: exact for one thread, and within a 2048th
-//   part for several.
+// - Blocks and bytes in use of the main pool, and their peaks, are Loch's own: exact for one thread, and within a
+//   2048th part for several.
 // - Sums since the start (allocated, freed) are counted by each thread for itself (Tally).
 // - The split at 1 MiB: large blocks are counted by each thread for itself, small ones are the rest. A free learns from
 //   a mark whether its block is large (owners.h). The peak of large blocks is exact for one thread, and the sum of the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The version of the PyTorch headers that the shim is compiled against. Structs of PyTorch grow in the middle, so a shim
-// serves one minor version only.
+// The version of the PyTorch headers that the shim is compiled against. Structs of PyTorch grow in the middle, so a
+// shim serves one minor version only.
 #pragma once
 
 #include <torch/headeronly/version.h>
