@@ -56,6 +56,8 @@ static Tally *find_tally(Device &device)
     const void *none = nullptr;
     if (spare && spare->owner.compare_exchange_strong(none, &last, std::memory_order_acq_rel)) return spare;
     auto *made = new Tally;
+    made->request.size = sizeof made->request;
+    made->request.alignment = kAlignment;
     made->owner.store(&last, std::memory_order_relaxed);
     made->next = device.tallies.load(std::memory_order_relaxed);
     while (!device.tallies.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {}
@@ -102,10 +104,11 @@ static void use(Device &device, cudaStream_t native)
         last.device = &device;
     }
     last.has_id = false;
-    last.stream = nullptr;
+    last.stream = last.tally->request.stream = nullptr;
     last.native = nullptr;
     last.stream = find_stream(device, native);
     last.native = native;
+    last.tally->request.stream = last.stream;
 }
 
 // Makes a device and its current stream those of the thread.
@@ -210,20 +213,11 @@ void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
     if (is_reported) report(device, ptr, static_cast<int64_t>(block.allocated));
 }
 
-static inline loch_request request_for(size_t bytes, loch_stream *stream)
-{
-    loch_request request{};
-    request.size = sizeof request;
-    request.bytes = bytes;
-    request.alignment = kAlignment;
-    request.stream = stream;
-    return request;
-}
-
 void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
 {
     follow(*pool.device, stream);
-    const loch_request request = request_for(bytes, last.stream);
+    loch_request request = last.tally->request; // a copy: callbacks may allocate, too
+    request.bytes = bytes;
     if (is_noted(pool)) note_request(pool, stream);
     Pool *served = &pool;
     void *ptr = nullptr;
@@ -266,7 +260,8 @@ static inline void *allocate_here(size_t bytes)
 {
     if (C10_UNLIKELY(rare.load(std::memory_order_relaxed) || c10::memoryProfilingEnabled()))
         return allocate_rarely(bytes);
-    const loch_request request = request_for(bytes, last.stream);
+    loch_request &request = last.tally->request;
+    request.bytes = bytes;
     Pool &pool = last.device->main;
     void *ptr = nullptr;
     if (C10_UNLIKELY(loch_allocator_alloc(pool.loch, &request, &ptr) != LOCH_OK)) return allocate_rarely(bytes);
@@ -375,7 +370,7 @@ DataPtr Allocator::allocate(size_t bytes)
     follow();
     void *ptr = allocate_here(bytes);
     trace_alloc(ptr);
-    return make_data_ptr(ptr, static_cast<DeviceIndex>(last.device->number));
+    return {ptr, ptr, &delete_block, last.device->torch};
 }
 
 c10::DeleterFnPtr Allocator::raw_deleter() const

@@ -111,6 +111,7 @@ constexpr size_t kStreamBuckets = 64;
 // Counts of one thread on one device, which only that thread writes. Loch counts the blocks and bytes in use of the
 // main pool, with their peaks; the rest of what PyTorch shows is here.
 struct Tally {
+    loch_request request{};                   // of the thread's present stream; complete but for the bytes
     Counts made;                              // so far
     Counts large_made, large_freed;           // blocks above kSmallMax so far
     Counts large_peak;                        // most of them in use, as far as this thread made and freed them
@@ -126,6 +127,7 @@ struct Device {
     Pool main;
     Pool direct; // serves while caching is off; made on first use
     size_t total_bytes = 0;
+    c10::Device torch{c10::DeviceType::CUDA, 0}; // as PyTorch names it
     std::atomic<int64_t> retries{0}, ooms{0};
     std::atomic<Stream *> streams[kStreamBuckets] = {}; // by native handle; grown under `lock`, read without it
     std::atomic<Tally *> tallies{nullptr};

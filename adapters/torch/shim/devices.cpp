@@ -84,6 +84,7 @@ static Device *make_device(int number)
     loch_device_properties properties{};
     properties.size = sizeof properties;
     device->number = number;
+    device->torch.set_index(static_cast<DeviceIndex>(number));
     check("open a device", loch_device_open(name.c_str(), &device->loch));
     check("read a device's properties", loch_device_get_properties(device->loch, &properties));
     device->total_bytes = properties.total_bytes;
