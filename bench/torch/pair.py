@@ -26,7 +26,8 @@ def build(folder):
     """Compiles pair.cpp against the PyTorch of this Python."""
     import importlib.util
     torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
-    cuda = [*(torch.parent / "nvidia").glob("cu*/include"), pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
+    folders = [*(torch.parent / "nvidia").glob("cu*/include"), pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
+    cuda = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
     library = pathlib.Path(folder) / "pair.so"
     subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-g1", "-shared", "-fPIC", HERE / "pair.cpp", "-o", library,
                     "-D_GLIBCXX_USE_CXX11_ABI=1", "-isystem", torch / "include", "-isystem", cuda[0], "-L", torch / "lib",
