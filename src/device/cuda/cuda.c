@@ -138,6 +138,7 @@ static loch_status cuda_read_granule(lochi_cuda_device *device)
 static void cuda_close(void *self)
 {
     lochi_cuda_device *device = self;
+    lochi_cuda_end_exports(device);
     if (device->context && !lochi_cuda_is_forked) {
         lochi_cuda_frame frame;
         lochi_cuda_relax(&frame);

@@ -23,6 +23,8 @@ loch_status lochi_cuda_handle_create(void *self, size_t bytes, const loch_handle
                                      loch_driver_handle *out);
 loch_status lochi_cuda_handle_release(void *self, loch_driver_handle handle, size_t bytes);
 loch_status lochi_cuda_handle_export(void *self, loch_driver_handle handle, loch_share share, void *out);
+/* Closes what exports keep open. The device is being closed. */
+void lochi_cuda_end_exports(lochi_cuda_device *device);
 loch_status lochi_cuda_handle_import(void *self, loch_share share, const void *shared, size_t bytes,
                                      loch_driver_handle *out);
 loch_status lochi_cuda_map(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,
