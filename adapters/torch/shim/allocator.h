@@ -111,7 +111,7 @@ constexpr size_t kStreamBuckets = 64;
 // Counts of one thread on one device, which only that thread writes. Loch counts the blocks and bytes in use of the
 // main pool, with their peaks; the rest of what PyTorch shows is here.
 struct Tally {
-    loch_request request{};                   // of the thread's present stream; complete but for the bytes
+    loch_request request{};                   // of the thread's present stream; complete except for the bytes
     Counts made;                              // so far
     Counts large_made, large_freed;           // blocks above kSmallMax so far
     Counts large_peak;                        // most of them in use, as far as this thread made and freed them

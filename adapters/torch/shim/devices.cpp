@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Maps PyTorch's numbers of devices and its streams to Loch's. Look-ups take no lock: devices and streams are only added,
-// and published when they are complete.
+// Maps PyTorch's numbers of devices and its streams to Loch's. Look-ups take no lock: devices and streams are only
+// added, and published when they are complete.
 #include "allocator.h"
 
 #include <c10/cuda/CUDAException.h>

@@ -2,9 +2,9 @@
 // Tensors shared between processes, by libloch_share.
 //
 // PyTorch keeps a tensor that it has sent until all receivers have let go, and orders the two sides by events of its
-// own. So a parcel here does not own a block: it stands for the mapped memory around one, which is what a receiver maps.
-// Blocks in one piece of memory have one handle, and a receiver maps it once. A parcel whose memory the pool has given
-// back is stale, and is replaced when the address is shared again.
+// own. So a parcel here does not own a block: it stands for the mapped memory around one, which is what a receiver
+// maps. Blocks in one piece of memory have one handle, and a receiver maps it once. A parcel whose memory the pool has
+// given back is stale, and is replaced when the address is shared again.
 //
 // A handle is the place of the parcel's own block in the mapped memory, in eight bytes, and the token.
 #include "allocator.h"
@@ -62,8 +62,8 @@ static bool is_stale(const loch_parcel *parcel)
     return loch_parcel_get_info(parcel, &info) != LOCH_OK || info.state == LOCH_PARCEL_STALE;
 }
 
-// Offers a block. Nothing is queued on the stream of the parcel: a receiver waits for PyTorch's own event alone, and not
-// for work of streams that have nothing to do with the tensor.
+// Offers a block. Nothing is queued on the stream of the parcel: a receiver waits for PyTorch's own event alone, and
+// not for work of streams that have nothing to do with the tensor.
 static loch_parcel *make_parcel(const Device &device, void *ptr, size_t bytes)
 {
     loch_external external{};

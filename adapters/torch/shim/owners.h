@@ -89,8 +89,8 @@ inline void mark_owner(const Pool &pool, const void *ptr)
         entry.store(pool.number, std::memory_order_relaxed);
 }
 
-// Returns the pool of a live block, as marked. Wrong only for memory that is not Loch's, and where host memory for marks
-// was missing.
+// Returns the pool of a live block, as marked. Wrong only for memory that is not Loch's, and where host memory for
+// marks was missing.
 inline Pool *guess_owner(const void *ptr)
 {
     size_t number = 1;

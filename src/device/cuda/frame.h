@@ -25,8 +25,8 @@ typedef struct lochi_cuda_device {
     size_t pitch_max;     /* largest distance in bytes between rows of one copy */
     int numa_node;        /* of the card; -1 if the system does not report it */
     bool is_registering;  /* pinned memory is host memory that Loch maps and registers (pinned.c) */
-    /* A descriptor of exported memory that stays open, plus 1; 0 for none (memory.c). Acquire and release: written once,
-     * and read when the device is closed. */
+    /* A descriptor of exported memory that stays open, plus 1; 0 for none (memory.c). Acquire and release: written
+     * once, and read when the device is closed. */
     atomic_int exported;
 } lochi_cuda_device;
 
