@@ -3,8 +3,8 @@
 // later requests of the pool on the same stream, and stays mapped until the pool ends.
 //
 // A pool ends when its use count falls to 0. Its free memory goes back then, and the memory of live blocks when they
-// are freed. The end waits for the device, which no capture allows; so while something is routed to a pool, the end waits
-// for that, too.
+// are freed. The end waits for the device, which no capture allows; so while something is routed to a pool, the end
+// waits for that, too.
 #include "allocator.h"
 #include "source.h"
 
