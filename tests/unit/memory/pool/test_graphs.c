@@ -483,7 +483,7 @@ static void calls_about_single_captures_are_refused(void **state)
     CHECK_FAILS(loch_pool_release_capture(it.pool, UINT64_MAX - 1), NOT_FOUND);
     void *none = TEST_UNTOUCHED;
     CHECK_FAILS(loch_pool_alloc_growable(it.pool, MIB, NULL, &none), UNSUPPORTED);
-    const loch_pool_options wrong = {.size = sizeof wrong, .captures = (loch_pool_captures)3};
+    const loch_pool_options wrong = {.size = sizeof wrong, .captures = (loch_pool_captures)9};
     loch_allocator *pool = (loch_allocator *)TEST_UNTOUCHED;
     CHECK_FAILS(loch_pool_create(it.device, NULL, &wrong, &pool), INVALID);
     assert_null(pool);
