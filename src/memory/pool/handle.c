@@ -495,6 +495,17 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
     return LOCH_OK;
 }
 
+void lochi_pool_join_asleep(lochi_pool *pool, pool_handle *handle, pool_handle *behind)
+{
+    lochi_pool_assert_both(pool);
+    lochi_pool_set_cells(pool, behind->at, behind->bytes, handle);
+    lochi_pool_unlink_handle(&pool->asleep, behind);
+    handle->bytes += behind->bytes;
+    handle->freed_lane = NULL; /* all streams had passed before the sleep */
+    handle->freed_epoch = 0;
+    lochi_free(behind);
+}
+
 void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_assert_both(pool);

@@ -91,6 +91,8 @@ void lochi_pool_drop_all(lochi_pool *pool);
 loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle);
 /* Maps new memory at the addresses of a sleeping handle. On failure nothing has changed. */
 loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle);
+/* Joins a sleeping handle with the sleeping handle behind it, whose record is freed. Both have one nap. */
+void lochi_pool_join_asleep(lochi_pool *pool, pool_handle *handle, pool_handle *behind);
 /* Removes the record of a sleeping handle. */
 void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Wakes pools: creates memory for the sleeping handles that still have a live block and restores their contents;
- * creates memory for those with free memory of captures; removes the others. Dropped contents are replaced by a byte
- * that makes them invalid numbers. The device copies while the host maps the next handles. All of that happens outside
- * the pool's lock. Blocks that other threads free meanwhile become dormant, and free memory at the end of the wake. */
+ * creates memory for those with free memory of captures; removes the others. Joins neighbouring handles before that.
+ * Dropped contents are replaced by a byte that makes them invalid numbers. The device copies while the host maps the
+ * next handles. All of that happens outside the pool's lock. Blocks that other threads free meanwhile become
+ * dormant, and free memory at the end of the wake. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -26,6 +27,11 @@
 
 #define WAKE_RUN ((size_t)32 << 20) /* bytes that are worth a copy of their own */
 #define WAKE_DROPPED 0xff           /* every byte of dropped contents: NaN in every type of numbers with a fraction */
+
+/* Mapping a handle takes 48 us on an H200, whatever its size, and the bus copies 2.6 MiB meanwhile. Handles of 16 MiB
+ * leave the host most of its time; larger ones would gain little, and are remapped less flexibly. */
+#define WAKE_HANDLE ((size_t)16 << 20) /* largest handle that is joined under one block */
+#define WAKE_CELLS 2                   /* cells in the largest handle that is joined under several blocks */
 
 /* Contents that are copied back, or memory that is filled, in one call. */
 typedef struct wake_run {
@@ -150,8 +156,63 @@ static void wake_undo(lochi_pool *pool)
     lochi_error_restore(&saved);
 }
 
-/* Marks the sleeping handles with a live block or free memory of captures, lists live blocks, and sets records aside
- * for removing the other handles. */
+/* --- joining --- */
+
+/* Tells whether the blocks from `block` to an address are all handed out and have one tag. Memory of captures is never
+ * given back while the capture lives, so it is kept apart. */
+static bool wake_are_alike(const pool_block *block, uintptr_t end)
+{
+    const pool_block *first = block;
+    for (; block && block->start < end; block = block->behind) {
+        if (!lochi_rest_count_kept(block)) continue;
+        const pool_state state = lochi_pool_state(block);
+        if (state != POOL_USED && state != POOL_SPECIAL) return false;
+        if (block->tag != first->tag || !block->lane->capture != !first->lane->capture) return false;
+    }
+    return true;
+}
+
+/* Tells whether one handle may take the place of two neighbours. `first` is the first block with memory on `handle`,
+ * `block` is one on `next`. Handles wholly under one block are given back together anyway. Others are not: free memory
+ * on one of them has to wait for the blocks on the other one. */
+static bool wake_may_join(const lochi_pool *pool, const pool_handle *handle, const pool_block *first,
+                          const pool_handle *next, const pool_block *block)
+{
+    const size_t bytes = handle->bytes + next->bytes;
+    const uintptr_t end = next->at + next->bytes;
+    if (handle->handle || next->handle || handle->rest != POOL_WANTED || next->rest != POOL_WANTED) return false;
+    if (handle->nap != next->nap || handle->at + handle->bytes != next->at) return false;
+    if (lochi_pool_state(block) == POOL_GROWABLE) return false; /* it shrinks by handles */
+    if (handle->at >= block->start && end <= block->start + block->bytes) return bytes <= WAKE_HANDLE;
+    return !pool->is_whole && bytes <= WAKE_CELLS * pool->cell_bytes && wake_are_alike(first, end);
+}
+
+/* Joins neighbouring handles that are about to get memory, so that the wake makes fewer driver calls. A program that
+ * chose the size of its handles keeps them. */
+static void wake_join(lochi_pool *pool)
+{
+    pool_handle *last = NULL;
+    const pool_block *first = NULL;
+    for (pool_block *block = NULL; !pool->options.handle_bytes && (block = lochi_pool_next_block(pool, block));) {
+        const uintptr_t end = block->start + lochi_rest_count_kept(block);
+        for (uintptr_t at = block->start; at < end;) {
+            pool_handle *handle = lochi_pool_find_handle(pool, at);
+            at = lochi_pool_find_end(pool, handle, at);
+            if (!handle || handle == last) continue;
+            if (last && wake_may_join(pool, last, first, handle, block)) {
+                lochi_pool_join_asleep(pool, last, handle);
+                continue;
+            }
+            last = handle;
+            first = block;
+        }
+    }
+}
+
+/* --- waking --- */
+
+/* Marks the sleeping handles with a live block or free memory of captures, joins them, lists live blocks, and sets
+ * records aside for removing the other handles. */
 static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **aside)
 {
     size_t forgotten = 0;
@@ -161,6 +222,7 @@ static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **
     for (pool_handle *handle = pool->handles; handle;
          handle = handle->next) /* handles that a failed wake left mapped */
         if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;
+    wake_join(pool);
     for (const pool_handle *handle = pool->asleep; handle; handle = handle->next)
         forgotten += handle->rest == POOL_ASLEEP;
     LOCH_TRY_RETURN(wake_find_parts(pool, list));
