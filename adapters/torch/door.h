@@ -58,8 +58,8 @@ typedef struct loch_torch_door {
     int (*sleep)(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes);
 
     /* Wakes the memory of some tags, all or nothing; NULL for all tags. Tags that are awake are left alone. Host memory
-     * for the contents is kept for the next sleep if `keeps_host` is not 0. `restored` receives the bytes of contents
-     * restored. */
+     * for the contents is kept for the next sleep if `keeps_host` is not 0; else a thread gives it back after the call,
+     * for which the next sleep, wake and print_pools wait. `restored` receives the bytes of contents restored. */
     int (*wake)(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error,
                 size_t error_bytes);
 

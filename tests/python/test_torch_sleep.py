@@ -2,6 +2,8 @@
 """Regions and sleep under the real PyTorch, on a simulated device: no GPU is needed."""
 
 import ctypes
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -97,6 +99,64 @@ def test_pinned_memory_is_held_only_while_asleep():
     loch.torch.sleep("kept")
     loch.torch.wake("kept")
     assert loch.torch.stats()[0]["host_bytes"] == 0
+
+
+@pytest.fixture
+def no_threads():
+    """New threads of C get stacks that are larger than the address space: they do not start."""
+    libc = ctypes.CDLL(None)
+    before, huge = ctypes.create_string_buffer(256), ctypes.create_string_buffer(256)
+    assert libc.pthread_getattr_default_np(before) == 0 and libc.pthread_attr_init(huge) == 0
+    assert libc.pthread_attr_setstacksize(huge, ctypes.c_size_t(1 << 47)) == 0
+
+    class Switch:
+        def __enter__(self):
+            assert libc.pthread_setattr_default_np(huge) == 0
+
+        def __exit__(self, *_):
+            assert libc.pthread_setattr_default_np(before) == 0
+
+    return Switch()
+
+
+def test_pinned_memory_is_given_back_without_a_thread(no_threads):
+    make("kept", value=7)
+    loch.torch.sleep("kept")
+    with no_threads:
+        loch.torch.wake("kept")
+    assert loch.torch.stats()[0]["host_bytes"] == 0
+
+
+# The thread that gives pinned memory back is at work when the process forks or ends.
+UNPINNING = f"""
+import ctypes, os, sys, loch.torch, torch
+loch.torch.enable(device="{DEVICE}", pinned=False)
+with loch.torch.region("large"):
+    block = torch._C._cuda_cudaCachingAllocator_raw_alloc({256 * MIB}, 0)
+loch.torch.sleep("large")
+loch.torch.wake("large")
+"""
+
+
+def test_a_process_ends_while_memory_is_unpinned():
+    done = subprocess.run([sys.executable, "-c", UNPINNING + "ctypes.CDLL(None).exit(0)"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_child_of_a_fork_does_not_wait_for_the_parents_thread():
+    program = UNPINNING + """
+child = os.fork()
+if not child:
+    try:
+        loch.torch.stats()
+    except Exception:
+        pass  # the device does not work here
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert loch.torch.stats()[0]["host_bytes"] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_dropped_contents_cannot_be_taken_for_data():

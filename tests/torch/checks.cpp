@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 #include <loch/loch.h>
+#include <loch/observer.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 #include <torch/headeronly/version.h>
 
@@ -557,6 +558,49 @@ void the_largest_block_is_told()
     REQUIRE(largest >= 100 * kMiB);
 }
 
+// --- sleep ---
+
+// Notes which thread gives pinned memory back.
+struct Unpinned {
+    std::atomic<size_t> bytes{0};
+    std::atomic<bool> is_here{false};
+    std::thread::id here = std::this_thread::get_id();
+};
+
+void note_unpinned(loch_range_event event, const loch_range *range, void *user)
+{
+    auto &seen = *static_cast<Unpinned *>(user);
+    if (event != LOCH_RANGE_GOING || range->kind != LOCH_MEMORY_PINNED) return;
+    seen.bytes += range->bytes;
+    if (std::this_thread::get_id() == seen.here) seen.is_here = true;
+}
+
+// Unpinning takes as long as the copy of a wake, so the thread that wakes must not do it.
+void a_wake_does_not_wait_for_unpinning()
+{
+    char error[500];
+    size_t bytes = 0;
+    loch_device *device = loch_allocator_get_device(door->get_pool(0));
+    REQUIRE_EQUAL(door->region_begin("unpinned", error, sizeof error), 0);
+    void *ptr = get()->raw_alloc(8 * kMiB);
+    REQUIRE_EQUAL(door->region_end(error, sizeof error), 0);
+    Unpinned seen;
+    REQUIRE(loch_observer_add(device, note_unpinned, &seen) == LOCH_OK);
+    for (size_t round = 1; round <= 3; round++) {
+        const loch_torch_sleep_part part{"unpinned", LOCH_SLEEP_PINNED, nullptr};
+        REQUIRE_EQUAL(door->sleep(&part, 1, &bytes, error, sizeof error), 0); // waits for the trim of the last round
+        REQUIRE(seen.bytes >= (round - 1) * 8 * kMiB);
+        REQUIRE_EQUAL(door->wake(nullptr, 0, 0, &bytes, error, sizeof error), 0);
+        REQUIRE_EQUAL(bytes, 8 * kMiB);
+    }
+    REQUIRE_EQUAL(door->print_pools(nullptr, 0, &bytes, error, sizeof error), 0); // waits, too
+    REQUIRE(seen.bytes >= 3 * 8 * kMiB);
+    REQUIRE(!seen.is_here);
+    REQUIRE(loch_observer_remove(device, note_unpinned, &seen) == LOCH_OK);
+    get()->raw_delete(ptr);
+    get()->emptyCache();
+}
+
 struct Check {
     const char *name;
     void (*run)();
@@ -590,6 +634,7 @@ const Check checks[] = {
 #endif
     CHECK(caching_can_be_switched_off),
     CHECK(the_largest_block_is_told),
+    CHECK(a_wake_does_not_wait_for_unpinning),
 };
 
 } // namespace

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Sleep of a model with CUDA graphs on a GPU: no memory is left, and replayed graphs give the same bits."""
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -131,6 +134,21 @@ def test_work_in_flight_is_waited_for():
     loch.torch.sleep("flight")
     loch.torch.wake("flight")
     assert (tensor == 20).all()
+
+
+def test_a_process_ends_while_memory_is_unpinned():
+    program = """
+import ctypes, torch, loch.torch
+loch.torch.enable()
+with loch.torch.region("large"):
+    tensor = torch.ones(4 << 30, dtype=torch.uint8, device="cuda")
+loch.torch.sleep("large")
+loch.torch.wake("large")
+assert bool((tensor[::4096] == 1).all())
+ctypes.CDLL(None).exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_memory_saver_with_graph():
