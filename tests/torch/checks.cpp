@@ -2,10 +2,12 @@
 // Checks of the shim through PyTorch's public class, for what Python reaches on a GPU only: streams, routes, private
 // pools, checkpoints. Each check is a function; test_checks.py calls every one by name.
 #include <adapters/torch/door.h>
+#include <adapters/torch/shim/peers.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 #include <loch/loch.h>
 #include <loch/observer.h>
+#include <loch/sleep.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 #include <torch/headeronly/version.h>
 
@@ -15,6 +17,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <tuple>
 
 using c10::DataPtr;
 using c10::MempoolId_t;
@@ -601,6 +604,115 @@ void a_wake_does_not_wait_for_unpinning()
     get()->emptyCache();
 }
 
+// --- peers ---
+
+// Ranges that were opened: how often, by address, bytes and reader. Device 3 refuses while is_refusing.
+struct Opened {
+    static inline std::map<std::tuple<void *, size_t, int>, size_t> ranges;
+    static inline std::atomic<bool> is_refusing{false};
+    static int open(void *address, size_t bytes, int reader)
+    {
+        if (reader == 3 && is_refusing) return 101;
+        ranges[{address, bytes, reader}]++;
+        return 0;
+    }
+    static bool has(const void *address, int reader)
+    {
+        for (const auto &[key, count] : ranges)
+            if (std::get<2>(key) == reader && static_cast<const char *>(address) >= std::get<0>(key) &&
+                static_cast<const char *>(address) < static_cast<char *>(std::get<0>(key)) + std::get<1>(key))
+                return true;
+        return false;
+    }
+    static size_t sum()
+    {
+        size_t all = 0;
+        for (const auto &[key, count] : ranges)
+            all += count;
+        return all;
+    }
+};
+
+// Memory of a simulated device for a check.
+struct Memory {
+    loch_device *device = nullptr;
+    loch_allocator *pool = nullptr;
+    Memory(const char *name, loch_memory_kind kind)
+    {
+        loch_pool_options options{};
+        options.size = sizeof options;
+        options.kind = kind;
+        REQUIRE(loch_device_open(name, &device) == LOCH_OK);
+        REQUIRE(loch_pool_create(device, "peers", &options, &pool) == LOCH_OK);
+    }
+    ~Memory()
+    {
+        loch_allocator_release(pool);
+        loch_device_release(device);
+    }
+    void *take(size_t bytes)
+    {
+        void *ptr = nullptr;
+        REQUIRE(loch_alloc(pool, bytes, &ptr) == LOCH_OK);
+        return ptr;
+    }
+};
+
+void mapped_memory_is_opened_to_peers()
+{
+    static auto &peers = *new loch_torch::Peers(Opened::open); // observes until the process ends
+    Memory mapped("sim:1GiB,id=901", LOCH_MEMORY_DEVICE), other("sim:1GiB,id=902", LOCH_MEMORY_DEVICE);
+    Memory pinned("sim:1GiB,id=901", LOCH_MEMORY_PINNED);
+    int error = 0;
+    void *host = pinned.take(kMiB), *first = mapped.take(4 * kMiB), *foreign = other.take(4 * kMiB);
+    REQUIRE(peers.add(0, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE(!error && Opened::has(first, 0));
+    void *second = mapped.take(64 * kMiB); // memory that comes later
+    REQUIRE(Opened::has(second, 0));
+    REQUIRE(!Opened::has(host, 0) && !Opened::has(foreign, 0)); // what is no mapping, or of another device
+    const size_t before = Opened::sum();
+    REQUIRE(peers.add(0, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE_EQUAL(Opened::sum(), before); // a second call does nothing
+    REQUIRE(peers.add(2, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE(Opened::has(first, 2) && Opened::has(second, 2));
+    // Mappings that come back after a sleep are new to the driver.
+    const size_t awake = Opened::sum();
+    loch_sleep_options options{};
+    options.size = sizeof options;
+    options.contents = LOCH_SLEEP_DROP;
+    REQUIRE(loch_pool_sleep(mapped.pool, &options, nullptr) == LOCH_OK);
+    REQUIRE(loch_pool_wake(mapped.pool, nullptr) == LOCH_OK);
+    REQUIRE(Opened::sum() >= awake + 4);
+    REQUIRE(loch_free(mapped.pool, first) == LOCH_OK && loch_free(mapped.pool, second) == LOCH_OK);
+    REQUIRE(loch_free(pinned.pool, host) == LOCH_OK && loch_free(other.pool, foreign) == LOCH_OK);
+}
+
+void memory_that_cannot_be_opened_to_peers_is_reported()
+{
+    static auto &peers = *new loch_torch::Peers(Opened::open);
+    Memory mapped("sim:1GiB,id=903", LOCH_MEMORY_DEVICE);
+    int error = 0;
+    void *first = mapped.take(4 * kMiB);
+    Opened::is_refusing = true;
+    REQUIRE(peers.add(3, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE_EQUAL(error, 101);
+    Opened::is_refusing = false;
+    void *second = mapped.take(64 * kMiB);
+    REQUIRE(!Opened::has(second, 3)); // the pair was not added
+    REQUIRE(peers.add(3, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE(!error && Opened::has(first, 3) && Opened::has(second, 3));
+    Opened::is_refusing = true;
+    void *third = mapped.take(128 * kMiB); // fails without a caller
+    REQUIRE(!Opened::has(third, 3));
+    REQUIRE(peers.add(3, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE_EQUAL(error, 101);
+    Opened::is_refusing = false;
+    REQUIRE(peers.add(3, 1, mapped.device, &error) == LOCH_OK);
+    REQUIRE(!error && Opened::has(third, 3));
+    for (void *ptr : {first, second, third})
+        REQUIRE(loch_free(mapped.pool, ptr) == LOCH_OK);
+}
+
 struct Check {
     const char *name;
     void (*run)();
@@ -635,6 +747,8 @@ const Check checks[] = {
     CHECK(caching_can_be_switched_off),
     CHECK(the_largest_block_is_told),
     CHECK(a_wake_does_not_wait_for_unpinning),
+    CHECK(mapped_memory_is_opened_to_peers),
+    CHECK(memory_that_cannot_be_opened_to_peers_is_reported),
 };
 
 } // namespace

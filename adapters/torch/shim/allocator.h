@@ -15,7 +15,7 @@
 // | statistics.cpp | DeviceStats, fraction, cache info, caching on and off |
 // | pools.cpp | private pools: routes, use counts, foreign segments |
 // | checkpoint.cpp | the live blocks of a private pool, saved and restored at the same addresses |
-// | peer.cpp | copies between devices |
+// | peer.cpp | copies between devices, memory that is opened to other devices (peers.h) |
 // | ipc.cpp | tensors shared between processes |
 // | host.cpp, host_graphs.cpp, host_history.cpp | pinned memory (host.h) |
 // | history.cpp, snapshot.cpp, segments.cpp | traces, contexts, snapshots, observers of segments |
