@@ -43,13 +43,16 @@ static loch_status add_bytes(const loch_memory_piece *piece, void *user)
     return LOCH_OK;
 }
 
-static void expect_pieces(loch_allocator *pool)
+/* Checks that the pieces cover the memory of a pool. Drivers do not align raw segments: the pool takes up to one cell
+ * more for each, and leaves the edges out. */
+static void expect_pieces(loch_allocator *pool, bool is_aligned)
 {
     loch_pool_info info = {.size = sizeof info};
     size_t bytes = 0;
     CHECK_OK(loch_pool_walk_memory(pool, add_bytes, &bytes));
     CHECK_OK(loch_pool_get_info(pool, &info));
-    assert_int_equal(bytes, info.reserved_bytes);
+    const size_t edges_max = is_aligned ? 0 : info.handles * lochi_pool_of(pool)->cell_bytes;
+    assert_in_range(bytes, info.reserved_bytes - edges_max, info.reserved_bytes);
 }
 
 /* The live set of a pool comes back at its addresses, in a pool of graphs also while its stream is captured. */
@@ -79,7 +82,7 @@ static void a_live_set_comes_back(void **state)
             if (i % 4) put(pool, stream, &blocks[i], blocks[i].address);
         if (is_captured) assert_int_equal(caller.cuStreamEndCapture(loch_stream_get_native(stream), &graph), 0);
         expect_whole(pool);
-        expect_pieces(pool);
+        expect_pieces(pool, true);
         for (size_t i = 0; i < SLOTS; i++) {
             if (!is_captured) expect(&blocks[i]);
             CHECK_OK(loch_free(pool, blocks[i].address));
@@ -115,7 +118,7 @@ static void pools_work_on_any_memory(void **state)
                 put(pool, streams[i % 2], &blocks[i], NULL);
             }
             expect_whole(pool);
-            expect_pieces(pool);
+            expect_pieces(pool, kind == 1); /* a pool aligns blocks as it is asked */
             for (size_t i = 0; i < 60; i++)
                 CHECK_OK(loch_stream_sync(streams[i % 2]));
             for (size_t i = 0; i < 60; i++) {
