@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Times allocate + free of a cached tensor through PyTorch's C++ calls: native, the plug-in and the shim, in one run.
 
-    python bench/torch/pair.py [--ways native plugin shim] [--rounds 2000000] [--repeat 5] [--lib build/lib]
+    python bench/torch/pair.py [--ways native plugin shim] [--rounds 2000000] [--repeat 5] [--lib build/lib] [--built pair.so]
 
 Each way runs in processes of its own, in turn. Printed is the least of the repeats in ns: other programs only add to it.
 On a machine without a GPU give LOCH_TORCH_DEVICE=sim:8GiB,id=%d and --ways shim: the share of CUDA's runtime is missing
-then, but not PyTorch's and Loch's. With --count the shim's instructions for a pair are counted by valgrind.
+then, but not PyTorch's and Loch's. With --count the shim's instructions for a pair are counted by valgrind. --built names a pair.so
+that was compiled elsewhere (--build FILE), for machines without CUDA's headers.
 """
 import argparse
 import ctypes
@@ -22,13 +23,16 @@ SIZES = [512, 4096, 65536, 1 << 20, 4 << 20, 64 << 20]
 CALLS = ["pair_raw", "pair_data"]
 
 
-def build(folder):
+def build(library):
     """Compiles pair.cpp against the PyTorch of this Python."""
     import importlib.util
     torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
-    folders = [*(torch.parent / "nvidia").glob("cu*/include"), pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
-    cuda = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
-    library = pathlib.Path(folder) / "pair.so"
+    local = pathlib.Path("/usr/local")
+    folders = [*sorted((torch.parent / "nvidia").glob("cu*/include")), pathlib.Path(os.environ.get("CUDA_HOME", local / "cuda")) / "include",
+               local / "cuda" / "include", *sorted(local.glob("cuda-*/targets/*/include"))]
+    cuda = [folder for folder in folders if (folder / "cuda_runtime_api.h").exists() and (folder / "crt" / "host_config.h").exists()]
+    if not cuda:
+        raise RuntimeError("no folder with cuda_runtime_api.h and crt/host_config.h: set CUDA_HOME, or give --built")
     subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-g1", "-shared", "-fPIC", HERE / "pair.cpp", "-o", library,
                     "-D_GLIBCXX_USE_CXX11_ABI=1", "-isystem", torch / "include", "-isystem", cuda[0], "-L", torch / "lib",
                     "-lc10", "-lc10_cuda"], check=True)
@@ -106,13 +110,17 @@ def main():
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--lib", default=str(HERE.parent.parent / "build" / "lib"), help="folder with libloch.so, the plug-in and the shim")
     parser.add_argument("--count", type=int, nargs="?", const=1, default=0, help="count instructions by valgrind instead")
+    parser.add_argument("--build", metavar="FILE", help="only compile pair.so")
+    parser.add_argument("--built", metavar="FILE", help="a pair.so that was compiled elsewhere, for this version of PyTorch")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--library", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
         return measure(arguments)
+    if arguments.build:
+        return build(pathlib.Path(arguments.build))
     with tempfile.TemporaryDirectory() as folder:
-        library = build(folder)
+        library = pathlib.Path(arguments.built).resolve() if arguments.built else build(pathlib.Path(folder) / "pair.so")
         if arguments.count:
             return count(arguments, library)
         best = {way: {} for way in arguments.ways}

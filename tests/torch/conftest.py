@@ -68,7 +68,7 @@ class Probe:
 def probe(installed, tmp_path_factory):
     """Compiles probe.cpp against this PyTorch."""
     root = pathlib.Path(torch.__file__).parent
-    cuda = next((root.parent / "nvidia").glob("cu*/include"), None) or root.parent / "nvidia" / "cuda_runtime" / "include"
+    cuda = door.cuda_headers()
     path = tmp_path_factory.mktemp("probe") / "probe.so"
     standard = "c++17" if torch.__version__ < "2.14" else "c++20"
     subprocess.run([os.environ.get("CXX", "c++"), f"-std={standard}", "-O0", "-shared", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1",

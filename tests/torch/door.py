@@ -63,6 +63,18 @@ def shim():
     raise FileNotFoundError(f"there is no loch_torch_{version}.so: build it with scripts/build-torch-shim, or name it in LOCH_TORCH_SHIM")
 
 
+def cuda_headers():
+    """Returns the folder of CUDA's runtime headers: the first that is whole. Packages of NVIDIA may lack crt/."""
+    local = pathlib.Path("/usr/local")
+    folders = [*sorted(pathlib.Path(torch.__file__).parents[1].glob("nvidia/cu*/include")),
+               pathlib.Path(os.environ.get("CUDA_HOME", local / "cuda")) / "include", local / "cuda" / "include",
+               *sorted(local.glob("cuda-*/targets/*/include"))]
+    for folder in folders:
+        if (folder / "cuda_runtime_api.h").exists() and (folder / "crt" / "host_config.h").exists():
+            return folder
+    raise FileNotFoundError("there is no folder with cuda_runtime_api.h and crt/host_config.h: set CUDA_HOME")
+
+
 _door = None
 
 

@@ -32,7 +32,7 @@ def names():
 def library(installed, tmp_path_factory):
     """Compiles checks.cpp against this PyTorch."""
     root = pathlib.Path(torch.__file__).parent
-    cuda = next((root.parent / "nvidia").glob("cu*/include"), None) or root.parent / "nvidia" / "cuda_runtime" / "include"
+    cuda = door.cuda_headers()
     lib = pathlib.Path(door.shim()).parent
     path = tmp_path_factory.mktemp("checks") / "checks.so"
     standard = "c++17" if torch.__version__ < "2.14" else "c++20"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Installing the shim: once, early, with options that are checked."""
 
+import os
+import pathlib
 import subprocess
 
 import door
@@ -99,6 +101,31 @@ print(json.dumps(libc.getenv(b"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK").d
     assert fresh(program, {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "0"}) == "0"
     with pytest.raises(AssertionError, match="Register a torch.cuda.MemPool"):
         fresh(program, {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1"})
+
+
+def test_headers_of_cuda_without_crt_are_passed_over(tmp_path):
+    """Packages of NVIDIA beside PyTorch may have cuda_runtime_api.h without crt/, which it includes."""
+    def write(path, text=""):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    write(tmp_path / "torch/include/torch/headeronly/version.h", "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
+    write(tmp_path / "nvidia/cu13/include/cuda_runtime_api.h")
+    write(tmp_path / "nvidia/cudnn/include/cudnn.h")
+    whole = write(tmp_path / "toolkit/include/cuda_runtime_api.h").parent
+    write(whole / "crt/host_config.h")
+    compiler = write(tmp_path / "c++", "#!/bin/sh\necho \"$*\"\nexit 1\n")
+    compiler.chmod(0o755)
+
+    def build():
+        done = subprocess.run([door.TREE / "scripts/build-torch-shim", tmp_path / "torch/include", tmp_path / "out", pathlib.Path(door.shim()).parent],
+                              env={**os.environ, "CUDA_HOME": str(tmp_path / "toolkit"), "CXX": str(compiler)}, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    assert f"-isystem {whole} " in build()
+    write(tmp_path / "nvidia/cu13/include/crt/host_config.h")
+    assert f"-isystem {tmp_path}/nvidia/cu13/include " in build()
 
 
 def test_reports():
