@@ -108,3 +108,37 @@ def test_a_checkpoint_brings_live_blocks_back_at_their_addresses(probe, pool, bl
     assert d not in (a, b) and is_live(pool, a, b, d)
     blocks.free(a, b, d)
     assert is_live(pool)
+
+
+def test_storages_get_and_lose_their_deleters_with_checkpoints(pool):
+    """What graph trees do: a storage without a deleter gets the memory of its block; a stale one loses it."""
+    size = 4 * MIB
+
+    def allocate():
+        torch._C._cuda_beginAllocateToPool(0, pool)
+        address = torch._C._cuda_cudaCachingAllocator_raw_alloc(size, 0)
+        torch._C._cuda_endAllocateToPool(0, pool)
+        return address
+
+    def restore(state, address):
+        """Frees a block and brings it back as that of a storage."""
+        torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+        storage = torch._C._construct_storage_from_data_pointer(address, torch.device("cuda", 0), size)
+        assert not torch._C._has_Standard_Deleter(storage._cdata)
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [storage._cdata])
+        assert torch._C._has_Standard_Deleter(storage._cdata)
+        return storage
+
+    first = allocate()
+    one = torch._C._cuda_getCheckpointState(0, pool)
+    kept = restore(one, first)
+    assert is_live(pool, first)
+    second = allocate()
+    two = torch._C._cuda_getCheckpointState(0, pool)
+    stale = restore(two, second)
+    assert is_live(pool, first, second)
+    torch._C._cuda_setCheckpointPoolState(0, one, [stale._cdata], [])
+    assert torch._C._has_Standard_Deleter(kept._cdata) and not torch._C._has_Standard_Deleter(stale._cdata)
+    assert is_live(pool, first)
+    torch._C._free_And_Remove_DeleterFn(kept._cdata)
+    assert is_live(pool)

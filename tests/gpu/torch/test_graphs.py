@@ -260,16 +260,26 @@ def test_live_blocks_and_checkpoints_of_a_pool():
     other = z.data_ptr()
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool, {address, other})
     assert torch._C._has_Standard_Deleter(y.untyped_storage()._cdata)
-    # both are taken back; then y, which was live at the checkpoint, gets its memory again, and its deleter
-    storages = [y.untyped_storage()._cdata, z.untyped_storage()._cdata]
-    torch._C._cuda_setCheckpointPoolState(0, state, storages, storages[:1])
-    assert torch._C._has_Standard_Deleter(storages[0]) and not torch._C._has_Standard_Deleter(storages[1])
+    # z is stale: it loses its memory and its deleter. y, which was live at the checkpoint, keeps both
+    torch._C._cuda_setCheckpointPoolState(0, state, [z.untyped_storage()._cdata], [])
+    assert torch._C._has_Standard_Deleter(y.untyped_storage()._cdata)
+    assert not torch._C._has_Standard_Deleter(z.untyped_storage()._cdata)
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool, {address})
+    # y ends; a replay makes a storage without a deleter in its place; the checkpoint gives it memory and deleter
+    torch._C._free_And_Remove_DeleterFn(y.untyped_storage()._cdata)
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool, set())
+    storage = torch._C._construct_storage_from_data_pointer(address, y.device, y.untyped_storage().nbytes())
+    assert not torch._C._has_Standard_Deleter(storage._cdata)
+    torch._C._cuda_setCheckpointPoolState(0, state, [], [storage._cdata])
+    assert torch._C._has_Standard_Deleter(storage._cdata)
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool, {address})
+    y = torch.empty(0, device=GPU).set_(storage, 0, y.shape)
+    assert y.data_ptr() == address
     third, w = capture(lambda: chain(y), pool=pool)
     assert w.data_ptr() != address
     x.fill_(2.0)
     first.replay()
     third.replay()
     assert float(y[0]) == expected_chain(2.0) and float(w[5]) == expected_chain(expected_chain(2.0))
-    del w, third, second, z, y
+    del w, third, second, z, y, storage
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool, set())
