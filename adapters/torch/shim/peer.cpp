@@ -29,8 +29,8 @@ void *Allocator::getBaseAllocation(void *ptr, size_t *size)
     return block.address;
 }
 
-// Opens a mapped range to a device. Returns 0 or CUDA's error. Warns once: a range that is mapped later has no caller to
-// which a failure could be returned.
+// Opens a mapped range to a device. Returns 0 or CUDA's error. Warns once: for a range that is mapped later, no caller
+// gets the error.
 static int open_range(void *address, size_t bytes, int reader)
 {
     using SetAccess = decltype(&cuMemSetAccess);
