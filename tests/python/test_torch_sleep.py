@@ -392,6 +392,16 @@ def test_threads_allocate_while_a_tag_sleeps():
     assert kept.read() == {4}
 
 
+def test_an_empty_cache_holds_nothing_of_regions():
+    kept, other = make("kept"), make("kept", 64 * MIB)
+    asleep = make("asleep")
+    loch.torch.sleep("asleep", "drop")
+    other.free()
+    torch._C._cuda_emptyCache()
+    assert get_sum("reserved_bytes", "kept") == kept.size
+    assert get_sum("asleep_bytes", "asleep") == asleep.size
+
+
 def test_report_names_what_sleeps():
     block = make("weights")
     loch.torch.sleep("weights", "drop")

@@ -333,13 +333,27 @@ static void empty_private(Device &device, MempoolId_t id)
     (void)replace_pool(device, id, is_unsplit);
 }
 
+// Gives the free memory of regions back. A region that sleeps refuses.
+static void empty_regions(Device &device)
+{
+    std::vector<loch_allocator *> regions;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        for (const Pool *pool : device.pools)
+            if (is_main(pool->id) && !pool->is_released) regions.push_back(loch_allocator_retain(pool->loch));
+    }
+    for (loch_allocator *region : regions) {
+        (void)!loch_allocator_trim(region, 0, nullptr);
+        loch_allocator_release(region);
+    }
+}
+
 static void empty_device(Device &device, MempoolId_t id)
 {
     release_waiting_pools(device);
-    if (is_main(id))
-        check("trim a pool", loch_allocator_trim(device.main.loch, 0, nullptr));
-    else
-        empty_private(device, id);
+    if (!is_main(id)) return empty_private(device, id);
+    empty_regions(device);
+    check("trim a pool", loch_allocator_trim(device.main.loch, 0, nullptr));
 }
 
 void Allocator::emptyCache(MempoolId_t id)
