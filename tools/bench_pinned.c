@@ -100,7 +100,7 @@ static bool pinned_time(const pinned_bench *b, bool is_bare, size_t bytes, pinne
 {
     const size_t most = ((size_t)1 << 32) / bytes;
     const size_t times = b->is_quick || most < 3 ? 3 : most < PINNED_TIMES_MAX ? most : PINNED_TIMES_MAX;
-    uint64_t alloc_ns[PINNED_TIMES_MAX], free_ns[PINNED_TIMES_MAX];
+    uint64_t alloc_ns[PINNED_TIMES_MAX] = {0}, free_ns[PINNED_TIMES_MAX] = {0};
     for (size_t i = 0; i < times; i++) {
         void *block = NULL;
         const uint64_t start_ns = loch_host_now_ns();

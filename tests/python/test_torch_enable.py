@@ -239,4 +239,4 @@ loch.torch.enable(device="{SIM}")
 print(torch.cuda.get_allocator_backend())
 """, XDG_CACHE_HOME=str(tmp_path))
     assert text == "loch"
-    assert len(list(pathlib.Path(tmp_path).glob("loch/torch/*/loch_torch.so"))) == 1
+    assert len(list(pathlib.Path(tmp_path).glob("loch/torch-shims/*/loch_torch.so"))) == 1
