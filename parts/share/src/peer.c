@@ -142,7 +142,7 @@ loch_status share_peer_acquire(const share_token *token, const loch_parcel_impor
     if (owner && link >= 0) close(link);
     if (!owner) {
         const loch_status status = peer_open(token, link, &owner);
-        if (status != LOCH_OK) return status;
+        if (status != LOCH_OK || !owner) return status;
         if (!peer_is_allowed(owner, options)) {
             const loch_status refused = peer_fail_user(owner);
             peer_free(owner);

@@ -201,7 +201,7 @@ static bool server_answer(server_connection *connection, const share_request *re
         result = server_import(connection, request, &lease);
     else if (!(lease = *server_find(connection, request->lease)))
         result = SHARE_NO_PARCEL;
-    if (result == SHARE_OK) {
+    if (result == SHARE_OK && lease) {
         server_describe(lease->parcel, &reply);
         if (request->kind == SHARE_FETCH || (request->kind == SHARE_IMPORT && request->wants))
             result = share_span_export(lease->parcel->span, request->first, &reply, descriptors, &count);

@@ -60,14 +60,14 @@ static loch_status span_device_add(loch_device *device)
         status = found ? loch_observer_add(device, span_observe, NULL)
                        : loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to observe a device");
         if (status == LOCH_E_EXISTS) status = LOCH_OK; /* inherited by a fork */
-        if (status == LOCH_OK) {
+        if (status == LOCH_OK && found) {
             *found = (span_device){span_devices, device, 0};
             span_devices = found;
         } else {
             free(found);
         }
     }
-    if (status == LOCH_OK) found->spans++;
+    if (status == LOCH_OK && found) found->spans++;
     pthread_mutex_unlock(&span_devices_lock);
     return status;
 }
@@ -125,6 +125,7 @@ static loch_status span_read(const void *address, size_t bytes, share_span **out
         span->bytes += info.bytes;
         at = (uintptr_t)info.start + info.bytes;
     }
+    if (!span) return loch_error_set(LOCH_E_INVALID, NULL, 0, "memory of 0 bytes cannot be shared");
     span->share = share & LOCH_SHARE_FD ? LOCH_SHARE_FD : LOCH_SHARE_FABRIC;
     *out = span;
     return LOCH_OK;
@@ -163,7 +164,7 @@ loch_status share_span_acquire(const void *address, size_t bytes, share_span **o
     share_span *span, *again;
     loch_status status = span_read(address, bytes, &span);
     *out = NULL;
-    if (status != LOCH_OK) return status;
+    if (status != LOCH_OK || !span) return status;
     status = span_device_add(span->device);
     if (status != LOCH_OK) {
         free(span);
@@ -172,7 +173,7 @@ loch_status share_span_acquire(const void *address, size_t bytes, share_span **o
     loch_device_retain(span->device);
     span = span_enter(span);
     status = span_read(address, bytes, &again);
-    if (status == LOCH_OK && !span_is_equal(span, again))
+    if (status == LOCH_OK && again && !span_is_equal(span, again))
         status = loch_error_set(LOCH_E_BUSY, NULL, 0, "the memory at %p was put to sleep meanwhile", address);
     free(again);
     if (status != LOCH_OK) {

@@ -135,7 +135,7 @@ static void damaged_and_forged_tokens_are_refused(void **state)
     loch_parcel *parcel = make_parcel(5000, NULL);
     size_t length;
     const uint8_t *token = loch_parcel_get_token(parcel, &length);
-    uint8_t copy[LOCH_PARCEL_TOKEN_MAX];
+    uint8_t copy[LOCH_PARCEL_TOKEN_MAX] = {0};
     loch_buffer *out = TEST_UNTOUCHED;
     for (size_t i = 0; i < length; i++) { /* truncated */
         CHECK_FAILS(loch_parcel_import(cpu, token, i, NULL, &out), INVALID);

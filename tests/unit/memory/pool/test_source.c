@@ -338,7 +338,7 @@ static void addresses_lead_to_the_pool(void **state)
     assert_int_equal(pool_stats(pool).blocks, 0);
     loch_session *session;
     CHECK_OK(loch_session_begin(pool, NULL, &session));
-    block = pool_alloc(loch_session_get_allocator(session), 5 * MIB);
+    assert_non_null(pool_alloc(loch_session_get_allocator(session), 5 * MIB));
     CHECK_OK(loch_session_end(session, NULL, NULL)); /* ends the block, not the segment */
     assert_true(pool_info(pool).reserved_bytes >= 5 * MIB);
     pool_expect_whole(pool);
