@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The door: reads options, installs the allocator, prints for people.
-#include "allocator.h"
+#include "guarded.h"
 
 #include <c10/core/Allocator.h>
 #include <cstdio>
@@ -124,21 +124,6 @@ static void install(const std::string &options)
 }
 
 // --- text ---
-
-// Calls a function that may throw, and writes what it throws to `error`.
-template <typename Function> static int guarded(Function function, char *error, size_t error_bytes)
-{
-    if (error_bytes) *error = '\0';
-    try {
-        function();
-        return 0;
-    } catch (const c10::Error &thrown) {
-        std::snprintf(error, error_bytes, "%s", thrown.what_without_backtrace());
-    } catch (const std::exception &thrown) {
-        std::snprintf(error, error_bytes, "%s", thrown.what());
-    }
-    return 1;
-}
 
 // Copies text to the caller, as much as fits.
 static void give(const std::string &from, char *text, size_t bytes, size_t *length)

@@ -10,7 +10,7 @@
 //
 // Locks: sleep_lock is held during a whole sleep or wake and is taken before Device::lock. Loch is called with
 // sleep_lock held and Device::lock not held, except to retain a pool. trimmer_lock is taken after sleep_lock.
-#include "allocator.h"
+#include "guarded.h"
 
 #include <loch/sleep.h>
 
@@ -467,21 +467,6 @@ std::string print_pools()
         devices += (devices.empty() ? "" : ", ") + ("\"" + std::to_string(device.number) + "\": [") + pools + "]";
     });
     return "{\"tags\": " + print_tags() + ", \"host_bytes\": {" + host + "}, \"devices\": {" + devices + "}}";
-}
-
-// Calls a function that may throw, and writes what it throws to `error`.
-template <typename Function> int guarded(Function function, char *error, size_t error_bytes)
-{
-    if (error_bytes) *error = '\0';
-    try {
-        function();
-        return 0;
-    } catch (const c10::Error &thrown) {
-        std::snprintf(error, error_bytes, "%s", thrown.what_without_backtrace());
-    } catch (const std::exception &thrown) {
-        std::snprintf(error, error_bytes, "%s", thrown.what());
-    }
-    return 1;
 }
 
 } // namespace
