@@ -22,6 +22,10 @@
 #include "memory/pool/slab.h"
 #include "memory/pool/source.h"
 #include "memory/pool/supply.h"
+#include "memory/pool/uses.h"
+
+#define ALLOC_NEAR_PART                                                                                                \
+    8 /* pinned memory: a free block that is larger by less than this part of the request fits well */
 
 /* --- large blocks --- */
 
@@ -62,11 +66,22 @@ static pool_block *alloc_improve(lochi_pool *pool, const pool_want *want, const 
     return lochi_pool_improve(pool, want, status);
 }
 
+/* Finds the smallest free block for a request. What is left of a segment of pinned memory cannot be remapped: before a
+ * request cuts a much larger block, the blocks that other streams have used are looked at again. One of them may have
+ * become free, and fit better. */
+static pool_block *alloc_find_fit(lochi_pool *pool, const pool_want *want)
+{
+    pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    if (LOCHI_LIKELY(!fit || !pool->is_exact || !pool->waiting)) return fit;
+    if (fit->bytes - want->bytes < want->bytes / ALLOC_NEAR_PART || !lochi_pool_collect(pool)) return fit;
+    return lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+}
+
 /* Cuts a block out of free memory, or remaps memory for it if that costs less. If none fits, merges the blocks that
  * `cache` has in its bins (NULL for no cache), and then makes room. */
 static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
 {
-    pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    pool_block *fit = alloc_find_fit(pool, want);
     if (LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit)))
         return lochi_pool_fit_in(pool, fit, want, status);
     if (fit && lochi_pool_try_supply(pool)) {

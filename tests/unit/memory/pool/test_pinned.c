@@ -288,6 +288,39 @@ static void a_pool_without_waits_hands_out_what_no_stream_uses(void **state)
     }
 }
 
+/* Batches whose sizes vary, as training that keeps activations on the host has them: many small blocks, then a large
+ * one, freed in reverse while a stream still reads them. The small blocks of the next batch take the small segments that
+ * the stream has left, not a part of the large one, which would have to be pinned again. */
+static void blocks_that_streams_have_left_are_used_before_large_segments_are_cut(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {
+        .size = sizeof options, .kind = LOCH_MEMORY_PINNED, .waits = LOCH_POOL_WAITS_NONE};
+    pool_bench bench = pool_bench_open("sim:64GiB", &options);
+    enum { SMALL = 40, ALL };
+    size_t held = 0;
+    for (size_t batch = 0; batch < 12; batch++) {
+        const size_t unit = batch ? MIB * (4 + batch * 5 % 6) : 10 * MIB; /* the first is the largest */
+        void *blocks[ALL];
+        size_t sizes[ALL];
+        for (size_t i = 0; i < ALL; i++) {
+            sizes[i] = i < SMALL ? unit : 12 * unit;
+            blocks[i] = pool_alloc_on(bench.pool, sizes[i], bench.a);
+        }
+        if (!batch) held = pool_info(bench.pool).reserved_bytes;
+        for (size_t i = ALL; i-- > 0;) {
+            CHECK_OK(sim_reads(bench.b, blocks[i], sizes[i]));
+            CHECK_OK(loch_allocator_record_use(bench.pool, blocks[i], bench.b));
+            CHECK_OK(loch_free(bench.pool, blocks[i]));
+        }
+        CHECK_OK(loch_device_sync(bench.device));
+    }
+    const loch_pool_info info = pool_info(bench.pool);
+    assert_int_equal(info.peak_reserved_bytes, held);
+    assert_int_equal(info.handles_created, ALL); /* nothing was pinned again */
+    pool_bench_close(&bench);
+}
+
 /* At its limit such a pool waits on the host. */
 static void a_full_pool_without_waits_waits_on_the_host(void **state)
 {
@@ -366,6 +399,7 @@ int main(void)
         POOL_TEST(a_host_without_memory_makes_the_pool_give_back),
         POOL_TEST(a_driver_that_does_not_align_gets_few_calls),
         POOL_TEST(a_pool_without_waits_hands_out_what_no_stream_uses),
+        POOL_TEST(blocks_that_streams_have_left_are_used_before_large_segments_are_cut),
         POOL_TEST(a_full_pool_without_waits_waits_on_the_host),
         POOL_TEST(an_unknown_kind_of_waits_is_refused),
     };
